@@ -1,0 +1,1 @@
+"""Both sides of the wire: format, signing, publishing, fetching, unpacking."""

@@ -1,0 +1,78 @@
+"""What can go wrong with a bundle or a site, split by who must act.
+
+BundleError
+* TransportError      the network or the server: try again at the next timer tick
+  - MissingError        the server answered that there is no such file
+  - OversizeError       the server sends more than the file may have
+* TrustError          the publisher or an attacker: keep the current bundle, say so loudly
+  - SignatureError      bytes, signatures or thresholds do not match what was signed
+  - ExpiredError        signed once, but its time is over
+  - RollbackError       older than, or different from, what this machine has already trusted
+* FormatError         authentic or not, it is not understood: upgrade the agent or fix the publisher
+  - UnpackError         an archive that is not a canonical, safe bundle
+* PublishError        what the publisher asked for would break a promise of the site
+  - KeyFileError        a signing key that cannot be used: wrong passphrase, wrong type, open to others
+* SettingsError       what this machine was told does not work: the site's URL, a proxy, the trust anchor
+* StoreError          the local store of this machine: disk full, permission, corruption
+"""
+
+
+class BundleError(Exception):
+    """Base of all errors of this package; ``str()`` is a sentence of the form *where: what*."""
+
+    def __init__(self, where: str, what: str) -> None:
+        super().__init__(f"{where}: {what}" if where else what)
+        self.where = where
+        self.what = what
+
+
+class TransportError(BundleError):
+    """The network or the server failed; nothing is known to be wrong with what is published."""
+
+
+class MissingError(TransportError):
+    """The server says that there is no such file."""
+
+
+class OversizeError(TransportError):
+    """More bytes than the file may have; nothing beyond the limit was read."""
+
+
+class TrustError(BundleError):
+    """What was fetched is not what enough trusted keys signed."""
+
+
+class SignatureError(TrustError):
+    """A length, hash, signature or threshold does not hold."""
+
+
+class ExpiredError(TrustError):
+    """Metadata whose signed expiry is in the past."""
+
+
+class RollbackError(TrustError):
+    """A version older than the one already trusted, or the same version with other content."""
+
+
+class FormatError(BundleError):
+    """Not understood: an unknown format version, or not a document of the kind expected."""
+
+
+class UnpackError(FormatError):
+    """An archive that the strict unpacker refuses."""
+
+
+class PublishError(BundleError):
+    """A publisher's command that is refused before anything is written."""
+
+
+class KeyFileError(PublishError):
+    """A signing key that cannot be read or used."""
+
+
+class SettingsError(BundleError):
+    """The configuration or the trust anchor of this machine cannot be used."""
+
+
+class StoreError(BundleError):
+    """The store on this machine could not be read or written."""

@@ -1,0 +1,1 @@
+"""Data: hierarchy, documents and facts give values, with an explanation."""

@@ -1,0 +1,1 @@
+"""The agent: one run, from timer tick to report."""

@@ -1,0 +1,43 @@
+"""From a manifest file to events: the steps that ``puller run`` and ``puller apply`` share."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from puller.engine import Engine, Settings
+from puller.manifest.loader import Manifest
+from puller.owed import OwedRefreshes
+from puller.report import Event
+from puller.signals import StopRequests
+from puller.system import LocalSystem, NoopSystem, System
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """What became of a manifest."""
+
+    events: list[Event]
+    notes: list[str]
+    """What people should know beside the events."""
+
+
+def apply_manifest(
+    manifest: Manifest,
+    settings: Settings,
+    stops: StopRequests,
+    *,
+    owed: Path,
+    scope: str,
+    fetch: Callable[[str], bytes],
+) -> Applied:
+    """Apply every resource of ``manifest``, or in noop say what would be done.
+
+    ``owed`` is the file of owed refreshes, and ``scope`` the part of it that belongs to this manifest. A signal stops
+    it between two resources.
+    """
+    system: System = NoopSystem() if settings.noop else LocalSystem()
+    refreshes = OwedRefreshes(owed, scope, keep=not settings.noop)
+    engine = Engine(manifest, system, fetch, refreshes, settings)
+    with stops.deferred():
+        events = engine.apply()
+    return Applied(events, [refreshes.lost] if refreshes.lost else [])

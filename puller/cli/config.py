@@ -1,0 +1,39 @@
+"""``puller config``: the configuration of this host."""
+
+from pathlib import Path
+
+import click
+
+from puller.config import DEFAULT_PATH, load_configuration, sample
+
+
+@click.group()
+def config() -> None:
+    """Check this host's configuration, or print a sample to start from."""
+
+
+@config.command("sample")
+def print_sample() -> None:
+    """Print a configuration with every key, its default and what it means.
+
+    \b
+      puller config sample > /etc/puller/config.yaml
+    """
+    click.echo(sample(), nl=False)
+
+
+@config.command()
+@click.option(
+    "--config", "path", default=str(DEFAULT_PATH), show_default=True, help="The configuration to check."
+)
+def check(path: str) -> None:
+    """Read the configuration as a run would, and say what it means.
+
+    Exit status: 0 when it is valid, 78 when not; every problem is listed with its line.
+    """
+    configuration = load_configuration(Path(path))
+    click.echo(f"{path}: valid")
+    click.echo(f"site: {', '.join(configuration.mirrors)}")
+    for choice in configuration.bundles:
+        which = f"version {choice.version}" if choice.version else f"channel {choice.channel}"
+        click.echo(f"bundle: {choice.name}, {which}")

@@ -1,0 +1,56 @@
+"""Showing values: YAML for people, JSON for programs."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+format_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["yaml", "json"]),
+    default="yaml",
+    show_default=True,
+    help="YAML for people, JSON for programs.",
+)
+
+
+def show(value: Any, output_format: str) -> None:
+    """Print a plain value."""
+    if output_format == "json":
+        import json
+
+        json.dump(value, sys.stdout, indent=2, ensure_ascii=False)
+        sys.stdout.write("\n")
+        return
+    if isinstance(value, str):
+        sys.stdout.write(value if value.endswith("\n") else f"{value}\n")
+        return
+    import yaml
+
+    yaml.dump(
+        value,
+        sys.stdout,
+        Dumper=_dumper(),
+        default_flow_style=False,
+        sort_keys=False,
+        allow_unicode=True,
+        explicit_end=False,
+        width=110,
+    )
+
+
+def _dumper() -> type[Any]:
+    """PyYAML's, with text of several lines as the author would write it."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    def represent_text(dumper: Any, text: str) -> Any:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+    Dumper.add_representer(str, represent_text)
+    return Dumper

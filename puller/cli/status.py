@@ -1,0 +1,120 @@
+"""``puller status``: what is enforced on this host, since when, and how the last run went."""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from bundles.errors import BundleError
+from bundles.store import Store
+from puller.cli.output import show
+from puller.config import DEFAULT_PATH, Configuration, load_configuration
+from puller.errors import ConfigurationError
+from puller.report import BundleReport, Report
+from puller.state import Directories, load_last_report, load_status
+from puller.system import reason
+
+
+@click.command()
+@click.option(
+    "--config", "path", default=str(DEFAULT_PATH), show_default=True, help="The configuration to use."
+)
+@click.option(
+    "--format", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+def status(path: str, output_format: str) -> None:
+    """Show what is enforced on this host and since when, how the last run went, and what is held back and why.
+
+    Reads the state directory only: it asks neither the site nor the machine.
+    """
+    configuration = load_configuration(Path(path))
+    directories = Directories(Path(configuration.state_directory), Path(configuration.run_directory))
+    try:
+        report = load_last_report(directories)
+    except PermissionError as error:
+        raise ConfigurationError(f"{error.filename}: cannot be read: {reason(error)}; try as root") from error
+    except msgspec.DecodeError as error:
+        raise ConfigurationError(
+            f"{directories.last_run}: is not a report ({error}); the next run replaces it"
+        ) from error
+    found = _collect(configuration, directories, report)
+    if output_format == "json":
+        show(found, "json")
+    else:
+        _print(found)
+
+
+def _collect(configuration: Configuration, directories: Directories, report: Report | None) -> dict[str, Any]:
+    doing = load_status(directories)
+    last = {bundle.name: bundle for bundle in report.bundles} if report else {}
+    store = Store(directories.bundles)
+    return {
+        "running_since": doing.since if doing and doing.state == "running" else None,
+        "bundles": [_bundle(choice.name, store, last.get(choice.name)) for choice in configuration.bundles],
+        "last_run": _last_run(report) if report else None,
+    }
+
+
+def _bundle(name: str, store: Store, last: BundleReport | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": name, "enforced": None, "since": None, "sha256": None, "good": None}
+    try:
+        if current := store.current(name):
+            since = os.lstat(current.path.parent / "current").st_mtime
+            found |= {"enforced": current.version, "sha256": current.sha256}
+            found["since"] = datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds")
+        if good := store.good(name):
+            found["good"] = good.version
+    except (BundleError, OSError) as error:
+        found["problem"] = str(error)
+    found["held"] = last.held or None if last else None
+    return found
+
+
+def _last_run(report: Report) -> dict[str, Any]:
+    failed = [
+        {"resource": event.reference, "errors": event.errors or event.unmet_requirements}
+        for bundle in report.bundles
+        for event in bundle.events
+        if event.errors or event.unmet_requirements
+    ]
+    return {
+        "finished": report.finished,
+        "exit_status": report.exit_status,
+        "problems": report.problems,
+        "summaries": {
+            bundle.name: str(bundle.summary) for bundle in report.bundles if bundle.outcome == "applied"
+        },
+        "failed": failed,
+    }
+
+
+def _print(found: dict[str, Any]) -> None:
+    if found["running_since"]:
+        click.echo(f"a run is at work since {found['running_since']}")
+    for bundle in found["bundles"]:
+        click.echo(_bundle_line(bundle))
+        if bundle["held"]:
+            click.echo(f"  held: {bundle['held']}")
+        if bundle.get("problem"):
+            click.echo(f"  problem: {bundle['problem']}")
+    last = found["last_run"]
+    if last is None:
+        click.echo("last run: none yet")
+        return
+    click.echo(f"last run: {last['finished']}, exit status {last['exit_status']}")
+    for name, summary in last["summaries"].items():
+        click.echo(f"  {name}: {summary}")
+    for problem in last["problems"]:
+        click.echo("  problem: " + problem.replace("\n", "\n    "))
+    for failure in last["failed"]:
+        click.echo(f"  failed: {failure['resource']}: {', '.join(failure['errors'])}")
+
+
+def _bundle_line(bundle: dict[str, Any]) -> str:
+    if bundle["enforced"] is None:
+        return f"{bundle['name']}: nothing is enforced"
+    good = "" if bundle["good"] == bundle["enforced"] else f", last good {bundle['good'] or 'none'}"
+    return f"{bundle['name']} {bundle['enforced']} is enforced since {bundle['since']}{good}"

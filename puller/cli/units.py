@@ -1,0 +1,68 @@
+"""``puller install-units``: the systemd service and timer, with the path of this very command in them."""
+
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+import click
+
+from bundles.files import write_file
+from puller.errors import ConfigurationError, UsageError
+from puller.system import reason
+
+_PLACEHOLDER = "@PULLER@"
+
+
+@click.command("install-units")
+@click.option("--root", default="/", show_default=True, help="Install below this directory (for images).")
+@click.option("--stdout", is_flag=True, help="Print the files instead of installing them.")
+def install_units(root: str, stdout: bool) -> None:
+    """Install puller.service, puller.timer and their tmpfiles into /etc.
+
+    The service starts the command that you are running now, by its absolute path. Local changes belong into drop-ins
+    (`systemctl edit puller.timer`), which are kept.
+
+    \b
+      puller install-units
+      systemctl daemon-reload && systemctl enable --now puller.timer
+    """
+    command = _command_path()
+    for unit in _units():
+        text = unit.read_text(encoding="utf-8").replace(_PLACEHOLDER, command)
+        if stdout:
+            click.echo(f"# {unit.name}\n{text}")
+            continue
+        path = (
+            Path(root)
+            / ("etc/tmpfiles.d" if unit.name.endswith(".conf") else "etc/systemd/system")
+            / unit.name
+        )
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_file(path, text.encode())
+        except OSError as error:
+            raise ConfigurationError(f"{path}: cannot be written: {reason(error)}") from error
+        click.echo(f"installed {path}")
+    if not stdout:
+        click.echo("next: systemctl daemon-reload && systemctl enable --now puller.timer")
+
+
+def _command_path() -> str:
+    beside = Path(sys.executable).with_name("puller")
+    if beside.exists():
+        return str(beside)
+    if found := shutil.which("puller"):
+        return found
+    raise UsageError("install-units: no executable `puller` was found beside this Python or in PATH")
+
+
+def _units() -> Iterator[Traversable]:
+    """The shipped files: in the package when installed, beside it in a working tree."""
+    installed = files("puller") / "units"
+    directory = installed if installed.is_dir() else Path(__file__).parents[2] / "systemd"
+    for unit in sorted(directory.iterdir(), key=lambda unit: unit.name):
+        if unit.name.endswith((".service", ".timer", ".conf")):
+            yield unit

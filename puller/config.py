@@ -1,0 +1,143 @@
+"""The configuration of a host: ``/etc/puller/config.yaml``, decoded once into typed values.
+
+``puller/samples/config.yaml`` documents every key, and a test loads it. Anything unknown or of the wrong type is an
+error with its line: a misspelt key must not mean its default.
+"""
+
+import os
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bundles.files import read_limited
+from hiera import yamltext
+from hiera.errors import HieraError
+from puller.errors import ConfigurationError
+from puller.manifest.properties import explain, parse_value
+from puller.resources.values import Duration
+from puller.system import reason
+
+DEFAULT_PATH = Path("/etc/puller/config.yaml")
+_SIZE_LIMIT = 1024 * 1024  # bytes
+
+
+class BundleChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A bundle that this host follows."""
+
+    name: str
+    channel: str = "stable"
+    version: str | None = None
+    """A pin; ``None`` follows the channel."""
+
+
+class HttpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How the site is reached; times in seconds."""
+
+    connect_timeout: Duration = Duration(10.0)
+    read_timeout: Duration = Duration(30.0)
+    total_timeout: Duration = Duration(300.0)
+    retries: int = 3
+    proxy: str | None = None
+    ca_bundle: str | None = None
+    client_certificate: str | None = None
+    client_key: str | None = None
+    username: str | None = None
+    password: str | None = None
+    password_file: str | None = None
+    token_file: str | None = None
+    headers: dict[str, str] = {}
+
+
+class ReportOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is kept of runs."""
+
+    keep: int = 20
+    textfile: str | None = None
+
+
+class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The whole configuration. Paths are absolute."""
+
+    site: str | tuple[str, ...]
+    bundles: tuple[BundleChoice, ...]
+    trust_anchor: str = "/etc/puller/root.json"
+    host_name: str = ""
+    host_data: str = "/etc/puller/data.yaml"
+    host_data_directory: str = "/etc/puller/data.d"
+    facts_directory: str = "/etc/puller/facts.d"
+    http: HttpOptions = HttpOptions()
+    reports: ReportOptions = ReportOptions()
+    state_directory: str = "/var/lib/puller"
+    run_directory: str = "/run/puller"
+
+    @property
+    def mirrors(self) -> tuple[str, ...]:
+        """The locations of the site, in the order in which they are tried."""
+        return (self.site,) if isinstance(self.site, str) else self.site
+
+
+def load_configuration(path: Path) -> Configuration:
+    """Read and check it; raises ``ConfigurationError`` with every problem and its line."""
+    try:
+        text = read_limited(path, _SIZE_LIMIT).decode("utf-8")
+        value = yamltext.load(text, str(path))
+    except FileNotFoundError:
+        raise ConfigurationError(
+            f"{path}: there is no configuration; `puller config sample` prints one to start from"
+        ) from None
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {reason(error)}") from error
+    except (ValueError, HieraError) as error:
+        raise ConfigurationError(str(error)) from error
+    if not isinstance(value, dict):
+        raise ConfigurationError(f"{path}: is not a mapping; `puller config sample` prints one to start from")
+    return _decode(value, text, path)
+
+
+def _decode(value: dict[str, Any], text: str, path: Path) -> Configuration:
+    try:
+        configuration = msgspec.convert(value, Configuration, dec_hook=parse_value)
+    except msgspec.ValidationError:
+        problems = [
+            f"{path}:{yamltext.locate(text, place)[0]}: {sentence}"
+            for place, sentence in explain(Configuration, value, "key of the configuration")
+        ]
+        raise ConfigurationError("\n".join(problems)) from None
+    if problem := _problem(configuration):
+        key, sentence = problem
+        raise ConfigurationError(f"{path}:{yamltext.locate(text, (key,))[0]}: {key} {sentence}")
+    return configuration
+
+
+def _problem(configuration: Configuration) -> tuple[str, str] | None:
+    """The first thing that is wrong beyond types."""
+    if not configuration.mirrors:
+        return "site", "names no location"
+    for mirror in configuration.mirrors:
+        if not mirror.startswith(("http://", "https://", "/")):
+            return "site", f"is {mirror!r}, wanted a URL or the absolute path of a directory"
+    names = [choice.name for choice in configuration.bundles]
+    if not names:
+        return "bundles", "names no bundle"
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        return "bundles", f"names {twice!r} twice"
+    for key in (
+        "trust_anchor",
+        "host_data",
+        "host_data_directory",
+        "facts_directory",
+        "state_directory",
+        "run_directory",
+    ):
+        if not os.path.isabs(getattr(configuration, key)):
+            return key, f"is {getattr(configuration, key)!r}, wanted an absolute path"
+    if configuration.reports.keep < 1:
+        return "reports", f"keeps {configuration.reports.keep} reports, wanted at least 1"
+    return None
+
+
+def sample() -> str:
+    """The documented sample, with every key."""
+    return (files("puller") / "samples" / "config.yaml").read_text(encoding="utf-8")

@@ -1,0 +1,71 @@
+"""What can go wrong in the agent, split by who must act; each class carries the exit status of its cause.
+
+PullerError
+* ConfigurationError    the operator of this machine: a configuration that is missing or not valid (78)
+* UsageError            whoever typed the command (64)
+* BusyError             nobody: another run is at work (75)
+* ManifestError         the author of a bundle: all problems of a manifest at once (13)
+* SourceError           whoever named a manifest, directory or bundle that cannot be read (13)
+* ResourceError         the resource that it happened to, and nobody else: its failure in the report
+  - ChangedMeanwhile      somebody else changed a path between look and change: try again
+* MutationInNoop        us: a resource tried to write while it should only look (a bug, 1)
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from puller.exit_status import ExitStatus
+
+
+class PullerError(Exception):
+    """Base of all errors of the agent; ``str()`` is a sentence of the form *where: what*."""
+
+    exit_status: ClassVar[ExitStatus] = ExitStatus.BUG
+
+
+class ConfigurationError(PullerError):
+    """The configuration, the trust anchor or the state directory cannot be used."""
+
+    exit_status = ExitStatus.CONFIGURATION
+
+
+class UsageError(PullerError):
+    """A command line that is understood, and asks for something that cannot be."""
+
+    exit_status = ExitStatus.USAGE
+
+
+class BusyError(PullerError):
+    """Another run holds the lock."""
+
+    exit_status = ExitStatus.BUSY
+
+
+class SourceError(PullerError):
+    """A manifest, directory or bundle that cannot be read."""
+
+    exit_status = ExitStatus.REJECTED
+
+
+class ManifestError(PullerError):
+    """All problems of a manifest, each a sentence that begins with file and line."""
+
+    exit_status = ExitStatus.REJECTED
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+class ResourceError(PullerError):
+    """Why one resource failed; never ends a run."""
+
+    exit_status = ExitStatus.FAILED
+
+
+class ChangedMeanwhile(ResourceError):
+    """A path is not any more what it was when this resource looked at it."""
+
+
+class MutationInNoop(PullerError):
+    """A write was asked of a system that only looks."""

@@ -1,0 +1,75 @@
+"""The exit statuses of every command, in one place; they are an interface (``docs/exit-status.md``)."""
+
+from enum import IntEnum
+
+
+class ExitStatus(IntEnum):
+    """What a run ended with; where several apply, ``worst`` decides."""
+
+    OK = 0
+    """In the desired state; changes may have been made on the way."""
+    BUG = 1
+    """An error of Puller's own; please report it. Also: a question was answered with *no* (``puller hiera lookup``)."""
+    CHANGED = 2
+    """With ``--detailed-exitcodes``: in the desired state, and changes were made."""
+    FAILED = 4
+    """Resources failed."""
+    CHANGED_AND_FAILED = 6
+    """Resources failed, and others were changed."""
+    HEALTH_FAILED = 7
+    """Health checks failed with a new bundle; the last good one is enforced again."""
+    HEALTH_FAILED_TWICE = 8
+    """Health checks failed, and so did going back."""
+    SIGNATURE = 10
+    """Bytes, signatures or thresholds are not what trusted keys signed."""
+    EXPIRED = 11
+    """Metadata past its signed expiry."""
+    ROLLBACK = 12
+    """Older than what this machine has already trusted."""
+    REJECTED = 13
+    """A bundle or manifest that is not valid."""
+    FETCH_FAILED = 14
+    """The site could not be reached; the last good bundle is enforced."""
+    NOTHING_TO_ENFORCE = 15
+    """The site could not be reached, and there is no bundle on this machine yet."""
+    HELD = 20
+    """Held back or disabled by the operator."""
+    USAGE = 64
+    """The command line is not understood."""
+    BUSY = 75
+    """Another run holds the lock."""
+    CONFIGURATION = 78
+    """The configuration is missing or not valid."""
+    INTERRUPTED = 130
+    """Stopped by SIGINT, between two resources."""
+    TERMINATED = 143
+    """Stopped by SIGTERM, between two resources."""
+
+
+# Most serious first: an attack outranks everything, and what is wrong with this machine outranks a server that is away.
+_SERIOUSNESS = (
+    ExitStatus.USAGE,
+    ExitStatus.BUSY,
+    ExitStatus.TERMINATED,
+    ExitStatus.INTERRUPTED,
+    ExitStatus.BUG,
+    ExitStatus.ROLLBACK,
+    ExitStatus.SIGNATURE,
+    ExitStatus.EXPIRED,
+    ExitStatus.HEALTH_FAILED_TWICE,
+    ExitStatus.HEALTH_FAILED,
+    ExitStatus.REJECTED,
+    ExitStatus.CONFIGURATION,
+    ExitStatus.CHANGED_AND_FAILED,
+    ExitStatus.FAILED,
+    ExitStatus.NOTHING_TO_ENFORCE,
+    ExitStatus.FETCH_FAILED,
+    ExitStatus.HELD,
+    ExitStatus.CHANGED,
+    ExitStatus.OK,
+)
+
+
+def worst(*statuses: ExitStatus) -> ExitStatus:
+    """The one status that a run with all of these reports; ``OK`` for none."""
+    return min(statuses, key=_SERIOUSNESS.index, default=ExitStatus.OK)

@@ -1,0 +1,1 @@
+"""Facts: what is known about this machine, as one lazy tree of plain values."""

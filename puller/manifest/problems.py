@@ -1,0 +1,64 @@
+"""All problems of a manifest at once, each with file, line, resource and property.
+
+Places are paths of keys; lines are found only when there is something to say, by reading the text again.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from hiera import yamltext
+from puller.errors import ManifestError
+
+Path = tuple[str | int, ...]
+
+
+class Problems(msgspec.Struct):
+    """Collects the problems of one text. ``source`` is what messages call it."""
+
+    source: str
+    locate: Callable[[Sequence[str | int]], tuple[int, int]]
+    """Line and column of the value at a path."""
+    original: Callable[[Sequence[str | int]], str | None]
+    """The scalar at a path as it was written."""
+    _found: list[tuple[int, str]] = []
+
+    @classmethod
+    def of_text(cls, source: str, text: str) -> "Problems":
+        """For a YAML text."""
+        return cls(
+            source, lambda path: yamltext.locate(text, path), lambda path: yamltext.original(text, path)
+        )
+
+    def add(self, path: Path, sentence: str, subject: str = "") -> None:
+        """Note a problem with the value at ``path``; ``subject`` names the resource that it belongs to."""
+        line = self.locate(path)[0]
+        self._found.append((line, f"{self.source}:{line}: " + (f"{subject}: " if subject else "") + sentence))
+
+    def where(self, path: Path) -> str:
+        """``file:line`` of a path."""
+        return f"{self.source}:{self.locate(path)[0]}"
+
+    def sentences(self) -> list[str]:
+        """Everything found, in the order of lines."""
+        return [sentence for _, sentence in sorted(self._found, key=lambda found: found[0])]
+
+    def raise_any(self) -> None:
+        """Raise ``ManifestError`` when anything was found."""
+        if self._found:
+            raise ManifestError(self.sentences())
+
+
+def unknown_key(key: object, known: Iterable[str]) -> str:
+    """The sentence for a key that nobody knows, with the one that may have been meant."""
+    return f"unknown key {key!r}{did_you_mean(str(key), known)}"
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`` (did you mean 'owner'?)``, or the known words when none is near and they are few."""
+    import difflib  # only for messages
+
+    words = sorted(known)
+    if near := difflib.get_close_matches(word, words, 1):
+        return f" (did you mean {near[0]!r}?)"
+    return f" (known: {', '.join(words)})" if len(words) <= 30 else ""

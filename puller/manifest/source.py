@@ -1,0 +1,43 @@
+"""What a user may name to be applied: a manifest, a directory that holds one, or a bundle file."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from puller.errors import SourceError
+
+MANIFEST = "manifest.yaml"
+_BUNDLE_ENDINGS = (".tar.gz", ".tgz")
+
+
+class Source(NamedTuple):
+    """A manifest file, and what messages call it."""
+
+    path: Path
+    name: str
+
+
+@contextlib.contextmanager
+def open_source(argument: str) -> Iterator[Source]:
+    """The manifest that is meant; a bundle file is verified against itself and unpacked for as long as the block runs.
+
+    Raises ``SourceError`` when there is nothing to apply, ``UnpackError`` for a bundle that is not valid.
+    """
+    path = Path(argument)
+    if path.is_dir():
+        yield Source(path.absolute() / MANIFEST, os.path.join(argument, MANIFEST))
+    elif argument.endswith(_BUNDLE_ENDINGS) and path.exists():
+        import tempfile
+
+        from bundles.unpack import unpack
+
+        with tempfile.TemporaryDirectory(prefix="puller-", ignore_cleanup_errors=True) as directory:
+            unpacked = Path(directory) / "bundle"
+            unpack(path, unpacked, name=None, version=None)
+            yield Source(unpacked / MANIFEST, f"{path.name}:{MANIFEST}")
+    elif path.exists():
+        yield Source(path.absolute(), argument)
+    else:
+        raise SourceError(f"{argument}: there is no such manifest, directory or bundle file")

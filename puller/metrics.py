@@ -1,0 +1,58 @@
+"""The last run as metrics, in the text format that Prometheus' node exporter collects from files."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from bundles.files import write_file
+from puller.report import Report
+
+_HELP = {
+    "puller_last_run_timestamp_seconds": "When the last run finished.",
+    "puller_last_run_duration_seconds": "How long it took.",
+    "puller_last_run_exit_status": "What it ended with (docs/exit-status.md).",
+    "puller_last_run_problems": "What went wrong outside of resources.",
+    "puller_bundle_info": "The version of each bundle that is enforced.",
+    "puller_resources": "Resources of each bundle, by what became of them.",
+}
+_STATES = ("stable", "changed", "refreshed", "failed", "skipped", "would_change")
+
+
+def write(report: Report, path: Path) -> None:
+    """Replace the metrics file, readable by all; raises ``OSError``."""
+    write_file(path, text(report).encode(), mode=0o644)
+
+
+def text(report: Report) -> str:
+    """All metrics of a report."""
+    lines: list[str] = []
+    for name, samples in _samples(report).items():
+        lines += [f"# HELP {name} {_HELP[name]}", f"# TYPE {name} gauge", *samples]
+    return "\n".join(lines) + "\n"
+
+
+def _samples(report: Report) -> dict[str, list[str]]:
+    finished, started = (
+        datetime.fromisoformat(when).timestamp() for when in (report.finished, report.started)
+    )
+    values = {
+        "puller_last_run_timestamp_seconds": finished,
+        "puller_last_run_duration_seconds": round(finished - started, 3),
+        "puller_last_run_exit_status": int(report.exit_status),
+        "puller_last_run_problems": len(report.problems),
+    }
+    samples = {name: [f"{name} {value}"] for name, value in values.items()}
+    samples["puller_bundle_info"] = [
+        f'puller_bundle_info{{bundle="{bundle.name}",version="{bundle.version}"}} 1'
+        for bundle in report.bundles
+        if bundle.version
+    ]
+    samples["puller_resources"] = list(_counts(report))
+    return samples
+
+
+def _counts(report: Report) -> Iterator[str]:
+    for bundle in report.bundles:
+        for state in _STATES:
+            labels = f'bundle="{bundle.name}",state="{state}"'
+            yield f"puller_resources{{{labels}}} {getattr(bundle.summary, state)}"

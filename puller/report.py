@@ -1,0 +1,151 @@
+"""What a run did: an event for each resource, a summary of them, and the report that is kept.
+
+* Every resource of a manifest has exactly one event, also those that the run never reached.
+* Values here are plain and serialisable; nothing secret gets this far.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+
+from puller.exit_status import ExitStatus
+
+
+class State(StrEnum):
+    """What became of a resource."""
+
+    STABLE = "stable"
+    CHANGED = "changed"
+    REFRESHED = "refreshed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    WOULD_CHANGE = "would change"
+
+
+class Health(StrEnum):
+    """The result of a health check, by the exit codes of Nagios plugins."""
+
+    OK = "OK"
+    WARNING = "WARNING"
+    CRITICAL = "CRITICAL"
+    UNKNOWN = "UNKNOWN"
+
+
+class HealthResult(msgspec.Struct, omit_defaults=True):
+    """How one health check ended."""
+
+    name: str
+    status: Health
+    tries: int
+    output: str = ""
+
+
+class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """What became of one resource, and why. ``duration`` is in seconds."""
+
+    type: str
+    name: str
+    state: State
+    alias: str = ""
+    provider: str = ""
+    requested_ensure: str = ""
+    final_ensure: str = ""
+    duration: float = 0.0
+    noop: bool = False
+    noop_message: str = ""
+    skip_reason: str = ""
+    reached: bool = True
+    """False when the run stopped before it."""
+    unmet_requirements: list[str] = []
+    errors: list[str] = []
+    differences: list[str] = []
+    """Sentences: what was not as wanted."""
+    diff: str = ""
+    health_checks: list[HealthResult] = []
+
+    @property
+    def reference(self) -> str:
+        """``type#name``."""
+        return f"{self.type}#{self.name}"
+
+    @property
+    def changed(self) -> bool:
+        """Whether the machine is different for it, also by a refresh."""
+        return self.state in (State.CHANGED, State.REFRESHED)
+
+
+class Summary(msgspec.Struct, kw_only=True):
+    """How many resources became what; every resource counts once. ``duration`` is in seconds."""
+
+    resources: int = 0
+    stable: int = 0
+    changed: int = 0
+    refreshed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    would_change: int = 0
+    unmet: int = 0
+    """Of the skipped ones: those with unmet requirements."""
+    health_checks: dict[str, int] = {}
+    """Health results by name."""
+    duration: float = 0.0
+
+    @classmethod
+    def of(cls, events: Iterable[Event], duration: float) -> "Summary":
+        """Count the events of a run."""
+        summary = cls(duration=duration)
+        for event in events:
+            summary.resources += 1
+            name = event.state.replace(" ", "_")
+            setattr(summary, name, getattr(summary, name) + 1)
+            summary.unmet += bool(event.unmet_requirements)
+            for check in event.health_checks:
+                summary.health_checks[check.status] = summary.health_checks.get(check.status, 0) + 1
+        return summary
+
+    def exit_status(self, *, detailed: bool) -> ExitStatus:
+        """What the resources alone would end a run with."""
+        changes = self.changed + self.refreshed > 0
+        if self.failed or self.unmet:
+            return ExitStatus.CHANGED_AND_FAILED if changes else ExitStatus.FAILED
+        return ExitStatus.CHANGED if changes and detailed else ExitStatus.OK
+
+    def __str__(self) -> str:
+        counts = [f"{self.resources} resources", f"{self.stable} stable", f"{self.changed} changed"]
+        others = {name: getattr(self, name) for name in ("refreshed", "would_change", "failed", "skipped")}
+        counts += [f"{count} {name.replace('_', ' ')}" for name, count in others.items() if count]
+        counts += [f"{count} health {name}" for name, count in sorted(self.health_checks.items())]
+        return f"{', '.join(counts)} in {self.duration:.2f} s"
+
+
+class BundleReport(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a run did with one bundle."""
+
+    name: str
+    version: str = ""
+    sha256: str = ""
+    outcome: str = ""
+    """``applied``, or why not."""
+    held: str = ""
+    """Why another version than the published one is enforced, when it is."""
+    summary: Summary = msgspec.field(default_factory=Summary)
+    events: list[Event] = []
+
+
+class Report(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One run, as it is kept in the state directory. Times are UTC in ISO 8601."""
+
+    format: int = 1
+    run: str
+    """Identity of the run; sorts by time."""
+    started: str
+    finished: str
+    host: str
+    puller: str
+    """Version of the agent."""
+    noop: bool = False
+    exit_status: int
+    problems: list[str] = []
+    """What went wrong outside of resources: fetching, verifying, unpacking, reading."""
+    bundles: list[BundleReport] = []

@@ -1,0 +1,185 @@
+"""What every resource type is made of: properties, look, differences, change.
+
+The engine drives all types through one flow (``puller.engine``)::
+
+    differences = resource.differences(resource.look())
+    if differences and not noop:
+        resource.change(differences)
+        remaining = resource.differences(resource.look())   # anything left is a failure
+
+* A difference is a value with a sentence; the same values serve the noop message, the log, the report and the failure.
+* Looking never changes anything. *Could not look* raises; it is never *is not there*.
+* A type knows nothing of ordering, requirements or reports; the engine knows nothing of files or commands.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+import msgspec
+
+from hiera.expressions import Scope
+from puller.resources.reference import Reference
+from puller.resources.values import Duration
+from puller.system import System
+
+P = TypeVar("P", bound="Properties")
+S = TypeVar("S")
+
+
+class Control(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"if_": "if"}):
+    """Whether a resource is managed at all: boolean expressions, without delimiters (``resources.md`` section 2)."""
+
+    if_: str | bool | None = None
+    unless: str | bool | None = None
+
+
+class HealthCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A command with the exit codes of Nagios, run after its resource was applied."""
+
+    command: str
+    name: str = ""
+    tries: int = 1
+    try_sleep: Duration = Duration(1.0)
+    timeout: Duration = Duration(60.0)
+
+
+class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """The properties that every type has; each type adds its own in a subclass."""
+
+    name: str
+    """Identity within the type."""
+    alias: str | None = None
+    """A second name, for references and logs."""
+    ensure: str = "present"
+    """The desired state."""
+    provider: str | None = None
+    """Force a provider; ``None`` lets Puller choose."""
+    require: tuple[Reference, ...] = ()
+    """Resources that must have succeeded before this one is looked at."""
+    after: tuple[Reference, ...] = ()
+    """Resources that come first, whatever their result."""
+    control: Control | None = None
+    """Conditions for managing this resource at all."""
+    health_checks: tuple[HealthCheck, ...] = ()
+    """Commands that tell whether it works after it was applied."""
+    noop: bool = False
+    """Only report, whatever the mode of the run."""
+    sensitive: bool = False
+    """Content and diffs never leave the process."""
+
+
+class PropertyError(ValueError):
+    """A property whose value, or whose company, is not valid: ``str()`` continues *type#name:*."""
+
+    def __init__(self, name: str, sentence: str) -> None:
+        super().__init__(f"{name} {sentence}")
+        self.property = name
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """One property whose actual value is not the wanted one, both as text for people.
+
+    ``refresh`` marks what is done only because a subscribed resource changed.
+    """
+
+    property: str
+    actual: str
+    wanted: str
+    refresh: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.property} is {self.actual}, wanted {self.wanted}"
+
+
+class Context(msgspec.Struct, frozen=True):
+    """What a resource works with, handed in: the machine, its manifest's directory, and the data of its templates."""
+
+    system: System
+    directory: Path
+    """Where relative ``source`` and ``template`` paths start: the directory of the manifest."""
+    scope: Scope
+    """Facts and data, for templates."""
+    fetch: Callable[[str], bytes]
+    """The content of an ``http(s)://`` URL; raises ``bundles.errors.TransportError``."""
+    log: Callable[[str], None] = lambda line: None
+    """A line for the log, at the level of notices."""
+    noop: bool = False
+    uncertain: Callable[[], bool] = lambda: False
+    """In noop: whether an earlier resource would have run a command, so that what is missing now may be there then."""
+
+
+class Resource(ABC, Generic[P, S]):
+    """One declared resource. ``P`` are its properties, ``S`` is what ``look`` sees."""
+
+    type_name: ClassVar[str]
+    """As in manifests: ``file``."""
+    properties_type: ClassVar[type[Properties]]
+    expressions_kept: ClassVar[frozenset[str]] = frozenset({"control"})
+    """Properties whose text is not searched for ``{{ … }}``."""
+    providers: ClassVar[tuple[str, ...]] = ("posix",)
+    """What can do the work, the first by default."""
+    secret_properties: ClassVar[frozenset[str]] = frozenset()
+    """What must not be shown of a resource that is sensitive."""
+    unpredictable: ClassVar[bool] = False
+    """Whether a change may have effects elsewhere on the machine that noop cannot predict (commands, packages)."""
+
+    def __init__(self, properties: P, context: Context) -> None:
+        self.properties = properties
+        self.context = context
+
+    @property
+    def provider(self) -> str:
+        """What does the work, as reports name it."""
+        return self.properties.provider or self.providers[0]
+
+    @abstractmethod
+    def look(self) -> S:
+        """What is there now. Raises ``OSError`` or ``ResourceError``; changes nothing."""
+
+    @abstractmethod
+    def differences(self, actual: S, *, refresh: bool = False) -> Sequence[Difference]:
+        """What is not as wanted; empty is *stable*. ``refresh``: a subscribed resource changed."""
+
+    @abstractmethod
+    def change(self, differences: Sequence[Difference], actual: S) -> None:
+        """Make it so. Raises ``OSError`` or ``ResourceError``; the engine looks again afterwards."""
+
+    @abstractmethod
+    def noop_message(self, differences: Sequence[Difference], actual: S) -> str:
+        """What ``change`` would have done: ``Would have …``. Raises where it is known that it would fail."""
+
+    def final_ensure(self, actual: S) -> str:
+        """The state after the last look, in the words of ``ensure``."""
+        del actual
+        return self.properties.ensure
+
+    def diff(self, actual: S) -> str | None:
+        """A unified diff of what ``change`` does, where there is one to show."""
+        del actual
+        return None
+
+    @classmethod
+    def subscriptions(cls, properties: Properties) -> tuple[Reference, ...]:
+        """What this resource is refreshed by; only types that can refresh have any."""
+        return getattr(properties, "subscribe", ())
+
+    @classmethod
+    def accept(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        """Other spellings that the type takes, turned into its own properties; raises ``PropertyError``."""
+        return raw
+
+    @classmethod
+    def check(cls, properties: Any) -> None:
+        """What concerns several properties at once, checked at load; raises ``PropertyError`` for the first."""
+
+    @classmethod
+    def merge(cls, first: Any, second: Any) -> Properties | None:
+        """Two declarations of one name as one, or ``None`` where a type does not merge; raises ``PropertyError``."""
+        del first, second
+        return None
+
+
+ResourceType = type[Resource[Any, Any]]
+Raw = Mapping[str, Any]

@@ -1,0 +1,67 @@
+"""What a managed file should hold: bytes in memory, or another file that is streamed."""
+
+import hashlib
+from collections.abc import Iterable
+from typing import Protocol
+
+import msgspec
+
+from puller.system import System
+
+
+class Content(Protocol):
+    """The wanted bytes of a file."""
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+
+    def chunks(self) -> Iterable[bytes]:
+        """All of it, in pieces."""
+
+    def same_as(self, path: str) -> bool:
+        """Whether the regular file at ``path``, known to have this size, holds the same bytes."""
+
+
+class Bytes(msgspec.Struct, frozen=True):
+    """Content that is in memory: inline, rendered or downloaded."""
+
+    data: bytes
+    system: System
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    def chunks(self) -> Iterable[bytes]:
+        return (self.data,)
+
+    def same_as(self, path: str) -> bool:
+        return self.system.read(path) == self.data
+
+
+class SourceFile(msgspec.Struct, frozen=True):
+    """Content that stays in a file of the bundle, however large."""
+
+    path: str
+    size: int
+    system: System
+
+    def chunks(self) -> Iterable[bytes]:
+        return self.system.read_chunks(self.path)
+
+    def same_as(self, path: str) -> bool:
+        return sha256(self.system.read_chunks(path)) == sha256(self.chunks())
+
+
+def sha256(chunks: Iterable[bytes]) -> str:
+    """The digest of all pieces together, in hexadecimal."""
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def described(size: int, digest: str) -> str:
+    """Content named without showing it, as it may be a secret."""
+    return f"sha256 {digest[:12]}… ({size} bytes)"

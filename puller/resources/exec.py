@@ -1,0 +1,185 @@
+"""The ``exec`` resource: a command, run when nothing says that it need not be (``resources.md`` section 4).
+
+* Guards are asked in order, and only those that decide, in noop too.
+* A command runs in a fixed environment and a bounded time; its children go with it.
+"""
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from puller.commands import Command, Completed
+from puller.errors import ResourceError
+from puller.resources.base import Difference, Properties, PropertyError, Resource
+from puller.resources.reference import Reference
+from puller.resources.values import Duration
+from puller.shellwords import split_words
+from puller.system import reason
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
+
+
+class ExecProperties(Properties, frozen=True):
+    """The properties of a command."""
+
+    command: str | None = None
+    """What to run; the name, when not given."""
+    cwd: str = "/"
+    """The directory to run it in."""
+    environment: tuple[str, ...] = ()
+    """``KEY=VALUE`` pairs, added to the documented base environment."""
+    path: str | None = None
+    """Directories to search for programs, separated by colons; exported as ``PATH``."""
+    returns: tuple[int, ...] = (0,)
+    """Exit codes that mean success."""
+    timeout: Duration = Duration(300.0)
+    """After so long the command and its children are killed."""
+    creates: str | None = None
+    """Do not run when this path exists."""
+    onlyif: str | None = None
+    """Run only when this command ends with 0."""
+    unless: str | None = None
+    """Run only when this command does not end with 0."""
+    refreshonly: bool = False
+    """Run only when a subscribed resource changed."""
+    subscribe: tuple[Reference, ...] = ()
+    """Resources whose change runs this command, whatever the guards say."""
+    logoutput: bool = False
+    """Log what the command prints."""
+
+
+class ExecState(msgspec.Struct, frozen=True):
+    """How the command ended in this run; ``None`` when it has not run."""
+
+    completed: Completed | None = None
+
+
+class Exec(Resource[ExecProperties, ExecState]):
+    """A command."""
+
+    type_name = "exec"
+    properties_type = ExecProperties
+    secret_properties = frozenset({"command", "environment"})
+    providers = ("posix", "shell")
+    unpredictable = True
+
+    _completed: Completed | None = None
+
+    def look(self) -> ExecState:
+        return ExecState(self._completed)
+
+    def differences(self, actual: ExecState, *, refresh: bool = False) -> Sequence[Difference]:
+        if actual.completed is not None:
+            return ()  # ``change`` has judged the exit code, and knows the output
+        if refresh:
+            return [
+                Difference(
+                    "command", "not executed since a subscribed resource changed", "executed", refresh=True
+                )
+            ]
+        if self._is_guarded():
+            return ()
+        return [Difference("command", "not executed", "executed")]
+
+    def change(self, differences: Sequence[Difference], actual: ExecState) -> None:
+        del differences, actual
+        completed = self._run("command", self._text, self.context.system.execute)
+        if self.properties.logoutput and not self.properties.sensitive:
+            for line in (completed.stdout + completed.stderr).splitlines():
+                self.context.log(f"{self.properties.alias or self.properties.name}: {line}")
+        if completed.exit_code not in self.properties.returns:
+            raise ResourceError(self._failure(completed))
+        self._completed = completed
+
+    def noop_message(self, differences: Sequence[Difference], actual: ExecState) -> str:
+        del actual
+        return "Would have executed via subscribe" if differences[0].refresh else "Would have executed"
+
+    @property
+    def _text(self) -> str:
+        return self.properties.command or self.properties.name
+
+    def _is_guarded(self) -> bool:
+        """Whether a guard says that the command need not run; later guards are not asked."""
+        properties = self.properties
+        if properties.creates is not None:
+            path = os.path.join(properties.cwd, properties.creates)
+            if self.context.system.exists(path):
+                return True
+        if properties.onlyif is not None and not self._succeeds("onlyif", properties.onlyif):
+            return True
+        if properties.unless is not None and self._succeeds("unless", properties.unless):
+            return True
+        return properties.refreshonly
+
+    def _succeeds(self, kind: str, text: str) -> bool:
+        completed = self._run(kind, text, self.context.system.query)
+        if completed.exit_code is None:
+            # Neither yes nor no: running the command on a guess could do harm.
+            raise ResourceError(f"{kind} {text!r}: {completed.outcome}")
+        return completed.exit_code == 0
+
+    def _run(self, kind: str, text: str, run: Callable[[Command], Completed]) -> Completed:
+        try:
+            return run(self._command(text))
+        except OSError as error:
+            raise ResourceError(f"{kind} {text!r} cannot be started: {reason(error)}") from error
+
+    def _command(self, text: str) -> Command:
+        properties = self.properties
+        environment = dict(variable.split("=", 1) for variable in properties.environment)
+        if properties.path is not None:
+            environment["PATH"] = properties.path
+        arguments = ["/bin/sh", "-c", text] if properties.provider == "shell" else split_words(text)
+        return Command(arguments, environment, properties.cwd, properties.timeout)
+
+    def _failure(self, completed: Completed) -> str:
+        wanted = ", ".join(map(str, self.properties.returns))
+        message = f"{completed.outcome}, wanted {wanted}"
+        if self.properties.sensitive or not (tail := completed.tail()):
+            return message
+        return f"{message}; it printed:\n{tail}"
+
+    @classmethod
+    def accept(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        if "refresh_only" in raw:
+            if "refreshonly" in raw:
+                raise PropertyError("refresh_only", "cannot be given together with refreshonly")
+            return {("refreshonly" if key == "refresh_only" else key): value for key, value in raw.items()}
+        return raw
+
+    @classmethod
+    def check(cls, properties: ExecProperties) -> None:
+        if properties.ensure != "present":
+            raise PropertyError("ensure", f"is {properties.ensure!r}, wanted present")
+        if properties.provider != "shell":
+            _check_words(properties)
+        if not properties.cwd.startswith("/"):
+            raise PropertyError("cwd", f"is {properties.cwd!r}, wanted an absolute path")
+        for variable in properties.environment:
+            if not _VARIABLE.fullmatch(variable):
+                raise PropertyError("environment", f"has {variable!r}, wanted KEY=VALUE")
+        for directory in (properties.path or "/").split(":"):
+            if not directory.startswith("/"):
+                raise PropertyError(
+                    "path", f"has {directory!r}, wanted absolute directories separated by colons"
+                )
+        if properties.timeout <= 0:
+            raise PropertyError("timeout", "is 0, wanted a time that the command can end in")
+
+
+def _check_words(properties: ExecProperties) -> None:
+    """The commands that are run without a shell must split into words."""
+    command = ("name", properties.name) if properties.command is None else ("command", properties.command)
+    for name, text in (command, ("onlyif", properties.onlyif), ("unless", properties.unless)):
+        if text is None:
+            continue
+        try:
+            words = split_words(text)
+        except ValueError as error:
+            raise PropertyError(name, f"is {text!r}, which {error}") from None
+        if not words or not words[0]:
+            raise PropertyError(name, f"is {text!r}, wanted a command")

@@ -1,0 +1,427 @@
+"""The ``file`` resource: files and directories, their content, owner, group and mode (``resources.md`` section 3).
+
+* A path is looked at by ``lstat``: links are never followed, and a FIFO, socket or device is never opened.
+* A file never exists at its path with other than its final owner, mode and content.
+* What may lose data (removing a directory that is not empty, replacing one, or a device) wants ``force: true``.
+"""
+
+import os
+import stat
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from puller.errors import ResourceError
+from puller.resources.base import Difference, Properties, PropertyError, Resource
+from puller.resources.content import Bytes, Content, SourceFile, described, sha256
+from puller.resources.mode import FileMode
+from puller.system import Attributes
+
+_KINDS = {
+    stat.S_IFREG: "present",
+    stat.S_IFDIR: "directory",
+    stat.S_IFLNK: "symbolic link",
+    stat.S_IFIFO: "fifo",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "character device",
+    stat.S_IFBLK: "block device",
+}
+_ENSURE = ("present", "absent", "directory", "exists")
+_TINYCM_KEYS = frozenset({"contents", "type", "permission-mask"})
+_CONTENT_SOURCES = ("content", "source", "template")
+
+
+class FileProperties(Properties, frozen=True):
+    """The properties of a file or directory."""
+
+    content: str | None = None
+    """The text of the file."""
+    source: str | None = None
+    """A file to copy: relative to the manifest, absolute, or an ``http(s)://`` URL."""
+    checksum: str | None = None
+    """SHA-256 of a remote source, in hexadecimal; nothing is downloaded while the file has it."""
+    template: str | None = None
+    """A template file, relative to the manifest or absolute."""
+    engine: str = "jinja"
+    """What renders ``template``: ``jinja``, ``jet`` or ``go``."""
+    owner: str | int | None = None
+    """Name, or id when all digits."""
+    group: str | int | None = None
+    """Name, or id when all digits."""
+    mode: FileMode | None = None
+    """Permission bits, or a mask such as ``x00``."""
+    encoding: str = "utf-8"
+    """How text becomes bytes."""
+    force: bool = False
+    """Remove what is in the way, and directories that are not empty."""
+    interpolate: bool = False
+    """TinyCM's: replace ``{name}`` in ``content``, or render what was downloaded as a template."""
+
+
+class FileState(msgspec.Struct, frozen=True):
+    """What is at the path: nothing, or a kind with attributes; and whether the content is the wanted one."""
+
+    found: os.stat_result | None
+    same_content: bool = True
+
+    @property
+    def kind(self) -> str:
+        """``absent``, ``present``, ``directory``, or what else is in the way."""
+        return (
+            "absent"
+            if self.found is None
+            else _KINDS.get(stat.S_IFMT(self.found.st_mode), "unknown kind of file")
+        )
+
+
+class File(Resource[FileProperties, FileState]):
+    """A file or directory."""
+
+    type_name = "file"
+    properties_type = FileProperties
+    secret_properties = frozenset({"content"})
+
+    _content: Content | None = None
+
+    def look(self) -> FileState:
+        properties = self.properties
+        found = self.context.system.lstat(properties.name)
+        if found is None or properties.ensure != "present" or not stat.S_ISREG(found.st_mode):
+            return FileState(found)
+        return FileState(found, self._same_content(found))
+
+    def differences(self, actual: FileState, *, refresh: bool = False) -> Sequence[Difference]:
+        del refresh
+        ensure = self.properties.ensure
+        kind, wanted = actual.kind, "present" if ensure == "exists" else ensure
+        if kind != wanted:
+            return [Difference("ensure", kind, wanted)]
+        if actual.found is None:
+            return ()
+        found = []
+        if not actual.same_content:
+            found.append(self._content_difference())
+        found += self._attribute_differences(actual.found)
+        return found
+
+    def change(self, differences: Sequence[Difference], actual: FileState) -> None:
+        self._refuse_what_cannot_be(actual)
+        ensure, name, system = self.properties.ensure, self.properties.name, self.context.system
+        in_the_way = actual.found is not None and differences[0].property == "ensure"
+        if ensure == "absent" or (in_the_way and "directory" in (ensure, actual.kind)):
+            self._remove(actual)
+            actual = FileState(None)
+        if ensure == "absent":
+            return
+        if ensure == "directory" and actual.found is None:
+            system.make_directory(name, self._wanted_attributes(0))
+        elif actual.found is not None and not self._must_write(differences):
+            system.set_attributes(name, self._wanted_attributes(actual.found.st_mode), actual.found)
+        else:
+            base = 0 if actual.kind != "present" or actual.found is None else actual.found.st_mode
+            content = self._wanted_content()
+            system.replace_file(
+                name, content.chunks() if content else (), self._wanted_attributes(base), actual.found
+            )
+
+    def noop_message(self, differences: Sequence[Difference], actual: FileState) -> str:
+        self._refuse_what_cannot_be(actual)
+        ensure, system = self.properties.ensure, self.context.system
+        system.expect(
+            self.properties.name, {"absent": "absent", "directory": "directory"}.get(ensure, "file")
+        )
+        if ensure == "absent":
+            if actual.kind != "directory":
+                return "Would have removed the file"
+            return f"Would have {'recursively ' if self.properties.force else ''}removed the directory"
+        if differences[0].property == "ensure":
+            return "Would have created directory" if ensure == "directory" else "Would have created the file"
+        return (
+            "Would have updated the file"
+            if self._must_write(differences)
+            else "Would have updated attributes"
+        )
+
+    def final_ensure(self, actual: FileState) -> str:
+        return actual.kind
+
+    def diff(self, actual: FileState) -> str | None:
+        from puller.diff import unified  # only when something is shown
+
+        content = self._wanted_content()
+        if content is None or self.properties.sensitive or self.properties.ensure in ("absent", "directory"):
+            return None
+        if (actual.kind == "present" and actual.same_content) or actual.kind == "directory":
+            return None
+        name = self.properties.name
+        old = b"" if actual.kind != "present" else self.context.system.read(name)
+        return unified(old, b"".join(content.chunks()), name)
+
+    # What is wanted
+
+    def _wanted_content(self) -> Content | None:
+        """``None``: only attributes are managed. Found once; whatever is wrong with it raises ``ResourceError``."""
+        if self._content is None:
+            self._content = self._find_content()
+        return self._content
+
+    def _find_content(self) -> Content | None:
+        properties, system = self.properties, self.context.system
+        if properties.content is not None:
+            text = properties.content
+            if properties.interpolate:
+                from puller.resources.tinycm import interpolate  # a migration aid, rarely used
+
+                text = interpolate(text, self.context.scope.data)
+            return Bytes(self._encoded(text), system)
+        if properties.template is not None:
+            from puller.templates.rendering import render_file  # the engines load what they need
+
+            text = render_file(
+                self._resolved(properties.template),
+                properties.engine,
+                self.context.scope,
+                self.context.directory,
+            )
+            return Bytes(self._encoded(text), system)
+        if properties.source is not None:
+            return self._remote() if _is_url(properties.source) else self._local(properties.source)
+        return None
+
+    def _local(self, source: str) -> Content:
+        path = self._resolved(source)
+        try:
+            found = os.stat(path)
+        except OSError as error:
+            raise ResourceError(f"source {path} cannot be read: {error.strerror}") from error
+        if not stat.S_ISREG(found.st_mode):
+            raise ResourceError(f"source {path} is not a regular file")
+        return SourceFile(os.path.realpath(path), found.st_size, self.context.system)
+
+    def _remote(self) -> Content:
+        source, wanted = self.properties.source or "", self.properties.checksum
+        data = self.context.fetch(source)
+        digest = sha256([data])
+        if wanted is not None and digest != wanted:
+            raise ResourceError(f"source {source} has sha256 {digest}, wanted {wanted}")
+        if self.properties.interpolate:
+            from puller.templates.rendering import render_text
+
+            text = self._decoded(data)
+            data = self._encoded(
+                render_text(source, text, "jinja", self.context.scope, self.context.directory)
+            )
+        return Bytes(data, self.context.system)
+
+    def _resolved(self, path: str) -> str:
+        return os.path.normpath(os.path.join(self.context.directory, path))
+
+    def _encoded(self, text: str) -> bytes:
+        try:
+            return text.encode(self.properties.encoding)
+        except UnicodeEncodeError as error:
+            raise ResourceError(
+                f"content cannot be written as {self.properties.encoding}: {error.reason}"
+            ) from error
+
+    def _decoded(self, data: bytes) -> str:
+        try:
+            return data.decode(self.properties.encoding)
+        except UnicodeDecodeError as error:
+            raise ResourceError(
+                f"source {self.properties.source} is not {self.properties.encoding}: {error.reason}"
+            ) from error
+
+    def _wanted_attributes(self, actual_mode: int) -> Attributes:
+        properties = self.properties
+        mode = properties.mode or FileMode(0, 0o777)  # absent needs none; nothing else gets here without one
+        if properties.ensure == "directory":
+            mode = mode.searchable()
+        return Attributes(
+            self._id("owner", properties.owner), self._id("group", properties.group), mode.over(actual_mode)
+        )
+
+    def _id(self, kind: str, name: str | int | None) -> int:
+        if isinstance(name, int):
+            return name
+        if not name or name.isdecimal():
+            return int(name or 0)
+        find = self.context.system.user_id if kind == "owner" else self.context.system.group_id
+        if (found := find(name)) is None:
+            if self.context.uncertain():
+                return (
+                    -1
+                )  # an earlier command of this noop may have made it: different from whatever is there now
+            raise ResourceError(
+                f"{kind} is {name!r}, and there is no such {'user' if kind == 'owner' else 'group'}"
+            )
+        return found
+
+    # What is there
+
+    def _same_content(self, found: os.stat_result) -> bool:
+        properties, path = self.properties, self.properties.name
+        if properties.checksum is not None and not properties.interpolate:
+            # The checksum alone decides: a file that has it costs no download.
+            return sha256(self.context.system.read_chunks(path)) == properties.checksum
+        content = self._wanted_content()
+        return content is None or (found.st_size == content.size and content.same_as(path))
+
+    def _content_difference(self) -> Difference:
+        content, chunks = self._wanted_content(), self.context.system.read_chunks
+        if content is None:
+            raise ResourceError("content differs, and none is wanted")
+        path = self.properties.name
+        found = self.context.system.lstat(path)
+        actual = described(found.st_size if found else 0, sha256(chunks(path)))
+        return Difference("content", actual, described(content.size, sha256(content.chunks())))
+
+    def _attribute_differences(self, found: os.stat_result) -> list[Difference]:
+        wanted = self._wanted_attributes(found.st_mode)
+        differences = []
+        if found.st_uid != wanted.uid:
+            differences.append(Difference("owner", _user(found.st_uid), str(self.properties.owner)))
+        if found.st_gid != wanted.gid:
+            differences.append(Difference("group", _group(found.st_gid), str(self.properties.group)))
+        if (mode := stat.S_IMODE(found.st_mode)) != wanted.mode:
+            differences.append(Difference("mode", f"{mode:04o}", f"{wanted.mode:04o}"))
+        return differences
+
+    # What may be done
+
+    def _must_write(self, differences: Sequence[Difference]) -> bool:
+        return self.properties.ensure != "directory" and differences[0].property in ("ensure", "content")
+
+    def _refuse_what_cannot_be(self, actual: FileState) -> None:
+        """Raise for what ``change`` would fail at, so that noop predicts it."""
+        ensure, kind, name = self.properties.ensure, actual.kind, self.properties.name
+        if ensure == "absent":
+            if kind == "directory" and not self.properties.force and os.listdir(name):
+                raise ResourceError(f"{name} is a directory that is not empty; removing it wants force: true")
+            return
+        wanted = "directory" if ensure == "directory" else "present"
+        if kind not in ("absent", wanted) and not self.properties.force and not self._is_replaceable(kind):
+            what = "directory" if ensure == "directory" else "file"
+            raise ResourceError(f"{name} is a {kind}; replacing it by a {what} wants force: true")
+        self._wanted_attributes(0)
+        if ensure == "directory":
+            self._require_parent_of_directory()
+        else:
+            self._require_parent()
+            self._wanted_content()
+
+    def _is_replaceable(self, kind: str) -> bool:
+        """By a file, and losing nothing: a link, FIFO or socket holds no data of its own."""
+        if self.properties.ensure == "directory":
+            return False
+        has_content = self._wanted_content() is not None
+        return kind in ("fifo", "socket") or (kind == "symbolic link" and has_content)
+
+    def _require_parent(self) -> None:
+        parent = os.path.dirname(self.properties.name)
+        if not self.context.system.is_directory(parent) and not self.context.uncertain():
+            raise ResourceError(f"directory {parent} does not exist")
+
+    def _require_parent_of_directory(self) -> None:
+        """Missing parents are made; something else in the place of one is in the way."""
+        parent = os.path.dirname(self.properties.name)
+        while not self.context.system.is_directory(parent):
+            if self.context.system.exists(parent):
+                raise ResourceError(f"{parent} is not a directory")
+            parent = os.path.dirname(parent)
+
+    def _remove(self, actual: FileState) -> None:
+        if actual.found is None:
+            return
+        remove = self.context.system.remove
+        if actual.kind == "directory" and self.properties.force:
+            remove = self.context.system.remove_tree
+        remove(self.properties.name, actual.found)
+
+    # At load
+
+    @classmethod
+    def accept(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        if _TINYCM_KEYS.isdisjoint(raw) and raw.get("ensure") not in ("contents", "removed"):
+            return raw
+        from puller.resources.tinycm import from_tinycm  # only for manifests that use its names
+
+        return from_tinycm(raw)
+
+    @classmethod
+    def check(cls, properties: FileProperties) -> None:
+        ensure, name = properties.ensure, properties.name
+        if ensure not in _ENSURE:
+            raise PropertyError("ensure", f"is {ensure!r}, wanted one of {', '.join(_ENSURE)}")
+        if (
+            not name.startswith("/")
+            or name.startswith("//")
+            or os.path.normpath(name) != name
+            or "\0" in name
+        ):
+            raise PropertyError(
+                "name", f"is {name!r}, wanted an absolute path without '.', '..' or doubled slashes"
+            )
+        if name == "/":
+            raise PropertyError("name", "is '/', which is not managed")
+        _check_content(properties)
+        if ensure != "absent":
+            for required in ("owner", "group", "mode"):
+                if getattr(properties, required) in (None, ""):
+                    raise PropertyError(required, "is missing; it is required unless ensure is absent")
+
+    @classmethod
+    def merge(cls, first: FileProperties, second: FileProperties) -> FileProperties | None:
+        """Two definitions of one path as one, where they agree (TinyCM); raises ``PropertyError`` where not."""
+        from puller.resources.tinycm import merge_definitions
+
+        return merge_definitions(first, second)
+
+
+def _check_content(properties: FileProperties) -> None:
+    given = [name for name in _CONTENT_SOURCES if getattr(properties, name) is not None]
+    if len(given) > 1:
+        raise PropertyError(given[1], f"cannot be given together with {given[0]}")
+    if given and properties.ensure in ("absent", "directory"):
+        raise PropertyError(given[0], f"has no meaning with ensure: {properties.ensure}")
+    if properties.engine not in ("jinja", "jet", "go"):
+        raise PropertyError("engine", f"is {properties.engine!r}, wanted jinja, jet or go")
+    if properties.checksum is not None:
+        _check_checksum(properties)
+    try:
+        "".encode(properties.encoding)
+    except LookupError:
+        raise PropertyError(
+            "encoding", f"is {properties.encoding!r}, which is not a known encoding"
+        ) from None
+
+
+def _check_checksum(properties: FileProperties) -> None:
+    checksum = properties.checksum or ""
+    if len(checksum) != 64 or checksum.strip("0123456789abcdef"):
+        raise PropertyError("checksum", f"is {checksum!r}, wanted 64 lower-case hexadecimal digits (SHA-256)")
+    if properties.source is None or not _is_url(properties.source):
+        raise PropertyError("checksum", "is only for a source that is a URL")
+
+
+def _is_url(source: str) -> bool:
+    return source.startswith(("http://", "https://"))
+
+
+def _user(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _group(gid: int) -> str:
+    import grp
+
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)

@@ -1,0 +1,40 @@
+"""Small values that properties are made of, each parsed once."""
+
+import re
+
+_PART = re.compile(r"(\d+(?:\.\d+)?|\.\d+)(ms|us|µs|ns|[smhdwMy])")
+_SECONDS = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+    "w": 7 * 86400.0,
+    "M": 30 * 86400.0,
+    "y": 365 * 86400.0,
+}
+
+
+class Duration(float):
+    """A time in seconds, written ``30s``, ``5m``, ``1h30m``, ``500ms`` or as a number of seconds.
+
+    The units are those of the reference (``reference-behaviour.md`` section 4.3): ``ns us ms s m h``, and
+    ``d w M y`` for days, weeks, months of 30 and years of 365 days.
+    """
+
+    @classmethod
+    def parse(cls, value: object) -> "Duration":
+        """Raises ``ValueError``; nothing below zero."""
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9:
+            return cls(value)
+        if isinstance(value, str):
+            text = value.strip()
+            if text.isdecimal():
+                return cls(int(text))
+            parts = _PART.findall(text)
+            if parts and "".join(number + unit for number, unit in parts) == text:
+                return cls(sum(float(number) * _SECONDS[unit] for number, unit in parts))
+        raise ValueError(f"is {value!r}, wanted a duration such as '30s' or '5m'")

@@ -1,0 +1,134 @@
+"""Where this machine's state is kept, and the files of it that are not the bundles' own.
+
+A file that cannot be read is set aside under a name of its own and reported; it never stops a run that can go on
+without it, and it is never silently forgotten.
+"""
+
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from bundles.files import write_file
+from puller.report import Report
+
+_ROOT_STATE = Path("/var/lib/puller")
+_ROOT_RUN = Path("/run/puller")
+
+
+class Status(msgspec.Struct, frozen=True):
+    """What an agent is doing; ``since`` is UTC in ISO 8601."""
+
+    state: str
+    since: str
+    process: int
+
+
+class Directories(msgspec.Struct, frozen=True):
+    """The two places that Puller writes to on its own account."""
+
+    state: Path
+    """Survives a reboot."""
+    run: Path
+    """Does not."""
+
+    @classmethod
+    def of_user(cls) -> "Directories":
+        """For commands without a configuration: the system's for root, else the user's own (XDG base directories)."""
+        if os.geteuid() == 0:
+            return cls(_ROOT_STATE, _ROOT_RUN)
+        home = Path(os.environ.get("HOME", "/"))
+        state = Path(os.environ.get("XDG_STATE_HOME") or home / ".local" / "state") / "puller"
+        run = os.environ.get("XDG_RUNTIME_DIR")
+        return cls(state, Path(run) / "puller" if run else state)
+
+    @property
+    def trust(self) -> Path:
+        """Verified metadata."""
+        return self.state / "trust"
+
+    @property
+    def bundles(self) -> Path:
+        """Unpacked bundles."""
+        return self.state / "bundles"
+
+    @property
+    def runs(self) -> Path:
+        """Reports."""
+        return self.state / "runs"
+
+    @property
+    def last_run(self) -> Path:
+        """The newest report."""
+        return self.state / "last-run.json"
+
+    @property
+    def owed(self) -> Path:
+        """Refreshes that are owed."""
+        return self.state / "owed.json"
+
+    @property
+    def status(self) -> Path:
+        """What is going on right now."""
+        return self.run / "status.json"
+
+    def make(self) -> None:
+        """Make what is missing, readable by the owner alone; raises ``OSError``."""
+        for directory in (self.state, self.bundles, self.runs, self.trust):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.run.mkdir(mode=0o755, parents=True, exist_ok=True)
+
+
+def save_report(report: Report, directories: Directories, keep: int) -> Path:
+    """Keep a report and forget the oldest; gives where it is. Raises ``OSError``."""
+    data = msgspec.json.encode(report)
+    path = directories.runs / f"{report.run}.json"
+    # Reports hold file names and differences, which not everybody on the machine needs to see.
+    write_file(path, data, mode=0o600)
+    write_file(directories.last_run, data, mode=0o600)
+    for old in sorted(directories.runs.glob("*.json"))[:-keep]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def save_status(directories: Directories, state: str) -> None:
+    """Say what is going on: ``running`` since now in this process, or ``idle``. Raises ``OSError``."""
+    status = Status(state=state, since=datetime.now(UTC).isoformat(timespec="seconds"), process=os.getpid())
+    # Not synced: it does not survive a reboot anyway.
+    temporary = directories.status.with_name(".status.json.new")
+    temporary.write_bytes(msgspec.json.encode(status))
+    temporary.replace(directories.status)
+
+
+def load_status(directories: Directories) -> Status | None:
+    """What is going on, as far as it can be told: ``running`` only while that process is there."""
+    try:
+        status = msgspec.json.decode(directories.status.read_bytes(), type=Status)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return status if status.state != "running" or os.path.exists(f"/proc/{status.process}") else None
+
+
+def load_last_report(directories: Directories) -> Report | None:
+    """The newest report; ``None`` when there is none. Raises ``OSError``, ``msgspec.DecodeError``."""
+    try:
+        return msgspec.json.decode(directories.last_run.read_bytes(), type=Report)
+    except FileNotFoundError:
+        return None
+
+
+def set_aside(path: Path) -> Path:
+    """Move a file that is not understood out of the way, under a name of its own; raises ``OSError``."""
+    aside = next(candidate for candidate in _names_aside(path) if not os.path.lexists(candidate))
+    os.rename(path, aside)
+    return aside
+
+
+def _names_aside(path: Path) -> Iterator[Path]:
+    yield path.with_name(f"{path.name}.unreadable")
+    number = 2
+    while True:
+        yield path.with_name(f"{path.name}.unreadable-{number}")
+        number += 1

@@ -1,0 +1,317 @@
+"""This machine as resources see it: files, users and commands, behind one small protocol.
+
+* Looking and changing are different methods; a noop run is given a system whose changes raise.
+* Only *not found* means absent: ``lstat`` gives ``None`` for it and raises for everything else.
+* A change is made relative to an open directory, and refused when the path is not any more what was looked at.
+"""
+
+import contextlib
+import errno
+import grp
+import os
+import pwd
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from bundles.files import open_directory, replace_file, sync_directory
+from puller.errors import ChangedMeanwhile, MutationInNoop
+
+if TYPE_CHECKING:  # starting programs is imported when one is started: most resources need none
+    from puller.commands import Command, Completed
+
+
+class Attributes(msgspec.Struct, frozen=True):
+    """Who owns a path and what may be done with it: ids, and permission bits."""
+
+    uid: int
+    gid: int
+    mode: int
+
+
+class System(Protocol):
+    """What a resource may ask of the machine. Methods raise ``OSError``, or ``ResourceError`` with a sentence."""
+
+    def lstat(self, path: str) -> os.stat_result | None:
+        """The path itself, links not followed; ``None`` when nothing is there."""
+
+    def is_directory(self, path: str) -> bool:
+        """Whether a directory is there, links followed; in noop as this run would have left it."""
+
+    def exists(self, path: str) -> bool:
+        """Whether anything is there, links followed; in noop as this run would have left it."""
+
+    def expect(self, path: str, kind: str) -> None:
+        """In noop: this run would have left ``file``, ``directory`` or ``absent`` here. Otherwise nothing."""
+
+    def read(self, path: str) -> bytes:
+        """The content of a regular file; a link, FIFO or device in its place is an error."""
+
+    def read_chunks(self, path: str) -> Iterator[bytes]:
+        """The same, piece by piece."""
+
+    def user_id(self, name: str) -> int | None:
+        """``None`` when there is no such user."""
+
+    def group_id(self, name: str) -> int | None:
+        """``None`` when there is no such group."""
+
+    def query(self, command: "Command") -> "Completed":
+        """Run a command that only looks: a guard, a status query. Done in noop too."""
+
+    def replace_file(
+        self, path: str, chunks: Iterable[bytes], attributes: Attributes, looked_at: os.stat_result | None
+    ) -> None:
+        """Put a regular file in place, atomically; the labels of a replaced regular file are kept."""
+
+    def make_directory(self, path: str, attributes: Attributes) -> None:
+        """Make a directory, and its missing parents with mode 0755."""
+
+    def set_attributes(self, path: str, attributes: Attributes, looked_at: os.stat_result) -> None:
+        """Owner, group and mode of the path itself, never through a link."""
+
+    def remove(self, path: str, looked_at: os.stat_result) -> None:
+        """Remove a file, link or empty directory."""
+
+    def remove_tree(self, path: str, looked_at: os.stat_result) -> None:
+        """Remove a directory and all below it; links are removed, never followed."""
+
+    def execute(self, command: "Command") -> "Completed":
+        """Run a command that changes something."""
+
+
+class LocalSystem:
+    """The machine that we run on."""
+
+    def __init__(self) -> None:
+        self._users: dict[str, int] = {}
+        self._groups: dict[str, int] = {}
+
+    def lstat(self, path: str) -> os.stat_result | None:
+        try:
+            return os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def is_directory(self, path: str) -> bool:
+        try:
+            return stat.S_ISDIR(os.stat(path).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def exists(self, path: str) -> bool:
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def expect(self, path: str, kind: str) -> None:
+        """A real run has no need of predictions: what it changed is there."""
+
+    def read(self, path: str) -> bytes:
+        with open(_open_regular(path), "rb", buffering=0) as stream:
+            return stream.readall()
+
+    def read_chunks(self, path: str) -> Iterator[bytes]:
+        with open(_open_regular(path), "rb", buffering=0) as stream:
+            while chunk := stream.read(1 << 20):
+                yield chunk
+
+    def user_id(self, name: str) -> int | None:
+        return _find_id(name, self._users, lambda: pwd.getpwnam(name).pw_uid)
+
+    def group_id(self, name: str) -> int | None:
+        return _find_id(name, self._groups, lambda: grp.getgrnam(name).gr_gid)
+
+    def query(self, command: "Command") -> "Completed":
+        from puller.commands import run
+
+        return run(command)
+
+    def replace_file(
+        self, path: str, chunks: Iterable[bytes], attributes: Attributes, looked_at: os.stat_result | None
+    ) -> None:
+        directory, name = os.path.split(path)
+        with open_directory(directory) as parent, _old_file(parent, name, path, looked_at) as old:
+            replace_file(
+                parent,
+                name,
+                chunks,
+                mode=attributes.mode,
+                uid=attributes.uid,
+                gid=attributes.gid,
+                labels_from=old,
+            )
+
+    def make_directory(self, path: str, attributes: Attributes) -> None:
+        parent = os.path.dirname(path)
+        if not self.is_directory(parent):
+            self.make_directory(parent, Attributes(os.geteuid(), os.getegid(), 0o755))
+        # Private until the owner is right; then chown before chmod, as for files.
+        os.mkdir(path, 0o700)
+        with open_directory(path) as descriptor:
+            os.fchown(descriptor, attributes.uid, attributes.gid)
+            os.fchmod(descriptor, attributes.mode)
+        sync_directory(parent)
+
+    def set_attributes(self, path: str, attributes: Attributes, looked_at: os.stat_result) -> None:
+        # O_PATH pins the very thing that was looked at, without opening it: a FIFO or device is not touched, and what
+        # is renamed into its place meanwhile is not either.
+        descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            _require_same(path, looked_at, os.fstat(descriptor))
+            pinned = f"/proc/self/fd/{descriptor}"
+            if (looked_at.st_uid, looked_at.st_gid) != (attributes.uid, attributes.gid):
+                os.chown(pinned, attributes.uid, attributes.gid)
+            os.chmod(pinned, attributes.mode)
+        finally:
+            os.close(descriptor)
+
+    def remove(self, path: str, looked_at: os.stat_result) -> None:
+        directory, name = os.path.split(path)
+        with open_directory(directory) as parent:
+            _require_same(path, looked_at, _stat_at(parent, name))
+            remove = os.rmdir if stat.S_ISDIR(looked_at.st_mode) else os.unlink
+            remove(name, dir_fd=parent)
+            os.fsync(parent)
+
+    def remove_tree(self, path: str, looked_at: os.stat_result) -> None:
+        directory, name = os.path.split(path)
+        with open_directory(directory) as parent:
+            _require_same(path, looked_at, _stat_at(parent, name))
+            import shutil  # and its compressors: only for what is rarely done
+
+            shutil.rmtree(name, dir_fd=parent)
+            os.fsync(parent)
+
+    def execute(self, command: "Command") -> "Completed":
+        from puller.commands import run
+
+        # A command may add users and groups under names that were something else before.
+        self._users.clear()
+        self._groups.clear()
+        return run(command)
+
+
+class NoopSystem(LocalSystem):
+    """The same machine, looked at only: every change raises ``MutationInNoop``.
+
+    It remembers what the run would have made, so that what comes later is predicted as if it were there.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._expected: dict[str, str] = {}
+
+    def is_directory(self, path: str) -> bool:
+        expected = self._expectation(path)
+        return super().is_directory(path) if expected is None else expected == "directory"
+
+    def exists(self, path: str) -> bool:
+        expected = self._expectation(path)
+        return super().exists(path) if expected is None else expected != "absent"
+
+    def expect(self, path: str, kind: str) -> None:
+        self._expected[path] = kind
+
+    def _expectation(self, path: str) -> str | None:
+        """What this run would have left here; below what it would have removed there is nothing."""
+        if (here := self._expected.get(path)) or not self._expected:
+            return here
+        while path != "/":
+            path = os.path.dirname(path)
+            if above := self._expected.get(path):
+                return "absent" if above == "absent" else None
+        return None
+
+    def replace_file(
+        self, path: str, chunks: Iterable[bytes], attributes: Attributes, looked_at: os.stat_result | None
+    ) -> None:
+        raise MutationInNoop(f"{path}: would be written in noop")
+
+    def make_directory(self, path: str, attributes: Attributes) -> None:
+        raise MutationInNoop(f"{path}: would be made in noop")
+
+    def set_attributes(self, path: str, attributes: Attributes, looked_at: os.stat_result) -> None:
+        raise MutationInNoop(f"{path}: attributes would be set in noop")
+
+    def remove(self, path: str, looked_at: os.stat_result) -> None:
+        raise MutationInNoop(f"{path}: would be removed in noop")
+
+    def remove_tree(self, path: str, looked_at: os.stat_result) -> None:
+        raise MutationInNoop(f"{path}: would be removed in noop")
+
+    def execute(self, command: "Command") -> "Completed":
+        raise MutationInNoop(f"{command.arguments[0]}: would be executed in noop")
+
+
+def _find_id(name: str, known: dict[str, int], ask: Callable[[], int]) -> int | None:
+    if (found := known.get(name)) is None:
+        try:
+            found = known[name] = ask()
+        except KeyError:
+            return None
+    return found
+
+
+def _open_regular(path: str) -> int:
+    """Open for reading what is a regular file now; never blocks on a FIFO, never follows a link."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ChangedMeanwhile(f"{path}: is not a regular file any more")
+    return descriptor
+
+
+def _stat_at(parent: int, name: str) -> os.stat_result:
+    return os.stat(name, dir_fd=parent, follow_symlinks=False)
+
+
+def _identity(found: os.stat_result) -> tuple[int, ...]:
+    """Inode numbers are used again at once, so the time of the last change belongs to it."""
+    return found.st_dev, found.st_ino, found.st_mode, found.st_ctime_ns
+
+
+def _require_same(path: str, looked_at: os.stat_result, found: os.stat_result) -> None:
+    if _identity(looked_at) != _identity(found):
+        raise ChangedMeanwhile(f"{path}: was replaced by somebody else while Puller looked at it")
+
+
+@contextlib.contextmanager
+def _old_file(parent: int, name: str, path: str, looked_at: os.stat_result | None) -> Iterator[int | None]:
+    """A descriptor of the regular file about to be replaced, for its labels; ``None`` where there is none."""
+    try:
+        found = _stat_at(parent, name)
+    except FileNotFoundError:
+        if looked_at is not None:
+            raise ChangedMeanwhile(
+                f"{path}: was removed by somebody else while Puller looked at it"
+            ) from None
+        yield None
+        return
+    if looked_at is None:
+        raise ChangedMeanwhile(f"{path}: was made by somebody else while Puller looked at it")
+    _require_same(path, looked_at, found)
+    if not stat.S_ISREG(found.st_mode):
+        yield None
+        return
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(name, flags, dir_fd=parent)
+    except PermissionError:  # ours to replace but not to read, so its labels are not ours to copy
+        yield None
+        return
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def reason(error: OSError) -> str:
+    """The system's own words for an error, without Python's numbers."""
+    if error.errno == errno.ENOSPC:
+        return "no space left on the file system"
+    return error.strerror.lower() if error.strerror else str(error)

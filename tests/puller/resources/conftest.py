@@ -1,0 +1,71 @@
+"""Resources by hand: properties as a manifest gives them, on the real machine below a temporary directory."""
+
+import grp
+import os
+import pwd
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hiera.expressions import Scope
+from puller.manifest.properties import decode
+from puller.resources.base import Context, Resource, ResourceType
+from puller.system import LocalSystem, NoopSystem, System
+
+OWNER = pwd.getpwuid(os.geteuid()).pw_name
+GROUP = grp.getgrgid(os.getegid()).gr_name
+
+
+@pytest.fixture
+def ours() -> dict[str, str]:
+    """Owner, group and mode that every user may give a file."""
+    return {"owner": OWNER, "group": GROUP, "mode": "0644"}
+
+
+def no_network(url: str) -> bytes:
+    raise AssertionError(f"{url} was fetched")
+
+
+Make = Callable[..., Resource[Any, Any]]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """``make(File, properties, noop=…, facts=…, data=…, fetch=…)``: decoded and checked as a manifest's would be."""
+
+    def build(
+        resource_type: ResourceType,
+        properties: Mapping[str, Any],
+        *,
+        noop: bool = False,
+        data: Mapping[str, Any] | None = None,
+        fetch: Callable[[str], bytes] = no_network,
+        uncertain: bool = False,
+        log: Callable[[str], None] = lambda line: None,
+    ) -> Resource[Any, Any]:
+        system: System = NoopSystem() if noop else LocalSystem()
+        decoded = decode(resource_type, resource_type.accept(dict(properties)))
+        resource_type.check(decoded)
+        context = Context(
+            system, tmp_path, Scope({}, data or {}), fetch, noop=noop, uncertain=lambda: uncertain, log=log
+        )
+        return resource_type(decoded, context)
+
+    return build
+
+
+@pytest.fixture
+def converge() -> Callable[[Resource[Any, Any]], list[str]]:
+    """Look, change, look again; gives the sentences of what differed at first."""
+
+    def run(resource: Resource[Any, Any]) -> list[str]:
+        actual = resource.look()
+        differences = resource.differences(actual)
+        if differences:
+            resource.change(differences, actual)
+            assert not resource.differences(resource.look())
+        return [str(difference) for difference in differences]
+
+    return run

@@ -1,0 +1,103 @@
+"""Commands end in time, whatever they do, and take their children along."""
+
+import os
+import pwd
+import time
+from pathlib import Path
+
+import pytest
+
+from puller.commands import Command, run
+
+
+def shell(text: str, **options: object) -> Command:
+    return Command(["sh", "-c", text], **options)  # type: ignore[arg-type]  # options of Command by name
+
+
+def is_alive(pid: int) -> bool:
+    """A process that still runs: a zombie, waiting for its parent to collect it, does not."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+def wait_until_gone(pid: int) -> bool:
+    limit = time.monotonic() + 10
+    while is_alive(pid) and time.monotonic() < limit:
+        time.sleep(0.01)
+    return not is_alive(pid)
+
+
+def test_a_command_gives_its_exit_code_and_both_outputs() -> None:
+    completed = run(shell("echo out; echo err >&2; exit 3"))
+    assert (completed.exit_code, completed.stdout, completed.stderr) == (3, "out\n", "err\n")
+    assert completed.outcome == "exit code 3"
+    assert completed.tail() == "out\nerr"
+
+
+def test_a_command_that_a_signal_ended_has_no_exit_code() -> None:
+    completed = run(shell("kill -TERM $$"))
+    assert (completed.exit_code, completed.signal) == (None, 15)
+    assert completed.outcome == "ended by signal SIGTERM"
+
+
+def test_a_command_over_its_time_limit_is_killed_with_its_children(tmp_path: Path) -> None:
+    completed = run(shell(f"sleep 60 & echo $! > {tmp_path}/child; sleep 60", timeout=0.2))
+    assert completed.timed_out
+    assert "its time limit" in completed.outcome
+    assert wait_until_gone(int((tmp_path / "child").read_text()))
+
+
+def test_a_command_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("puller.commands._GRACE", 0.2)
+    completed = run(shell(f"trap '' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 1; done", timeout=0.3))
+    assert completed.timed_out
+    assert wait_until_gone(int((tmp_path / "pid").read_text()))
+
+
+def test_a_child_that_holds_the_pipes_open_is_not_waited_for(tmp_path: Path) -> None:
+    completed = run(shell(f"sleep 60 & echo $! > {tmp_path}/child; echo done", timeout=30.0))
+    assert (completed.exit_code, completed.stdout) == (0, "done\n")
+    assert completed.duration < 20
+    os.kill(int((tmp_path / "child").read_text()), 9)
+
+
+def test_a_command_may_close_its_output_and_work_on() -> None:
+    assert run(shell("exec >&- 2>&-; sleep 0.1; exit 7")).exit_code == 7
+
+
+def test_of_a_flood_of_output_the_end_is_kept() -> None:
+    completed = run(shell("head -c 5000000 /dev/zero | tr '\\0' x; echo end", output_limit=1000))
+    assert completed.stdout.endswith("xend\n")
+    assert "bytes before this were dropped" in completed.stdout
+    assert len(completed.stdout) < 1200
+
+
+def test_output_that_is_not_text_is_decoded_with_replacements() -> None:
+    assert run(shell("printf 'a\\377b'")).stdout == "a�b"
+
+
+def test_the_environment_is_the_documented_one_and_nothing_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PULLER_PASSPHRASE", "secret")
+    completed = run(Command(["env"], {"EXTRA": "1"}))
+    names = {line.partition("=")[0] for line in completed.stdout.splitlines()}
+    assert names == {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "EXTRA"}
+    assert f"HOME={pwd.getpwuid(os.geteuid()).pw_dir}" in completed.stdout
+
+
+def test_a_path_of_the_commands_own_is_searched_for_the_program(tmp_path: Path) -> None:
+    program = tmp_path / "greet"
+    program.write_text("#!/bin/sh\necho hello\n")
+    program.chmod(0o755)
+    assert run(Command(["greet"], {"PATH": str(tmp_path)})).stdout == "hello\n"
+
+
+def test_a_program_that_is_not_there_is_named() -> None:
+    with pytest.raises(FileNotFoundError, match="no executable 'no-such-program' in /usr/bin"):
+        run(Command(["no-such-program"], {"PATH": "/usr/bin"}))
+
+
+def test_a_command_reads_nothing_from_our_terminal() -> None:
+    assert run(Command(["cat"])).stdout == ""
