@@ -34,7 +34,7 @@ from puller.report import BundleReport, Report, Summary
 from puller.signals import Stopped, StopRequests
 from puller.state import Directories, save_report, save_status
 from puller.system import reason
-from puller.version import version
+from puller.version import __version__
 
 if TYPE_CHECKING:  # what talks to the site is imported by the step that does
     from puller.pulling import Site
@@ -251,7 +251,7 @@ class Agent:
             started=started.isoformat(timespec="milliseconds"),
             finished=datetime.now(UTC).isoformat(timespec="milliseconds"),
             host=self.host.name,
-            puller=version(),
+            puller=__version__,
             noop=self.settings.noop,
             exit_status=worst(*self._statuses),
             problems=self._problems,

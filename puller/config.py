@@ -19,7 +19,6 @@ from puller.manifest.properties import explain, parse_value
 from puller.resources.values import Duration
 from puller.system import reason
 
-DEFAULT_PATH = Path("/etc/puller/config.yaml")
 _SIZE_LIMIT = 1024 * 1024  # bytes
 
 

@@ -56,6 +56,8 @@ class Engine:
             directory=manifest.directory,
             scope=manifest.scope,
             fetch=fetch,
+            shared={},
+            declared=manifest.names_of,
             log=settings.log,
             noop=settings.noop,
             uncertain=lambda: self._uncertain,

@@ -2,8 +2,10 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from puller.config import Configuration
 from puller.data import host_files, load_sources
@@ -11,8 +13,7 @@ from puller.facts.tree import Facts, gather
 from puller.manifest.loader import Inputs
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(msgspec.Struct, frozen=True):
     """Facts are gathered when they are asked for, group by group."""
 
     configuration: Configuration
@@ -22,7 +23,7 @@ class Host:
     @classmethod
     def of(cls, configuration: Configuration) -> "Host":
         """The machine that we run on."""
-        facts = gather(custom_directories=[configuration.facts_directory])
+        facts = gather(custom_directories=[configuration.facts_directory], agent=_agent_facts(configuration))
         return cls(configuration, facts, dict(os.environ))
 
     @property
@@ -34,3 +35,8 @@ class Host:
         """What manifests are resolved with; raises ``ConfigurationError`` for data of this host that is not valid."""
         paths = host_files(Path(self.configuration.host_data), Path(self.configuration.host_data_directory))
         return Inputs(self.facts, self.environ, load_sources(paths, self.facts, self.environ))
+
+
+def _agent_facts(configuration: Configuration) -> Mapping[str, Any]:
+    """What the agent knows by itself: the name that this host goes by."""
+    return {"clientcert": configuration.host_name} if configuration.host_name else {}

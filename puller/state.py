@@ -14,6 +14,7 @@ import msgspec
 from bundles.files import write_file
 from puller.report import Report
 
+DEFAULT_CONFIGURATION = "/etc/puller/config.yaml"
 _ROOT_STATE = Path("/var/lib/puller")
 _ROOT_RUN = Path("/run/puller")
 

@@ -34,6 +34,9 @@ class Attributes(msgspec.Struct, frozen=True):
 class System(Protocol):
     """What a resource may ask of the machine. Methods raise ``OSError``, or ``ResourceError`` with a sentence."""
 
+    executed: int
+    """How many commands have changed something so far: an answer about many things at once is good until it grows."""
+
     def lstat(self, path: str) -> os.stat_result | None:
         """The path itself, links not followed; ``None`` when nothing is there."""
 
@@ -86,6 +89,7 @@ class LocalSystem:
     """The machine that we run on."""
 
     def __init__(self) -> None:
+        self.executed = 0
         self._users: dict[str, int] = {}
         self._groups: dict[str, int] = {}
 
@@ -193,6 +197,7 @@ class LocalSystem:
         # A command may add users and groups under names that were something else before.
         self._users.clear()
         self._groups.clear()
+        self.executed += 1
         return run(command)
 
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from puller.config import DEFAULT_PATH, load_configuration, sample
+from puller.config import load_configuration, sample
+from puller.state import DEFAULT_CONFIGURATION
 
 
 @click.group()
@@ -24,7 +25,7 @@ def print_sample() -> None:
 
 @config.command()
 @click.option(
-    "--config", "path", default=str(DEFAULT_PATH), show_default=True, help="The configuration to check."
+    "--config", "path", default=DEFAULT_CONFIGURATION, show_default=True, help="The configuration to check."
 )
 def check(path: str) -> None:
     """Read the configuration as a run would, and say what it means.

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from puller.cli.options import facts_from
+from puller.facts.given import facts_from
 from puller.data import load_sources
 from puller.manifest.loader import Inputs
 

@@ -35,4 +35,5 @@ def lint(source: str, **options: Any) -> int:
             click.echo(f"{declaration.where}: warning: {declaration.reference}: {declaration.failure}")
         count = len(manifest.declarations)
         click.echo(f"{found.name}: {count} resources, {len(warnings)} warnings, no errors")
+        inputs.warn()
     return ExitStatus.OK

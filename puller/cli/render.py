@@ -28,9 +28,9 @@ def render(source: str, output_format: str, **options: Any) -> None:
     """
     with open_source(source) as found:
         inputs = load_inputs(options)
-        inputs.warn()
         manifest = load_manifest(found.path, found.name, inputs.for_manifest())
         show({"data": _plain(manifest.scope.data), "resources": _resources(manifest)}, output_format)
+        inputs.warn()
 
 
 def _resources(manifest: Manifest) -> list[dict[str, Any]]:

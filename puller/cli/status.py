@@ -11,16 +11,16 @@ import msgspec
 from bundles.errors import BundleError
 from bundles.store import Store
 from puller.cli.output import show
-from puller.config import DEFAULT_PATH, Configuration, load_configuration
+from puller.config import Configuration, load_configuration
 from puller.errors import ConfigurationError
 from puller.report import BundleReport, Report
-from puller.state import Directories, load_last_report, load_status
+from puller.state import DEFAULT_CONFIGURATION, Directories, load_last_report, load_status
 from puller.system import reason
 
 
 @click.command()
 @click.option(
-    "--config", "path", default=str(DEFAULT_PATH), show_default=True, help="The configuration to use."
+    "--config", "path", default=DEFAULT_CONFIGURATION, show_default=True, help="The configuration to use."
 )
 @click.option(
     "--format", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True

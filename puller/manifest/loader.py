@@ -94,6 +94,10 @@ class Manifest(msgspec.Struct):
         """The value of a bare expression; raises ``HieraError``."""
         return evaluate(condition, self.scope)
 
+    def names_of(self, type_name: str) -> list[str]:
+        """The names of all declared resources of a type."""
+        return [d.properties.name for d in self.declarations if d.type.type_name == type_name]
+
     def requirements(self, index: int) -> list[tuple[Reference, int]]:
         """What must have succeeded before this resource."""
         return self.links.requirements.get(index, [])

@@ -103,6 +103,10 @@ class Context(msgspec.Struct, frozen=True):
     """Facts and data, for templates."""
     fetch: Callable[[str], bytes]
     """The content of an ``http(s)://`` URL; raises ``bundles.errors.TransportError``."""
+    shared: dict[type, Any]
+    """What resources of one type keep together for a run, such as one query for all, by the class of it."""
+    declared: Callable[[str], Sequence[str]]
+    """The names of all resources of a type in this manifest, for queries about many at once."""
     log: Callable[[str], None] = lambda line: None
     """A line for the log, at the level of notices."""
     noop: bool = False

@@ -49,7 +49,15 @@ def make(tmp_path: Path) -> Make:
         decoded = decode(resource_type, resource_type.accept(dict(properties)))
         resource_type.check(decoded)
         context = Context(
-            system, tmp_path, Scope({}, data or {}), fetch, noop=noop, uncertain=lambda: uncertain, log=log
+            system,
+            tmp_path,
+            Scope({}, data or {}),
+            fetch,
+            {},
+            lambda type_name: [str(properties["name"])],
+            noop=noop,
+            uncertain=lambda: uncertain,
+            log=log,
         )
         return resource_type(decoded, context)
 

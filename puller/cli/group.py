@@ -1,0 +1,78 @@
+"""The commands below ``puller``, each in a module of its own that is imported when it is asked for."""
+
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from puller.exit_status import ExitStatus
+from puller.version import __version__
+
+_COMMANDS = {
+    "run": ("puller.cli.run:run", "Pull what is published for this host, and apply it."),
+    "apply": ("puller.cli.apply:apply", "Apply a manifest, a directory or a bundle file to this machine."),
+    "render": ("puller.cli.render:render", "Show what a manifest or template gives for this host's facts."),
+    "lint": ("puller.cli.lint:lint", "Check a manifest, a directory or a bundle file."),
+    "facts": ("puller.cli.facts:facts", "Show what is known about this machine."),
+    "hiera": ("puller.cli.hiera:hiera", "Look up hierarchical data, and explain where it comes from."),
+    "status": ("puller.cli.status:status", "Show what is enforced here, and how the last run went."),
+    "bundle": ("puller.cli.bundle:bundle", "Write, build and inspect bundles."),
+    "site": ("puller.cli.site:site", "Publish signed bundles in a static site."),
+    "config": ("puller.cli.config:config", "Check this host's configuration, or print a sample."),
+    "install-units": ("puller.cli.units:install_units", "Install the systemd service and timer."),
+    "demo": ("puller.cli.demo:demo", "Publish, pull, apply and attack, in a temporary directory."),
+}
+
+
+class _Commands(click.Group):
+    """Subcommands by name; a module is imported only for the one that is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            from puller.manifest.problems import did_you_mean
+
+            ctx.fail(f"no command {args[0]!r}{did_you_mean(args[0], _COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
+
+
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(__version__, prog_name="puller")
+def cli() -> None:
+    """Keep Linux machines in the state that is published on a plain web server.
+
+    \b
+    Authors:     puller bundle new web; puller lint web; puller apply web --noop
+    Publishers:  puller site init site; puller site publish site web --version 1.0.0
+    Hosts:       puller run; systemctl enable --now puller.timer
+    """
+
+
+def run_click(arguments: Sequence[str]) -> int:
+    """Run a command line; gives its exit status. Raises what commands raise."""
+    try:
+        status = cli.main(args=list(arguments), prog_name="puller", standalone_mode=False)
+        return status if isinstance(status, int) else ExitStatus.OK
+    except click.ClickException as error:
+        error.show()
+        return ExitStatus.USAGE
+    except click.Abort:
+        click.echo("puller: stopped", err=True)
+        return ExitStatus.INTERRUPTED

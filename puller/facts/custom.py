@@ -1,0 +1,93 @@
+"""Custom facts: what the files and executables in ``facts.d`` say about this machine.
+
+* Only what root, or the running user, has put there is read or run; see ``trust``.
+* Files are taken in the order of their names, and later ones win: mappings merge, anything else is replaced.
+* What is broken, late or not to be trusted is named in the problems and left out; it never stops a run.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from puller.facts import documents
+from puller.facts.errors import FactError
+from puller.facts.trust import distrust
+from puller.facts.values import merged
+
+# What editors and package managers leave beside a file.
+_LEFTOVERS = (
+    "~",
+    ".bak",
+    ".dpkg-dist",
+    ".dpkg-new",
+    ".dpkg-old",
+    ".dpkg-tmp",
+    ".rpmnew",
+    ".rpmorig",
+    ".rpmsave",
+    ".swp",
+)
+
+
+def load(directories: Sequence[str], limit: float) -> tuple[dict[str, Any], list[FactError]]:
+    """The facts of all directories, and what was wrong; ``limit`` is in seconds, for each executable."""
+    facts: Any = {}
+    problems: list[FactError] = []
+    for path in _sources(directories, problems):
+        try:
+            facts = merged(facts, _read(path, limit))
+        except FactError as error:
+            problems.append(error)
+        except OSError as error:
+            problems.append(FactError(path, error.strerror or str(error)))
+    return facts, problems
+
+
+def _sources(directories: Sequence[str], problems: list[FactError]) -> Iterator[str]:
+    """The files of each directory in the order of their names; a directory that is not there has none."""
+    for directory in directories:
+        try:
+            reason = distrust(directory)
+            names = [] if reason else sorted(os.listdir(directory))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            problems.append(FactError(directory, error.strerror or str(error)))
+            continue
+        if reason:
+            problems.append(FactError(directory, f"is not read: {reason}"))
+        yield from (os.path.join(directory, name) for name in names if _is_source(name))
+
+
+def _is_source(name: str) -> bool:
+    return not name.startswith(".") and not name.endswith(_LEFTOVERS)
+
+
+def _read(path: str, limit: float) -> dict[str, Any]:
+    mode = os.stat(path).st_mode
+    if stat.S_ISDIR(mode):
+        return {}
+    reason = distrust(path)
+    if reason:
+        raise FactError(path, f"is not read: {reason}")
+    form = documents.form_of_name(path)
+    if not stat.S_ISREG(mode):
+        raise FactError(path, "is not a regular file")
+    if form:
+        return documents.parse(documents.content(path), form, path)
+    if mode & stat.S_IXUSR:
+        return _run(path, limit)
+    raise FactError(path, "is neither executable nor named *.json, *.yaml, *.yml or *.txt")
+
+
+def _run(path: str, limit: float) -> dict[str, Any]:
+    from puller.commands import Command, run
+
+    completed = run(Command([path], timeout=limit, output_limit=documents.SIZE_LIMIT + 1))
+    if completed.exit_code != 0:
+        raise FactError(path, f"{completed.outcome}: {completed.tail(3)}".rstrip(": "))
+    text = completed.stdout.encode()
+    return documents.parse(text, documents.form_of_output(text), f"output of {path}")

@@ -1,0 +1,166 @@
+"""Facts written down: JSON, YAML, ``key=value`` lines, and what the executable of a custom fact prints.
+
+* Every form gives a mapping of plain values whose keys are text, as JSON has them.
+* The value of ``key=value`` stays the text that was written: ``5.10``, ``0644`` and ``no`` are as often
+  versions, modes and countries as numbers and answers. Who wants a number writes JSON or YAML.
+* A dot in a ``key`` leads into the tree: ``site.rack=b4`` is ``{site: {rack: b4}}``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from typing import Any
+
+from puller.facts.errors import FactError
+from puller.facts.values import merged, nested
+
+_FORMS = {".json": "json", ".yaml": "yaml", ".yml": "yaml", ".txt": "txt"}
+
+SIZE_LIMIT = 1 << 20
+"""Bytes of one document; also of what an executable may print."""
+
+DEPTH_LIMIT = 100
+"""Mappings and lists inside one another."""
+
+
+def parse(text: bytes, form: str, source: str) -> dict[str, Any]:
+    """Facts of a document in the ``form`` json, yaml or txt; raises ``FactError`` that names ``source``."""
+    if len(text) > SIZE_LIMIT:
+        raise FactError(source, f"is longer than the {SIZE_LIMIT} bytes that are read")
+    value = {"json": _json, "yaml": _yaml, "txt": _lines}[form](text, source)
+    if not isinstance(value, dict):
+        raise FactError(source, f"holds {_described(value)}, wanted a mapping of fact names to values")
+    facts: dict[str, Any] = _plain(value, source, 1)
+    return facts
+
+
+def read(path: str) -> dict[str, Any]:
+    """The facts of a file that somebody has named; without a known ending it is YAML. Raises ``OSError`` too."""
+    return parse(content(path), form_of_name(path) or "yaml", path)
+
+
+def content(path: str) -> bytes:
+    """The bytes of a file, up to one more than ``parse`` takes; raises ``OSError``."""
+    with open(path, "rb") as stream:
+        return stream.read(SIZE_LIMIT + 1)
+
+
+def form_of_name(path: str) -> str | None:
+    """The form that the name of a file tells; ``None`` for any other name."""
+    return _FORMS.get(os.path.splitext(path)[1].lower())
+
+
+def form_of_output(text: bytes) -> str:
+    """Which form an executable has printed: JSON begins with a brace, ``key=value`` is like no other."""
+    if text.lstrip()[:1] == b"{":
+        return "json"
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith(b"#")]
+    return "txt" if all(_is_assignment(line) for line in lines) else "yaml"
+
+
+def assignment(text: str, source: str) -> dict[str, Any]:
+    """The tree that ``key=value`` stands for; raises ``FactError``."""
+    from hiera.errors import ExpressionError
+    from hiera.paths import parse_path
+
+    key, equals, value = text.partition("=")
+    try:
+        path = parse_path(key.strip())
+    except ExpressionError:
+        path = ()
+    if not equals or not path:
+        raise FactError(source, f"is {text!r}, wanted NAME=VALUE or NAME.NAME=VALUE")
+    return nested([_text(str(step), source) for step in path], _text(value.strip(), source))
+
+
+def _is_assignment(line: bytes) -> bool:
+    key, equals, _ = line.partition(b"=")
+    return bool(equals) and not any(letter in b" \t:\"'[]{}" for letter in key.strip())
+
+
+def _lines(text: bytes, source: str) -> Any:
+    facts: Any = {}
+    for number, line in enumerate(_decoded(text, source).splitlines(), 1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            facts = merged(facts, assignment(line, f"{source}:{number}"))
+    return facts
+
+
+def _yaml(text: bytes, source: str) -> Any:
+    from hiera import yamltext
+    from hiera.errors import HieraError
+
+    try:
+        value = yamltext.load(text, source, limit=SIZE_LIMIT)
+    except HieraError as error:
+        raise FactError(error.where, error.what) from error
+    return {} if value is None else value
+
+
+def _json(text: bytes, source: str) -> Any:
+    try:
+        return json.loads(
+            _decoded(text, source),
+            object_pairs_hook=_each_once,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+        )
+    except json.JSONDecodeError as error:
+        raise FactError(f"{source}:{error.lineno}:{error.colno}", error.msg) from error
+    except (ValueError, RecursionError) as error:
+        raise FactError(source, str(error)) from error
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r} is given twice")
+    return members
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text} is too large for a number")
+    return number
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _decoded(text: bytes, source: str) -> str:
+    try:
+        return text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = text[: error.start].count(b"\n") + 1
+        raise FactError(f"{source}:{line}", "is not UTF-8 text") from error
+
+
+def _plain(value: Any, source: str, depth: int) -> Any:
+    """With text for keys, and nothing in it that could not be printed or walked through later."""
+    if depth > DEPTH_LIMIT:
+        raise FactError(source, f"is nested more than {DEPTH_LIMIT} deep")
+    if isinstance(value, dict):
+        return {_text(str(name), source): _plain(below, source, depth + 1) for name, below in value.items()}
+    if isinstance(value, list):
+        return [_plain(below, source, depth + 1) for below in value]
+    return _text(value, source) if isinstance(value, str) else value
+
+
+def _text(value: str, source: str) -> str:
+    # JSON's escapes, and the command line, can bring halves of characters that no file can hold.
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise FactError(source, f"{value!r} is not text") from error
+    return value
+
+
+def _described(value: Any) -> str:
+    return "a list" if isinstance(value, list) else f"only {value!r}"

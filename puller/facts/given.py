@@ -1,0 +1,50 @@
+"""Facts with what the options of a command say of them.
+
+``--fact NAME=VALUE`` beats ``--facts FILE``, which beats custom facts, which beat the built-in ones.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from puller.facts.tree import Facts
+
+
+def facts_from(
+    options: Mapping[str, Any],
+    *,
+    directories: Sequence[str] | None = None,
+    agent: Mapping[str, Any] | None = None,
+) -> "Facts":
+    """The facts of this machine with what the options say.
+
+    ``directories`` are those of custom facts when the options name none, ``agent`` is what ``gather`` takes.
+    Raises ``UsageError``.
+    """
+    from puller.facts.tree import CUSTOM_DIRECTORY, gather
+
+    return gather(
+        custom_directories=options["facts_directories"] or directories or (CUSTOM_DIRECTORY,),
+        overrides=given_facts(options),
+        agent=agent,
+    )
+
+
+def given_facts(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Only what the options themselves say, for commands that leave this machine out; raises ``UsageError``."""
+    if not options["facts_files"] and not options["fact_pairs"]:
+        return {}
+    from puller.errors import UsageError
+    from puller.facts import documents
+    from puller.facts.errors import FactError
+    from puller.facts.values import merged
+
+    facts: dict[str, Any] = {}
+    try:
+        for path in options["facts_files"]:
+            facts = merged(facts, documents.read(path))
+        for pair in options["fact_pairs"]:
+            facts = merged(facts, documents.assignment(pair, "--fact"))
+    except (FactError, OSError) as error:
+        raise UsageError(str(error)) from error
+    return facts

@@ -1,0 +1,156 @@
+"""The machine that facts are read from.
+
+* Files are read below ``root``, so that a directory can stand in for ``/``; what only kernel or libc know is
+  a method, so that a recorded machine can answer it.
+* Only *not there* reads as ``None``. Any other trouble is noted in ``problems``, and never stops a gathering.
+"""
+
+from __future__ import annotations
+
+import os
+
+from puller.facts.errors import FactError
+from puller.facts.limits import LIMIT, within
+
+TYPE_CHECKING = False  # see limits.py
+if TYPE_CHECKING:
+    import pwd
+    from collections.abc import Mapping
+
+    from puller.facts.netlink import Address, Link
+
+
+class Machine:
+    """This machine, or files below ``root``; ``limit`` is the time in seconds that one source may take."""
+
+    def __init__(self, root: str = "/", *, limit: float = LIMIT) -> None:
+        self.root = root.rstrip("/")
+        self.limit = limit
+        self.problems: list[FactError] = []
+
+    def note(self, where: str, what: str | OSError) -> None:
+        """Remember, once, that a source could not be read."""
+        text = (what.strerror or str(what)) if isinstance(what, OSError) else what
+        if not any((known.where, known.what) == (where, text) for known in self.problems):
+            self.problems.append(FactError(where, text))
+
+    # Files
+
+    def read(self, path: str) -> str | None:
+        """The text of a file; ``None`` when it is not there, or (noted) cannot be read."""
+        try:
+            return self._text(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            self.note(path, error)
+            return None
+
+    def need(self, path: str) -> str:
+        """The text of a file that a group of facts is nothing without; raises ``FactError``."""
+        try:
+            return self._text(path)
+        except OSError as error:
+            raise FactError(path, error.strerror or str(error)) from error
+
+    def hint(self, path: str) -> str:
+        """The text of a file that most users may not read and many machines do not have; empty then."""
+        try:
+            return self._text(path)
+        except OSError:
+            return ""
+
+    def value(self, path: str) -> str | None:
+        """An attribute of ``/sys``: one stripped line, ``None`` when it is empty or not there."""
+        return (self.read(path) or "").strip() or None
+
+    def names(self, path: str) -> list[str]:
+        """What is in a directory, sorted; nothing when it is not there."""
+        try:
+            return sorted(os.listdir(self.root + path))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            self.note(path, error)
+            return []
+
+    def may_list(self, path: str) -> bool:
+        """Whether this user may see what is in a directory."""
+        return os.access(self.root + path, os.R_OK | os.X_OK)
+
+    def has(self, path: str) -> bool:
+        """Whether a path leads to something."""
+        return os.path.exists(self.root + path)
+
+    def link(self, path: str) -> str:
+        """Where a symbolic link points; empty when it cannot be told."""
+        try:
+            return os.readlink(self.root + path)
+        except OSError:
+            return ""
+
+    def _text(self, path: str) -> str:
+        with open(self.root + path, "rb") as stream:
+            return stream.read().decode("utf-8", errors="replace")
+
+    # Kernel and libc
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """The environment of this process."""
+        return os.environ
+
+    def uname(self) -> os.uname_result:
+        """Kernel name, release, machine and host name."""
+        return os.uname()
+
+    def clock_ticks(self) -> int:
+        """Ticks a second in ``/proc/PID/stat``."""
+        return os.sysconf("SC_CLK_TCK")
+
+    def zone(self) -> str:
+        """The abbreviation of the time zone that is in force now."""
+        import time
+
+        return time.localtime().tm_zone
+
+    def user_id(self) -> int:
+        """The user that gathers."""
+        return os.geteuid()
+
+    def account(self, uid: int) -> pwd.struct_passwd:
+        """Raises ``KeyError`` for a user without an account, as containers have them."""
+        import pwd
+
+        return pwd.getpwuid(uid)
+
+    def group_name(self, gid: int) -> str:
+        """Raises ``KeyError`` for a group without a name."""
+        import grp
+
+        return grp.getgrgid(gid).gr_name
+
+    def sizes(self, path: str) -> os.statvfs_result:
+        """Sizes of the file system mounted at ``path``; raises ``OSError``, and may never return."""
+        return os.statvfs(path)
+
+    def canonical_name(self, name: str, seconds: float) -> str | None:
+        """The full name that the resolver has for a host; raises ``OSError``, also as ``TimeoutError``."""
+        import socket
+
+        answers = within(
+            seconds, socket.getaddrinfo, name, None, 0, socket.SOCK_STREAM, 0, socket.AI_CANONNAME
+        )
+        return answers[0][3] or None
+
+    def links(self) -> list[Link]:
+        """Network interfaces, in the kernel's order; raises ``OSError``."""
+        from puller.facts import netlink
+
+        return netlink.links()
+
+    def addresses(self) -> list[Address]:
+        """Addresses of all interfaces, in the kernel's order; raises ``OSError``."""
+        from puller.facts import netlink
+
+        return netlink.addresses()

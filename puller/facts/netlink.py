@@ -1,0 +1,144 @@
+"""Links and addresses from the kernel, by one question each over a rtnetlink(7) socket.
+
+* What ``ip link`` and ``ip address`` would say, without starting them: all addresses of an interface, with
+  prefix lengths and flags, which no file in ``/proc`` gives for IPv4.
+* ``parse_links`` and ``parse_addresses`` are rules over bytes; ``links`` and ``addresses`` ask the kernel.
+"""
+
+import socket
+import struct
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+# linux/netlink.h and linux/rtnetlink.h
+_REQUEST_DUMP = 0x1 | 0x300
+_ERROR, _DONE = 2, 3
+_DUMP_INTERRUPTED = 0x10
+_GET_LINK, _GET_ADDRESS = 18, 22
+_HEADER = struct.Struct("=IHHII")
+_ATTRIBUTE = struct.Struct("=HH")
+_TYPE_MASK = 0x3FFF
+
+_LINK = struct.Struct("=BxHiII")
+_LINK_ADDRESS, _LINK_NAME, _LINK_MTU, _LINK_MASTER = 1, 3, 4, 10
+
+_ADDRESS = struct.Struct("=BBBBI")
+_PEER, _LOCAL, _LABEL = 1, 2, 3
+
+_BUFFER = 1 << 16  # the kernel never sends more than 32 KiB at once
+_TRIES = 3
+
+
+class Link(NamedTuple):
+    """A network interface; ``mac`` is empty where the kind of link has none, ``master`` is a number or 0."""
+
+    number: int
+    name: str
+    mac: str
+    mtu: int
+    master: int
+
+
+class Address(NamedTuple):
+    """An address; ``name`` is the interface or the label of an alias (``eth0:1``), ``prefix`` is in bits."""
+
+    number: int
+    name: str
+    address: str
+    prefix: int
+    flags: int
+
+
+def links() -> list[Link]:
+    """All interfaces, in the kernel's order; raises ``OSError``."""
+    return list(parse_links(_ask(_GET_LINK)))
+
+
+def addresses() -> list[Address]:
+    """All addresses, IPv4 before IPv6, each in the kernel's order; raises ``OSError``."""
+    names = {link.number: link.name for link in links()}
+    return list(parse_addresses(_ask(_GET_ADDRESS), names))
+
+
+def parse_links(messages: list[bytes]) -> Iterator[Link]:
+    """From the bodies of RTM_NEWLINK messages."""
+    for body in messages:
+        index = _LINK.unpack_from(body)[2]
+        found = _attributes(body[_LINK.size :])
+        yield Link(
+            index,
+            _text(found.get(_LINK_NAME, b"")),
+            found.get(_LINK_ADDRESS, b"").hex(":"),
+            int.from_bytes(found.get(_LINK_MTU, b""), sys.byteorder),
+            int.from_bytes(found.get(_LINK_MASTER, b""), sys.byteorder),
+        )
+
+
+def parse_addresses(messages: list[bytes], names: dict[int, str]) -> Iterator[Address]:
+    """From the bodies of RTM_NEWADDR messages; ``names`` are those of the interfaces by index."""
+    for body in messages:
+        family, prefix, flags, _, index = _ADDRESS.unpack_from(body)
+        found = _attributes(body[_ADDRESS.size :])
+        # On a point-to-point link IFA_ADDRESS is the other end, and IFA_LOCAL is ours.
+        packed = found.get(_LOCAL) or found.get(_PEER)
+        if packed and family in (socket.AF_INET, socket.AF_INET6):
+            name = _text(found.get(_LABEL, b"")) or names.get(index, "")
+            yield Address(index, name, socket.inet_ntop(family, packed), prefix, flags)
+
+
+def _text(value: bytes) -> str:
+    return value.rstrip(b"\0").decode("utf-8", errors="replace")
+
+
+def _attributes(data: bytes) -> dict[int, bytes]:
+    """Type, length, value; each padded to four bytes."""
+    found = {}
+    while len(data) >= _ATTRIBUTE.size:
+        length, kind = _ATTRIBUTE.unpack_from(data)
+        if length < _ATTRIBUTE.size:
+            break
+        found[kind & _TYPE_MASK] = data[_ATTRIBUTE.size : length]
+        data = data[_aligned(length) :]
+    return found
+
+
+def _aligned(length: int) -> int:
+    return (length + 3) & ~3
+
+
+def _ask(question: int) -> list[bytes]:
+    """The bodies of the answer; asked again when something changed while the kernel was answering."""
+    for _ in range(_TRIES):
+        bodies, interrupted = _dump(question)
+        if not interrupted:
+            break
+    return bodies
+
+
+def _dump(question: int) -> tuple[list[bytes], bool]:
+    body = _LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
+    bodies: list[bytes] = []
+    interrupted = False
+    with socket.socket(
+        socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE
+    ) as channel:
+        channel.send(_HEADER.pack(_HEADER.size + len(body), question, _REQUEST_DUMP, 1, 0) + body)
+        while True:
+            for kind, flags, message in _messages(channel.recv(_BUFFER)):
+                interrupted |= bool(flags & _DUMP_INTERRUPTED)
+                if kind == _DONE:
+                    return bodies, interrupted
+                bodies.append(message)
+
+
+def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Type, flags and body of each message; raises the ``OSError`` that the kernel answers with."""
+    while len(data) >= _HEADER.size:
+        length, kind, flags, _, _ = _HEADER.unpack_from(data)
+        body = data[_HEADER.size : length]
+        if kind == _ERROR:
+            number = -struct.unpack_from("=i", body)[0]
+            raise OSError(number, f"the kernel answers with error {number}")
+        yield kind, flags, body
+        data = data[_aligned(length) :]

@@ -1,0 +1,221 @@
+"""``os``: name, family, release and distribution, as Facter derives them from the release files.
+
+* ``/etc/os-release`` says what the system is; where a distribution keeps a file that knows the minor release
+  (``/etc/debian_version``, ``/etc/redhat-release``), that file says which release it is.
+* A derivative is treated as the nearest system that it names in ``ID_LIKE``.
+"""
+
+from __future__ import annotations
+
+from puller.facts.values import present
+
+TYPE_CHECKING = False  # see limits.py
+if TYPE_CHECKING:
+    from typing import Any
+
+    from puller.facts.machine import Machine
+
+_RED_HAT_FILE = "/etc/redhat-release"
+
+_RELEASE_FILES = {
+    "alpine": "/etc/alpine-release",
+    "amzn": "/etc/system-release",
+    "centos": _RED_HAT_FILE,
+    "debian": "/etc/debian_version",
+    "devuan": "/etc/devuan_version",
+    "fedora": _RED_HAT_FILE,
+    "gentoo": "/etc/gentoo-release",
+    "mageia": "/etc/mageia-release",
+    "ol": "/etc/oracle-release",
+    "raspbian": "/etc/debian_version",
+    "rhel": _RED_HAT_FILE,
+}
+
+_WITHOUT_RELEASE_FILE = ("linuxmint", "opensuse", "sles", "suse", "ubuntu")
+
+_FAMILIES = {
+    "RedHat": "rhel fedora centos redhat ol oel ovs amzn scientific cloudlinux virtuozzo photon mariner",
+    "Debian": "debian ubuntu linuxmint devuan raspbian",
+    "Suse": "suse sles sled opensuse",
+    "Gentoo": "gentoo",
+    "Archlinux": "arch manjaro",
+    "Mandrake": "mandrake mandriva mageia",
+}
+_FAMILY_OF = {name: family for family, names in _FAMILIES.items() for name in names.split()}
+
+
+def operating_system(machine: Machine) -> dict[str, Any]:
+    """The group ``os``."""
+    description = os_release(machine)
+    family = _family(description)
+    hardware = machine.uname().machine
+    release = _release(machine, description)
+    return {
+        "os": present(
+            {
+                "name": _name(description),
+                "family": family,
+                "release": release,
+                "distro": _distribution(machine, description, family, release) or None,
+                "architecture": _architecture(hardware, family),
+                "hardware": hardware,
+                "selinux": _selinux(machine),
+            }
+        )
+    }
+
+
+def os_release(machine: Machine) -> dict[str, str]:
+    """The assignments in the ``os-release`` file; see os-release(5)."""
+    text = machine.read("/etc/os-release")
+    if text is None:
+        text = machine.read("/usr/lib/os-release")
+    if text is None:
+        machine.note("/etc/os-release", "not there; the name and release of this system are not known")
+    assignments = (line.strip().partition("=") for line in (text or "").splitlines())
+    return {name: _unquoted(value) for name, equals, value in assignments if equals and name[:1] != "#"}
+
+
+def _unquoted(value: str) -> str:
+    if value[:1] not in ("'", '"'):
+        return value
+    return value.strip(value[0]).replace("\\", "")
+
+
+def kinds(description: dict[str, str]) -> list[str]:
+    """What this system is, then what it is like, nearest first: ``["rocky", "rhel", "centos", "fedora"]``."""
+    names = [description.get("ID", ""), *description.get("ID_LIKE", "").split()]
+    return ["opensuse" if name.startswith("opensuse") else name.lower() for name in names if name]
+
+
+def _name(description: dict[str, str]) -> str | None:
+    """``NAME`` in the shape that Facter gives it: ``Debian``, ``RedHat``, ``OracleLinux``, ``openSUSE``."""
+    name = description.get("NAME", "")
+    words = name.split()
+    match name.lower().split():
+        case []:
+            return None
+        case ["linux", "mint", *_]:
+            return "Linuxmint"
+        case ["arch" | "manjaro", *_]:
+            return "".join(words[:2]).capitalize()
+        case ["red" | "oracle" | "virtuozzo", *_]:
+            return "".join(words[:2])
+        case [*_, "mariner"]:
+            return words[-1]
+    return words[0]
+
+
+def _family(description: dict[str, str]) -> str | None:
+    names = kinds(description)
+    for name in names:
+        if name in _FAMILY_OF:
+            return _FAMILY_OF[name]
+    return names[0].capitalize() if names else None
+
+
+def _architecture(hardware: str, family: str | None) -> str:
+    if family == "Debian" and hardware == "x86_64":
+        return "amd64"
+    if hardware in ("i386", "i486", "i586", "i686", "pentium"):
+        return "i386"
+    return hardware
+
+
+def _release(machine: Machine, description: dict[str, str]) -> dict[str, str] | None:
+    """``full``, ``major`` and, where there is one, ``minor``."""
+    for kind in kinds(description):
+        if kind in _WITHOUT_RELEASE_FILE:
+            return _release_by_id(kind, description)
+        if kind in _RELEASE_FILES:
+            version = _version(machine.read(_RELEASE_FILES[kind]) or "")
+            return _split_release(version or _version_id(description))
+    version = _version_id(description)
+    return {"full": version, "major": version} if version else None
+
+
+def _release_by_id(kind: str, description: dict[str, str]) -> dict[str, str] | None:
+    version = _version_id(description)
+    if not version or kind in ("opensuse", "sles", "suse"):
+        return _split_release(version)
+    # Ubuntu's 22.04 is one name, not a major and a minor number; Mint, built on it, counts whole numbers.
+    full = version.partition(".")[0] if kind == "linuxmint" else version
+    return {"full": full, "major": full}
+
+
+def _version_id(description: dict[str, str]) -> str | None:
+    """``VERSION_ID``, with the ``.0`` that Facter puts behind a lone number."""
+    version = description.get("VERSION_ID")
+    return f"{version}.0" if version and "." not in version else version
+
+
+def _version(text: str) -> str | None:
+    """The version in the first line of a release file: what follows *release*, or all of it."""
+    line = text.strip().partition("\n")[0]
+    words = line.rpartition("release ")[2].split()
+    return words[0] if words else None
+
+
+def _split_release(version: str | None) -> dict[str, str] | None:
+    if not version:
+        return None
+    major, *rest = version.split(".")
+    release = {"full": version, "major": major}
+    if rest:
+        release["minor"] = rest[0].lstrip("0") or "0"
+    return release
+
+
+def _distribution(
+    machine: Machine, description: dict[str, str], family: str | None, release: dict[str, str] | None
+) -> dict[str, Any]:
+    path = "/etc/system-release" if "amzn" in kinds(description) else _RED_HAT_FILE
+    line = (machine.read(path) or "").strip() if family == "RedHat" else ""
+    if line:
+        return _distribution_of_line(line)
+    name = description.get("ID", "").capitalize()
+    return present(
+        {
+            "id": "SUSE" if family == "Suse" else name or None,
+            "codename": description.get("VERSION_CODENAME") or _codename(description.get("VERSION", "")),
+            "description": description.get("PRETTY_NAME"),
+            "release": release,
+        }
+    )
+
+
+def _distribution_of_line(line: str) -> dict[str, Any]:
+    """From ``Rocky Linux release 9.3 (Blue Onyx)``."""
+    words = line.partition(" release ")[0].split()
+    return present(
+        {
+            "id": "".join(word for word in words if word.lower() != "linux"),
+            "codename": _codename(line),
+            "description": line,
+            "release": _split_release(_version(line)),
+        }
+    )
+
+
+def _codename(text: str) -> str | None:
+    """What stands in parentheses: ``12 (bookworm)``."""
+    return text.partition("(")[2].partition(")")[0] or None
+
+
+def _selinux(machine: Machine) -> dict[str, Any]:
+    """Enabled when the kernel offers its file system and the system is configured for it."""
+    enforce = machine.hint("/sys/fs/selinux/enforce").strip()
+    configuration = machine.hint("/etc/selinux/config")
+    if not enforce or not configuration:
+        return {"enabled": False}
+    settings = dict(line.strip().partition("=")[::2] for line in configuration.splitlines())
+    return present(
+        {
+            "enabled": True,
+            "enforced": enforce == "1",
+            "current_mode": "enforcing" if enforce == "1" else "permissive",
+            "config_mode": settings.get("SELINUX"),
+            "config_policy": settings.get("SELINUXTYPE"),
+            "policy_version": machine.value("/sys/fs/selinux/policyvers"),
+        }
+    )

@@ -1,0 +1,166 @@
+"""``disks``, ``partitions`` and ``mountpoints``, from ``/proc``, ``/sys`` and udev's database.
+
+* No device is opened and no tool is run: what ``blkid`` would find, udev has already found and written down.
+* A file server that does not answer costs the sizes of mounts of its kind, nothing else.
+"""
+
+from __future__ import annotations
+
+from puller.facts.limits import within
+from puller.facts.units import bytes_text, percent_text
+from puller.facts.values import present
+
+TYPE_CHECKING = False  # see limits.py
+if TYPE_CHECKING:
+    from typing import Any
+
+    from puller.facts.machine import Machine
+
+_BLOCK = "/sys/block"
+_SECTOR = 512  # what the kernel counts in, whatever the device's own block size
+
+_SYSTEM_MOUNTS = ("/proc/", "/sys/")
+_ESCAPES = {"\\040": " ", "\\011": "\t", "\\012": "\n", "\\043": "#", "\\134": "\\"}
+
+
+def mountpoints(machine: Machine) -> dict[str, Any]:
+    """``mountpoints``: by path; sizes are left out where the file system does not tell them."""
+    facts: dict[str, Any] = {}
+    silent: set[str] = set()
+    for device, path, kind, options in _mounts(machine):
+        if not _is_system_mount(path, kind):
+            facts[path] = {"device": device, "filesystem": kind, "options": options.split(",")}
+            facts[path] |= _sizes(machine, path, kind, silent)
+    return {"mountpoints": facts}
+
+
+def _mounts(machine: Machine) -> list[tuple[str, str, str, str]]:
+    """Device, path, type and options of every mount; see fstab(5) for the escapes."""
+    lines = machine.need("/proc/self/mounts").splitlines()
+    fields = [[_unescaped(field) for field in line.split(" ")[:4]] for line in lines]
+    return [(_device(machine, name), path, kind, options) for name, path, kind, options in fields]
+
+
+def _unescaped(field: str) -> str:
+    if "\\" in field:
+        for escape, letter in _ESCAPES.items():
+            field = field.replace(escape, letter)
+    return field
+
+
+def _device(machine: Machine, name: str) -> str:
+    """The kernel's ``/dev/root`` by the name that its command line gives."""
+    if name != "/dev/root":
+        return name
+    words = machine.hint("/proc/cmdline").split()
+    root = next((word.removeprefix("root=") for word in words if word.startswith("root=")), name)
+    if root.startswith("PARTUUID="):
+        link = machine.link(f"/dev/disk/by-partuuid/{root.removeprefix('PARTUUID=')}")
+        return f"/dev/{link.rpartition('/')[2]}" if link else name
+    return root if root.startswith("/dev/") else name
+
+
+def _is_system_mount(path: str, kind: str) -> bool:
+    return kind == "autofs" or (f"{path}/".startswith(_SYSTEM_MOUNTS) and kind != "tmpfs")
+
+
+def _sizes(machine: Machine, path: str, kind: str, silent: set[str]) -> dict[str, Any]:
+    """Sizes of one mount; a kind that has been silent once is not asked again, or the waits would add up."""
+    if kind in silent:
+        machine.note(f"mountpoints {path}", f"not asked for its sizes, after another {kind} gave no answer")
+        return {}
+    try:
+        sizes = within(machine.limit / 4, machine.sizes, path)
+    except OSError as error:
+        machine.note(f"mountpoints {path}", error)
+        if isinstance(error, TimeoutError):
+            silent.add(kind)
+        return {}
+    total = sizes.f_blocks * sizes.f_frsize
+    available = sizes.f_bavail * sizes.f_frsize
+    used = total - sizes.f_bfree * sizes.f_frsize
+    return {
+        "size": bytes_text(total),
+        "size_bytes": total,
+        "available": bytes_text(available),
+        "available_bytes": available,
+        "used": bytes_text(used),
+        "used_bytes": used,
+        "capacity": percent_text(used, used + available),
+    }
+
+
+def disks(machine: Machine) -> dict[str, Any]:
+    """``disks``: block devices that hardware stands behind."""
+    facts = {
+        name: _disk(machine, f"{_BLOCK}/{name}") for name in machine.names(_BLOCK) if _is_disk(machine, name)
+    }
+    return {"disks": facts} if facts else {}
+
+
+def _is_disk(machine: Machine, name: str) -> bool:
+    return machine.has(f"{_BLOCK}/{name}/device")
+
+
+def _disk(machine: Machine, path: str) -> dict[str, Any]:
+    udev = _udev(machine, path)
+    rotational = machine.value(f"{path}/queue/rotational")
+    return present(
+        {
+            **_size(machine, path),
+            "model": machine.value(f"{path}/device/model"),
+            "vendor": machine.value(f"{path}/device/vendor"),
+            "type": rotational and ("ssd" if rotational == "0" else "hdd"),
+            "serial": udev.get("ID_SERIAL_SHORT") or machine.value(f"{path}/device/serial"),
+            "wwn": udev.get("ID_WWN_WITH_EXTENSION") or udev.get("ID_WWN"),
+        }
+    )
+
+
+def _size(machine: Machine, path: str) -> dict[str, Any]:
+    size = int(machine.value(f"{path}/size") or 0) * _SECTOR
+    return {"size": bytes_text(size), "size_bytes": size}
+
+
+def partitions(machine: Machine) -> dict[str, Any]:
+    """``partitions``: of disks, with device-mapper volumes and loop devices that are in use."""
+    facts: dict[str, dict[str, Any]] = {}
+    for name in machine.names(_BLOCK):
+        facts |= _partitions_of(machine, name)
+    for device, path, kind, _ in reversed(_mounts(machine)):
+        if device in facts:
+            facts[device] |= {"filesystem": facts[device].get("filesystem", kind), "mount": path}
+    return {"partitions": facts} if facts else {}
+
+
+def _partitions_of(machine: Machine, name: str) -> dict[str, dict[str, Any]]:
+    path = f"{_BLOCK}/{name}"
+    if _is_disk(machine, name):
+        parts = [part for part in machine.names(path) if machine.has(f"{path}/{part}/partition")]
+        return {f"/dev/{part}": _partition(machine, f"{path}/{part}") for part in parts}
+    if volume := machine.value(f"{path}/dm/name"):
+        return {f"/dev/mapper/{volume}": _partition(machine, path)}
+    if file := machine.value(f"{path}/loop/backing_file"):
+        return {f"/dev/{name}": _partition(machine, path) | {"backing_file": file}}
+    return {}
+
+
+def _partition(machine: Machine, path: str) -> dict[str, Any]:
+    udev = _udev(machine, path)
+    return present(
+        {
+            **_size(machine, path),
+            "filesystem": udev.get("ID_FS_TYPE"),
+            "uuid": udev.get("ID_FS_UUID"),
+            "label": udev.get("ID_FS_LABEL"),
+            "partuuid": udev.get("ID_PART_ENTRY_UUID"),
+            "partlabel": udev.get("ID_PART_ENTRY_NAME"),
+        }
+    )
+
+
+def _udev(machine: Machine, path: str) -> dict[str, str]:
+    """Properties that udev found for a block device; none where udev does not run."""
+    number = machine.value(f"{path}/dev")
+    lines = machine.hint(f"/run/udev/data/b{number}").splitlines() if number else []
+    return dict(line[2:].partition("=")[::2] for line in lines if line.startswith("E:"))

@@ -1,0 +1,164 @@
+"""The two jobs that timers and scripts start, ``run`` and ``apply``, once their options are known.
+
+Apart from the command line, because a run that finds nothing to do spends most of its time importing modules:
+``puller.cli`` comes here directly for a command line that is plainly right (``puller.cli.quick``).
+"""
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from puller.applying import apply_manifest
+from puller.data import load_sources
+from puller.engine import Settings
+from puller.exit_status import ExitStatus, worst
+from puller.lock import only_run
+from puller.log import Log, verbosity
+from puller.manifest.loader import Inputs, load_manifest
+from puller.manifest.source import open_source
+from puller.report import Summary
+from puller.signals import Stopped, StopRequests
+from puller.state import Directories
+
+
+class Options(msgspec.Struct, kw_only=True):
+    """What both commands take."""
+
+    noop: bool = False
+    diff: bool | None = None
+    """``None``: on a terminal."""
+    detailed_exitcodes: bool = False
+    verbose: bool = False
+    quiet: bool = False
+
+    def settings(self, log: Log, stops: StopRequests) -> Settings:
+        """How the engine works then."""
+        return Settings(
+            noop=self.noop,
+            diffs=sys.stdout.isatty() if self.diff is None else self.diff,
+            listener=log.event,
+            log=log.notice,
+            stopping=lambda: stops.reason,
+        )
+
+    def log(self) -> Log:
+        """Where the lines of the job go."""
+        return Log(sys.stdout, level=verbosity(verbose=self.verbose, quiet=self.quiet))
+
+
+class RunOptions(Options, kw_only=True):
+    """What ``puller run`` takes."""
+
+    config: str
+
+
+class ApplyOptions(Options, kw_only=True):
+    """What ``puller apply`` takes."""
+
+    source: str
+    fact_pairs: tuple[str, ...] = ()
+    facts_files: tuple[str, ...] = ()
+    facts_directories: tuple[str, ...] = ()
+    data_files: tuple[str, ...] = ()
+    state_directory: str | None = None
+
+    @property
+    def directories(self) -> Directories:
+        """Where the lock and owed refreshes are."""
+        if self.state_directory is None:
+            return Directories.of_user()
+        return Directories(Path(self.state_directory), Path(self.state_directory))
+
+
+def run(options: RunOptions) -> int:
+    """Pull and apply what is published for this host; gives the exit status."""
+    from puller.agent import Agent
+    from puller.config import load_configuration
+    from puller.host import Host
+
+    configuration = load_configuration(Path(options.config))
+    log, stops = options.log(), StopRequests()
+    with stops.handled():
+        try:
+            agent = Agent(
+                configuration,
+                Directories(Path(configuration.state_directory), Path(configuration.run_directory)),
+                Host.of(configuration),
+                log,
+                stops,
+                options.settings(log, stops),
+                options.detailed_exitcodes,
+            )
+            return agent.run().exit_status
+        except Stopped as stop:
+            log.error(str(stop))
+            return stop.exit_status
+
+
+def apply(options: ApplyOptions) -> int:
+    """Apply a manifest, a directory or a bundle file; gives the exit status."""
+    log, stops = options.log(), StopRequests()
+    with stops.handled():
+        try:
+            return _apply(options, log, stops)
+        except Stopped as stop:
+            log.error(f"{stop}; nothing was changed")
+            return stop.exit_status
+
+
+def _apply(options: ApplyOptions, log: Log, stops: StopRequests) -> int:
+    started = time.perf_counter()
+    directories = options.directories
+    with _lock(directories, noop=options.noop), open_source(options.source) as source:
+        inputs, facts = _inputs(options)
+        manifest = load_manifest(source.path, source.name, inputs)
+        if manifest.pre_message:
+            print(manifest.pre_message)
+        applied = apply_manifest(
+            manifest,
+            options.settings(log, stops),
+            stops,
+            owed=directories.owed,
+            scope=str(source.path),
+            fetch=_fetch,
+        )
+    for note in [*applied.notes, *map(str, facts.problems)]:
+        log.warn(note)
+    summary = Summary.of(applied.events, time.perf_counter() - started)
+    log.notice(str(summary))
+    status = worst(stops.exit_status, summary.exit_status(detailed=options.detailed_exitcodes))
+    if status in (ExitStatus.OK, ExitStatus.CHANGED) and manifest.post_message:
+        print(manifest.post_message)
+    return status
+
+
+def _inputs(options: ApplyOptions) -> tuple[Inputs, Any]:
+    from puller.facts.given import facts_from
+
+    facts = facts_from(msgspec.structs.asdict(options))
+    environ = dict(os.environ)
+    sources = load_sources([Path(name) for name in options.data_files], facts, environ)
+    return Inputs(facts, environ, sources), facts
+
+
+@contextlib.contextmanager
+def _lock(directories: Directories, *, noop: bool) -> Iterator[None]:
+    """A dry run writes nothing, so it needs no lock, and may run beside another."""
+    if noop:
+        yield
+        return
+    with only_run(directories.run):
+        yield
+
+
+def _fetch(url: str) -> bytes:
+    """For remote sources; what talks HTTP is imported only for them."""
+    from puller.fetching import fetch_url
+
+    return fetch_url(url)

@@ -1,0 +1,111 @@
+"""``docs/facts.md``: its tables are those that the code gives; ``PULLER_WRITE_DOCS=1`` writes them anew."""
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from puller.facts import legacy
+from puller.facts.machine import Machine
+from puller.facts.tree import gather
+
+CASES = Path(__file__).parents[2] / "cases" / "facts"
+PAGE = Path(__file__).parents[3] / "docs" / "facts.md"
+COMPARISON = yaml.safe_load((CASES / "facter.yaml").read_text())
+
+# Where a machine gives names of its own, and what stands for all of them.
+NAMED = {
+    ("disks",): "DISK",
+    ("mountpoints",): "PATH",
+    ("networking", "interfaces"): "NAME",
+    ("partitions",): "DEVICE",
+    ("ssh",): "ALGORITHM",
+}
+
+
+def rows(tree: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Path and value of every fact, with the machine's own names replaced."""
+    for name, value in tree.items():
+        path = (*above, NAMED.get(above, name))
+        if isinstance(value, dict) and value:
+            yield from rows(value, path)
+        else:
+            yield ".".join(path), value
+
+
+def agreement(path: str) -> str:
+    """What the comparison with Facter says about a fact."""
+    if any(fnmatchcase(path, pattern) for pattern in COMPARISON["ours"]):
+        return "only here"
+    sentences = (
+        sentence for pattern, sentence in COMPARISON["differs"].items() if fnmatchcase(path, pattern)
+    )
+    return next(sentences, "yes")
+
+
+def row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def table_of_facts(debian: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> str:
+    """Every fact that some recorded machine has, with its value on the Debian one."""
+    values = {path: "" for other in others for path, _ in rows(other)}
+    values |= {path: f"`{cell_text(value)}`" for path, value in rows(debian)}
+    lines = [row("fact", "on a Debian 12", "as Facter"), row("---", "---", "---")]
+    lines += [row(f"`{path}`", values[path], agreement(path)) for path in sorted(values)]
+    return "\n".join(lines)
+
+
+def cell_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def table_of_legacy_names() -> str:
+    lines = [row("legacy name", "is"), row("---", "---")]
+    for name, path in sorted(legacy.PATHS.items()):
+        lines.append(row(f"`{name}`", f"`{path}`" + (", in MiB" if name.endswith("_mb") else "")))
+    for name, part in sorted(legacy.INTERFACE_PATHS.items()):
+        lines.append(row(f"`{name}_NAME`", f"`networking.interfaces.NAME.{part}`"))
+    lines.append(row("`interfaces`", "names in `networking.interfaces`, with commas between them"))
+    return "\n".join(lines)
+
+
+def table_of_what_only_facter_has() -> str:
+    lines = [row("fact of Facter", "why it is not here"), row("---", "---")]
+    lines += [row(f"`{name}`", reason) for name, reason in sorted(COMPARISON["theirs"].items())]
+    return "\n".join(lines)
+
+
+def with_table(page: str, name: str, table: str) -> str:
+    """The page with the table between the marks of this name replaced."""
+    pattern = re.compile(f"(<!-- {name}: generated -->\n).*?(\n<!-- end -->)", re.DOTALL)
+    replaced, count = pattern.subn(lambda found: found[1] + table + found[2], page)
+    assert count == 1, f"docs/facts.md has {count} places for the table {name!r}"
+    return replaced
+
+
+def test_the_tables_in_the_documentation_are_those_that_the_code_gives(
+    record: Callable[..., Machine],
+) -> None:
+    agent = {"puller": {"version": "1.4.0", "bundle": {"name": "web", "version": "2.1.0"}}}
+    machines = {
+        file.stem: gather(
+            machine=record(yaml.safe_load(file.read_text()), file.stem), custom_directories=(), agent=agent
+        ).as_dict()
+        for file in sorted((CASES / "machines").glob("*.yaml"))
+    }
+
+    page = PAGE.read_text()
+    wanted = with_table(page, "facts", table_of_facts(machines.pop("debian-12"), machines.values()))
+    wanted = with_table(wanted, "legacy", table_of_legacy_names())
+    wanted = with_table(wanted, "facter", table_of_what_only_facter_has())
+    if os.environ.get("PULLER_WRITE_DOCS"):
+        PAGE.write_text(wanted)
+    assert PAGE.read_text() == wanted, (
+        "write it anew: PULLER_WRITE_DOCS=1 pytest tests/puller/facts/test_docs.py"
+    )

@@ -1,0 +1,71 @@
+"""Recorded machines: the facts that each one has, and the problems that gathering them meets."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from puller.facts.machine import Machine
+from puller.facts.tree import BUILT_IN, gather
+
+CASES = Path(__file__).parents[2] / "cases" / "facts"
+MACHINES = {
+    file.stem: yaml.safe_load(file.read_text()) for file in sorted((CASES / "machines").glob("*.yaml"))
+}
+SYSTEMS = yaml.safe_load((CASES / "systems.yaml").read_text())
+VIRTUAL = yaml.safe_load((CASES / "virtual.yaml").read_text())
+
+Record = Callable[..., Machine]
+
+# What host.info cannot be without; the cases of this file are about other things.
+RUNNING = {"/proc/uptime": "1.0 1.0\n", "/proc/stat": "btime 1750000000\n"}
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_recorded_machine_has_the_facts_that_its_case_expects(record: Record, name: str) -> None:
+    case = MACHINES[name]
+    facts = gather(machine=record(case), custom_directories=())
+
+    gathered = facts.as_dict()
+    assert {key: gathered.get(key) for key in case["expected"]} == case["expected"]
+    assert gathered.keys() & set(case.get("absent", ())) == set()
+    assert [str(problem) for problem in facts.problems] == case.get("problems", [])
+
+
+def test_the_debian_machine_has_every_built_in_fact() -> None:
+    assert {*MACHINES["debian-12"]["expected"], "puller"} == set(BUILT_IN)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_release_files_say_which_system_it_is(record: Record, name: str) -> None:
+    case = SYSTEMS[name]
+    facts = gather(machine=record(case | {"files": RUNNING | case["files"]}), custom_directories=())
+
+    system = {
+        key: value for key, value in facts["os"].items() if key in ("name", "family", "release", "distro")
+    }
+    assert system == case["os"]
+    host = facts["host"]["info"]
+    assert [host["platform"], host["platformFamily"], host["platformVersion"]] == case["platform"]
+
+
+@pytest.mark.parametrize("name", VIRTUAL)
+def test_files_tell_what_a_machine_runs_in(record: Record, name: str) -> None:
+    case: dict[str, Any] = VIRTUAL[name]
+    facts = gather(machine=record(case | {"files": RUNNING | case["files"]}), custom_directories=())
+
+    assert [facts["virtual"], facts["is_virtual"]] == case["virtual"]
+    assert facts.get("hypervisors") == case.get("hypervisors")
+    host = facts["host"]["info"]
+    assert [host["virtualizationSystem"], host["virtualizationRole"]] == case["host"]
+
+
+def test_a_system_without_release_files_is_reported_and_still_has_its_hardware(record: Record) -> None:
+    facts = gather(machine=record({}), custom_directories=())
+
+    assert facts["os"]["hardware"] == "x86_64"
+    assert [str(problem) for problem in facts.problems] == [
+        "/etc/os-release: not there; the name and release of this system are not known"
+    ]
