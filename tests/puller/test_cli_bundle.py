@@ -9,6 +9,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from bundles.errors import FormatError, PublishError, StoreError, UnpackError
+from puller.cli import main
 from puller.cli.bundle import bundle
 
 
@@ -76,6 +77,13 @@ def test_the_example_is_one_of_each_that_a_beginner_needs(tmp_path: Path) -> Non
     assert manifest["data"]["directory"] == "/opt/web-example"
     assert set(manifest) == {"data", "hierarchy", "overrides", "resources"}
     assert [list(entry) for entry in manifest["resources"]] == [["file"], ["exec"]]
+
+
+def test_the_example_has_no_faults() -> None:
+    run("new", "web")
+    with pytest.raises(SystemExit) as ended:
+        main(["lint", "web"])
+    assert ended.value.code == 0
 
 
 def test_new_never_overwrites(tmp_path: Path) -> None:

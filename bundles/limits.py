@@ -1,0 +1,51 @@
+"""How large a bundle may be.
+
+* Packer and unpacker keep the same limits, so that what was published can be unpacked.
+* All of them are known before the first file is written: ``bundle.json`` comes first and lists every size.
+"""
+
+from dataclasses import dataclass
+
+from bundles.description import BundleDescription
+from bundles.errors import FormatError
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Upper bounds; sizes are bytes."""
+
+    archive: int = 1024 * MIB
+    """The compressed archive."""
+    size: int = 4096 * MIB
+    """All files together."""
+    description: int = 8 * MIB
+    """``bundle.json``, which is held in memory."""
+    ratio: int = 200
+    """Files to archive. Text compresses five to ten times; what deflate can do at most is 1030."""
+    ratio_from: int = 64 * MIB
+    """Files of this size together may have any ratio: one large empty log is no bomb."""
+
+    def check_archive(self, size: int) -> None:
+        """Raises ``FormatError``, as all of these do, with the value and the limit."""
+        _at_most("", "bytes", size, self.archive)
+
+    def check_description(self, size: int) -> None:
+        _at_most("bundle.json", "bytes", size, self.description)
+
+    def check_files(self, description: BundleDescription) -> None:
+        _at_most("files", "bytes", description.size, self.size)
+
+    def check_ratio(self, description: BundleDescription, archive: int) -> None:
+        if description.size > self.ratio_from and description.size > archive * self.ratio:
+            what = f"{description.size} bytes from {archive}, at most {self.ratio} times as many are allowed"
+            raise FormatError("files", what)
+
+
+LIMITS = Limits()
+
+
+def _at_most(where: str, unit: str, value: int, limit: int) -> None:
+    if value > limit:
+        raise FormatError(where, f"{value} {unit}, at most {limit} are allowed")
