@@ -38,7 +38,7 @@ class HieraError(Exception):
 
     def at(self, where: str) -> Self:
         """Put ``where`` in front of what is already known about the place; returns itself, for ``raise``."""
-        self.where = f"{where}: {self.where}" if self.where else where
+        self.where = ": ".join(part for part in (where, self.where) if part)
         return self
 
 
@@ -74,7 +74,7 @@ class ConfigError(HieraError):
     """A ``hiera.yaml`` that is not valid."""
 
 
-class LookupFailure(HieraError):  # noqa: N818  LookupError is Python's own
+class LookupFailure(HieraError):
     """A key of a Hiera tree that cannot be answered."""
 
 

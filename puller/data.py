@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hiera.document import Document
-
 from bundles.files import read_limited
+from hiera.document import Document
 from hiera.errors import HieraError
 from puller.errors import ConfigurationError
 from puller.system import reason

@@ -63,12 +63,9 @@ class Engine:
             uncertain=lambda: self._uncertain,
         )
         # A resource with noop of its own in a real run looks at the machine as it is, and may not change it either.
-        self._noop_context = msgspec.structs.replace(
-            self._context,
-            system=system if settings.noop else NoopSystem(),
-            noop=True,
-            uncertain=lambda: False,
-        )
+        self._noop_context = self._context
+        if not settings.noop:
+            self._noop_context = msgspec.structs.replace(self._context, system=NoopSystem(), noop=True)
 
     def apply(self) -> list[Event]:
         """Attend to every resource, in order; gives the events in that order. Raises nothing for a resource."""

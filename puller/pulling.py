@@ -57,9 +57,8 @@ class Site:
     def install(self, release: Release, store: Store, directories: Directories) -> Installed:
         """Download, verify and unpack; what is in the store already is not fetched again. Raises ``BundleError``."""
         digest = self.digest(release)
-        for installed in store.installed(release.bundle):
-            if installed.sha256 == digest:
-                return installed
+        if (installed := store.find(release.bundle, digest)) is not None:
+            return installed
         archive = directories.state / "downloads" / f"{digest}.tar.gz"
         archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:

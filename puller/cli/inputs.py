@@ -8,8 +8,8 @@ from typing import Any
 import click
 import msgspec
 
-from puller.facts.given import facts_from
 from puller.data import load_sources
+from puller.facts.given import facts_from
 from puller.manifest.loader import Inputs
 
 

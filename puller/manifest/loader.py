@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from hiera.document import Document, Resolved
-from hiera.merge import merge_sources
 
 from bundles.files import read_limited
 from hiera import yamltext
+from hiera.document import Document, Resolved
 from hiera.errors import HieraError
 from hiera.expressions import Scope, evaluate, has_expression, resolve, resolve_tree
+from hiera.merge import merge_sources
 from hiera.secrets import has_secret, revealed
-from puller.errors import ManifestError, SourceError
+from puller.errors import ManifestError, ResourceError, SourceError
 from puller.manifest.entries import Entry, read_entries
 from puller.manifest.order import CycleError, ordered
 from puller.manifest.problems import Path as KeyPath
@@ -290,7 +290,7 @@ class _Loader:
             name = f"{path} (rendered)"
             problems = self.rendered = Problems.of_text(name, text)
             value = yamltext.load(text, name)
-        except HieraError as error:
+        except (HieraError, ResourceError) as error:
             self.problems.add((*self.run_path, "resources_template"), str(error))
             return
         for entry in read_entries(value, (), problems):

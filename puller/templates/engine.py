@@ -1,0 +1,107 @@
+"""What an engine is to the rest of Puller: a name, and text that becomes a template.
+
+* A template is parsed once and rendered as often as wanted; it keeps nothing between renderings.
+* Templates see facts, data and environ, and the functions they are given. They reach nothing else.
+* An engine is imported when it is asked for, so that a run without templates does not pay for any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from puller.templates.limits import Budget
+
+Function = Callable[..., Any]
+"""A function that a template may call: takes and returns values of Go (``govalue``), raises FunctionError."""
+
+ENGINES = ("go", "jet", "jinja")
+
+
+class Scope(dict[str, Any]):
+    """What a template sees at its top: ``facts``, ``data``, ``environ``; also ``Facts``, ``Data``, ``Environ``.
+
+    * The capitalised names are found by ``scope[name]`` and are not shown by walking the mapping.
+    * The lists and mappings in it are copies: what a template changes, nobody outside sees.
+    * One scope serves all files of a tree: what a Jet template assigns to a key of ``data``, later files see.
+    """
+
+    def __init__(self, facts: Any = None, data: Any = None, environ: Any = None) -> None:
+        copied = _Copier().copy
+        super().__init__(
+            facts=copied(facts or {}),
+            data={} if data is None else copied(data),
+            environ=copied(environ or {}),
+        )
+
+    def __missing__(self, key: str) -> Any:
+        small = key[:1].lower() + key[1:]
+        if small != key and small in self:
+            return self[small]
+        raise KeyError(key)
+
+
+class _Copier:
+    """Copies lists and mappings, each once, so that what was shared is shared in the copy."""
+
+    def __init__(self) -> None:
+        self.done: dict[int, Any] = {}
+
+    def copy(self, value: Any) -> Any:
+        if type(value) is dict:
+            known = self.done.get(id(value))
+            if known is None:
+                known = self.done[id(value)] = {}
+                known.update((key, self.copy(item)) for key, item in value.items())
+            return known
+        if type(value) is list:
+            known = self.done.get(id(value))
+            if known is None:
+                known = self.done[id(value)] = []
+                known.extend(map(self.copy, value))
+            return known
+        return value
+
+
+class Template(Protocol):
+    """A parsed template."""
+
+    def render(
+        self, dot: Any, functions: Mapping[str, Function] | None = None, *, budget: Budget | None = None
+    ) -> str:
+        """The text. ``dot`` is a Scope, or for a partial whatever ``render(path, value)`` was given.
+
+        ``budget`` is shared by a template and its partials; without one the default limits hold.
+        Raises TemplateError.
+        """
+
+
+class Engine(Protocol):
+    """A template language with its delimiters."""
+
+    @property
+    def name(self) -> str:
+        """One of ENGINES."""
+
+    def compile(self, name: str, text: str) -> Template:
+        """Parse the text. ``name`` stands in messages. Raises TemplateError."""
+
+
+def load_engine(name: str, *, left_delimiter: str = "", right_delimiter: str = "") -> Engine:
+    """The engine with this name; a delimiter that is empty is the engine's own.
+
+    Raises ValueError for a name that is none of ENGINES.
+    """
+    if name == "jet":
+        from puller.templates.jet.engine import JetEngine
+
+        return JetEngine(left_delimiter, right_delimiter)
+    if name == "go":
+        from puller.templates.gotemplate.engine import GoEngine
+
+        return GoEngine(left_delimiter, right_delimiter)
+    if name == "jinja":
+        from puller.templates.jinja import JinjaEngine
+
+        return JinjaEngine(left_delimiter, right_delimiter)
+    raise ValueError(f"engine is {name!r}, wanted one of {', '.join(ENGINES)}")

@@ -1,0 +1,26 @@
+"""Manifests from text, as ``puller apply`` loads them."""
+
+import textwrap
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from puller.manifest.loader import Inputs, Manifest, load_manifest
+
+Load = Callable[..., Manifest]
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    """``load(text, facts=…, sources=…)``: the manifest ``web/manifest.yaml`` below a temporary directory."""
+
+    def build(
+        text: str, *, facts: Mapping[str, Any] | None = None, sources: tuple[Mapping[str, Any], ...] = ()
+    ) -> Manifest:
+        path = tmp_path / "manifest.yaml"
+        path.write_text(textwrap.dedent(text))
+        return load_manifest(path, "web/manifest.yaml", Inputs(facts or {}, {}, sources))
+
+    return build

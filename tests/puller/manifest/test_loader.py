@@ -1,0 +1,305 @@
+"""Manifests: what they may say, and that everything wrong is said at once, with file and line."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from puller.errors import ManifestError, SourceError
+from puller.manifest.loader import Inputs, Manifest, load_manifest
+
+Load = Callable[..., Manifest]
+
+ATTRIBUTES = "owner: root, group: root, mode: '0644'"
+
+
+def problems(load: Load, text: str, **options: Any) -> tuple[str, ...]:
+    with pytest.raises(ManifestError) as error:
+        load(text, **options)
+    return error.value.problems
+
+
+def names(manifest: Manifest) -> list[str]:
+    return [manifest.declarations[index].reference for index in manifest.order]
+
+
+def test_both_shapes_of_a_body_declare_resources(load: Load) -> None:
+    manifest = load("""
+        resources:
+          - file:
+              - /a: {ensure: absent}
+              - /b: {ensure: absent}
+          - file: {name: /c, ensure: absent}
+    """)
+    assert names(manifest) == ["file#/a", "file#/b", "file#/c"]
+
+
+def test_defaults_fill_in_what_an_item_does_not_say(load: Load) -> None:
+    manifest = load("""
+        resources:
+          - exec:
+              - defaults: {cwd: /tmp, returns: [0, 1], timeout: 9s, environment: [A=1]}
+              - one: {returns: [2]}
+              - two: {cwd: null, environment: []}
+              - three:
+    """)
+    properties = [declaration.properties for declaration in manifest.declarations]
+    seen = [(p.cwd, p.returns, p.timeout, p.environment) for p in properties]  # type: ignore[attr-defined]  # of exec
+    assert seen == [
+        ("/tmp", (2,), 9.0, ("A=1",)),
+        ("/tmp", (0, 1), 9.0, ()),
+        ("/tmp", (0, 1), 9.0, ("A=1",)),
+    ]
+
+
+def test_an_alias_of_yaml_that_is_used_twice_is_two_resources(load: Load) -> None:
+    manifest = load("""
+        data: {n: 1}
+        resources:
+          - file: &f {name: "/{{ data.n }}", ensure: absent}
+          - exec: {name: "true"}
+    """)
+    assert names(manifest) == ["file#/1", "exec#true"]
+
+
+def test_a_value_that_is_one_expression_keeps_its_type(load: Load) -> None:
+    manifest = load("""
+        data: {codes: [0, 3], only: true}
+        resources:
+          - exec: {name: "true", returns: "{{ data.codes }}", refreshonly: "{{ data.only }}"}
+    """)
+    properties: Any = manifest.declarations[0].properties
+    assert (properties.returns, properties.refreshonly) == ((0, 3), True)
+
+
+def test_what_comes_out_of_data_is_never_evaluated_again(load: Load) -> None:
+    """The reference evaluates such text as code."""
+    manifest = load(
+        """
+        data: {text: "{{ facts.text }}"}
+        resources:
+          - file: {name: /a, content: "{{ data.text }}", owner: root, group: root, mode: "0644"}
+        """,
+        facts={"text": "{{ 1 + 1 }}"},
+    )
+    properties: Any = manifest.declarations[0].properties
+    assert properties.content == "{{ 1 + 1 }}"
+
+
+def test_data_from_outside_wins_over_the_manifests_own(load: Load) -> None:
+    manifest = load(
+        """
+        data: {a: {b: 1, c: [1]}}
+        overrides: {default: {d: 1}}
+        resources: [{exec: {name: "true"}}]
+        """,
+        sources=({"a": {"b": 2}}, {"a": {"c": [2]}, "d": 3}),
+    )
+    assert manifest.scope.data == {"a": {"b": 2, "c": [2]}, "d": 3}
+
+
+def test_the_references_own_section_is_accepted(load: Load) -> None:
+    manifest = load("""
+        data: {n: a}
+        ccm:
+          fail_on_error: true
+          pre_message: "about to {{ data.n }}"
+          resources:
+            - exec: [{"true": {}}]
+    """)
+    assert (manifest.fail_on_error, manifest.pre_message, names(manifest)) == (
+        True,
+        "about to a",
+        ["exec#true"],
+    )
+
+
+def test_a_template_may_render_the_list_of_resources(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "resources.j2").write_text(
+        "{% for name in data.names %}\n- file: {name: /{{ name }}, ensure: absent}\n{% endfor %}\n"
+    )
+    manifest = load("""
+        data: {names: [a, b]}
+        resources_template: resources.j2
+    """)
+    assert names(manifest) == ["file#/a", "file#/b"]
+
+
+def test_a_problem_in_a_rendered_list_names_the_template(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "resources.j2").write_text("- file: {name: /a, ensure: absent}\n- flie: {name: /b}\n")
+    assert problems(load, "resources_template: resources.j2\n") == (
+        "resources.j2 (rendered):2: resources[1]: unknown resource type 'flie' (did you mean 'file'?)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "order"),
+    [
+        ("- a: {}\n- b: {}\n- c: {}", ["a", "b", "c"]),
+        ("- a: {require: [exec#c]}\n- b: {}\n- c: {}", ["c", "a", "b"]),
+        ("- a: {after: [exec#b]}\n- b: {subscribe: [exec#c]}\n- c: {}", ["c", "b", "a"]),
+        ("- a: {require: [exec#last]}\n- b: {}\n- c: {alias: last}", ["c", "a", "b"]),
+    ],
+)
+def test_what_a_resource_names_comes_before_it(load: Load, text: str, order: list[str]) -> None:
+    body = "\n".join(f"      {line}" for line in text.splitlines())
+    assert names(load(f"resources:\n  - exec:\n{body}\n")) == [f"exec#{name}" for name in order]
+
+
+def test_definitions_of_one_file_merge_where_they_align(load: Load) -> None:
+    """TinyCM: masks are merged digit by digit, other properties may be given by one side."""
+    manifest = load("""
+        resources:
+          - file: [{/a: {owner: root, group: root, mode: 7xx}}]
+          - file: [{/a: {mode: xx0, content: text}}]
+    """)
+    properties: Any = manifest.declarations[0].properties
+    assert len(manifest.declarations) == 1
+    assert (str(properties.mode), properties.content, properties.owner) == ("7x0", "text", "root")
+
+
+BAD = f"""\
+data: {{a: 1}}
+resource: []
+resources:
+  - file:
+      - defaults: {{owner: root}}
+      - defaults: {{group: root}}
+      - /etc/x: {{owner: root, group: root, mode: 0644, contnet: hi}}
+      - /etc/y: {{ensure: fil, {ATTRIBUTES}, require: [file#/etc/z]}}
+      - /etc/y: {{{ATTRIBUTES.replace("0644", "0600")}}}
+      - etc/z: {{{ATTRIBUTES.replace("0644", "0999")}}}
+  - execc: [{{a: {{}}}}]
+  - exec: [{{"echo 'a": {{}}}}, {{"b": {{timeout: soon, returns: 0}}}}]
+  - exec: {{}}
+  - exec: a
+  - {{file: [], exec: []}}
+  - file: [{{"{{{{ data.q }}}}": {{}}}}]
+"""
+
+
+def test_all_problems_are_found_at_once_each_with_its_line(load: Load) -> None:
+    here = "web/manifest.yaml"
+    mode = "octal digits such as '0644', at most 0777, or a mask such as 'x00'"
+    assert problems(load, BAD) == (
+        f"{here}:2: unknown key 'resource' (did you mean 'resources'?)",
+        f"{here}:6: resources[0]: defaults is given a second time for this list",
+        f"{here}:7: resources[0] file#/etc/x: mode is the number 420, wanted text: quote it, such as '0644'",
+        f"{here}:7: resources[0] file#/etc/x: contnet is not a property of file (did you mean 'content'?)",
+        f"{here}:8: resources[0] file#/etc/y: ensure is 'fil', wanted one of present, absent, directory, exists",
+        f"{here}:8: resources[0] file#/etc/y: require names file#/etc/z, which is not declared"
+        " (did you mean 'file#/etc/y'?)",
+        f"{here}:9: resources[0] file#/etc/y: is declared twice, first at {here}:8, and the two do not agree:"
+        " mode 0644 and 0600 want different permissions",
+        f"{here}:10: resources[0] file#etc/z: mode is '0999', wanted {mode}",
+        f"{here}:11: resources[1]: unknown resource type 'execc' (did you mean 'exec'?)",
+        f"{here}:12: resources[2] exec#b: timeout is 'soon', wanted a duration such as '30s' or '5m'",
+        f"{here}:12: resources[2] exec#b: returns is 0, wanted a list",
+        f"{here}:12: resources[2] exec#echo 'a: name is \"echo 'a\", which has a single quote that is not closed",
+        f"{here}:13: resources[3] exec: has no name",
+        f"{here}:14: resources[4] exec: is 'a', wanted a list of names, or one mapping with a name",
+        f"{here}:15: resources[5]: is several types: file, exec, wanted one type with its resources",
+        f"{here}:16: resources[6] file#{{{{ data.q }}}}: name: {{{{ data.q }}}}: data has no key 'q'",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "is not a mapping; wanted keys such as data and resources"),
+        ("- a\n", "is not a mapping; wanted keys such as data and resources"),
+        ("data: {}\n", "declares no resources; wanted resources or resources_template"),
+        ("resources: {}\n", "resources is an empty mapping, wanted a list"),
+        (
+            "resources: []\nresources_template: a\n",
+            "resources cannot be given together with resources_template",
+        ),
+        ("resources: []\nfail_on_error: maybe\n", "fail_on_error is not true or false"),
+        ("resources: []\nccm: {resources: []}\n", "resources cannot be given beside ccm"),
+        ("resources: []\npre_message: '{{ facts.x }}'\n", "pre_message: {{ facts.x }}: facts has no key 'x'"),
+        ("a: [\n", "web/manifest.yaml:2:1: "),
+        ("a: 1\na: 2\n", "web/manifest.yaml:2:1: "),
+        ("resources: []\n---\nresources: []\n", "web/manifest.yaml:2:1: "),
+        ("a: !!python/object:os.system x\n", "web/manifest.yaml:1:4: "),
+        ("data: [1]\nresources: []\n", "web/manifest.yaml:1:1: data: is a list, wanted a mapping"),
+        (
+            "resources: [{exec: {name: a, require: [exec#a]}}]\n",
+            "resources wait for each other: exec#a → exec#a",
+        ),
+        (
+            "resources:\n- exec: {name: a, after: [exec#b]}\n- exec: {name: b, subscribe: [exec#a]}\n",
+            "resources wait for each other: exec#a → exec#b → exec#a",
+        ),
+        (
+            "resources:\n- exec: {name: a, alias: b}\n- exec: {name: b}\n",
+            "exec#b is also a name of the resource at",
+        ),
+        (
+            "resources:\n- exec: {name: a}\n- exec: {name: a}\n",
+            "is declared twice, first at web/manifest.yaml:2",
+        ),
+        ("resources:\n- exec: {name: 5}\n", "name is 5, wanted text: quote it, as '5'"),
+        ("resources:\n- exec: {name: a, returns: [x]}\n", "returns has text at [0], wanted a whole number"),
+    ],
+)
+def test_a_manifest_that_makes_no_sense_is_refused(load: Load, text: str, sentence: str) -> None:
+    assert any(sentence in problem for problem in problems(load, text)), problems(load, text)
+
+
+def test_numbers_are_not_turned_into_text_in_secret(load: Load) -> None:
+    """The reference runs ``ensure: 5.10`` through a float, and installs 5.1."""
+    assert problems(load, "resources:\n  - exec:\n      - 'true': {ensure: 5.10}\n") == (
+        "web/manifest.yaml:3: resources[0] exec#true: ensure is 5.1, wanted text: quote it, as '5.10'",
+    )
+
+
+def test_what_an_expression_cannot_give_is_the_failure_of_its_resource_alone(load: Load) -> None:
+    manifest = load("""
+        resources:
+          - exec:
+              - one: {command: "{{ facts.nope }}"}
+              - two: {}
+              - three: {timeout: "{{ 'soon' }}"}
+    """)
+    failures = [declaration.failure for declaration in manifest.declarations]
+    assert failures == [
+        "command: {{ facts.nope }}: facts has no key 'nope'",
+        "",
+        "timeout is 'soon', wanted a duration such as '30s' or '5m'",
+    ]
+
+
+def test_what_expressions_give_may_contradict_without_refusing_the_manifest(load: Load) -> None:
+    manifest = load("""
+        data: {ensure: nonsense}
+        resources:
+          - file: {name: /a, ensure: "{{ data.ensure }}", owner: root, group: root, mode: "0644"}
+    """)
+    assert manifest.declarations[0].failure.startswith("ensure is 'nonsense', wanted one of")
+
+
+def test_files_of_the_bundle_can_be_read_and_no_others(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "version").write_text("1.4")
+    text = """
+        resources:
+          - exec: {name: a, command: "{{ read_file('version') }}"}
+          - exec: {name: b, command: "{{ file('/etc/passwd') }}"}
+          - exec: {name: c, command: "{{ readFile('../secret') }}"}
+    """
+    first, second, third = load(text).declarations
+    properties: Any = first.properties
+    assert properties.command == "1.4"
+    assert "/etc/passwd is outside of the manifest's directory" in second.failure
+    assert "../secret is outside of the manifest's directory" in third.failure
+
+
+def test_a_manifest_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"web/manifest\.yaml: there is no manifest here"):
+        load_manifest(tmp_path / "manifest.yaml", "web/manifest.yaml", Inputs({}, {}))
+
+
+def test_a_manifest_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "manifest.yaml").write_bytes(b"a: \xff")
+    with pytest.raises(ManifestError, match="is not UTF-8 text, at byte 3"):
+        load_manifest(tmp_path / "manifest.yaml", "web/manifest.yaml", Inputs({}, {}))
