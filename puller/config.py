@@ -5,7 +5,6 @@ error with its line: a misspelt key must not mean its default.
 """
 
 import os
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -139,4 +138,4 @@ def _problem(configuration: Configuration) -> tuple[str, str] | None:
 
 def sample() -> str:
     """The documented sample, with every key."""
-    return (files("puller") / "samples" / "config.yaml").read_text(encoding="utf-8")
+    return Path(__file__).with_name("samples").joinpath("config.yaml").read_text(encoding="utf-8")

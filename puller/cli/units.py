@@ -3,8 +3,6 @@
 import shutil
 import sys
 from collections.abc import Iterator
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
 import click
@@ -14,6 +12,11 @@ from puller.errors import ConfigurationError, UsageError
 from puller.system import reason
 
 _PLACEHOLDER = "@PULLER@"
+_PLACES = {
+    "puller.service": "etc/systemd/system/puller.service",
+    "puller.timer": "etc/systemd/system/puller.timer",
+    "puller-tmpfiles.conf": "etc/tmpfiles.d/puller.conf",
+}
 
 
 @click.command("install-units")
@@ -52,17 +55,16 @@ def install_units(root: str, stdout: bool) -> None:
 
 def _command_path() -> str:
     beside = Path(sys.executable).with_name("puller")
-    if beside.exists():
-        return str(beside)
-    if found := shutil.which("puller"):
-        return found
-    raise UsageError("install-units: no executable `puller` was found beside this Python or in PATH")
+    found = str(beside) if beside.exists() else shutil.which("puller")
+    if found is None:
+        raise UsageError("install-units: no executable `puller` was found beside this Python or in PATH")
+    if any(character.isspace() or character in "\"'\\" for character in found):
+        raise UsageError(f"install-units: {found!r} cannot stand in a unit: it has blanks, quotes or backslashes")
+    return found.replace("%", "%%")
 
 
-def _units() -> Iterator[Traversable]:
+def _units() -> Iterator[Path]:
     """The shipped files: in the package when installed, beside it in a working tree."""
-    installed = files("puller") / "units"
+    installed = Path(__file__).parents[1] / "units"
     directory = installed if installed.is_dir() else Path(__file__).parents[2] / "systemd"
-    for unit in sorted(directory.iterdir(), key=lambda unit: unit.name):
-        if unit.name.endswith((".service", ".timer", ".conf")):
-            yield unit
+    return (unit for unit in sorted(directory.iterdir()) if unit.suffix in (".service", ".timer", ".conf"))

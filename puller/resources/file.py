@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from hiera.expressions import Scope
 from puller.errors import ResourceError
 from puller.resources.base import Difference, Properties, PropertyError, Resource
 from puller.resources.content import Bytes, Content, SourceFile, described, sha256
@@ -56,7 +57,7 @@ class FileProperties(Properties, frozen=True):
     force: bool = False
     """Remove what is in the way, and directories that are not empty."""
     interpolate: bool = False
-    """TinyCM's: replace ``{name}`` in ``content``, or render what was downloaded as a template."""
+    """TinyCM's: replace ``{name}`` in ``content``, or render what was downloaded; templates see the data by name."""
 
 
 class FileState(msgspec.Struct, frozen=True):
@@ -178,16 +179,18 @@ class File(Resource[FileProperties, FileState]):
         if properties.template is not None:
             from puller.templates.rendering import render_file  # the engines load what they need
 
-            text = render_file(
-                self._resolved(properties.template),
-                properties.engine,
-                self.context.scope,
-                self.context.directory,
-            )
+            path = self._resolved(properties.template)
+            text = render_file(path, properties.engine, self._scope, self.context.directory)
             return Bytes(self._encoded(text), system)
         if properties.source is not None:
             return self._remote() if _is_url(properties.source) else self._local(properties.source)
         return None
+
+    @property
+    def _scope(self) -> Scope:
+        """What templates see; those of TinyCM's definitions also see its constants, the data, by their own names."""
+        scope = self.context.scope
+        return scope.with_names(scope.data) if self.properties.interpolate else scope
 
     def _local(self, source: str) -> Content:
         path = self._resolved(source)
@@ -210,7 +213,7 @@ class File(Resource[FileProperties, FileState]):
 
             text = self._decoded(data)
             data = self._encoded(
-                render_text(source, text, "jinja", self.context.scope, self.context.directory)
+                render_text(source, text, "jinja", self._scope, self.context.directory)
             )
         return Bytes(data, self.context.system)
 

@@ -32,8 +32,6 @@ def from_tinycm(raw: dict[str, Any]) -> dict[str, Any]:
         raise PropertyError("type", f"is {kind!r}, wanted one of {', '.join(_TYPES)}")
     if "contents" in raw and result.get("ensure") != "absent":
         _put(result, _target(kind, raw), raw["contents"], "contents")
-    if kind == "template":
-        result.pop("interpolate", None)
     return result
 
 

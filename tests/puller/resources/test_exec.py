@@ -1,0 +1,159 @@
+"""The exec resource: when a command runs, in what, and how its end is judged."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from puller.errors import ResourceError
+from puller.resources.base import PropertyError, Resource
+from puller.resources.exec import Exec
+
+Make = Callable[..., Resource[Any, Any]]
+Converge = Callable[[Resource[Any, Any]], list[str]]
+
+
+def shell(text: str) -> dict[str, Any]:
+    return {"name": "a command", "command": text, "provider": "shell"}
+
+
+def runs(make: Make, properties: dict[str, Any], *, refresh: bool = False) -> bool:
+    resource = make(Exec, {"name": "true", **properties})
+    return bool(resource.differences(resource.look(), refresh=refresh))
+
+
+@pytest.mark.parametrize(
+    ("guards", "refresh", "expected"),
+    [
+        ({}, False, True),
+        ({"creates": "/"}, False, False),
+        ({"creates": "/no/such/path"}, False, True),
+        ({"onlyif": "true"}, False, True),
+        ({"onlyif": "false"}, False, False),
+        ({"unless": "true"}, False, False),
+        ({"unless": "false"}, False, True),
+        ({"onlyif": "true", "unless": "true"}, False, False),
+        ({"refreshonly": True}, False, False),
+        ({"refresh_only": True}, False, False),
+        ({"refreshonly": True}, True, True),
+        ({"creates": "/", "onlyif": "false", "unless": "true"}, True, True),
+    ],
+)
+def test_the_first_guard_that_says_so_decides(
+    make: Make, guards: dict[str, Any], refresh: bool, expected: bool
+) -> None:
+    assert runs(make, guards, refresh=refresh) is expected
+
+
+def test_guards_after_the_one_that_decides_are_not_asked(make: Make, tmp_path: Path) -> None:
+    """The reference asks all of them, also when ``creates`` has decided."""
+    assert not runs(make, {"creates": "/", "onlyif": f"touch {tmp_path}/asked"})
+    assert not (tmp_path / "asked").exists()
+
+
+def test_guards_are_asked_in_noop_too(make: Make) -> None:
+    resource = make(Exec, {"name": "true", "unless": "true"}, noop=True)
+    assert resource.differences(resource.look()) == ()
+
+
+def test_a_guard_that_cannot_answer_is_a_failure_and_no_answer(make: Make) -> None:
+    with pytest.raises(ResourceError, match="unless 'sleep 60': killed after"):
+        runs(make, {"unless": "sleep 60", "timeout": "100ms"})
+
+
+def test_a_command_runs_once_and_is_then_done(make: Make, converge: Converge, tmp_path: Path) -> None:
+    assert converge(make(Exec, shell(f"echo x >> {tmp_path}/log"))) == [
+        "command is not executed, wanted executed"
+    ]
+    assert (tmp_path / "log").read_text() == "x\n"
+
+
+@pytest.mark.parametrize(("returns", "code"), [([0], 0), ([3, 4], 4)])
+def test_exit_codes_that_mean_success(make: Make, converge: Converge, returns: list[int], code: int) -> None:
+    converge(make(Exec, {**shell(f"exit {code}"), "returns": returns}))
+
+
+def test_another_exit_code_is_a_failure_with_what_was_printed(make: Make, converge: Converge) -> None:
+    """The reference drops the output of a command that failed."""
+    with pytest.raises(ResourceError) as error:
+        converge(make(Exec, {**shell("echo out; echo err >&2; exit 9"), "returns": [0, 2]}))
+    assert str(error.value) == "exit code 9, wanted 0, 2; it printed:\nout\nerr"
+
+
+def test_of_a_sensitive_command_nothing_is_printed(make: Make, converge: Converge) -> None:
+    with pytest.raises(ResourceError) as error:
+        converge(make(Exec, {**shell("echo secret; exit 9"), "sensitive": True}))
+    assert str(error.value) == "exit code 9, wanted 0"
+
+
+def test_a_command_over_its_time_is_killed_and_failed(make: Make, converge: Converge) -> None:
+    """The reference passes the limit along and never kills anything."""
+    with pytest.raises(ResourceError, match=r"killed after 0\.\d s, its time limit, wanted 0"):
+        converge(make(Exec, {"name": "sleep 60", "timeout": "200ms"}))
+
+
+def test_words_are_split_without_a_shell(make: Make, converge: Converge, tmp_path: Path) -> None:
+    converge(make(Exec, {"name": f"touch '{tmp_path}/$HOME' \"{tmp_path}/a b\""}))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["$HOME", "a b"]
+
+
+def test_the_shell_gets_the_text_as_it_is(make: Make, converge: Converge, tmp_path: Path) -> None:
+    converge(make(Exec, shell(f"for x in a b; do echo $x; done > {tmp_path}/log")))
+    assert (tmp_path / "log").read_text() == "a\nb\n"
+
+
+def test_directory_environment_and_path(make: Make, converge: Converge, tmp_path: Path) -> None:
+    (tmp_path / "greet").write_text('#!/bin/sh\necho "$GREETING in $(pwd), PATH=$PATH" > out\n')
+    (tmp_path / "greet").chmod(0o755)
+    path = f"{tmp_path}:/usr/bin:/bin"
+    environment = ["GREETING=hello=world", "EMPTY="]
+    converge(make(Exec, {"name": "greet", "cwd": str(tmp_path), "environment": environment, "path": path}))
+    assert (tmp_path / "out").read_text() == f"hello=world in {tmp_path}, PATH={path}\n"
+
+
+def test_creates_may_be_relative_to_the_directory(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "made").touch()
+    assert not runs(make, {"cwd": str(tmp_path), "creates": "made"})
+
+
+def test_output_is_logged_when_asked_for(make: Make, converge: Converge) -> None:
+    lines: list[str] = []
+    converge(make(Exec, {**shell("echo out; echo err >&2"), "logoutput": True}, log=lines.append))
+    assert lines == ["a command: out", "a command: err"]
+
+
+@pytest.mark.parametrize(
+    ("refresh", "message"), [(False, "Would have executed"), (True, "Would have executed via subscribe")]
+)
+def test_noop_messages(make: Make, refresh: bool, message: str) -> None:
+    resource = make(Exec, {"name": "true"}, noop=True)
+    actual = resource.look()
+    assert resource.noop_message(resource.differences(actual, refresh=refresh), actual) == message
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({"ensure": "absent"}, "ensure is 'absent', wanted present"),
+        ({"command": "echo 'a"}, 'command is "echo \'a", which has a single quote that is not closed'),
+        ({"name": "  "}, "name is '  ', wanted a command"),
+        ({"onlyif": 'test "a'}, "onlyif is 'test \"a', which has a double quote that is not closed"),
+        ({"environment": ["A"]}, "environment has 'A', wanted KEY=VALUE"),
+        ({"environment": ["1A=b"]}, "environment has '1A=b', wanted KEY=VALUE"),
+        ({"path": "/bin::/usr/bin"}, "path has '', wanted absolute directories separated by colons"),
+        ({"path": "bin"}, "path has 'bin', wanted absolute directories separated by colons"),
+        ({"cwd": "tmp"}, "cwd is 'tmp', wanted an absolute path"),
+        ({"timeout": 0}, "timeout is 0, wanted a time that the command can end in"),
+        (
+            {"refreshonly": True, "refresh_only": True},
+            "refresh_only cannot be given together with refreshonly",
+        ),
+    ],
+)
+def test_properties_that_make_no_sense_are_refused_at_load(
+    make: Make, properties: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(PropertyError) as error:
+        make(Exec, {"name": "true", **properties})
+    assert str(error.value) == message
