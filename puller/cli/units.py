@@ -2,7 +2,6 @@
 
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -33,24 +32,23 @@ def install_units(root: str, stdout: bool) -> None:
       systemctl daemon-reload && systemctl enable --now puller.timer
     """
     command = _command_path()
-    for unit in _units():
-        text = unit.read_text(encoding="utf-8").replace(_PLACEHOLDER, command)
+    for name, place in _PLACES.items():
+        text = (_shipped() / name).read_text(encoding="utf-8").replace(_PLACEHOLDER, command)
         if stdout:
-            click.echo(f"# {unit.name}\n{text}")
-            continue
-        path = (
-            Path(root)
-            / ("etc/tmpfiles.d" if unit.name.endswith(".conf") else "etc/systemd/system")
-            / unit.name
-        )
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_file(path, text.encode())
-        except OSError as error:
-            raise ConfigurationError(f"{path}: cannot be written: {reason(error)}") from error
-        click.echo(f"installed {path}")
+            click.echo(f"# /{place}\n{text}")
+        else:
+            _install(Path(root) / place, text)
     if not stdout:
         click.echo("next: systemctl daemon-reload && systemctl enable --now puller.timer")
+
+
+def _install(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, text.encode())
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be written: {reason(error)}") from error
+    click.echo(f"installed {path}")
 
 
 def _command_path() -> str:
@@ -60,11 +58,10 @@ def _command_path() -> str:
         raise UsageError("install-units: no executable `puller` was found beside this Python or in PATH")
     if any(character.isspace() or character in "\"'\\" for character in found):
         raise UsageError(f"install-units: {found!r} cannot stand in a unit: it has blanks, quotes or backslashes")
-    return found.replace("%", "%%")
+    return found.replace("%", "%%")  # a unit's own expansion begins with one
 
 
-def _units() -> Iterator[Path]:
-    """The shipped files: in the package when installed, beside it in a working tree."""
+def _shipped() -> Path:
+    """The units as shipped: in the package when installed, beside it in a working tree."""
     installed = Path(__file__).parents[1] / "units"
-    directory = installed if installed.is_dir() else Path(__file__).parents[2] / "systemd"
-    return (unit for unit in sorted(directory.iterdir()) if unit.suffix in (".service", ".timer", ".conf"))
+    return installed if installed.is_dir() else Path(__file__).parents[2] / "systemd"
