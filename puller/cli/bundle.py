@@ -86,7 +86,14 @@ def build(directory: Path, name: str | None, version: str, output: Path | None) 
 
 @bundle.command("inspect")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Text for people, JSON for programs.",
+)
 def inspect(file: Path, form: str) -> None:
     """Check the bundle FILE and list what is in it.
 

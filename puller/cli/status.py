@@ -23,7 +23,12 @@ from puller.system import reason
     "--config", "path", default=DEFAULT_CONFIGURATION, show_default=True, help="The configuration to use."
 )
 @click.option(
-    "--format", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True
+    "--format",
+    "output_format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Text for people, JSON for programs.",
 )
 def status(path: str, output_format: str) -> None:
     """Show what is enforced on this host and since when, how the last run went, and what is held back and why.

@@ -14,8 +14,29 @@ from pathlib import Path
 import pytest
 
 HEAVY = {
-    *("asyncio", "click", "cryptography", "dataclasses", "difflib", "email", "hashlib", "http", "inspect", "jinja2"),
-    *("json", "logging", "requests", "securesystemslib", "shutil", "ssl", "subprocess", "tempfile", "tenacity"),
+    *(
+        "asyncio",
+        "click",
+        "cryptography",
+        "dataclasses",
+        "difflib",
+        "email",
+        "hashlib",
+        "http",
+        "inspect",
+        "jinja2",
+    ),
+    *(
+        "json",
+        "logging",
+        "requests",
+        "securesystemslib",
+        "shutil",
+        "ssl",
+        "subprocess",
+        "tempfile",
+        "tenacity",
+    ),
     *("traceback", "tuf", "unittest", "urllib3", "zipfile"),
 }
 

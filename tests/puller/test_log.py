@@ -3,6 +3,7 @@
 import io
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,10 +11,10 @@ from puller.log import Level, Log, sentence
 from puller.report import Event, State
 
 
-def event(state: State, **fields: object) -> Event:
+def event(state: State, **fields: Any) -> Event:
     return Event(
         type="file", name="/etc/motd", state=state, requested_ensure="present", duration=0.002, **fields
-    )  # type: ignore[arg-type]  # fields by name
+    )
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,13 @@ NOT_PLAIN = [
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The options that the jobs were started with."""
     options: list[Any] = []
-    monkeypatch.setattr(jobs, "run", lambda given: options.append(given) or 0)
-    monkeypatch.setattr(jobs, "apply", lambda given: options.append(given) or 0)
+
+    def note(given: Any) -> int:
+        options.append(given)
+        return 0
+
+    monkeypatch.setattr(jobs, "run", note)
+    monkeypatch.setattr(jobs, "apply", note)
     return options
 
 

@@ -1,0 +1,216 @@
+"""The command ``puller`` as users type it: what it prints, and what it exits with."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+Puller = Callable[..., "subprocess.CompletedProcess[str]"]
+
+MANIFEST = """\
+data: {greeting: hello}
+pre_message: about to greet
+post_message: greeted
+resources:
+  - file:
+      - DIR/motd: {content: "{{ data.greeting }} {{ facts.role }}\\n", owner: "UID", group: "GID", mode: "0644"}
+"""
+
+
+@pytest.fixture
+def puller(tmp_path: Path) -> Puller:
+    """Run ``puller`` with the given arguments, in a temporary directory."""
+
+    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-m", "puller", *arguments],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Path:
+    """A directory with a manifest that greets."""
+    directory = tmp_path / "web"
+    directory.mkdir()
+    text = (
+        MANIFEST.replace("DIR", str(tmp_path))
+        .replace("UID", str(os.geteuid()))
+        .replace("GID", str(os.getegid()))
+    )
+    (directory / "manifest.yaml").write_text(text)
+    return directory
+
+
+APPLY = ("apply", "web", "--fact", "role=db", "--state-directory", "state")
+
+
+@pytest.mark.usefixtures("web")
+def test_apply_changes_then_is_stable(puller: Puller, tmp_path: Path) -> None:
+    first, second = puller(*APPLY), puller(*APPLY, "-v")
+    assert (tmp_path / "motd").read_text() == "hello db\n"
+    assert first.stdout.splitlines()[0] == "about to greet"
+    assert first.stdout.splitlines()[-1] == "greeted"
+    assert "changed ensure=present" in first.stdout
+    assert "1 resources, 0 stable, 1 changed in " in first.stdout
+    assert "INFO   file#" in second.stdout
+    assert "1 resources, 1 stable, 0 changed in " in second.stdout
+    assert (first.returncode, second.returncode, first.stderr, second.stderr) == (0, 0, "", "")
+
+
+@pytest.mark.usefixtures("web")
+@pytest.mark.parametrize(("options", "status"), [((), 0), (("--detailed-exitcodes",), 2)])
+def test_changes_show_in_the_exit_status_when_asked_for(
+    puller: Puller, options: tuple[str, ...], status: int
+) -> None:
+    assert puller(*APPLY, *options).returncode == status
+
+
+@pytest.mark.usefixtures("web")
+def test_a_dry_run_shows_the_diff_and_leaves_no_trace(puller: Puller, tmp_path: Path) -> None:
+    before = sorted(path.name for path in tmp_path.iterdir())
+    done = puller(*APPLY, "--noop", "--diff")
+    assert 'noop="Would have created the file"' in done.stdout
+    assert "+hello db" in done.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+@pytest.mark.usefixtures("web")
+def test_data_from_the_command_line_wins(puller: Puller, tmp_path: Path) -> None:
+    (tmp_path / "local.yaml").write_text("data: {greeting: hi}\n")
+    puller(*APPLY, "--data", "local.yaml")
+    assert (tmp_path / "motd").read_text() == "hi db\n"
+
+
+@pytest.mark.usefixtures("web")
+def test_a_bundle_file_is_applied_as_its_directory(puller: Puller, tmp_path: Path) -> None:
+    assert puller("bundle", "build", "web", "--version", "1.0.0").returncode == 0
+    (tmp_path / "web" / "manifest.yaml").unlink()
+    done = puller("apply", "web-1.0.0.tar.gz", "--fact", "role=db", "--state-directory", "state")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "motd").read_text() == "hello db\n"
+
+
+def test_failed_resources_show_in_the_exit_status(puller: Puller, tmp_path: Path) -> None:
+    (tmp_path / "manifest.yaml").write_text("resources: [{exec: [{'false': {}}, {'echo a': {}}]}]\n")
+    done = puller("apply", "manifest.yaml", "--state-directory", "state")
+    assert done.returncode == 6
+    assert "exec#false failed ensure=present" in done.stdout
+    assert 'errors="exit code 1, wanted 0"' in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (("apply", "nowhere"), 13, "puller: nowhere: there is no such manifest, directory or bundle file\n"),
+        (("apply", "."), 13, "puller: ./manifest.yaml: there is no manifest here"),
+        (("apply", "bad.yaml"), 13, "puller: bad.yaml:1: unknown key 'resource' (did you mean 'resources'?)"),
+        (("apply", "bad.tar.gz"), 13, "puller: bad.tar.gz: is not a bundle"),
+        (("apply", "bad.yaml", "--data", "bad.yaml"), 78, "puller: bad.yaml:1:1: resource"),
+        (("apply", "bad.yaml", "--fact", "novalue"), 64, "--fact"),
+        (("apply",), 64, "Missing argument 'SOURCE'"),
+        (("aply", "web"), 64, "no command 'aply' (did you mean 'apply'?)"),
+        (
+            ("run", "--config", "none.yaml"),
+            78,
+            "puller: none.yaml: there is no configuration; `puller config sample`",
+        ),
+        (
+            ("run", "--config", "bad.yaml"),
+            78,
+            "puller: bad.yaml:1: resource is not a key of the configuration",
+        ),
+        (("status", "--config", "none.yaml"), 78, "puller: none.yaml: there is no configuration"),
+        (("config", "check", "--config", "bad.yaml"), 78, "puller: bad.yaml:1: "),
+    ],
+)
+def test_a_mistake_has_a_sentence_and_a_documented_status(
+    puller: Puller, tmp_path: Path, arguments: tuple[str, ...], status: int, message: str
+) -> None:
+    (tmp_path / "bad.yaml").write_text("resource: []\n")
+    (tmp_path / "bad.tar.gz").write_text("not a bundle")
+    done = puller(*arguments)
+    assert message in done.stderr
+    assert done.returncode == status
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.usefixtures("web")
+def test_lint_warns_of_what_these_facts_do_not_have(puller: Puller) -> None:
+    missing, complete = puller("lint", "web"), puller("lint", "web", "--fact", "role=db")
+    assert "web/manifest.yaml:6: warning: file#" in missing.stdout
+    assert "facts has no key 'role'" in missing.stdout
+    assert complete.stdout == "web/manifest.yaml: 1 resources, 0 warnings, no errors\n"
+    assert (missing.returncode, complete.returncode) == (0, 0)
+
+
+@pytest.mark.usefixtures("web")
+@pytest.mark.parametrize("form", ["yaml", "json"])
+def test_render_shows_data_and_resources_as_they_are_here(puller: Puller, tmp_path: Path, form: str) -> None:
+    done = puller("render", "web", "--fact", "role=db", "--format", form)
+    found = yaml.safe_load(done.stdout) if form == "yaml" else json.loads(done.stdout)
+    assert found["data"] == {"greeting": "hello"}
+    ((name, properties),) = found["resources"][0]["file"][0].items()
+    assert (name, properties["content"], properties["mode"]) == (f"{tmp_path}/motd", "hello db\n", "0644")
+
+
+def test_render_does_not_show_what_is_sensitive(puller: Puller, tmp_path: Path) -> None:
+    (tmp_path / "manifest.yaml").write_text(
+        "resources: [{file: {name: /a, content: hidden, sensitive: true, owner: root, group: root, mode: '0600'}}]\n"
+    )
+    done = puller("render", "manifest.yaml")
+    assert "(sensitive)" in done.stdout
+    assert "hidden" not in done.stdout
+
+
+def test_the_sample_configuration_is_valid(puller: Puller, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(puller("config", "sample").stdout)
+    done = puller("config", "check", "--config", "config.yaml")
+    assert done.stdout.splitlines()[1:] == [
+        "site: https://puller.example.com/",
+        "bundle: base, channel stable",
+        "bundle: web, channel stable",
+    ]
+
+
+def test_units_are_installed_with_the_path_of_the_command(puller: Puller, tmp_path: Path) -> None:
+    done = puller("install-units", "--root", "root")
+    assert done.returncode == 0
+    service = (tmp_path / "root/etc/systemd/system/puller.service").read_text()
+    (start,) = [line for line in service.splitlines() if line.startswith("ExecStart=")]
+    assert start.endswith("/puller run")
+    assert start.startswith("ExecStart=/")
+    assert "@PULLER@" not in service
+    assert (tmp_path / "root/etc/systemd/system/puller.timer").exists()
+    assert (tmp_path / "root/etc/tmpfiles.d/puller.conf").exists()
+
+
+def test_output_into_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m puller config sample | head -n 1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[-1] == "0"
+
+
+def test_the_version_is_that_of_the_distribution(puller: Puller) -> None:
+    from importlib.metadata import version
+
+    assert puller("--version").stdout == f"puller, version {version('puller')}\n"
+
+
+def test_the_demo_plays_to_its_end(puller: Puller) -> None:
+    done = puller("demo")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "All as it should be" in done.stdout
+    for status in (10, 14):
+        assert f"(exit status {status})" in done.stdout

@@ -1,0 +1,91 @@
+"""The README and the pages of ``docs/`` say what the program does: commands, options, links, statuses."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from puller.cli.group import cli
+from puller.exit_status import ExitStatus
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+_COMMAND = re.compile(r"(?:^|[\s`(;&|/])puller ((?:[a-z][a-z-]*)(?: [^`\n;|&()#]*)?)")
+
+
+def commands_in(page: Path) -> Iterator[str]:
+    """Command lines of ours: indented or fenced lines, and code within sentences."""
+    for line in page.read_text().splitlines():
+        indented = line.startswith("    ")
+        spans = [line] if indented else re.findall(r"`([^`]+)`", line)
+        for span in spans:
+            for match in _COMMAND.finditer(span):
+                yield match[1].strip()
+
+
+COMMANDS = [(page.name, command) for page in PAGES for command in commands_in(page)]
+
+
+def test_the_readme_shows_commands() -> None:
+    assert len([command for page, command in COMMANDS if page == "README.md"]) > 15
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS)
+def test_a_command_of_the_documents_exists_with_its_options(page: str, command: str) -> None:
+    words = shlex.split(command.replace("…", ""))
+    found: click.Command = cli
+    context = click.Context(cli)
+    while isinstance(found, click.Group) and words:
+        following = found.get_command(context, words[0])
+        assert following is not None, f"{page}: puller {command}"
+        found, words = following, words[1:]
+    known = {option for parameter in found.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    for word in words:
+        if word.startswith("-"):
+            assert word.partition("=")[0] in known | {"--help"}, f"{page}: puller {command}: {word}"
+
+
+def command_paths(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield (*path, name)
+        if isinstance(command, click.Group):
+            yield from command_paths(command, (*path, name))
+
+
+@pytest.mark.parametrize("path", list(command_paths(cli)), ids=" ".join)
+def test_every_command_explains_itself(path: tuple[str, ...]) -> None:
+    command: click.Command = cli
+    for name in path:
+        assert isinstance(command, click.Group)
+        found = command.get_command(click.Context(command), name)
+        assert found is not None
+        command = found
+    assert command.help
+    assert command.help.strip()[0].isupper()
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"{' '.join(path)} {parameter.name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_documents_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_the_readme_lists_every_exit_status_that_users_meet() -> None:
+    table = (ROOT / "README.md").read_text().split("## Exit statuses")[1].split("##")[0]
+    listed = {
+        int(number)
+        for row in re.findall(r"^\| ([\d, ]+) \|", table, re.MULTILINE)
+        for number in row.split(",")
+    }
+    later = {ExitStatus.HEALTH_FAILED, ExitStatus.HEALTH_FAILED_TWICE, ExitStatus.HELD}
+    assert listed == set(ExitStatus) - later
