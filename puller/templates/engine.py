@@ -23,6 +23,7 @@ class Scope(dict[str, Any]):
 
     * The capitalised names are found by ``scope[name]`` and are not shown by walking the mapping.
     * The lists and mappings in it are copies: what a template changes, nobody outside sees.
+    * Keys are strings, as in every map that a template of Go's kind gets: the key ``80`` is ``"80"``.
     * One scope serves all files of a tree: what a Jet template assigns to a key of ``data``, later files see.
     """
 
@@ -42,25 +43,39 @@ class Scope(dict[str, Any]):
 
 
 class _Copier:
-    """Copies lists and mappings, each once, so that what was shared is shared in the copy."""
+    """Copies lists and mappings, each once, so that what was shared is shared in the copy; any depth is fine."""
 
     def __init__(self) -> None:
-        self.done: dict[int, Any] = {}
+        self.copies: dict[int, Any] = {}
+        self.unfilled: list[tuple[Any, Any]] = []
 
     def copy(self, value: Any) -> Any:
-        if type(value) is dict:
-            known = self.done.get(id(value))
-            if known is None:
-                known = self.done[id(value)] = {}
-                known.update((key, self.copy(item)) for key, item in value.items())
-            return known
-        if type(value) is list:
-            known = self.done.get(id(value))
-            if known is None:
-                known = self.done[id(value)] = []
-                known.extend(map(self.copy, value))
-            return known
-        return value
+        result = self.begin(value)
+        while self.unfilled:
+            source, target = self.unfilled.pop()
+            if type(source) is dict:
+                target.update((_as_key(key), self.begin(item)) for key, item in source.items())
+            else:
+                target.extend(map(self.begin, source))
+        return result
+
+    def begin(self, value: Any) -> Any:
+        """The copy of a container, perhaps still empty; anything else itself."""
+        if type(value) is not dict and type(value) is not list:
+            return value
+        known = self.copies.get(id(value))
+        if known is None:
+            known = self.copies[id(value)] = type(value)()
+            self.unfilled.append((value, known))
+        return known
+
+
+def _as_key(key: Any) -> str:
+    if isinstance(key, str):
+        return key
+    if key is None:
+        return "null"
+    return str(key).lower() if isinstance(key, bool) else str(key)
 
 
 class Template(Protocol):

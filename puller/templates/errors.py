@@ -9,8 +9,10 @@ FunctionError       raised by functions that templates call: a sentence; the eng
 
 from __future__ import annotations
 
+from puller.errors import ResourceError
 
-class TemplateError(Exception):
+
+class TemplateError(ResourceError):
     """A template that cannot be parsed or rendered; ``str()`` is ``file:line:column: sentence``.
 
     ``line`` and ``column`` count from 1; a tab is one column. ``source_line`` is that line of the template.

@@ -89,7 +89,7 @@ class _Tree:
     def render(self) -> dict[str, str]:
         for path, is_file in walk(self.files):
             if not is_file:
-                self.directories.add(path)
+                self.make_directory(path)
                 continue
             self.budget = Budget(self.limits)
             try:
@@ -102,6 +102,13 @@ class _Tree:
                 self.written[path] = text
         return self.written
 
+    def make_directory(self, path: str) -> None:
+        if path in self.written:
+            raise TemplateError(
+                path, 1, 1, "is a directory of the source, but a template has written a file there"
+            )
+        self.directories.add(path)
+
     def render_file(self, path: str, dot: Any) -> str:
         template = self.templates.get(path)
         if template is None:
@@ -113,8 +120,8 @@ class _Tree:
         source = _inside(path, "source")
         if source not in self.files:
             raise FunctionError(self.why_not_a_file(source))
-        self.budget.enter()
         try:
+            self.budget.enter()
             text = self.render_file(source, value)
         finally:
             self.budget.leave()
@@ -145,6 +152,8 @@ class _Tree:
 def _inside(path: Any, tree: str) -> str:
     if not isinstance(path, str):
         raise FunctionError(f"the path in the {tree} is not a string")
+    if "\0" in path:
+        raise FunctionError(f"the path in the {tree} has a NUL in it")
     inside = posixpath.normpath(posixpath.join(".", path.lstrip("/")))
     if inside == ".." or inside.startswith("../"):
         raise FunctionError(f"{path} is not inside the {tree}")

@@ -100,6 +100,15 @@ def failure(text: str, **functions: Any) -> TemplateError:
         ("[[ 'ab' ]]", "1:4: 'ab' is no valid char: invalid syntax"),
         ("{* [[ 1 ]]", "1:1: the comment is not closed with *}"),
         ("[[ upper(1 ]]", "1:12: ]] ends the action, but a parenthesis is still open"),
+        (
+            "[[ data.m[data.l[0]] ]]",
+            "1:19: found ]], wanted the closing bracket; two in a row end the action, write ] ]",
+        ),
+        ("[[ data.l[] ]]", "1:11: found ], wanted a value"),
+        (
+            "[[ data.l[1 ]]",
+            "1:13: found ]], wanted the closing bracket; two in a row end the action, write ] ]",
+        ),
         ("[[ 1) ]]", "1:5: there is no open parenthesis to close"),
         ("[[ 5 := 6 ]]", "1:4: cannot assign to 5"),
         ("[[ data.x := 6 ]]", "1:4: cannot declare data.x: only a name can be declared"),

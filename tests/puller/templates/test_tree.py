@@ -138,6 +138,11 @@ def test_write_needs_a_directory_that_exists_by_then() -> None:
     )
 
 
+def test_a_file_cannot_be_written_where_a_directory_comes_to_be() -> None:
+    message = failure({"a": '[[ write("d", "") ]]', "d/x": ""})
+    assert message == "d:1:1: is a directory of the source, but a template has written a file there"
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -149,6 +154,7 @@ def test_write_needs_a_directory_that_exists_by_then() -> None:
         ('write("d/", "")', "write: d is a directory of the target"),
         ('write("x", 5)', "write: the text for x is not a string"),
         ('write("x", json(1))', "write: the text for x is not a string"),
+        (r'write("x\x00", "")', "write: the path in the target has a NUL in it"),
         ("write(5, 5)", "write: the path in the target is not a string"),
     ],
 )
@@ -201,6 +207,13 @@ def test_a_scope_knows_its_names_with_capitals_but_does_not_list_them() -> None:
     with pytest.raises(KeyError):
         scope["Nope"]
     assert Scope() == {"facts": {}, "data": {}, "environ": {}}
+
+
+def test_a_scope_may_be_nested_to_any_depth() -> None:
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert len(Scope(data=deep)["data"]) == 1
 
 
 def test_keys_of_a_scope_are_strings_and_its_integers_fit() -> None:

@@ -1,0 +1,411 @@
+"""Go's ``fmt``: ``%v`` and the rest of ``Sprintf``.
+
+* ``format_value`` is ``%v``, the way both engines print what is nested.
+* Maps print in key order, so the same value always gives the same text.
+* A wrong verb, a missing or an extra operand is no error in Go: it shows in the text, as ``%!d(string=hi)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from puller.templates.govalue.strconv import can_backquote, format_float, format_int, quote, quote_rune
+from puller.templates.govalue.types import (
+    MISSING,
+    GoObject,
+    NilMap,
+    NilSlice,
+    Uint8,
+    byte_slice,
+    ensure_small,
+    from_bytes,
+    map_keys,
+    to_bytes,
+    type_name,
+)
+
+_MAX_WIDTH: Final = 1_000_000
+_BASES: Final = {"d": 10, "v": 10, "b": 2, "o": 8, "O": 8, "x": 16, "X": 16}
+_MARKS: Final = {"b": "0b", "x": "0x", "X": "0X"}
+
+
+def format_value(value: Any) -> str:
+    """The value as Go prints it with ``%v``: ``[1 2]``, ``map[a:1 b:2]``, ``<nil>``, ``1e+06``.
+
+    Raises ValueError for one that is too large to print (:func:`ensure_small`).
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(int(value))
+    ensure_small(value)
+    return _print_value(_PLAIN, value, 0)
+
+
+def sprint(*values: Any) -> str:
+    """Go's ``Sprint``: a space between two operands when neither is a string."""
+    parts: list[str] = []
+    after_text = True
+    for value in values:
+        is_text = isinstance(value, str)
+        if not is_text and not after_text:
+            parts.append(" ")
+        parts.append(format_value(value))
+        after_text = is_text
+    return "".join(parts)
+
+
+def sprintln(*values: Any) -> str:
+    """Go's ``Sprintln``: a space between all operands, and a newline."""
+    return " ".join(format_value(value) for value in values) + "\n"
+
+
+def sprintf(template: str, *values: Any) -> str:
+    """Go's ``Sprintf``: what is wrong with the format is said in the text.
+
+    Raises ValueError for an operand that is too large to print (:func:`ensure_small`).
+    """
+    for value in values:
+        ensure_small(value)
+    return _Printer(template, values).run()
+
+
+class _Spec(NamedTuple):
+    """One verb with its flags. ``go_syntax`` is ``%#v``."""
+
+    verb: str
+    minus: bool = False
+    plus: bool = False
+    sharp: bool = False
+    space: bool = False
+    zero: bool = False
+    width: int | None = None
+    precision: int | None = None
+    go_syntax: bool = False
+
+    def pad(self, text: str, *, zeros: bool = True) -> str:
+        if self.width is None:
+            return text
+        if self.minus:
+            return text.ljust(self.width)
+        return text.rjust(self.width, "0" if zeros and self.zero else " ")
+
+
+_PLAIN: Final = _Spec("v")
+
+
+class _Printer:
+    """One run over a format: where it stands in the text and in the operands."""
+
+    def __init__(self, template: str, values: Sequence[Any]) -> None:
+        self.template = template
+        self.values = values
+        self.position = 0
+        self.operand = 0
+        self.good_index = True
+        self.reordered = False
+
+    def run(self) -> str:
+        parts: list[str] = []
+        end = len(self.template)
+        while self.position < end:
+            percent = self.template.find("%", self.position)
+            if percent < 0:
+                parts.append(self.template[self.position :])
+                break
+            parts.append(self.template[self.position : percent])
+            self.position = percent + 1
+            parts.append(self._directive())
+        return "".join(parts) + self._extra()
+
+    def _extra(self) -> str:
+        if self.reordered or self.operand >= len(self.values):
+            return ""
+        rest = (self._describe(value) for value in self.values[self.operand :])
+        return f"%!(EXTRA {', '.join(rest)})"
+
+    @staticmethod
+    def _describe(value: Any) -> str:
+        if value is None or value is MISSING:
+            return "<nil>"
+        return f"{type_name(value)}={format_value(value)}"
+
+    def _directive(self) -> str:
+        self.good_index = True
+        flags = self._flags()
+        indexed = self._index()
+        complaints, width, minus = self._width(indexed)
+        more, precision = self._precision(indexed)
+        complaints += more
+        self._index()
+        if self.position >= len(self.template):
+            return complaints + "%!(NOVERB)"
+        verb = self.template[self.position]
+        self.position += 1
+        minus = minus or "-" in flags
+        spec = _Spec(
+            verb,
+            minus=minus,
+            plus="+" in flags,
+            sharp="#" in flags,
+            space=" " in flags,
+            zero="0" in flags and not minus,
+            width=width,
+            precision=precision,
+        )
+        return complaints + self._apply(spec)
+
+    def _apply(self, spec: _Spec) -> str:
+        if spec.verb == "%":
+            return "%"
+        if not self.good_index:
+            return f"%!{spec.verb}(BADINDEX)"
+        if self.operand >= len(self.values):
+            return f"%!{spec.verb}(MISSING)"
+        value = self.values[self.operand]
+        self.operand += 1
+        if spec.verb == "v":
+            spec = spec._replace(go_syntax=spec.sharp, sharp=False, plus=False)
+        return _print_operand(spec, value)
+
+    def _flags(self) -> str:
+        start = self.position
+        while self.position < len(self.template) and self.template[self.position] in "+-# 0":
+            self.position += 1
+        return self.template[start : self.position]
+
+    def _number(self) -> int | None:
+        start = self.position
+        while self.position < len(self.template) and self.template[self.position] in "0123456789":
+            self.position += 1
+        digits = self.template[start : self.position]
+        if len(digits) > 7 or int(digits or 0) > _MAX_WIDTH:
+            self.position = len(self.template)  # Go gives up on the whole format here
+            return None
+        return int(digits) if digits else None
+
+    def _index(self) -> bool:
+        """``[3]``: which operand comes next; says whether there was one."""
+        if self.template[self.position : self.position + 1] != "[":
+            return False
+        self.reordered = True
+        close = self.template.find("]", self.position)
+        if close < 0:
+            self.good_index = False
+            self.position += 1
+            return True
+        digits = self.template[self.position + 1 : close]
+        self.position = close + 1
+        self.good_index = digits.isdecimal() and len(digits) < 8 and 1 <= int(digits) <= len(self.values)
+        if self.good_index:
+            self.operand = int(digits) - 1
+        return True
+
+    def _starred(self) -> int | None:
+        """The operand that ``*`` takes for a width or precision, or None when it is none."""
+        self.position += 1
+        if self.operand >= len(self.values):
+            return None
+        value = self.values[self.operand]
+        self.operand += 1
+        if not isinstance(value, int) or isinstance(value, bool) or abs(value) > _MAX_WIDTH:
+            return None
+        return int(value)
+
+    def _width(self, indexed: bool) -> tuple[str, int | None, bool]:
+        """What is wrong with the width, the width, and whether a minus came with it."""
+        if self.template[self.position : self.position + 1] != "*":
+            width = self._number()
+            if indexed and width is not None:  # "%[3]2d": the index belongs after the width
+                self.good_index = False
+            return "", width, False
+        width = self._starred()
+        if width is None:
+            return "%!(BADWIDTH)", None, False
+        return "", abs(width), width < 0
+
+    def _precision(self, indexed: bool) -> tuple[str, int | None]:
+        if self.template[self.position : self.position + 1] != ".":
+            return "", None
+        if indexed and self.template[self.position - 1] == "]":
+            self.good_index = False
+        self.position += 1
+        self._index()
+        if self.template[self.position : self.position + 1] != "*":
+            return "", self._number() or 0
+        precision = self._starred()
+        if precision is None or precision < 0:
+            return "%!(BADPREC)", None
+        return "", precision
+
+
+# One value, one verb ------------------------------------------------------------------------------------
+
+
+def _print_operand(spec: _Spec, value: Any) -> str:
+    if spec.verb == "T":
+        return _format_text(spec._replace(verb="s"), type_name(value))
+    if value is None or value is MISSING:
+        return spec.pad("<nil>") if spec.verb == "v" else f"%!{spec.verb}(<nil>)"
+    return _print_value(spec, value, 0)
+
+
+def _print_value(spec: _Spec, value: Any, depth: int) -> str:
+    if value is None or value is MISSING:
+        return "interface {}(nil)" if spec.go_syntax and depth else "<nil>"
+    if isinstance(value, str):
+        return _format_text(spec, value)
+    if isinstance(value, bool):
+        return spec.pad("true" if value else "false") if spec.verb in "tv" else _bad_verb(spec, value)
+    if isinstance(value, int):
+        return _format_integer(spec, value)
+    if isinstance(value, float):
+        return _format_number(spec, value)
+    if isinstance(value, NilMap | NilSlice) and spec.go_syntax:
+        return f"{type_name(value)}(nil)"
+    if isinstance(value, dict):
+        return _format_map(spec, value, depth)
+    if isinstance(value, list | tuple):
+        return _format_list(spec, value, depth)
+    if isinstance(value, bytes):
+        return _format_bytes(spec, value)
+    return _format_object(spec, value)
+
+
+def _bad_verb(spec: _Spec, value: Any) -> str:
+    text = _print_value(spec._replace(verb="v", go_syntax=False), value, 0)
+    return f"%!{spec.verb}({type_name(value)}={text})"
+
+
+def _format_object(spec: _Spec, value: Any) -> str:
+    if isinstance(value, GoObject) and spec.verb in "vsqxX":
+        return _format_text(spec._replace(go_syntax=False), value.text())
+    return _format_text(spec._replace(go_syntax=False), str(value))  # a date, say: Go has no word for it
+
+
+def _format_list(spec: _Spec, value: Sequence[Any], depth: int) -> str:
+    items = [_print_value(spec, item, depth + 1) for item in value]
+    if spec.go_syntax:
+        return f"{type_name(value)}{{{', '.join(items)}}}"
+    return f"[{' '.join(items)}]"
+
+
+def _format_map(spec: _Spec, value: dict[Any, Any], depth: int) -> str:
+    items = [
+        f"{_print_value(spec, key, depth + 1)}:{_print_value(spec, value[key], depth + 1)}"
+        for key in map_keys(value)
+    ]
+    if spec.go_syntax:
+        return f"{type_name(value)}{{{', '.join(items)}}}"
+    return f"map[{' '.join(items)}]"
+
+
+def _format_bytes(spec: _Spec, value: bytes) -> str:
+    if spec.go_syntax:
+        return f"[]byte{{{', '.join(f'{b:#x}' for b in value)}}}"
+    if spec.verb in "sqxX":
+        return _format_text(spec, from_bytes(value))
+    return _format_list(spec, [Uint8(b) for b in value], 0)
+
+
+def _format_text(spec: _Spec, text: str) -> str:
+    if spec.verb in "xX":
+        return spec.pad(_hex(spec, text))
+    if spec.verb not in "vsq":
+        return _bad_verb(spec, text)
+    if spec.precision is not None:
+        text = text[: spec.precision]
+    return spec.pad(_quoted(spec, text) if spec.verb == "q" or spec.go_syntax else text)
+
+
+def _quoted(spec: _Spec, text: str) -> str:
+    if spec.sharp and can_backquote(text):
+        return f"`{text}`"
+    return quote(text, ascii_only=spec.plus)
+
+
+def _hex(spec: _Spec, text: str) -> str:
+    if spec.precision is not None:
+        text = byte_slice(text, 0, spec.precision)
+    data = to_bytes(text)
+    mark = f"0{spec.verb}" if spec.sharp and data else ""
+    separator = " " + mark if spec.space else ""
+    pairs = separator.join(f"{b:02x}" for b in data)
+    return mark + (pairs if spec.verb == "x" else pairs.upper())
+
+
+def _format_integer(spec: _Spec, value: int) -> str:
+    verb = spec.verb
+    if verb in _BASES:
+        if spec.go_syntax and isinstance(value, Uint8):
+            return f"{int(value):#x}"
+        return _format_digits(spec, int(value), _BASES[verb])
+    if verb in "cqU":
+        return _format_rune(spec, int(value))
+    return _bad_verb(spec, value)
+
+
+def _format_digits(spec: _Spec, value: int, base: int) -> str:
+    sign = "-" if value < 0 else "+" if spec.plus else " " if spec.space else ""
+    if spec.precision == 0 and value == 0:
+        return spec.pad("", zeros=False)
+    digits = format_int(abs(value), base)
+    if spec.verb == "X":
+        digits = digits.upper()
+    if spec.precision is not None:
+        digits = digits.rjust(spec.precision, "0")
+    elif spec.zero and spec.width is not None:
+        digits = digits.rjust(spec.width - len(sign), "0")
+    if spec.verb == "O":
+        digits = "0o" + digits
+    elif spec.sharp and base == 8:
+        digits = digits if digits.startswith("0") else "0" + digits
+    elif spec.sharp:
+        digits = _MARKS.get(spec.verb, "") + digits
+    return spec.pad(sign + digits, zeros=False)
+
+
+def _format_rune(spec: _Spec, code: int) -> str:
+    if spec.verb == "q":
+        return spec.pad(quote_rune(code, ascii_only=spec.plus))
+    valid = 0 <= code <= 0x10FFFF and not 0xD800 <= code <= 0xDFFF
+    character = chr(code) if valid else "\ufffd"
+    if spec.verb == "c":
+        return spec.pad(character)
+    text = f"U+{code % 2**64:0{max(spec.precision or 0, 4)}X}"
+    if spec.sharp and valid and character.isprintable():
+        text += f" '{character}'"
+    return spec.pad(text, zeros=False)
+
+
+def _format_number(spec: _Spec, value: float) -> str:
+    verb = "g" if spec.verb == "v" else spec.verb
+    if verb not in "eEfFgG":
+        return _bad_verb(spec, value)
+    default = -1 if verb in "gG" else 6
+    precision = default if spec.precision is None else spec.precision
+    text = format_float(value, verb, precision)
+    if spec.sharp:
+        text = _keep_point(text, verb, 6 if precision < 0 else precision)
+    signed = text[0] in "+-"
+    sign, digits = (text[0], text[1:]) if signed else ("+", text)
+    if sign == "+":
+        sign = "+" if spec.plus else " " if spec.space else ""
+    if digits in ("Inf", "NaN"):
+        sign = "+" if signed and not spec.space and not sign else sign
+        return spec.pad(sign + digits, zeros=False)
+    if spec.zero and spec.width is not None:
+        digits = digits.rjust(spec.width - len(sign), "0")
+    return spec.pad(sign + digits)
+
+
+def _keep_point(text: str, verb: str, precision: int) -> str:
+    """``%#g``: the decimal point stays, and with it the zeros up to the precision."""
+    mantissa, mark, power = text.partition("e" if "e" in text else "E")
+    missing = precision - len(mantissa.replace(".", "").replace("-", "").lstrip("0"))
+    point = "" if "." in mantissa else "."
+    zeros = "0" * max(missing, 0) if verb in "gG" else ""
+    return f"{mantissa}{point}{zeros}{mark}{power}"

@@ -1,0 +1,255 @@
+"""Numbers and quoted strings as Go's ``strconv`` writes and reads them.
+
+* ``format_float`` gives the digits of Go's ``FormatFloat``: the shortest that read back as the same number
+  unless a precision is given.
+* ``quote`` and ``unquote`` are inverses on any text, valid UTF-8 or not.
+* Numbers are read strictly: what Go refuses raises :class:`ValueError` with Go's sentence.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final
+
+from puller.templates.govalue.types import INT64_MAX, UINT64_MAX, from_bytes, to_bytes
+
+_FLOAT: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_HEX_FLOAT: Final = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+")
+_SPECIAL_FLOAT: Final = re.compile(r"[+-]?(?:inf|infinity)|nan", re.IGNORECASE)
+_PREFIXED: Final = re.compile(
+    r"0(?:x_?(?P<h>[0-9a-f]+)|b_?(?P<b>[01]+)|o?_?(?P<o>[0-7]+))|(?P<d>0|[1-9][0-9]*)"
+)
+_UNDERSCORES: Final = re.compile(r"(?:0[xbo]_?|0_)?[0-9a-z]+(?:_[0-9a-z]+)*")
+_BASE_OF_GROUP: Final = {"h": 16, "b": 2, "o": 8, "d": 10}
+_ALPHABET: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def format_float(number: float, verb: str = "g", precision: int = -1) -> str:
+    """Go's ``FormatFloat(number, verb, precision, 64)`` for ``e E f F g G``; -1 asks for the shortest."""
+    if not math.isfinite(number):
+        return "NaN" if math.isnan(number) else "+Inf" if number > 0 else "-Inf"
+    if precision >= 0:
+        return format(number, f".{precision}{verb}")
+    sign = "-" if math.copysign(1.0, number) < 0 else ""
+    digits, exponent = _shortest_digits(number)
+    # For %g Go decides between the notations as if the precision were 6, but then cuts no digit.
+    if verb in "fF" or (verb in "gG" and -4 <= exponent < 6):
+        return sign + _plain(digits, exponent)
+    return sign + _scientific(digits, exponent, "E" if verb in "EG" else "e")
+
+
+def _shortest_digits(number: float) -> tuple[str, int]:
+    """The significant digits (no trailing zeros) and the power of ten of the first one."""
+    mantissa, _, power = repr(abs(number)).partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    leading = len(whole + fraction) - len(digits)
+    exponent = len(whole) - 1 - leading + int(power or 0)
+    return (digits.rstrip("0"), exponent) if digits else ("0", 0)
+
+
+def _plain(digits: str, exponent: int) -> str:
+    if exponent < 0:
+        return "0." + "0" * (-exponent - 1) + digits
+    whole = digits[: exponent + 1].ljust(exponent + 1, "0")
+    return f"{whole}.{digits[exponent + 1 :]}" if len(digits) > exponent + 1 else whole
+
+
+def _scientific(digits: str, exponent: int, mark: str) -> str:
+    mantissa = f"{digits[0]}.{digits[1:]}" if len(digits) > 1 else digits
+    return f"{mantissa}{mark}{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
+
+
+def format_int(number: int, base: int) -> str:
+    """Go's ``FormatInt``: base 2 to 36, lower case."""
+    if base == 10:
+        return str(int(number))
+    digits, rest = "", abs(number)
+    while rest:
+        rest, digit = divmod(rest, base)
+        digits = _ALPHABET[digit] + digits
+    return ("-" if number < 0 else "") + (digits or "0")
+
+
+def parse_int(text: str, base: int = 10) -> int:
+    """Go's ``ParseInt(text, base, 64)``; base 0 reads the prefixes ``0x 0b 0o 0`` and underscores.
+
+    Raises ValueError with Go's sentence when the text is no integer, or one that 64 bits cannot hold.
+    """
+    sign, digits = (text[0], text[1:]) if text[:1] in ("+", "-") else ("", text)
+    number = _parse_magnitude(digits, base)
+    if number is None:
+        raise ValueError(f"strconv.ParseInt: parsing {quote(text)}: invalid syntax")
+    number = -number if sign == "-" else number
+    if not -INT64_MAX - 1 <= number <= INT64_MAX:
+        raise ValueError(f"strconv.ParseInt: parsing {quote(text)}: value out of range")
+    return number
+
+
+def parse_uint(text: str, base: int = 10) -> int:
+    """Go's ``ParseUint(text, base, 64)``: as ``parse_int``, but without a sign. Raises ValueError."""
+    number = _parse_magnitude(text, base)
+    if number is None:
+        raise ValueError(f"strconv.ParseUint: parsing {quote(text)}: invalid syntax")
+    if number > UINT64_MAX:
+        raise ValueError(f"strconv.ParseUint: parsing {quote(text)}: value out of range")
+    return number
+
+
+def _parse_magnitude(digits: str, base: int) -> int | None:
+    if base:
+        valid = digits.isascii() and digits.isalnum() and all(d in _ALPHABET[:base] for d in digits.lower())
+        return int(digits, base) if valid else None
+    lower = digits.lower()
+    if "_" in lower:
+        if not _UNDERSCORES.fullmatch(lower):
+            return None
+        lower = lower.replace("_", "")
+    match = _PREFIXED.fullmatch(lower)
+    if match is None or match.lastgroup is None:
+        return None
+    return int(match[match.lastgroup], _BASE_OF_GROUP[match.lastgroup])
+
+
+def parse_float(text: str) -> float:
+    """Go's ``ParseFloat(text, 64)``, hexadecimal floats, ``Inf`` and ``NaN`` included.
+
+    Raises ValueError with Go's sentence when the text is no number, or one that a float64 cannot hold.
+    """
+    if _FLOAT.fullmatch(text):
+        number = float(text)
+    elif _HEX_FLOAT.fullmatch(text):
+        number = _parse_hex_float(text)
+    elif _SPECIAL_FLOAT.fullmatch(text):
+        return float(text)
+    else:
+        raise ValueError(f"strconv.ParseFloat: parsing {quote(text)}: invalid syntax")
+    if math.isinf(number):
+        raise ValueError(f"strconv.ParseFloat: parsing {quote(text)}: value out of range")
+    return number
+
+
+def _parse_hex_float(text: str) -> float:
+    try:
+        return float.fromhex(text)
+    except OverflowError:
+        return math.inf
+
+
+# Quoted strings -----------------------------------------------------------------------------------------
+
+_NAMED: Final = {
+    "\a": r"\a",
+    "\b": r"\b",
+    "\f": r"\f",
+    "\n": r"\n",
+    "\r": r"\r",
+    "\t": r"\t",
+    "\v": r"\v",
+    "\\": r"\\",
+}
+_MEANINGS: Final = {escape[1]: character for character, escape in _NAMED.items()}
+_ESCAPE: Final = re.compile(
+    r"\\(?:(?P<named>[abfnrtv\\'\"])|x(?P<byte>[0-9a-fA-F]{2})|(?P<octal>[0-7]{3})"
+    r"|u(?P<short>[0-9a-fA-F]{4})|U(?P<long>[0-9a-fA-F]{8}))"
+)
+
+
+def quote(text: str, *, mark: str = '"', ascii_only: bool = False) -> str:
+    """Go's ``Quote`` (or ``QuoteToASCII``): double quotes, what does not print as an escape."""
+    body = "".join(_quoted_character(c, mark, ascii_only) for c in text)
+    return f"{mark}{body}{mark}"
+
+
+def quote_rune(code: int, *, ascii_only: bool = False) -> str:
+    """Go's ``QuoteRune`` of a code point; what is none becomes U+FFFD."""
+    valid = 0 <= code <= 0x10FFFF and not 0xD800 <= code <= 0xDFFF
+    return quote(chr(code) if valid else "\ufffd", mark="'", ascii_only=ascii_only)
+
+
+def _quoted_character(character: str, mark: str, ascii_only: bool) -> str:
+    if character == mark:
+        return "\\" + mark
+    if character in _NAMED:
+        return _NAMED[character]
+    code = ord(character)
+    if character.isprintable() and (code < 0x7F or not ascii_only):
+        return character
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not valid UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    if code < 0x20 or code == 0x7F:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def can_backquote(text: str) -> bool:
+    """Whether the text can stand between backquotes unchanged."""
+    return not any((c < " " and c != "\t") or c in "`\x7f\ufeff" or "\ud800" <= c <= "\udfff" for c in text)
+
+
+def unquote(literal: str) -> str:
+    """The string that a literal of Go means: ``"..."`` with escapes, or raw between backquotes.
+
+    Raises ValueError when the quotes do not match or an escape is not one.
+    """
+    mark, body = literal[:1], literal[1:-1]
+    if len(literal) < 2 or mark not in ('"', "`") or literal[-1] != mark:
+        raise ValueError("invalid syntax")
+    if mark == '"':
+        return _unescape(body, mark)
+    if mark in body:
+        raise ValueError("invalid syntax")
+    return body.replace("\r", "")
+
+
+def unquote_rune(literal: str) -> int:
+    """The code point that a character constant such as ``'a'`` or ``'\\n'`` means. Raises ValueError."""
+    body = literal[1:-1]
+    if len(literal) < 3 or literal[0] != "'" or literal[-1] != "'":
+        raise ValueError("invalid syntax")
+    match = _ESCAPE.fullmatch(body)
+    if match and (match["byte"] or match["octal"]):
+        return int(match["byte"], 16) if match["byte"] else int(match["octal"], 8)
+    text = _unescape(body, "'")
+    if len(text) != 1:
+        raise ValueError("invalid syntax")
+    return ord(text)
+
+
+def _unescape(body: str, mark: str) -> str:
+    if "\n" in body:
+        raise ValueError("invalid syntax")
+    parts: list[bytes] = []
+    position = 0
+    while (found := body.find("\\", position)) >= 0:
+        parts.append(_plain_part(body[position:found], mark))
+        match = _ESCAPE.match(body, found)
+        if match is None:
+            raise ValueError("invalid syntax")
+        parts.append(_escape_meaning(match, mark))
+        position = match.end()
+    return from_bytes(b"".join([*parts, _plain_part(body[position:], mark)]))
+
+
+def _plain_part(text: str, mark: str) -> bytes:
+    if mark in text:
+        raise ValueError("invalid syntax")
+    return to_bytes(text)
+
+
+def _escape_meaning(match: re.Match[str], mark: str) -> bytes:
+    named = match["named"]
+    if named:
+        if named in "'\"" and named != mark:
+            raise ValueError("invalid syntax")
+        return _MEANINGS.get(named, named).encode()
+    if match["byte"] or match["octal"]:
+        number = int(match["byte"], 16) if match["byte"] else int(match["octal"], 8)
+        if number > 0xFF:
+            raise ValueError("invalid syntax")
+        return bytes([number])
+    code = int(match["short"] or match["long"], 16)
+    if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
+        raise ValueError("invalid syntax")
+    return chr(code).encode()

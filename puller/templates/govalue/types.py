@@ -1,0 +1,286 @@
+"""The value model that the Jet and the Go engine share.
+
+A value of Go is a plain Python value wherever that is enough:
+
+| Go                       | Python                                    |
+| ------------------------ | ----------------------------------------- |
+| ``int``, ``float64``     | ``int``, ``float``                        |
+| ``bool``, ``nil``        | ``bool``, ``None``                        |
+| ``string``               | ``str``: see *text* below                 |
+| ``[]byte``               | ``bytes``                                 |
+| ``[]interface {}``       | ``list`` (a ``tuple`` counts as one)      |
+| ``map[string]interface{}`` | ``dict``, always walked in key order    |
+| ``int64``, ``uint8`` ... | :class:`Int64`, :class:`Uint8`            |
+| ``[]string`` ...         | :class:`Strings` ...                      |
+| anything else            | a subclass of :class:`GoObject`           |
+| *no value at all*        | :data:`MISSING`: a key that is not there  |
+
+* *Text.* A string of Go is bytes. Here it is ``str`` decoded with ``surrogateescape``: a string cut in the middle
+  of a character survives, and positions count bytes (:func:`byte_slice`).
+* ``nil`` and *no value* differ: a mapping may hold ``nil`` under a key.
+* *Size.* Lists can hold one another many times over, or themselves: :func:`ensure_small` comes before a walk
+  over a whole value.
+* Nothing here ever looks up a Python attribute by a name that comes from a template.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from typing import Any, ClassVar, Final
+
+INT64_MAX: Final = 2**63 - 1
+UINT64_MAX: Final = 2**64 - 1
+MAX_DEPTH: Final = 200
+MAX_ITEMS: Final = 1_000_000
+MAX_CHARACTERS: Final = 64 * 1024 * 1024
+_INT64_SIGN: Final = 2**63
+_INT64_SPAN: Final = 2**64
+
+
+class Missing(enum.Enum):
+    """The type of :data:`MISSING`."""
+
+    MISSING = "missing"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+MISSING: Final = Missing.MISSING
+
+
+class Int64(int):
+    """Go's ``int64``: an ``int`` whose type has another name."""
+
+    go_type: ClassVar[str] = "int64"
+
+
+class Int32(int):
+    """Go's ``int32``, and ``rune``."""
+
+    go_type: ClassVar[str] = "int32"
+
+
+class Uint8(int):
+    """Go's ``uint8``: one byte of a string."""
+
+    go_type: ClassVar[str] = "uint8"
+
+
+class Uint64(int):
+    """Go's ``uint64``: what arithmetic on bytes gives."""
+
+    go_type: ClassVar[str] = "uint64"
+
+
+class Strings(list[str]):
+    """Go's ``[]string``."""
+
+    go_type: ClassVar[str] = "[]string"
+
+
+class Ints(list[int]):
+    """Go's ``[]int``."""
+
+    go_type: ClassVar[str] = "[]int"
+
+
+class Lists(list[list[Any]]):
+    """Go's ``[][]interface {}``."""
+
+    go_type: ClassVar[str] = "[][]interface {}"
+
+
+class StringMap(dict[str, str]):
+    """Go's ``map[string]string``."""
+
+    go_type: ClassVar[str] = "map[string]string"
+
+
+class NilSlice(list[Any]):
+    """A nil ``[]interface {}``: empty like any other, but ``null`` in JSON."""
+
+    go_type: ClassVar[str] = "[]interface {}"
+
+
+class NilStrings(Strings):
+    """A nil ``[]string``."""
+
+
+class NilMap(dict[str, Any]):
+    """A nil ``map[string]interface {}``: empty like any other, but ``null`` in JSON."""
+
+    go_type: ClassVar[str] = "map[string]interface {}"
+
+
+class GoObject:
+    """A value that is none of the above: a time, a version, an error. Subclasses say how it prints."""
+
+    go_type: ClassVar[str]
+    go_kind: ClassVar[str] = "struct"
+
+    def text(self) -> str:
+        """What Go's ``String()`` or ``Error()`` would return; used by ``%v``, ``%s`` and ``%q``."""
+        raise NotImplementedError
+
+    def json_value(self) -> Any:
+        """What stands for the value in JSON; a struct of Go without exported fields is an empty object."""
+        return {}
+
+
+class GoError(GoObject):
+    """Go's ``error``, as a value inside a template."""
+
+    go_type: ClassVar[str] = "*errors.errorString"
+    go_kind: ClassVar[str] = "ptr"
+
+    def __init__(self, message: str) -> None:
+        self.message = message
+
+    def text(self) -> str:
+        return self.message
+
+
+_TYPE_NAMES: Final[dict[type, str]] = {
+    type(None): "<nil>",
+    Missing: "<nil>",
+    bool: "bool",
+    int: "int",
+    float: "float64",
+    str: "string",
+    bytes: "[]uint8",
+    list: "[]interface {}",
+    tuple: "[]interface {}",
+    dict: "map[string]interface {}",
+}
+
+_KINDS: Final[dict[str, str]] = {
+    "<nil>": "invalid",
+    "bool": "bool",
+    "int": "int",
+    "int32": "int32",
+    "int64": "int64",
+    "uint8": "uint8",
+    "uint64": "uint64",
+    "float64": "float64",
+    "string": "string",
+}
+
+
+def type_name(value: object) -> str:
+    """The name of the value's type as Go prints it with ``%T``, for example ``map[string]interface {}``."""
+    kind = type(value)
+    name = _TYPE_NAMES.get(kind) or getattr(kind, "go_type", None)
+    if name is not None:
+        return str(name)
+    if callable(value):
+        return "func"
+    return next((n for t, n in _TYPE_NAMES.items() if isinstance(value, t)), kind.__name__)
+
+
+def kind_name(value: object) -> str:
+    """The kind of the value as Go's ``reflect`` names it: ``int``, ``slice``, ``map``; nil is ``invalid``."""
+    if isinstance(value, GoObject):
+        return value.go_kind
+    name = type_name(value)
+    if name in _KINDS:
+        return _KINDS[name]
+    if name.startswith("[]"):
+        return "slice"
+    return "map" if name.startswith("map[") else "func" if callable(value) else "struct"
+
+
+def is_integer(value: object) -> bool:
+    """Whether the value is one of Go's integers (``bool`` is not)."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Whether the value is one of Go's integers or floats (``bool`` is not)."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_list(value: object) -> bool:
+    """Whether the value is a slice other than ``[]byte``."""
+    return isinstance(value, list | tuple)
+
+
+def wrap_int64(number: int) -> int:
+    """The number as 64-bit arithmetic would leave it: Go's integers wrap around silently."""
+    if -_INT64_SIGN <= number <= INT64_MAX:
+        return number
+    return (number + _INT64_SIGN) % _INT64_SPAN - _INT64_SIGN
+
+
+def float_to_int(number: float) -> int:
+    """Go's ``int(f)`` on amd64: cut towards zero; what does not fit becomes the smallest integer."""
+    if -9223372036854775808.0 <= number < 9223372036854775808.0:
+        return int(number)
+    return -_INT64_SIGN
+
+
+def int_to_float(number: int) -> float:
+    """Go's ``float64(i)``; an integer that no integer of Go could be becomes an infinity at worst."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
+def map_keys(mapping: dict[Any, Any]) -> list[Any]:
+    """The keys in the order in which Go prints a map, and in which both engines walk one."""
+    try:
+        return sorted(mapping)
+    except TypeError:  # keys of several types: YAML allows them, Go's maps do not
+        return sorted(mapping, key=lambda key: (type_name(key), str(key)))
+
+
+def to_bytes(text: str) -> bytes:
+    """The bytes of a Go string."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # half a UTF-16 pair, from JSON; Go's decoder puts U+FFFD there
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+def from_bytes(data: bytes) -> str:
+    """A Go string made of bytes."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def byte_length(text: str) -> int:
+    """Go's ``len`` of a string."""
+    return len(text) if text.isascii() else len(to_bytes(text))
+
+
+def byte_slice(text: str, start: int, end: int) -> str:
+    """Go's ``text[start:end]``. Both bounds are bytes and are within the string."""
+    return text[start:end] if text.isascii() else from_bytes(to_bytes(text)[start:end])
+
+
+def ensure_small(value: Any) -> None:
+    """Refuse a value that a walk would not come to the end of: printing, encoding, comparing.
+
+    Raises ValueError when it is nested more than 200 levels deep (or holds itself), or when it has more than
+    a million items or 64 Mi characters, counting an item as often as it is reached.
+    """
+    if not isinstance(value, list | tuple | dict):
+        return
+    level: list[Any] = [value]
+    items = characters = 0
+    for _ in range(MAX_DEPTH):
+        inner: list[Any] = []
+        for container in level:
+            items += len(container)
+            if items > MAX_ITEMS:
+                raise ValueError(f"the value has more than {MAX_ITEMS} items")
+            children = container.values() if isinstance(container, dict) else container
+            characters += sum(len(child) for child in children if isinstance(child, str))
+            if characters > MAX_CHARACTERS:
+                raise ValueError(f"the value has more than {MAX_CHARACTERS} characters")
+            inner += [child for child in children if isinstance(child, list | tuple | dict)]
+        if not inner:
+            return
+        level = inner
+    raise ValueError(f"the value is nested more than {MAX_DEPTH} levels deep, or holds itself")

@@ -1,0 +1,1 @@
+"""The Jet template language: lexer, parser, and a compiler to closures."""

@@ -1,0 +1,113 @@
+"""What a Jet template knows while it renders.
+
+* Code is compiled to functions of one :class:`Frame`; each gives a value, or the text that it prints.
+* Variables live in cells, and a new scope is a copy of the outer one's cells: assigning reaches the outer variable,
+  declaring does not.
+* A block sees the variables of the place that yields it, and content those of the place that wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from puller.templates.engine import Scope
+from puller.templates.govalue.types import MISSING
+from puller.templates.limits import Budget
+
+ROOT_NAMES: Final = frozenset(("facts", "data", "environ", "Facts", "Data", "Environ"))
+
+Cells = dict[str, list[Any]]
+
+
+class Content(NamedTuple):
+    """What a yield passes on to ``yield content``: code, with the variables and the content of its own place."""
+
+    body: Output
+    variables: Cells
+    outer: Content | None
+
+
+class Context(NamedTuple):
+    """What becomes ``.``: a value, and whether it is ``.`` itself, which stays boxed when it is."""
+
+    value: Value
+    is_dot: bool
+
+
+class BlockCode(NamedTuple):
+    """A compiled block. A parameter without a default has None; ``path`` is the template that defines it.
+
+    ``context`` and ``content`` are for the run that the definition itself makes.
+    """
+
+    name: str
+    parameters: tuple[tuple[str, Value | None], ...]
+    context: Context | None
+    body: Output
+    content: Output | None
+    signature: str
+    path: str
+
+
+class Program(NamedTuple):
+    """A compiled template: what it runs (of the template it extends, if any), and all blocks it knows."""
+
+    body: Output
+    blocks: Mapping[str, BlockCode]
+
+
+class Frame:
+    """The state of one rendering. ``boxed``: to Go, ``dot`` is *any value*, as the items of a list are."""
+
+    __slots__ = (
+        "blocks",
+        "boxed",
+        "budget",
+        "content",
+        "dot",
+        "functions",
+        "load",
+        "returned",
+        "scope",
+        "variables",
+    )
+
+    def __init__(
+        self, dot: Any, functions: Mapping[str, Any], program: Program, load: Load, budget: Budget
+    ) -> None:
+        self.dot = dot
+        self.boxed = False
+        self.scope = dot if isinstance(dot, Scope) else None
+        self.functions = functions
+        self.blocks = program.blocks
+        self.load = load
+        self.budget = budget
+        self.variables: Cells = {}
+        self.content: Content | None = None
+        self.returned: Any = MISSING
+
+    def inner(self, program: Program) -> Frame:
+        """The frame of an included template: it sees everything here, and has its own blocks beside."""
+        frame = Frame(self.dot, self.functions, program, self.load, self.budget)
+        frame.boxed = self.boxed
+        frame.scope = self.scope
+        frame.blocks = {**self.blocks, **program.blocks}
+        frame.variables = self.variables.copy()
+        frame.content = self.content
+        return frame
+
+    def names(self) -> list[str]:
+        """Every name that means something here."""
+        roots = ["facts", "data", "environ"] if self.scope is not None else []
+        return [*self.variables, *roots, *self.functions]
+
+
+Value = Callable[[Frame], Any]
+"""Compiled expression."""
+
+Output = Callable[[Frame], str]
+"""Compiled statement or body: gives what it prints."""
+
+Load = Callable[[str, str], Program | None]
+"""The template at a path, seen from the path of another; None when there is none. Raises TemplateError."""

@@ -1,0 +1,247 @@
+"""The functions that every Jet template has.
+
+* A parameter with one type takes what Go's reflection can convert, and refuses the rest.
+* Text that a function makes larger than its arguments is paid for from the budget before it is made.
+* ``isset`` looks at its arguments before they are evaluated, so the compiler knows it (``calls.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from puller.templates.errors import FunctionError
+from puller.templates.govalue.gojson import to_json
+from puller.templates.govalue.printf import sprintf
+from puller.templates.govalue.text import (
+    escape_html,
+    escape_js,
+    escape_query,
+    escape_template_html,
+    to_lower,
+    to_upper,
+    trim_space,
+)
+from puller.templates.govalue.types import MISSING, Strings, byte_length, is_number, to_bytes, type_name
+from puller.templates.jet.frame import Frame
+from puller.templates.jet.values import (
+    Function,
+    IntRange,
+    Rendered,
+    Writer,
+    as_any,
+    as_int,
+    as_string,
+    describe,
+)
+from puller.templates.limits import LONG_TEXT
+
+_PIECE_COST: Final = 64
+"""Characters that one piece of a split text counts for: a list of many short strings is large too."""
+
+
+def _go_function(name: str, call: Callable[..., Any], *parameters: Callable[[Any], Any]) -> Function:
+    """A function of Go's library; ``parameters`` convert the arguments, and ``call`` gets the frame before them."""
+
+    def checked(frame: Frame, values: list[Any]) -> Any:
+        if len(values) != len(parameters):
+            raise FunctionError(f"takes {_count(len(parameters))}, not {len(values)}")
+        return call(frame, *(convert(as_any(v)) for convert, v in zip(parameters, values, strict=True)))
+
+    return Function(name, checked, "none" if parameters == (as_any,) else "all")
+
+
+def external(name: str, function: Callable[..., Any]) -> Function:
+    """A function that the caller of the engine gives to the template."""
+
+    def call(_: Frame, values: list[Any]) -> Any:
+        given = [as_any(value) for value in values]
+        try:
+            return function(*given)
+        except TypeError as error:
+            if error.__traceback__ and error.__traceback__.tb_next:
+                raise  # a defect inside the function, not a call with the wrong number of arguments
+            raise FunctionError(f"cannot be called with {_count(len(given))}") from error
+
+    return Function(name, call)
+
+
+def _repeat(frame: Frame, text: str, count: int) -> str:
+    if count < 0:
+        raise FunctionError(f"cannot repeat {count} times")
+    _pay(frame, len(text) * count)
+    return text * count
+
+
+def _replace(frame: Frame, text: str, old: str, new: str, limit: int) -> str:
+    found = text.count(old)
+    changes = min(found, limit) if limit >= 0 else found
+    _pay(frame, len(text) + changes * (len(new) - len(old)))
+    return text.replace(old, new, limit)
+
+
+def _split(frame: Frame, text: str, separator: str) -> Strings:
+    _pay(frame, _PIECE_COST * text.count(separator))
+    return Strings(text.split(separator) if separator else text)
+
+
+def _pay(frame: Frame, characters: int) -> None:
+    if characters > LONG_TEXT:
+        frame.budget.spend(characters)
+
+
+def _is_set(_: Frame, values: list[Any]) -> bool:
+    """``isset`` under another name. Called by its own, it looks before it evaluates (``calls.py``)."""
+    return all(value is not MISSING and value is not None for value in values)
+
+
+def _length(_: Frame, values: list[Any]) -> int:
+    (value,) = _exactly(1, values)
+    if isinstance(value, str):
+        return byte_length(value)
+    if isinstance(value, list | tuple | dict | bytes):
+        return len(value)
+    if value is MISSING:
+        raise FunctionError("wants a value, but there is none")
+    raise FunctionError(f"{describe(value)} has no length")
+
+
+def _map(_: Frame, values: list[Any]) -> dict[str, Any]:
+    if len(values) % 2:
+        raise FunctionError("the last key has no value")
+    result: dict[str, Any] = {}
+    for key, value in zip(values[::2], values[1::2], strict=True):
+        if not isinstance(key, str):
+            raise FunctionError(f"a key must be a string, not {describe(key)}")
+        if value is not MISSING:
+            result[key] = value
+    return result
+
+
+def _slice(_: Frame, values: list[Any]) -> list[Any]:
+    return [as_any(value) for value in values]
+
+
+def _ints(_: Frame, values: list[Any]) -> IntRange:
+    if len(values) > 2:
+        raise FunctionError(f"takes 2 arguments, not {len(values)}")
+    for value in values:
+        if not is_number(value):
+            raise FunctionError(f"wants a number, not {describe(value)}")
+    start, end, *_rest = [*map(as_int, values), 0, 0]
+    if end <= start:
+        raise FunctionError(f"from ({start}) must be smaller than to ({end})")
+    return IntRange(start, end)
+
+
+def _exec(frame: Frame, values: list[Any]) -> Any:
+    path, *context = _one_or_two(values)
+    inner = _run(frame, path, context)[0]
+    return inner.returned
+
+
+def _include_if_exists(frame: Frame, values: list[Any]) -> Rendered:
+    path, *context = _one_or_two(values)
+    if frame.load(path, "/") is None:
+        return Rendered("", true=False)
+    return Rendered(_run(frame, path, context)[1])
+
+
+def _run(frame: Frame, path: str, context: list[Any]) -> tuple[Frame, str]:
+    program = frame.load(path, "/")
+    if program is None:
+        raise FunctionError(f"there is no template {path}")
+    inner = frame.inner(program)
+    if context:
+        inner.dot, inner.boxed = context[0], False
+    frame.budget.enter()
+    try:
+        return inner, program.body(inner)
+    finally:
+        frame.budget.leave()
+
+
+def _one_or_two(values: list[Any]) -> list[Any]:
+    if not 1 <= len(values) <= 2:
+        raise FunctionError(f"takes 1 or 2 arguments, not {len(values)}")
+    if not isinstance(values[0], str):
+        raise FunctionError("the path of a template must be a string")
+    return values
+
+
+def _exactly(count: int, values: list[Any]) -> list[Any]:
+    if len(values) != count:
+        raise FunctionError(f"takes {_count(count)}, not {len(values)}")
+    return values
+
+
+def _count(arguments: int) -> str:
+    return "1 argument" if arguments == 1 else f"{arguments} arguments"
+
+
+def _dump(frame: Frame, values: list[Any]) -> str:
+    """The variables and blocks with these names, or all of them: for debugging a template."""
+    if any(not isinstance(value, str) for value in values[1:]):
+        raise FunctionError("wants names as strings")
+    if not values or is_number(values[0]):
+        return _dump_all(frame)
+    return "".join(_dump_variable(frame, str(name)) + _dump_block(frame, str(name)) for name in values)
+
+
+def _dump_all(frame: Frame) -> str:
+    roots = dict(frame.scope) if frame.scope is not None else {}
+    names = sorted({*frame.variables, *roots})
+    blocks = sorted(frame.blocks)
+    return "".join(
+        [
+            f"Context:\n\t{type_name(frame.dot)} {sprintf('%#v', frame.dot)}\nVariables in scope:\n",
+            *(_dump_variable(frame, name) for name in names),
+            "Blocks:\n",
+            *(_dump_block(frame, name) for name in blocks),
+        ]
+    )
+
+
+def _dump_variable(frame: Frame, name: str) -> str:
+    if name in frame.variables:
+        value = frame.variables[name][0]
+    elif frame.scope is not None and name in frame.scope:
+        value = frame.scope[name]
+    else:
+        return ""
+    return f"\t{name}:={sprintf('%#v', value)} // {type_name(value)}\n"
+
+
+def _dump_block(frame: Frame, name: str) -> str:
+    block = frame.blocks.get(name)
+    return f"\tblock {name}({block.signature}), from {block.path}\n" if block else ""
+
+
+_FUNCTIONS: Final = (
+    _go_function("lower", lambda _, text: to_lower(text), as_string),
+    _go_function("upper", lambda _, text: to_upper(text), as_string),
+    _go_function("hasPrefix", lambda _, text, prefix: text.startswith(prefix), as_string, as_string),
+    _go_function("hasSuffix", lambda _, text, suffix: text.endswith(suffix), as_string, as_string),
+    _go_function("repeat", _repeat, as_string, as_int),
+    _go_function("replace", _replace, as_string, as_string, as_string, as_int),
+    _go_function("split", _split, as_string, as_string),
+    _go_function("trimSpace", lambda _, text: trim_space(text), as_string),
+    _go_function("html", lambda _, text: escape_html(text), as_string),
+    _go_function("url", lambda _, text: escape_query(text), as_string),
+    _go_function("json", lambda _, value: to_bytes(to_json(value)), as_any),
+    _go_function("writeJson", lambda _, value: Rendered(to_json(value) + "\n"), as_any),
+    Function("isset", _is_set),
+    Function("len", _length),
+    Function("map", _map, "keys"),
+    Function("slice", _slice),
+    Function("array", _slice),
+    Function("ints", _ints),
+    Function("exec", _exec),
+    Function("includeIfExists", _include_if_exists),
+    Function("dump", _dump),
+    Writer("safeHtml", escape_template_html),
+    Writer("safeJs", escape_js),
+    Writer("raw", str),
+    Writer("unsafe", str),
+)
+BUILTINS: Final[Mapping[str, Function | Writer]] = {function.name: function for function in _FUNCTIONS}

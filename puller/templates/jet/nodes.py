@@ -1,0 +1,304 @@
+"""The parse tree of a Jet template.
+
+* A node never changes; ``offset`` is where it begins in the template, for messages.
+* ``str(node)`` of an expression is its text again, with spaces put right.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Key(NamedTuple):
+    """One ``.name`` of a chain."""
+
+    name: str
+    offset: int
+
+
+class Literal(NamedTuple):
+    """A number (always a float), string or boolean; ``text`` as it stands in the template."""
+
+    offset: int
+    value: float | str | bool
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Nil(NamedTuple):
+    offset: int
+
+    def __str__(self) -> str:
+        return "nil"
+
+
+class Name(NamedTuple):
+    offset: int
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Dot(NamedTuple):
+    """``.``, the current context."""
+
+    offset: int
+
+    def __str__(self) -> str:
+        return "."
+
+
+class Underscore(NamedTuple):
+    """``_``: discards in an assignment, takes the piped value in a call."""
+
+    offset: int
+
+    def __str__(self) -> str:
+        return "_"
+
+
+class Field(NamedTuple):
+    """``.a.b``: keys of the context, every one of which must exist."""
+
+    offset: int
+    keys: tuple[Key, ...]
+
+    def __str__(self) -> str:
+        return "".join(f".{key.name}" for key in self.keys)
+
+
+class Chain(NamedTuple):
+    """``base.a.b``: keys of a value, of which the last may be missing."""
+
+    offset: int
+    base: Expression
+    keys: tuple[Key, ...]
+
+    def __str__(self) -> str:
+        return str(self.base) + "".join(f".{key.name}" for key in self.keys)
+
+
+class Index(NamedTuple):
+    offset: int
+    base: Expression
+    position: Expression
+
+    def __str__(self) -> str:
+        return f"{self.base}[{self.position}]"
+
+
+class Slice(NamedTuple):
+    offset: int
+    base: Expression
+    start: Expression | None
+    end: Expression | None
+
+    def __str__(self) -> str:
+        return f"{self.base}[{self.start or ''}:{self.end or ''}]"
+
+
+class Arguments(NamedTuple):
+    """Arguments of a call; ``slot`` says that one of them is ``_``."""
+
+    expressions: tuple[Expression, ...]
+    slot: bool
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.expressions))
+
+
+class Call(NamedTuple):
+    offset: int
+    base: Expression
+    arguments: Arguments
+
+    def __str__(self) -> str:
+        return f"{self.base}({self.arguments})"
+
+
+class Sign(NamedTuple):
+    """``-operand`` or ``+operand``."""
+
+    offset: int
+    operator: str
+    operand: Expression
+
+    def __str__(self) -> str:
+        return f"{self.operator}{self.operand}"
+
+
+class Not(NamedTuple):
+    offset: int
+    operand: Expression
+
+    def __str__(self) -> str:
+        return f"!{self.operand}"
+
+
+class Binary(NamedTuple):
+    """``left operator right``; ``offset`` is the operator's, ``and`` and ``or`` are ``&&`` and ``||``."""
+
+    offset: int
+    operator: str
+    left: Expression
+    right: Expression
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.operator} {self.right}"
+
+
+class Ternary(NamedTuple):
+    offset: int
+    condition: Expression
+    yes: Expression
+    no: Expression
+
+    def __str__(self) -> str:
+        return f"{self.condition} ? {self.yes} : {self.no}"
+
+
+Expression = (
+    Literal
+    | Nil
+    | Name
+    | Dot
+    | Underscore
+    | Field
+    | Chain
+    | Index
+    | Slice
+    | Call
+    | Sign
+    | Not
+    | Binary
+    | Ternary
+)
+Target = Name | Dot | Underscore | Field | Chain
+
+
+class Command(NamedTuple):
+    """One part of a pipeline: a value, or a function with ``arguments`` (None: none were written)."""
+
+    offset: int
+    base: Expression
+    arguments: Arguments | None
+
+
+class Assignment(NamedTuple):
+    """``targets := values`` (``declares``) or ``targets = values``. ``looks_up``: ``value, found := map[key]``."""
+
+    offset: int
+    declares: bool
+    targets: tuple[Target, ...]
+    values: tuple[Expression, ...]
+    looks_up: bool
+
+
+class Text(NamedTuple):
+    text: str
+
+
+class Action(NamedTuple):
+    """An assignment, a pipeline to print, or the one and then the other."""
+
+    offset: int
+    assignment: Assignment | None
+    pipeline: tuple[Command, ...]
+
+
+class If(NamedTuple):
+    offset: int
+    assignment: Assignment | None
+    condition: Expression
+    body: Body
+    otherwise: Body | None
+
+
+class Range(NamedTuple):
+    """``range expression`` or ``range targets := expression``."""
+
+    offset: int
+    declares: bool
+    targets: tuple[Target, ...]
+    expression: Expression
+    body: Body
+    otherwise: Body | None
+
+
+class Parameter(NamedTuple):
+    """A parameter of a block or an argument of a yield; positional arguments have no name."""
+
+    offset: int
+    name: str
+    value: Expression | None
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value}" if self.name and self.value else self.name or str(self.value)
+
+
+class Block(NamedTuple):
+    offset: int
+    name: str
+    parameters: tuple[Parameter, ...]
+    context: Expression | None
+    body: Body
+    content: Body | None
+
+
+class Yield(NamedTuple):
+    offset: int
+    name: str
+    arguments: tuple[Parameter, ...]
+    context: Expression | None
+    content: Body | None
+
+
+class YieldContent(NamedTuple):
+    offset: int
+    context: Expression | None
+
+
+class Include(NamedTuple):
+    offset: int
+    path: Expression
+    context: Expression | None
+
+
+class Return(NamedTuple):
+    offset: int
+    value: Expression
+
+
+class Catch(NamedTuple):
+    offset: int
+    name: str
+    body: Body
+
+
+class Try(NamedTuple):
+    offset: int
+    body: Body
+    catch: Catch | None
+
+
+Statement = Text | Action | If | Range | Block | Yield | YieldContent | Include | Return | Try
+Body = tuple[Statement, ...]
+
+
+class Reference(NamedTuple):
+    """``extends "path"`` or ``import "path"`` at the top of a template."""
+
+    offset: int
+    path: str
+
+
+class Tree(NamedTuple):
+    """A whole template. ``blocks`` has the last definition of each name, wherever it stands."""
+
+    extends: Reference | None
+    imports: tuple[Reference, ...]
+    body: Body
+    blocks: dict[str, Block]

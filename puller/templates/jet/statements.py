@@ -1,0 +1,474 @@
+"""Statements become functions of the frame that give the text they print.
+
+* A body is its pieces joined; what does not depend on the frame is text from the start.
+* A statement that fails leaves the frame as it stands; ``try`` alone puts it back, since nobody else goes on.
+* ``returned`` follows Jet: it is what the last ``return``, or the last branch that ran, left behind. ``return`` ends no
+  body, but a loop stops at a value.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from puller.templates.errors import FunctionError, LimitError, TemplateError
+from puller.templates.govalue.types import MISSING, GoError
+from puller.templates.jet.calls import CallCompiler
+from puller.templates.jet.expressions import similar_names
+from puller.templates.jet.frame import ROOT_NAMES, BlockCode, Content, Context, Frame, Output, Value
+from puller.templates.jet.nodes import (
+    Action,
+    Assignment,
+    Block,
+    Body,
+    Catch,
+    Chain,
+    Dot,
+    Expression,
+    Field,
+    If,
+    Include,
+    Name,
+    Range,
+    Return,
+    Statement,
+    Target,
+    Text,
+    Try,
+    Underscore,
+    Yield,
+    YieldContent,
+)
+from puller.templates.jet.source import Source
+from puller.templates.jet.values import rows, rows_are_boxed
+from puller.templates.limits import Exceeded, Pieces
+
+LONG_BODY: Final = 256
+"""Statements from which on a body counts the text of each: many short texts are long together."""
+
+Effect = Callable[[Frame], None]
+Store = Callable[[Frame, Any], None]
+
+
+class StatementCompiler(CallCompiler):
+    """Compiles the statements of one template. ``path`` is the template's, from ``/``."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self.path = "/" + source.name.lstrip("/")
+
+    def body(self, statements: Body) -> Output:
+        """Code for a list of statements. Names it declares end with it."""
+        pieces: list[str] = [""]
+        runs: list[tuple[int, Output]] = []
+        for statement in statements:
+            if isinstance(statement, Text):
+                pieces[-1] += statement.text
+            else:
+                runs.append((len(pieces), self.statement(statement)))
+                pieces += ["", ""]
+        if not runs:
+            return _constant(pieces[0])
+        joined = _joined(pieces, runs) if len(runs) <= LONG_BODY else _joined_in_parts(pieces, runs)
+        return _scoped(joined) if any(map(_declares, statements)) else joined
+
+    def statement(self, node: Statement) -> Output:
+        match node:
+            case Text(text=text):
+                return _constant(text)
+            case Action():
+                return self._action(node)
+            case If():
+                return self._if(node)
+            case Range():
+                return self._range(node)
+            case Block():
+                return self._block(node)
+            case Yield():
+                return self._yield(node)
+            case YieldContent():
+                return self._yield_content(node)
+            case Include():
+                return self._include(node)
+            case Return():
+                return self._return(node)
+            case Try():
+                return self._try(node)
+
+    def _action(self, node: Action) -> Output:
+        if node.assignment is None:
+            return self.pipeline(node.pipeline)
+        assign = self._assignment(node.assignment)
+        if not node.pipeline:
+            return _silent(assign)
+        return _after(assign, self.pipeline(node.pipeline))
+
+    # Variables
+
+    def _assignment(self, node: Assignment) -> Effect:
+        stores = [self._store(target, node.declares) for target in node.targets]
+        given = [self.value(value) for value in node.values]
+        if node.looks_up:
+            return _look_up(given[0], *stores)
+
+        def assign(frame: Frame) -> None:
+            for store, value in zip(stores, given, strict=True):
+                store(frame, value(frame))
+
+        return assign
+
+    def _store(self, target: Target, declares: bool) -> Store:
+        match target:
+            case Underscore():
+                return _discard
+            case Dot() if declares:  # Jet takes it for a variable, but nothing can read that
+                return _discard
+            case Name(name=name) if declares:
+                return lambda frame, value: frame.variables.__setitem__(name, [value])
+            case Name():
+                return self._store_name(target)
+            case Dot(offset=offset):
+                return lambda frame, value: self.fail(offset, "cannot assign to .")
+            case Field() | Chain():
+                return self._store_key(target)
+
+    def _store_name(self, target: Name) -> Store:
+        name, offset = target.name, target.offset
+        root = name.lower() if name in ROOT_NAMES else ""
+
+        def store(frame: Frame, value: Any) -> None:
+            cell = frame.variables.get(name)
+            if cell is not None:
+                cell[0] = value
+            elif root and frame.scope is not None:
+                frame.scope[root] = value
+            else:
+                hint = similar_names(name, frame.variables)
+                self.fail(offset, f"cannot assign to {name}: it is not declared, {name} := … does that{hint}")
+
+        return store
+
+    def _store_key(self, target: Field | Chain) -> Store:
+        keys, last = target.keys[:-1], target.keys[-1]
+        on_dot = isinstance(target, Field)
+        base = self.value(target.base) if isinstance(target, Chain) else None
+
+        def store(frame: Frame, value: Any) -> None:
+            container = base(frame) if base else frame.dot
+            for key in keys:
+                container = self.step(container, key)
+            # What is no map takes no key, and Jet does not complain; neither does a boxed dot.
+            if type(container) is dict and not (on_dot and frame.boxed and not keys):
+                if value is MISSING:
+                    container.pop(last.name, None)
+                else:
+                    container[last.name] = value
+
+        return store
+
+    # Branches and loops
+
+    def _if(self, node: If) -> Output:
+        condition, body = self.truth(node.condition), self.body(node.body)
+        otherwise = self.body(node.otherwise) if node.otherwise is not None else _nothing
+
+        def run(frame: Frame) -> str:
+            return body(frame) if condition(frame) else otherwise(frame)
+
+        if node.assignment is None:
+            return run
+        after = _after(self._assignment(node.assignment), run)
+        return _scoped(after) if node.assignment.declares else after
+
+    def _range(self, node: Range) -> Output:
+        expression, offset = self.value(node.expression), node.expression.offset
+        stores = [self._store(target, node.declares) for target in node.targets]
+        sets_dot, declares = len(stores) < 2, node.declares
+        body = self.body(node.body)
+        otherwise = self.body(node.otherwise) if node.otherwise is not None else _nothing
+
+        def run(frame: Frame) -> str:
+            value = expression(frame)
+            outer = frame.dot, frame.boxed, frame.variables
+            try:
+                items = rows(value)
+            except FunctionError as what:
+                self.fail(offset, f"cannot range over {node.expression}: {what}")
+            pieces = Pieces(frame.budget)
+            boxed = rows_are_boxed(value)
+            if declares:
+                frame.variables = frame.variables.copy()
+            try:
+                for row in items:
+                    frame.budget.step()
+                    for store, part in zip(stores, row, strict=False):
+                        store(frame, part)
+                    if sets_dot:
+                        frame.dot, frame.boxed = row[1], boxed
+                    pieces.add(body(frame))
+                    if frame.returned is not MISSING:
+                        break
+                text = otherwise(frame) if pieces.none else pieces.joined()
+            except Exceeded as error:
+                self.fail(offset, error)
+            frame.dot, frame.boxed, frame.variables = outer
+            return text
+
+        return run
+
+    # Blocks
+
+    def block_code(self, node: Block) -> BlockCode:
+        """The code of a block, to be run wherever its name is yielded."""
+        return BlockCode(
+            node.name,
+            tuple((p.name, self.value(p.value) if p.value else None) for p in node.parameters),
+            self._context(node.context),
+            self.body(node.body),
+            self.body(node.content) if node.content is not None else None,
+            ",".join(map(str, node.parameters)),
+            self.path,
+        )
+
+    def _block(self, node: Block) -> Output:
+        """A definition runs the block too, with its own defaults as arguments: the last definition of the name."""
+        name, offset = node.name, node.offset
+
+        def run(frame: Frame) -> str:
+            block = frame.blocks[name]
+            return self._call_block(frame, offset, block, block.parameters, block.context, block.content)
+
+        return run
+
+    def _yield(self, node: Yield) -> Output:
+        name, offset = node.name, node.offset
+        arguments = tuple((a.name, self.value(a.value) if a.value else None) for a in node.arguments)
+        context = self._context(node.context)
+        content = self.body(node.content) if node.content is not None else None
+
+        def run(frame: Frame) -> str:
+            block = frame.blocks.get(name)
+            if block is None:
+                self.fail(offset, f"there is no block {name!r}{similar_names(name, frame.blocks)}")
+            return self._call_block(frame, offset, block, arguments, context, content)
+
+        return run
+
+    def _call_block(
+        self,
+        frame: Frame,
+        offset: int,
+        block: BlockCode,
+        arguments: Sequence[tuple[str, Value | None]],
+        context: Context | None,
+        content: Output | None,
+    ) -> str:
+        outer = frame.dot, frame.boxed, frame.variables, frame.content, frame.returned
+        if arguments or block.parameters:
+            frame.variables = frame.variables.copy()
+            self._bind(frame, offset, block, arguments)
+        if content is not None:
+            frame.content = Content(content, frame.variables, frame.content)
+        if context is not None:
+            frame.dot, frame.boxed = context.value(frame), frame.boxed and context.is_dot
+        text = self._nested(frame, offset, block.body)
+        frame.dot, frame.boxed, frame.variables, frame.content, frame.returned = outer
+        return text
+
+    def _bind(
+        self, frame: Frame, offset: int, block: BlockCode, arguments: Sequence[tuple[str, Value | None]]
+    ) -> None:
+        for name, value in arguments:
+            if value is None:
+                self.fail(
+                    offset, f"block {block.name}: the parameter {name} has no value here, and no default"
+                )
+            frame.variables[name] = [value(frame)]
+        given = {name for name, _ in arguments}
+        for name, default in block.parameters:
+            if name not in given:
+                frame.variables[name] = [default(frame) if default else False]
+
+    def _nested(self, frame: Frame, offset: int, body: Output) -> str:
+        """Run a body one level deeper."""
+        try:
+            frame.budget.enter()
+            return body(frame)
+        except Exceeded as error:
+            self.fail(offset, error)
+        finally:
+            frame.budget.leave()
+
+    def _yield_content(self, node: YieldContent) -> Output:
+        context = self._context(node.context)
+
+        def run(frame: Frame) -> str:
+            content = frame.content
+            if content is None:
+                return ""
+            outer = frame.dot, frame.boxed, frame.variables, frame.returned
+            frame.variables, frame.content = content.variables, content.outer
+            if context is not None:
+                frame.dot, frame.boxed = context.value(frame), frame.boxed and context.is_dot
+            text = content.body(frame)
+            frame.dot, frame.boxed, frame.variables, frame.returned = outer
+            frame.content = content
+            return text
+
+        return run
+
+    def _context(self, node: Expression | None) -> Context | None:
+        return None if node is None else Context(self.value(node), isinstance(node, Dot))
+
+    # Other templates, return, try
+
+    def _include(self, node: Include) -> Output:
+        path, offset, context = self.value(node.path), node.offset, self._context(node.context)
+
+        def run(frame: Frame) -> str:
+            wanted = path(frame)
+            if not isinstance(wanted, str):
+                self.fail(offset, "the path of a template must be a string")
+            program = frame.load(wanted, self.path)
+            if program is None:
+                self.fail(offset, f"there is no template {wanted}")
+            inner = frame.inner(program)
+            if context is not None:
+                inner.dot, inner.boxed = context.value(frame), frame.boxed and context.is_dot
+            text = self._nested(inner, offset, program.body)
+            frame.returned = inner.returned
+            return text
+
+        return run
+
+    def _return(self, node: Return) -> Output:
+        value = self.value(node.value)
+
+        def run(frame: Frame) -> str:
+            frame.returned = value(frame)
+            return ""
+
+        return run
+
+    def _try(self, node: Try) -> Output:
+        body = self.body(node.body)
+        catch = self._catch(node.catch) if node.catch else None
+
+        def run(frame: Frame) -> str:
+            outer = frame.dot, frame.boxed, frame.variables, frame.content
+            try:
+                return body(frame)
+            except LimitError:
+                raise
+            except TemplateError as error:
+                frame.dot, frame.boxed, frame.variables, frame.content = outer
+                frame.returned = MISSING
+                return catch(frame, error) if catch else ""
+
+        return run
+
+    def _catch(self, node: Catch) -> Callable[[Frame, TemplateError], str]:
+        body, name = self.body(node.body), node.name
+
+        def run(frame: Frame, error: TemplateError) -> str:
+            outer = frame.variables
+            if name:
+                frame.variables = {**outer, name: [GoError(_error_text(error))]}
+            text = body(frame)
+            frame.variables = outer
+            return text
+
+        return run
+
+
+def _error_text(error: TemplateError) -> str:
+    """What ``err.Error()`` gives in a catch: the same text as Jet, which knows no directories here."""
+    return f'Jet Runtime Error ("/{posixpath.basename(error.file)}":{error.line}): {error.message}'
+
+
+def _declares(statement: Statement) -> bool:
+    return (
+        isinstance(statement, Action) and statement.assignment is not None and statement.assignment.declares
+    )
+
+
+def _nothing(_: Frame) -> str:
+    return ""
+
+
+def _discard(_: Frame, __: Any) -> None:
+    return None
+
+
+def _constant(text: str) -> Output:
+    def run(frame: Frame) -> str:
+        frame.returned = MISSING
+        return text
+
+    return run
+
+
+def _joined(pieces: list[str], runs: list[tuple[int, Output]]) -> Output:
+    """Pieces of text with places between them for what the runs print."""
+
+    def run(frame: Frame) -> str:
+        frame.returned = MISSING
+        texts = pieces.copy()
+        for place, output in runs:
+            texts[place] = output(frame)
+        return "".join(texts)
+
+    return run
+
+
+def _joined_in_parts(pieces: list[str], runs: list[tuple[int, Output]]) -> Output:
+    """The same for a body of many statements, which pays for its text as it goes."""
+    outputs = dict(runs)
+
+    def run(frame: Frame) -> str:
+        frame.returned = MISSING
+        parts = Pieces(frame.budget)
+        for place, text in enumerate(pieces):
+            parts.add(outputs[place](frame) if place in outputs else text)
+        return parts.joined()
+
+    return run
+
+
+def _scoped(body: Output) -> Output:
+    def run(frame: Frame) -> str:
+        outer = frame.variables
+        frame.variables = outer.copy()
+        text = body(frame)
+        frame.variables = outer
+        return text
+
+    return run
+
+
+def _silent(effect: Effect) -> Output:
+    def run(frame: Frame) -> str:
+        effect(frame)
+        return ""
+
+    return run
+
+
+def _after(effect: Effect, output: Output) -> Output:
+    def run(frame: Frame) -> str:
+        effect(frame)
+        return output(frame)
+
+    return run
+
+
+def _look_up(value: Value, store: Store, store_found: Store) -> Effect:
+    """``value, found := map[key]``."""
+
+    def assign(frame: Frame) -> None:
+        result = value(frame)
+        store(frame, result)
+        store_found(frame, result is not MISSING)
+
+    return assign
