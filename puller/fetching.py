@@ -4,7 +4,6 @@ Without the site's credentials: a manifest may name any server, and those belong
 """
 
 import io
-from urllib.parse import urlsplit
 
 LIMIT = 512 * 1024 * 1024
 """The most bytes that a remote source may have; it is held in memory."""
@@ -12,11 +11,8 @@ LIMIT = 512 * 1024 * 1024
 
 def fetch_url(url: str) -> bytes:
     """The bytes at ``url``; raises ``TransportError``."""
-    from bundles.transport import TransportSettings, open_mirrors  # requests is slow to import
+    from bundles.transport import download_url  # and with it requests, which is slow to import
 
-    parts = urlsplit(url)
-    base, _, name = parts.path.rpartition("/")
-    (mirror,) = open_mirrors([parts._replace(path=f"{base}/", query="").geturl()], TransportSettings())
     buffer = io.BytesIO()
-    mirror.download(f"{name}?{parts.query}" if parts.query else name, LIMIT, buffer)
+    download_url(url, LIMIT, buffer)
     return buffer.getvalue()

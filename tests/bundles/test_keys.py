@@ -64,6 +64,14 @@ def test_a_wrong_passphrase_is_said_to_be_wrong(tmp_path: Path) -> None:
         assert str(caught.value) == f"{path}: the passphrase is wrong"
 
 
+def test_a_passphrase_beyond_the_limit_is_refused(tmp_path: Path) -> None:
+    generate_key(tmp_path / "keys", "root", b"x" * 1023)
+    with pytest.raises(KeyFileError, match="has more than 1023 bytes"):
+        generate_key(tmp_path / "more", "root", b"x" * 1024)
+    with pytest.raises(KeyFileError, match="the passphrase is wrong"):
+        load_signer(the_only_key(tmp_path / "keys"), lambda _: b"x" * 1024)
+
+
 def test_an_empty_passphrase_protects_nothing_and_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PublishError, match="the passphrase is empty"):
         generate_key(tmp_path / "keys", "root", b"")

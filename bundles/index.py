@@ -1,0 +1,162 @@
+"""``index.json``: which version of each bundle a host should run, by channel.
+
+* It is a target of the site, so whoever reads an `Index` has its signatures behind it.
+* Read strictly. A key that this version does not know may steer hosts (a rollout, a halt), so it is not
+  skipped: the whole index is refused and the host stays on what it has. Keys that start with ``x-`` are
+  remarks for people and tools, and are passed over.
+* One index has one spelling; publishing the same twice changes nothing.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from bundles import strictjson
+from bundles.description import parse_name, parse_version
+from bundles.errors import BundleError, FormatError
+from bundles.paths import MemberPath, shown
+
+FORMAT = 1
+INDEX = "index.json"
+LARGEST_INDEX = 5_000_000
+"""Bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """One version of one bundle; ``target`` is its path below ``targets/``, without the hash in its name."""
+
+    bundle: str
+    version: str
+    target: str
+    rollout: Mapping[str, Any] | None = field(default=None, hash=False)
+    """How it reaches hosts, as the index has it; ``None`` means all of them at once."""
+
+    @classmethod
+    def of(cls, bundle: str, version: str) -> "Release":
+        """The release that a site publishes under this name and version; raises `FormatError`."""
+        return cls(parse_name(bundle), parse_version(version), f"{bundle}/{bundle}-{version}.tar.gz")
+
+    def __str__(self) -> str:
+        return f"{self.bundle} {self.version}"
+
+
+Channel = Mapping[str, Release]
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Channels, and in each the release of every bundle, by name."""
+
+    channels: Mapping[str, Channel] = field(default_factory=lambda: MappingProxyType({}))
+
+    def find(self, bundle: str, channel: str) -> Release | None:
+        """What ``channel`` says of ``bundle``; ``None`` when it says nothing."""
+        return self.channels.get(channel, {}).get(bundle)
+
+    def with_release(self, release: Release, channel: str) -> "Index":
+        """The same with one release in one channel replaced."""
+        parse_channel(channel)
+        changed = {**self.channels.get(channel, {}), release.bundle: release}
+        return Index(MappingProxyType({**self.channels, channel: MappingProxyType(changed)}))
+
+    @classmethod
+    def parse(cls, data: bytes, where: str = INDEX) -> "Index":
+        """Read an index; raises `FormatError` with the place in it."""
+        try:
+            document = strictjson.load(data)
+        except ValueError as error:
+            raise FormatError(where, f"is not an index: {error}") from None
+        _check_format(document, where)
+        keys = _keys(document, f"{where}: index", {"format", "channels"})
+        channels = _mapping(keys.get("channels"), f"{where}: channels")
+        return cls(MappingProxyType({name: _channel(name, value, where) for name, value in channels.items()}))
+
+    def to_bytes(self) -> bytes:
+        """The one spelling of this index."""
+        channels = {
+            name: {key: _written(item) for key, item in of.items()} for name, of in self.channels.items()
+        }
+        document = {"format": FORMAT, "channels": channels}
+        return json.dumps(document, sort_keys=True, indent=1).encode() + b"\n"
+
+
+def parse_channel(name: str) -> str:
+    """The name of a channel follows the rules for bundles; raises `FormatError`."""
+    try:
+        return parse_name(name)
+    except FormatError as error:
+        raise FormatError("channel", error.what) from None
+
+
+def _check_format(document: Any, where: str) -> None:
+    """Before all else, so that an index of a later format says so, and not that some key is unknown."""
+    value = _mapping(document, where).get("format")
+    if type(value) is not int:  # True == 1
+        raise FormatError(f"{where}: format", f"is {_json(value)}, wanted the number {FORMAT}")
+    if value != FORMAT:
+        raise FormatError(
+            f"{where}: format", f"is {value}, this version of Puller reads {FORMAT}: upgrade Puller here"
+        )
+
+
+def _channel(name: str, value: Any, where: str) -> Channel:
+    place = f"{where}: channels.{shown(name)}"
+    _checked(place, parse_channel, name)
+    releases = _mapping(value, place)
+    return MappingProxyType(
+        {key: _release(key, item, f"{place}.{shown(key)}") for key, item in releases.items()}
+    )
+
+
+def _release(bundle: str, value: Any, place: str) -> Release:
+    keys = _keys(value, place, {"version", "target", "rollout"})
+    rollout = keys.get("rollout")
+    return Release(
+        bundle=_checked(place, parse_name, bundle),
+        version=_checked(place, parse_version, _text(keys, "version", place)),
+        target=_checked(place, MemberPath, _text(keys, "target", place)).text,
+        rollout=None if rollout is None else MappingProxyType(_mapping(rollout, f"{place}.rollout")),
+    )
+
+
+def _written(release: Release) -> dict[str, Any]:
+    plain: dict[str, Any] = {"version": release.version, "target": release.target}
+    return plain if release.rollout is None else {**plain, "rollout": dict(release.rollout)}
+
+
+def _keys(value: Any, place: str, known: set[str]) -> dict[str, Any]:
+    keys = {key: item for key, item in _mapping(value, place).items() if not key.startswith("x-")}
+    if unknown := sorted(keys.keys() - known):
+        names = ", ".join(shown(key) for key in unknown[:5])
+        raise FormatError(
+            place, f"unknown keys {names}, wanted {', '.join(sorted(known))}: upgrade Puller here"
+        )
+    return keys
+
+
+def _mapping(value: Any, place: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise FormatError(place, f"is {_json(value)}, wanted an object")
+    return value
+
+
+def _text(keys: Mapping[str, Any], key: str, place: str) -> str:
+    value = keys.get(key)
+    if not isinstance(value, str):
+        raise FormatError(f"{place}.{key}", f"is {_json(value)}, wanted a string")
+    return value
+
+
+def _json(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 100 else text[:100] + "…"
+
+
+def _checked(place: str, parse: Any, text: str) -> Any:
+    try:
+        return parse(text)
+    except BundleError as error:
+        raise FormatError(f"{place}: {error.where}", error.what) from None

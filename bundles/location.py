@@ -1,0 +1,70 @@
+"""Where a site is: a URL, or a directory such as a mounted stick.
+
+* Parsed once, at the door; a location that cannot be fetched from is refused there.
+* The text of a location never holds a password: user information is split off into `Secret`.
+"""
+
+from dataclasses import dataclass
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from bundles.errors import SettingsError
+from bundles.secret import Secret, mask_userinfo
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_WANTED = (
+    "wanted a URL such as https://www.example.org/puller, or an absolute directory such as /media/usb/public"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """``base`` has no trailing slash and no user information; it is safe to show."""
+
+    base: str
+    username: str | None = None
+    password: Secret | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Location":
+        """Read a location as an operator writes it; raises `SettingsError`."""
+        if any(character.isspace() or not character.isprintable() for character in text):
+            raise SettingsError(mask_userinfo(ascii(text)), f"blanks and control characters: {_WANTED}")
+        if text.startswith("/"):
+            return cls(text.rstrip("/") or "/")
+        parts = _split(text)
+        if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
+            raise SettingsError(mask_userinfo(text), _WANTED)
+        if parts.query or parts.fragment:
+            raise SettingsError(mask_userinfo(text), "a site has no query or fragment, paths are added to it")
+        base = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+        if parts.username is None:
+            return cls(base)
+        return cls(base, unquote(parts.username), Secret(unquote(parts.password or "")))
+
+    @property
+    def is_directory(self) -> bool:
+        return self.base.startswith("/")
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port: what credentials belong to."""
+        return origin_of(self.base)
+
+    def __str__(self) -> str:
+        return self.base
+
+
+def origin_of(url: str) -> str:
+    """``https://host:443`` of an http or https URL, in one spelling; raises `SettingsError`."""
+    parts = _split(url)
+    port = parts.port or _DEFAULT_PORTS.get(parts.scheme, 0)
+    return f"{parts.scheme}://{(parts.hostname or '').lower()}:{port}"
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # read here because it is the property that refuses ports that are no number
+    except ValueError as error:
+        raise SettingsError(mask_userinfo(url), f"{error}: {_WANTED}") from None
+    return parts

@@ -1,0 +1,63 @@
+"""TUF metadata, looked at before anything else reads it.
+
+* One reading only: strict JSON, and numbers that are numbers.
+* A key counts once. python-tuf counts key *ids*, so a root that lists one key under two ids could meet a
+  threshold of two with one key; such a root is refused.
+
+Nothing here decides what is trusted. Bytes that no publisher can have meant are not signed by one, which is
+why they are a `SignatureError`.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from bundles import strictjson
+from bundles.errors import FormatError, SignatureError
+
+SPECIFICATION = "1"
+"""Major version of the TUF specification; a later one may mean something else by the same words."""
+
+_WHOLE_NUMBERS = ("version", "length", "threshold")
+
+
+def check_metadata(data: bytes, where: str) -> None:
+    """Raises `SignatureError`, and `FormatError` for a later specification than this version knows."""
+    try:
+        document = strictjson.load(data)
+    except ValueError as error:
+        raise SignatureError(where, f"is not metadata: {error}") from None
+    signed = document.get("signed") if isinstance(document, dict) else None
+    if not isinstance(signed, dict):
+        raise SignatureError(where, "is not metadata: nothing in it is signed")
+    _check_specification(signed.get("spec_version"), where)
+    for key, value in _members(document):
+        if key in _WHOLE_NUMBERS and type(value) is not int:  # True == 1
+            raise SignatureError(where, f"{key} is {str(value)[:40]!r}, wanted a whole number")
+    _check_keys(signed.get("keys"), where)
+
+
+def _check_specification(version: Any, where: str) -> None:
+    if isinstance(version, str) and version.partition(".")[0] == SPECIFICATION:
+        return
+    found = str(version)[:20]
+    raise FormatError(where, f"follows version {found} of TUF, wanted {SPECIFICATION}.x: upgrade Puller here")
+
+
+def _members(value: Any) -> Iterator[tuple[str, Any]]:
+    """Every key with its value, at any depth."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield key, item
+            yield from _members(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _members(item)
+
+
+def _check_keys(keys: Any, where: str) -> None:
+    seen: dict[str, str] = {}
+    for key_id, key in keys.items() if isinstance(keys, dict) else ():
+        # Without regard to scheme and spelling: both may be written differently for one and the same key.
+        public = "".join(str(key.get("keyval") if isinstance(key, dict) else key).lower().split())
+        if (other := seen.setdefault(public, key_id)) != key_id:
+            raise SignatureError(where, f"lists one key under two ids, {other[:12]}… and {key_id[:12]}…")

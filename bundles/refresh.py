@@ -1,0 +1,93 @@
+"""The client workflow of TUF on one mirror.
+
+python-tuf decides what is trusted (specification 1.0, section 5). Added here, and nothing else:
+
+* bytes come through a `Mirror`, and metadata is read strictly before python-tuf sees it;
+* what is stored goes through `TrustDirectory`, which writes durably and speaks up about damage;
+* a root chain that ends below the highest root of this host is a rollback, even when that root was
+  damaged here;
+* the time is handed in, once for the whole refresh.
+"""
+
+import io
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from tuf.api.exceptions import DownloadHTTPError
+from tuf.api.metadata import Targets
+from tuf.ngclient import UpdaterConfig
+from tuf.ngclient.fetcher import FetcherInterface
+from tuf.ngclient.updater import Updater
+
+from bundles.anchor import LARGEST_ROOT, Anchor
+from bundles.errors import MissingError, OversizeError, RollbackError, SignatureError
+from bundles.metadata import check_metadata
+from bundles.transport import Mirror
+from bundles.trusted import LARGEST_FILE, TrustDirectory
+
+_NOT_FOUND = 404
+
+
+class MirrorFetcher(FetcherInterface):
+    """A mirror as python-tuf sees it; ``path`` and ``data`` are those of the metadata last fetched."""
+
+    def __init__(self, mirror: Mirror) -> None:
+        self.mirror = mirror
+        self.path = ""
+        self.data = b""
+
+    @property
+    def where(self) -> str:
+        """The metadata last asked for, for messages."""
+        return f"{self.mirror}/{self.path}"
+
+    def download_bytes(self, url: str, max_length: int) -> bytes:
+        self.path, self.data = url, b""
+        buffer = io.BytesIO()
+        try:
+            self.mirror.download(url, max_length, buffer)
+        except MissingError as error:
+            # python-tuf takes this one as the end of the root chain. Everything else passes through it.
+            raise DownloadHTTPError(str(error), _NOT_FOUND) from error
+        except OversizeError as error:
+            raise SignatureError(error.where, error.what) from None
+        self.data = buffer.getvalue()
+        check_metadata(self.data, self.where)
+        return self.data
+
+    def _fetch(self, url: str) -> Iterator[bytes]:
+        yield self.download_bytes(url, LARGEST_FILE)
+
+
+class Workflow(Updater):
+    """One refresh from one mirror, as of ``now``."""
+
+    def __init__(self, store: TrustDirectory, anchor: Anchor, mirror: Mirror, now: datetime) -> None:
+        self.fetcher = MirrorFetcher(mirror)
+        self._store = store
+        # Snapshot and targets have a length in the metadata that names them; these caps are for the
+        # other two.
+        config = UpdaterConfig(root_max_length=LARGEST_ROOT, targets_max_length=LARGEST_FILE)
+        super().__init__(
+            str(store.path), "metadata/", fetcher=self.fetcher, config=config, bootstrap=anchor.data
+        )
+        self.trusted = self._trusted_set
+        self.trusted.reference_time = now
+
+    @property
+    def targets(self) -> Targets:
+        """What is published, after `refresh`."""
+        return self.trusted.targets
+
+    def _load_root(self) -> None:
+        highest = self._store.highest_root()
+        super()._load_root()
+        reached = self.trusted.root
+        if reached.version < highest:
+            what = f"the chain of roots ends at version {reached.version}, this host has trusted {highest}"
+            raise RollbackError(self.fetcher.where, what)
+        self._store.check_roles(reached)
+
+    def _persist_file(self, filename: str, data: bytes) -> None:
+        self._store.write(str(Path(filename).relative_to(self._store.path)), data)

@@ -1,0 +1,415 @@
+"""The publisher's side of a site.
+
+::
+
+    site.yaml            how long signatures last
+    root.json            the newest root: the trust anchor for new hosts
+    keys/                private keys, never below public/
+    public/              what a web server serves
+      metadata/          N.root.json  N.targets.json  N.snapshot.json  timestamp.json
+      targets/           <sha256>.index.json  web/<sha256>.web-1.4.0.tar.gz
+
+* A release never changes: its name and version stand for the same files for ever.
+* Whenever a reader looks, it sees all of what was published before or all of what was published after.
+* A publisher that crashed leaves files that nothing names. The next one publishes over them.
+
+Old metadata is kept. Hosts need every root for ever. Other versions are asked for by hosts and caches
+that still hold an older ``timestamp.json``: they may be deleted once they are older than that one's
+lifetime.
+"""
+
+import contextlib
+import fcntl
+import os
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import yaml
+from tuf.api.exceptions import LengthOrHashMismatchError
+from tuf.api.metadata import TargetFile
+
+from bundles.errors import BundleError, FormatError, PublishError, SettingsError, SignatureError
+from bundles.files import open_directory, read_limited, replace_file, sync_directory, write_file
+from bundles.index import INDEX, Index, Release, parse_channel
+from bundles.keys import Passphrase, generate_key
+from bundles.lifetimes import Lifetimes
+from bundles.pack import BuiltBundle, build_bundle
+from bundles.signing import ROLES, Edition, Keyring, Published, first_root
+from bundles.transport import DirectoryMirror
+from bundles.trees import measure, open_regular, pieces_of, remove_tree
+from bundles.trust import TrustClient, target_path
+from bundles.unpack import inspect
+
+SETTINGS = "site.yaml"
+ANCHOR = "root.json"
+
+_LARGEST_SETTINGS = 64 * 1024
+_DIRECTORY_MODE = 0o755
+_RENEW_BEFORE = 3
+"""Metadata is signed anew in the last third of its lifetime."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What `Site.publish` did; ``before`` is the version that the channel had."""
+
+    release: Release
+    channel: str
+    size: int
+    sha256: str
+    before: str | None
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """Roles that `Site.refresh` signed, and those that expire soon but whose keys are not here."""
+
+    signed: list[str]
+    due: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A release in a channel; ``size`` is bytes."""
+
+    channel: str
+    release: Release
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoleStatus:
+    """Version and expiry of the metadata of one role."""
+
+    role: str
+    version: int
+    expires: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What `Site.verify` looked at; ``size`` is bytes."""
+
+    targets: int
+    size: int
+    roles: list[RoleStatus]
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Site:
+    """The site in ``directory``; raises `PublishError` when there is none."""
+
+    def __init__(self, directory: Path, now: Callable[[], datetime] = utc_now) -> None:
+        self.directory = directory
+        self.public = directory / "public"
+        self.anchor = directory / ANCHOR
+        self._metadata = self.public / "metadata"
+        self._targets = self.public / "targets"
+        self._now = now
+        if not self._metadata.is_dir():
+            raise PublishError(str(directory), "is not a site; `puller site init` makes one")
+
+    @classmethod
+    def init(
+        cls,
+        directory: Path,
+        passphrase: bytes | None,
+        lifetimes: Mapping[str, str] | None = None,
+        now: Callable[[], datetime] = utc_now,
+    ) -> "Site":
+        """Make a site with new keys and nothing in it; ``passphrase`` ``None`` stores the keys in the clear.
+
+        It appears under its name when it is complete. Raises `PublishError`.
+        """
+        with _explained(directory):
+            if directory.exists() and any(directory.iterdir()):
+                raise PublishError(str(directory), "exists and is not empty")
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            staging = directory.with_name(f".{directory.name}.{secrets.token_hex(6)}.new")
+            _make_directory(staging)
+            try:
+                cls._fill(staging, passphrase, lifetimes or {}, now)
+                os.rename(staging, directory)
+            except BaseException:
+                remove_tree(staging)
+                raise
+            sync_directory(directory.parent)
+        return cls(directory, now)
+
+    def publish(
+        self,
+        source: Path,
+        passphrase: Passphrase,
+        *,
+        name: str | None = None,
+        version: str | None = None,
+        channel: str = "stable",
+    ) -> Publication:
+        """Make ``source``, a bundle's directory or a built archive, what ``channel`` says of the bundle.
+
+        For a directory ``name`` is that of the directory unless given, and a version is needed; an
+        archive states both. Raises `PublishError`, for one when the version was published with other
+        contents.
+        """
+        parse_channel(channel)
+        with self._locked(), self._built(source, name, version) as bundle:
+            return self._publish(bundle, channel, passphrase)
+
+    def refresh(self, passphrase: Passphrase) -> Renewal:
+        """Sign the timestamp anew, and whatever else is in the last third of its lifetime."""
+        with self._locked():
+            edition = self._edition(passphrase)
+            due = [role for role in ROLES[:-1] if self._is_due(role, edition)]
+            signed = [role for role in due if edition.keyring.holds(role, edition.published.root)]
+            if "root" in signed:
+                edition.sign_root()
+            if "targets" in signed:
+                edition.sign_targets()
+            elif "snapshot" in signed:
+                edition.sign_snapshot()
+            edition.sign_timestamp()
+            self._write(edition)
+            return Renewal([*signed, "timestamp"], [role for role in due if role not in signed])
+
+    def index(self) -> Index:
+        """What hosts are told to run."""
+        return self._index(self._published())
+
+    def releases(self) -> list[Listed]:
+        """What `index` says, with size and digest, sorted by channel and bundle."""
+        published = self._published()
+        infos = published.targets.targets
+        return [
+            Listed(channel, release, infos[release.target].length, infos[release.target].hashes["sha256"])
+            for channel, releases in sorted(self._index(published).channels.items())
+            for _, release in sorted(releases.items())
+        ]
+
+    def roles(self) -> list[RoleStatus]:
+        """Version and expiry of each role."""
+        return _statuses(self._published())
+
+    def verify(self) -> Verification:
+        """Check everything below ``public/`` as a host would, from the first root on.
+
+        Raises what `TrustClient.refresh` raises, and `SignatureError` that names every damaged target.
+        """
+        index, published = self._index_for_hosts(), self._published()
+        infos = published.targets.targets.values()
+        current = {release.target: release for of in index.channels.values() for release in of.values()}
+        problems = [problem for info in infos if (problem := self._problem(info, current.get(info.path)))]
+        if problems:
+            what = f"{len(problems)} of {len(infos)} targets: {'; '.join(problems)}"
+            raise SignatureError(str(self.public), what)
+        return Verification(len(infos), sum(info.length for info in infos), _statuses(published))
+
+    @classmethod
+    def _fill(
+        cls,
+        directory: Path,
+        passphrase: bytes | None,
+        lifetimes: Mapping[str, str],
+        now: Callable[[], datetime],
+    ) -> None:
+        for part in ("public", "public/metadata", "public/targets"):
+            _make_directory(directory / part)
+        write_file(directory / SETTINGS, _settings_text(lifetimes).encode())
+        site = cls(directory, now)
+        keys = {role: generate_key(directory / "keys", role, passphrase) for role in ROLES}
+        edition = site._edition(lambda _: passphrase or b"", Published.nothing(first_root(keys)))
+        edition.sign_root()
+        edition.sign_targets({INDEX: site._write_index(Index())})
+        edition.sign_timestamp()
+        site._write(edition)
+
+    def _index_for_hosts(self) -> Index:
+        mirror, first_root = DirectoryMirror(str(self.public)), self._metadata / "1.root.json"
+        with tempfile.TemporaryDirectory() as scratch:
+            try:
+                return TrustClient(Path(scratch), first_root, [mirror], self._now).refresh()
+            except SettingsError as error:  # to a host the anchor is a setting; here it is part of the site
+                raise SignatureError(error.where, error.what) from None
+
+    def _publish(self, bundle: BuiltBundle, channel: str, passphrase: Passphrase) -> Publication:
+        release = Release.of(bundle.description.name, bundle.description.version)
+        edition = self._edition(passphrase)
+        known = edition.published.targets.targets.get(release.target)
+        if known is not None:
+            self._check_same(release, bundle, known)
+        info = known or TargetFile(bundle.size, {"sha256": bundle.sha256}, release.target)
+        index = self._index(edition.published)
+        before = index.find(release.bundle, channel)
+        changed = known is None or before != release
+        if changed:
+            updated = index.with_release(release, channel)
+            edition.sign_targets({release.target: info, INDEX: _index_info(updated)})
+            edition.sign_timestamp()
+            if known is None:
+                self._write_target(info, bundle.path)
+            self._write_index(updated)
+            self._write(edition)
+        version = before.version if before else None
+        return Publication(release, channel, info.length, info.hashes["sha256"], version, changed)
+
+    def _check_same(self, release: Release, bundle: BuiltBundle, known: TargetFile) -> None:
+        """Other bytes may hold the same files: another zlib compresses otherwise."""
+        published = known.hashes["sha256"]
+        if bundle.sha256 == published or inspect(self._file_of(known)) == bundle.description:
+            return
+        raise PublishError(
+            str(release),
+            f"is published with sha256 {published}, this one has {bundle.sha256}: give it a new version",
+        )
+
+    @contextlib.contextmanager
+    def _built(self, source: Path, name: str | None, version: str | None) -> Iterator[BuiltBundle]:
+        if not source.is_dir():
+            yield _archive(source, name, version)
+            return
+        if version is None:
+            raise PublishError(str(source), "a directory has no version of its own, wanted one such as 1.4.0")
+        with tempfile.TemporaryDirectory(dir=self.directory, prefix=".build-") as scratch:
+            output = Path(scratch, "bundle.tar.gz")
+            yield build_bundle(source, output, name=name or source.resolve().name, version=version)
+
+    def _edition(self, passphrase: Passphrase, published: Published | None = None) -> Edition:
+        return Edition(
+            self._metadata,
+            published or self._published(),
+            Keyring(self.directory / "keys", passphrase),
+            self._lifetimes(),
+            self._now(),
+        )
+
+    def _published(self) -> Published:
+        return Published.load(self._metadata, self.anchor)
+
+    def _index(self, published: Published) -> Index:
+        info = published.targets.targets[INDEX]
+        path = self._file_of(info)
+        data = _read(path)
+        try:
+            info.verify_length_and_hashes(data)
+        except LengthOrHashMismatchError as error:
+            raise SignatureError(str(path), f"is not what this site signed: {error}") from None
+        return Index.parse(data, str(path))
+
+    def _file_of(self, info: TargetFile) -> Path:
+        return self.public / target_path(info)
+
+    def _write_index(self, index: Index) -> TargetFile:
+        info = _index_info(index)
+        write_file(self._file_of(info), index.to_bytes())
+        return info
+
+    def _write_target(self, info: TargetFile, source: Path) -> None:
+        destination = self._file_of(info)
+        _make_directory(destination.parent)
+        with open_regular(source, follow=True) as stream, open_directory(destination.parent) as parent:
+            replace_file(parent, destination.name, pieces_of(stream), mode=0o644)
+
+    def _write(self, edition: Edition) -> None:
+        edition.write()
+        if root := edition.files.get(f"{edition.published.root.version}.root.json"):
+            write_file(self.anchor, root)
+
+    def _is_due(self, role: str, edition: Edition) -> bool:
+        left = edition.published.of(role).expires - edition.now
+        return left < edition.lifetimes.of(role) / _RENEW_BEFORE
+
+    def _problem(self, info: TargetFile, release: Release | None) -> str | None:
+        path = self._file_of(info)
+        try:
+            with open_regular(path) as stream:
+                info.verify_length_and_hashes(stream)
+            if release is not None:
+                description = inspect(path)
+                if (description.name, description.version) != (release.bundle, release.version):
+                    return f"{path}: is {description.name} {description.version}, the index says {release}"
+        except (OSError, LengthOrHashMismatchError, BundleError) as error:
+            return f"{path}: {error}" if isinstance(error, LengthOrHashMismatchError) else str(error)
+        return None
+
+    def _lifetimes(self) -> Lifetimes:
+        path = self.directory / SETTINGS
+        try:
+            settings = yaml.load(_read(path), yaml.CSafeLoader)
+        except yaml.YAMLError as error:
+            raise PublishError(str(path), f"is not YAML: {error}") from None
+        settings = {} if settings is None else settings
+        expiry = settings.get("expiry", {}) if isinstance(settings, dict) else None
+        if not isinstance(expiry, dict) or settings.keys() - {"expiry"}:
+            what = "wanted the key 'expiry' with a duration for each role, and nothing else"
+            raise PublishError(str(path), what)
+        return Lifetimes.parse(expiry, f"{path}: expiry")
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One publisher at a time; the kernel lets go of the lock when the process ends, however it ends."""
+        path = self.directory / ".lock"
+        with _explained(self.directory), open(path, "w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise PublishError(str(self.directory), "is being published to by another process") from None
+            yield
+
+
+@contextlib.contextmanager
+def _explained(directory: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise PublishError(str(error.filename or directory), error.strerror or str(error)) from error
+
+
+def _archive(path: Path, name: str | None, version: str | None) -> BuiltBundle:
+    description = inspect(path)
+    for field, found, wanted in (("name", description.name, name), ("version", description.version, version)):
+        if wanted is not None and found != wanted:
+            raise PublishError(str(path), f"{field} is {found!r} in the archive, {wanted!r} was asked for")
+    counted = measure(path)
+    return BuiltBundle(path, counted.size, counted.sha256, description)
+
+
+def _index_info(index: Index) -> TargetFile:
+    return TargetFile.from_data(INDEX, index.to_bytes(), ["sha256"])
+
+
+def _statuses(published: Published) -> list[RoleStatus]:
+    roles = [published.of(role) for role in ROLES]
+    return [RoleStatus(signed.type, signed.version, signed.expires) for signed in roles]
+
+
+def _make_directory(path: Path) -> None:
+    path.mkdir(exist_ok=True)
+    path.chmod(_DIRECTORY_MODE)  # whatever the umask: a web server reads here
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_limited(path, 50_000_000)
+    except OSError as error:
+        raise PublishError(str(path), f"cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise FormatError(str(path), str(error)) from None
+
+
+def _settings_text(lifetimes: Mapping[str, str]) -> str:
+    Lifetimes.parse(lifetimes, "expiry")
+    wanted = {"root": "365d", "targets": "90d", "snapshot": "30d", "timestamp": "7d", **lifetimes}
+    lines = "".join(f"  {role}: {text}\n" for role, text in wanted.items())
+    return f"""\
+# How long what this site signs is good for. Hosts stay on what they have when it has expired.
+# `puller site refresh` signs anew; run it by a timer, well within the lifetime of the timestamp.
+expiry:
+{lines}"""

@@ -1,0 +1,166 @@
+"""Files of a site, from wherever it is.
+
+* A mirror gives bytes, and none of them are trusted: it bounds their number and the time they take.
+* Whatever goes wrong outside this machine leaves as a `TransportError` that shows no password.
+* Credentials belong to the first location, and to others of the same origin. Another mirror gets only what
+  its own URL says, because whoever runs it is not trusted with the passwords of the first.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import msgspec
+
+from bundles.errors import MissingError, OversizeError, SettingsError, TransportError
+from bundles.location import Location
+from bundles.secret import Secret
+from bundles.trees import open_regular
+
+CHUNK = 64 * 1024
+
+
+class TransportSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How to reach a site over HTTP; times are seconds. To be decoded with ``dec_hook=decode_secret``."""
+
+    connect_timeout: float = 10.0
+    """For one address of the host; also for the TLS handshake."""
+    read_timeout: float = 30.0
+    """Without a single byte."""
+    total_timeout: float = 300.0
+    """For one file, with its redirects and retries."""
+    retries: int = 3
+    """After the first attempt, for what can pass: lost connections, time limits, status 408, 429 and 5xx."""
+    proxy: Secret | None = None
+    """URL of a proxy, which may hold a password. Empty: none, whatever the environment says."""
+    ca_bundle: str | None = None
+    """PEM file or directory of certificate authorities; otherwise the system's."""
+    client_cert: str | None = None
+    client_key: str | None = None
+    """When it is not in the same file as the certificate."""
+    username: str | None = None
+    password: Secret | None = None
+    token: Secret | None = None
+    """Sent as ``Authorization: Bearer``."""
+    headers: dict[str, Secret] = {}
+    """Sent to the site only, as credentials are."""
+    user_agent: str | None = None
+    """Instead of ``puller/<version>``."""
+
+    def __post_init__(self) -> None:
+        for name in ("connect_timeout", "read_timeout", "total_timeout"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, wanted more than 0 seconds")
+        if not 0 <= self.retries <= 100:
+            raise ValueError(f"retries is {self.retries}, wanted 0 to 100")
+        if self.token is not None and self.username is not None:
+            raise ValueError("only one of token and username may be given")
+        if self.client_key is not None and self.client_cert is None:
+            raise ValueError("client_key is given without client_cert")
+        for name, value in self.headers.items():
+            if not (name.isascii() and name.replace("-", "").isalnum() and _is_header_text(value.reveal())):
+                raise ValueError(f"headers: {name!r} or its value is not printable ASCII")
+        if self.token is not None and not _is_header_text(self.token.reveal()):
+            raise ValueError("token is empty or holds something other than printable ASCII")
+
+    def without_credentials(self) -> "TransportSettings":
+        """The same, for a mirror whose operator is not the one that the credentials are for."""
+        changes = {"username": None, "password": None, "token": None, "client_cert": None, "client_key": None}
+        return msgspec.structs.replace(self, **changes, headers={})
+
+
+def _is_header_text(text: str) -> bool:
+    return bool(text) and text.isascii() and text.isprintable()
+
+
+class Mirror(Protocol):
+    """One place that a site is served from."""
+
+    def download(self, path: str, limit: int, into: BinaryIO) -> None:
+        """Write the file at ``path``, relative to the site, to the empty ``into``.
+
+        Raises `MissingError`, `OversizeError` beyond ``limit`` bytes, and any other `TransportError`; a part
+        of the file may have been written then. Trouble with ``into`` itself is an ``OSError``.
+        """
+        ...
+
+    def __str__(self) -> str:
+        """Its location, safe to show."""
+        ...
+
+
+def open_mirrors(locations: Sequence[str], settings: TransportSettings | None = None) -> list[Mirror]:
+    """A mirror for each location, in that order; connects to nothing yet. Raises `SettingsError`."""
+    parsed = [Location.parse(location) for location in locations]
+    if not parsed:
+        raise SettingsError(
+            "site", "no location is configured, wanted a URL such as https://www.example.org/puller"
+        )
+    settings = settings or TransportSettings()
+    own = settings.without_credentials()
+    return [_open(place, settings if place.origin == parsed[0].origin else own) for place in parsed]
+
+
+def _open(location: Location, settings: TransportSettings) -> Mirror:
+    if location.is_directory:
+        return DirectoryMirror(location.base)
+    from bundles.web import WebMirror  # requests takes long to import, and a directory needs none of it
+
+    return WebMirror(location, settings)
+
+
+def download_url(url: str, limit: int, into: BinaryIO, settings: TransportSettings | None = None) -> None:
+    """Write what any http or https URL gives to the empty ``into``; raises as `Mirror.download`.
+
+    Credentials in the URL are for its origin; those of a site do not belong in ``settings`` here.
+    """
+    from bundles.web import WebMirror
+
+    base, mark, query = url.partition("#")[0].partition("?")
+    location = Location.parse(base)
+    if location.is_directory:
+        raise SettingsError(url, "wanted an http or https URL")
+    slash = "/" if base.endswith("/") else ""
+    mirror = WebMirror(location, settings or TransportSettings())
+    mirror.fetch(f"{location.base}{slash}{mark}{query}", limit, into)
+
+
+class DirectoryMirror:
+    """A copy of a site below a local directory, verified exactly as one on the web."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    def __str__(self) -> str:
+        return self._directory
+
+    def download(self, path: str, limit: int, into: BinaryIO) -> None:
+        source = Path(self._directory, path)
+        with self._open(source) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            if size > limit:
+                raise OversizeError(str(source), f"has {size} bytes, at most {limit} are allowed")
+            left = limit
+            # A bound of its own: the file may grow while it is read.
+            while left and (chunk := _read(stream, min(CHUNK, left), source)):
+                into.write(chunk)
+                left -= len(chunk)
+
+    def _open(self, source: Path) -> BinaryIO:
+        try:
+            return open_regular(source, follow=True)
+        except FileNotFoundError:
+            if not os.path.isdir(self._directory):
+                # Not *missing*: a medium that is not mounted says nothing about what was published.
+                raise TransportError(self._directory, "no such directory; is the medium mounted?") from None
+            raise MissingError(str(source), "there is no such file") from None
+        except OSError as error:
+            raise TransportError(str(source), error.strerror or str(error)) from None
+
+
+def _read(stream: BinaryIO, size: int, source: Path) -> bytes:
+    try:
+        return stream.read(size)
+    except OSError as error:
+        raise TransportError(str(source), error.strerror or str(error)) from None

@@ -1,0 +1,367 @@
+"""A site on a web server.
+
+* Bytes arrive as the server stores them: no compression is asked for and none is undone.
+* Credentials, configured headers and the client certificate go to the configured origin only. A redirect is
+  followed within an origin, or to https; never from https to http, never to another kind of URL.
+* The environment gives proxies, and no credentials: ``.netrc`` is not read. Cookies are not kept.
+* Every exception of the HTTP library becomes a `TransportError`, also in the middle of a body.
+"""
+
+import base64
+import contextlib
+import logging
+import os
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from http import HTTPStatus
+from http.client import HTTPException
+from typing import TYPE_CHECKING, BinaryIO
+from urllib.parse import quote, urljoin, urlsplit
+
+import requests
+import urllib3.exceptions as urllib3
+from requests.utils import get_environ_proxies
+
+from bundles.deadline import Deadline, DeadlineAdapter
+from bundles.errors import MissingError, OversizeError, SettingsError, TransportError
+from bundles.location import Location, origin_of
+from bundles.secret import MASK, Secret, mask_userinfo
+from bundles.transport import CHUNK, TransportSettings
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
+
+log = logging.getLogger(__name__)
+
+MOST_REDIRECTS = 5
+LONGEST_PAUSE = 60.0
+"""Seconds; a server that asks for more is not waited for any longer."""
+
+_REDIRECTS = (301, 302, 303, 307, 308)
+
+Check = Callable[[requests.Response, bytes], None]
+
+
+class PassingError(TransportError):
+    """Trouble that may be over in a moment; ``pause`` is how many seconds the server asked to wait."""
+
+    def __init__(self, where: str, what: str, pause: float = 0.0) -> None:
+        super().__init__(where, what)
+        self.pause = min(pause, LONGEST_PAUSE)
+
+
+class WebMirror:
+    """Files below one URL, over one connection; ``sleep`` passes the time between retries."""
+
+    def __init__(
+        self, location: Location, settings: TransportSettings, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._location = location
+        self._settings = settings
+        self._sleep = sleep
+        self._authorities = _authorities(settings)
+        self._certificate = _certificate(settings)
+        self._credentials = _credentials(location, settings)
+        self._adapter = DeadlineAdapter(settings.read_timeout)
+        self._headers = {"User-Agent": settings.user_agent or _user_agent(), "Accept-Encoding": "identity"}
+
+    def __str__(self) -> str:
+        return str(self._location)
+
+    def download(self, path: str, limit: int, into: BinaryIO) -> None:
+        url = f"{self._location.base}/{quote(path, safe='/+~')}"
+        self.fetch(url, limit, into, _check_is_no_web_page)
+
+    def fetch(self, url: str, limit: int, into: BinaryIO, check_start: Check = lambda *_: None) -> None:
+        """Like `download`, for any URL; ``check_start`` gets the answer and the first bytes of its body."""
+        self._adapter.deadline = Deadline(self._settings.total_timeout)
+        attempt = partial(self._attempt, url, limit, into, check_start)
+        try:
+            attempt()
+        except PassingError as trouble:
+            self._try_again(attempt, trouble)
+
+    def _try_again(self, attempt: Callable[[], None], trouble: PassingError) -> None:
+        import tenacity  # most runs have nothing to try again
+
+        pending = [trouble]
+
+        def next_attempt() -> None:
+            if pending:
+                raise pending.pop()  # the first attempt was before
+            attempt()
+
+        jitter = tenacity.wait_random_exponential(multiplier=0.5, max=10)
+        enough = tenacity.stop_after_attempt(1 + self._settings.retries)
+        too_late = tenacity.stop_before_delay(self._settings.total_timeout)
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(PassingError),
+            stop=enough | too_late,
+            wait=lambda state: max(jitter(state), _pause_asked_for(state)),
+            sleep=self._sleep,
+            before_sleep=_log_retry,
+            reraise=True,
+        )
+        try:
+            retrying(next_attempt)
+        except PassingError as error:
+            attempts = retrying.statistics["attempt_number"]
+            raise TransportError(error.where, f"{error.what} (attempts: {attempts})") from None
+
+    def _attempt(self, url: str, limit: int, into: BinaryIO, check_start: Check) -> None:
+        into.seek(0)
+        into.truncate()
+        with contextlib.closing(self._open(url)) as response:
+            _check_length(response, limit)
+            _check_encoding(response)
+            received = 0
+            while chunk := self._read(response, min(CHUNK, limit + 1 - received)):
+                if received == 0:
+                    check_start(response, chunk)
+                received += len(chunk)
+                if received > limit:
+                    raise OversizeError(
+                        _url_of(response), f"has more than the {limit} bytes that are allowed"
+                    )
+                into.write(chunk)
+
+    def _open(self, url: str) -> requests.Response:
+        """The answer at the end of the redirects, with status 200 and its body not yet read."""
+        for _ in range(1 + MOST_REDIRECTS):
+            response = self._get(url)
+            if response.status_code == HTTPStatus.OK:
+                return response
+            self._finish(response)
+            if response.status_code not in _REDIRECTS:
+                raise _refusal(response)
+            url = self._redirect_target(url, response)
+        raise TransportError(url, f"is one redirect more than the {MOST_REDIRECTS} that are followed")
+
+    def _get(self, url: str) -> requests.Response:
+        own = origin_of(url) == self._location.origin
+        headers = {**self._headers, **(self._credentials if own else {})}
+        with self._translated(url):
+            # Not through a session: that reads the body of a redirect to its end, however long that is.
+            return self._adapter.send(
+                requests.Request("GET", url, headers).prepare(),
+                cert=self._certificate if own else None,
+                verify=self._authorities,
+                proxies=self._proxies(url),
+                timeout=(
+                    self._adapter.deadline.at_most(self._settings.connect_timeout),
+                    self._settings.read_timeout,
+                ),
+                stream=True,
+            )
+
+    def _read(self, response: requests.Response, size: int) -> bytes:
+        with self._translated(_url_of(response)):
+            data: bytes = response.raw.read(size, decode_content=False)
+            return data
+
+    def _finish(self, response: requests.Response) -> None:
+        """Take a short body off the connection, which can then carry the next request; otherwise close it."""
+        with contextlib.closing(response), contextlib.suppress(TransportError):
+            self._read(response, CHUNK)
+
+    def _redirect_target(self, url: str, response: requests.Response) -> str:
+        try:
+            found = urljoin(url, response.headers.get("Location", ""))
+            parts, same = urlsplit(found), origin_of(found) == origin_of(url)
+        except (ValueError, SettingsError):
+            raise TransportError(url, "redirects to what is no URL") from None
+        shown = mask_userinfo(found)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise TransportError(url, f"redirects to {shown}, wanted http or https")
+        if "@" in parts.netloc:
+            raise TransportError(url, f"redirects to {shown}, wanted a URL without credentials")
+        if parts.scheme != "https" and not same:
+            raise TransportError(url, f"redirects to {shown}, wanted the same origin or https")
+        return found
+
+    def _proxies(self, url: str) -> dict[str, str]:
+        if self._settings.proxy is None:
+            return dict(get_environ_proxies(url))
+        proxy = self._settings.proxy.reveal()
+        return {"http": proxy, "https": proxy} if proxy else {}
+
+    @contextlib.contextmanager
+    def _translated(self, url: str) -> Iterator[None]:
+        try:
+            yield
+        # All that requests, urllib3, http.client, sockets and the codecs for host names raise.
+        except (requests.RequestException, urllib3.HTTPError, HTTPException, OSError, ValueError) as error:
+            if self._adapter.deadline.is_over:
+                limit = self._settings.total_timeout
+                raise TransportError(url, f"took longer than the total limit of {limit:g} s") from None
+            passing, what = self._explain(error)
+            kind = PassingError if passing else TransportError
+            raise kind(url, self._without_secrets(what)) from None
+
+    def _explain(self, error: Exception) -> tuple[bool, str]:
+        cause = _root_cause(error)
+        detail = getattr(cause, "verify_message", "") or getattr(cause, "strerror", "") or str(cause)
+        passing, sentence = next(
+            (passing, sentence)
+            for kinds, passing, sentence in _SENTENCES
+            if isinstance(error, kinds) or isinstance(cause, kinds)
+        )
+        limits = {"connect": self._settings.connect_timeout, "read": self._settings.read_timeout}
+        return passing, sentence.format(detail=detail, clock=_clock_hint(detail), **limits)
+
+    def _without_secrets(self, text: str) -> str:
+        own = self._settings
+        for value in (
+            *self._credentials.values(),
+            *_revealed(own.proxy, own.password, own.token, self._location.password),
+        ):
+            text = text.replace(value, MASK)
+        return mask_userinfo(text)
+
+
+_SENTENCES: tuple[tuple[tuple[type[BaseException], ...], bool, str], ...] = (
+    # Exceptions, whether such trouble can pass, and what it is called. The first row that fits is taken.
+    ((ssl.SSLCertVerificationError,), False, "the server's certificate is not trusted: {detail}{clock}"),
+    ((ssl.SSLEOFError, ssl.SSLZeroReturnError), True, "the connection failed: {detail}"),
+    ((requests.exceptions.SSLError, urllib3.SSLError, ssl.SSLError), False, "TLS failed: {detail}"),
+    ((requests.exceptions.InvalidProxyURL,), False, "the URL of the proxy is not valid"),
+    ((requests.exceptions.ProxyError, urllib3.ProxyError), True, "the proxy cannot be used: {detail}"),
+    ((requests.ConnectTimeout, urllib3.ConnectTimeoutError), True, "no connection within {connect:g} s"),
+    ((requests.Timeout, urllib3.TimeoutError, TimeoutError), True, "no answer for {read:g} s"),
+    ((requests.exceptions.ChunkedEncodingError, urllib3.IncompleteRead), True, "broke off: {detail}"),
+    ((requests.ConnectionError, urllib3.ProtocolError), True, "the connection failed: {detail}"),
+    ((requests.RequestException, urllib3.HTTPError, ValueError), False, "cannot be fetched: {detail}"),
+    ((Exception,), True, "the connection failed: {detail}"),
+)
+
+
+def _root_cause(error: BaseException) -> BaseException:
+    """The exception at the bottom of what the libraries wrapped; ten levels, in case they form a ring."""
+    for _ in range(10):
+        candidates = (getattr(error, "reason", None), error.__cause__, *error.args)
+        inner = next((item for item in candidates if isinstance(item, BaseException)), None)
+        if inner is None:
+            break
+        error = inner
+    return error
+
+
+def _clock_hint(detail: str) -> str:
+    if "not yet valid" not in detail and "expired" not in detail:
+        return ""
+    return f"; this host's clock says {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}"
+
+
+def _revealed(*secrets: Secret | None) -> list[str]:
+    return [secret.reveal() for secret in secrets if secret is not None and secret.reveal()]
+
+
+def _url_of(response: requests.Response) -> str:
+    return mask_userinfo(response.url or "")
+
+
+def _refusal(response: requests.Response) -> TransportError:
+    status = response.status_code
+    what = f"status {status}{_phrase(status)}"
+    if status in (403, 404):  # 403: what object stores answer for a name that does not exist
+        return MissingError(_url_of(response), what)
+    if status in (408, 429) or status >= 500:
+        return PassingError(_url_of(response), what, _retry_after(response))
+    hint = "wrong or missing credentials" if status in (401, 407) else "wanted 200"
+    return TransportError(_url_of(response), f"{what}: {hint}")
+
+
+def _phrase(status: int) -> str:
+    """Our own words for it: those of the server may say anything."""
+    try:
+        return f" {HTTPStatus(status).phrase}"
+    except ValueError:
+        return ""
+
+
+def _retry_after(response: requests.Response) -> float:
+    value = response.headers.get("Retry-After", "")
+    return float(value) if value.isascii() and value.isdecimal() and len(value) < 6 else 0.0
+
+
+def _check_length(response: requests.Response, limit: int) -> None:
+    length = response.headers.get("Content-Length", "")
+    if length.isascii() and length.isdecimal() and (len(length) > 18 or int(length) > limit):
+        raise OversizeError(_url_of(response), f"has {length[:20]} bytes, at most {limit} are allowed")
+
+
+def _check_encoding(response: requests.Response) -> None:
+    encoding = response.headers.get("Content-Encoding", "identity")
+    # Web servers are often set up to call a .tar.gz file gzip encoded; its bytes are right all the same.
+    if encoding.lower() != "identity" and not urlsplit(_url_of(response)).path.endswith(".gz"):
+        raise TransportError(_url_of(response), f"Content-Encoding is {encoding[:40]!r}, wanted 'identity'")
+
+
+def _check_is_no_web_page(response: requests.Response, start: bytes) -> None:
+    # Neither JSON nor gzip starts like this. Captive portals and login pages answer every request with 200.
+    if start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
+        name = urlsplit(_url_of(response)).path.rpartition("/")[2]
+        what = f"is a web page, wanted {name}: a captive portal, a login page or a proxy answers for the site"
+        raise TransportError(_url_of(response), what)
+
+
+def _pause_asked_for(state: "RetryCallState") -> float:
+    error = state.outcome and state.outcome.exception()
+    return error.pause if isinstance(error, PassingError) else 0.0
+
+
+def _log_retry(state: "RetryCallState") -> None:
+    if state.outcome and state.next_action:
+        log.info("%s; trying again in %.1f s", state.outcome.exception(), state.next_action.sleep)
+
+
+def _user_agent() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return f"puller/{version('puller')}"
+    except PackageNotFoundError:  # run from a tree that was never installed
+        return "puller"
+
+
+def _authorities(settings: TransportSettings) -> str | bool:
+    """What server certificates are checked against: configured, else the system's, else those of requests."""
+    if settings.ca_bundle is not None:
+        _check_readable("ca_bundle", settings.ca_bundle)
+        return settings.ca_bundle
+    system = ssl.get_default_verify_paths()  # honours SSL_CERT_FILE and SSL_CERT_DIR
+    return system.cafile or system.capath or True
+
+
+def _certificate(settings: TransportSettings) -> str | tuple[str, str] | None:
+    if settings.client_cert is None:
+        return None
+    _check_readable("client_cert", settings.client_cert)
+    if settings.client_key is None:
+        return settings.client_cert
+    _check_readable("client_key", settings.client_key)
+    return settings.client_cert, settings.client_key
+
+
+def _check_readable(name: str, path: str) -> None:
+    if not os.access(path, os.R_OK):
+        raise SettingsError(path, f"the file that {name} names cannot be read")
+
+
+def _credentials(location: Location, settings: TransportSettings) -> dict[str, str]:
+    """Headers for the configured origin; what the URL says goes before what the settings say."""
+    headers = {name: value.reveal() for name, value in settings.headers.items()}
+    if location.username is not None:
+        headers["Authorization"] = _basic(location.username, location.password)
+    elif settings.username is not None:
+        headers["Authorization"] = _basic(settings.username, settings.password)
+    elif settings.token is not None:
+        headers["Authorization"] = f"Bearer {settings.token.reveal()}"
+    return headers
+
+
+def _basic(username: str, password: Secret | None) -> str:
+    text = f"{username}:{password.reveal() if password else ''}"
+    return f"Basic {base64.b64encode(text.encode()).decode()}"

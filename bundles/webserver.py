@@ -1,0 +1,59 @@
+"""A small web server for a site's ``public/``, to try Puller out and for tests; hosts deserve a real one.
+
+* It reads below one directory, lists none, and answers GET and HEAD only.
+* Its cache headers are those that a real server should send: what has a version or a hash in its name
+  never changes, what has not is asked for again each time.
+"""
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http import HTTPStatus
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+_UNCHANGING = re.compile(r"/(?:\d+\.\w+\.json|[0-9a-f]{64}\.[^/]+)$")
+
+
+class SiteHandler(SimpleHTTPRequestHandler):
+    """Serves files below the directory it was made with, and logs each request at level INFO."""
+
+    protocol_version = "HTTP/1.1"
+
+    def send_head(self) -> Any:
+        if self.path.endswith("/"):
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return None
+        return super().send_head()
+
+    def send_response(self, code: int, message: str | None = None) -> None:
+        super().send_response(code, message)
+        unchanging = code == HTTPStatus.OK and _UNCHANGING.search(self.path)
+        self.send_header("Cache-Control", "max-age=31536000, immutable" if unchanging else "no-cache")
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is the base class's
+        log.info("%s %s", self.address_string(), format % args)
+
+
+def open_server(public: Path, address: str = "127.0.0.1", port: int = 0) -> ThreadingHTTPServer:
+    """A server that listens and does not serve yet; port 0 takes a free one. Raises ``OSError``."""
+    return ThreadingHTTPServer((address, port), partial(SiteHandler, directory=str(public)))
+
+
+@contextmanager
+def serving(public: Path) -> Iterator[str]:
+    """The URL of a server on loopback, which runs in a thread until the block ends."""
+    with open_server(public) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
