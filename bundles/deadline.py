@@ -9,9 +9,8 @@ import http.client
 import io
 import socket
 import time
+from collections.abc import Callable
 from typing import Any
-
-from requests.adapters import HTTPAdapter
 
 
 class Deadline:
@@ -32,44 +31,35 @@ class Deadline:
         return min(seconds, left)
 
 
-class DeadlineAdapter(HTTPAdapter):
-    """Connections of ``requests`` that read under ``deadline``, which is set for each download."""
+def answers_under(
+    limit_next_read: Callable[[socket.socket], None],
+) -> Callable[..., http.client.HTTPResponse]:
+    """What ``http.client`` calls to read an answer, headers and body, from a socket: its hook ``response_class``.
 
-    def __init__(self, read_timeout: float) -> None:
-        super().__init__()
-        self._read_timeout = read_timeout
-        self.deadline = Deadline(0)
+    ``limit_next_read`` is called before each read, and sets the socket's time limit for it.
+    """
 
-    def get_connection_with_tls_context(self, *arguments: Any, **options: Any) -> Any:
-        pool: Any = super().get_connection_with_tls_context(*arguments, **options)
-        if "response_class" not in vars(pool.ConnectionCls):
-            # http.client's own hook for what reads an answer, headers and body, from the socket.
-            hook = {"response_class": staticmethod(self._open_response)}
-            pool.ConnectionCls = type("DeadlineConnection", (pool.ConnectionCls,), hook)
-        return pool
-
-    def _open_response(
-        self, sock: socket.socket, *arguments: Any, **options: Any
-    ) -> http.client.HTTPResponse:
+    def open_answer(sock: socket.socket, *arguments: Any, **options: Any) -> http.client.HTTPResponse:
         response = http.client.HTTPResponse(sock, *arguments, **options)
-        response.fp = io.BufferedReader(_DeadlineReader(response.fp.detach(), sock, self))
+        response.fp = io.BufferedReader(_DeadlineReader(response.fp.detach(), sock, limit_next_read))
         return response
 
-    def limit_next_read(self, sock: socket.socket) -> None:
-        sock.settimeout(self.deadline.at_most(self._read_timeout))
+    return open_answer
 
 
 class _DeadlineReader(io.RawIOBase):
-    def __init__(self, raw: io.RawIOBase, sock: socket.socket, adapter: DeadlineAdapter) -> None:
+    def __init__(
+        self, raw: io.RawIOBase, sock: socket.socket, limit_next_read: Callable[[socket.socket], None]
+    ) -> None:
         self._raw = raw
         self._sock = sock
-        self._adapter = adapter
+        self._limit_next_read = limit_next_read
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        self._adapter.limit_next_read(self._sock)
+        self._limit_next_read(self._sock)
         return self._raw.readinto(buffer)
 
     def close(self) -> None:

@@ -8,7 +8,6 @@
 
 import enum
 import json
-import re
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,16 +18,13 @@ import msgspec
 
 from bundles import strictjson
 from bundles.errors import FormatError
+from bundles.identity import DESCRIPTION, parse_name, parse_version
 from bundles.paths import MemberPath, directories_of, folded, shown
 
 FORMAT = 1
-DESCRIPTION = "bundle.json"
 MANIFEST = "manifest.yaml"
 LARGEST_FILE = 8 * 1024**3 - 1
 """What the eleven octal digits of a tar header can say."""
-
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-_VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+~_-]{0,63}")
 
 
 class FileMode(enum.Enum):
@@ -61,13 +57,6 @@ class FileEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __str__(self) -> str:
         return f"{self.size} bytes, sha256 {self.sha256}, mode {self.mode.value}"
-
-
-class Identity(msgspec.Struct, frozen=True):
-    """Name and version, as a bundle states them itself."""
-
-    name: str
-    version: str
 
 
 class _Document(msgspec.Struct, forbid_unknown_fields=True):
@@ -131,37 +120,6 @@ class BundleDescription:
             "version": self.version,
         }
         return json.dumps(document, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
-
-
-def parse_name(text: str) -> str:
-    """A bundle's name; raises ``FormatError``."""
-    if not _NAME.fullmatch(text):
-        raise FormatError("name", f"is {shown(text)}, wanted {_NAME.pattern} such as 'web'")
-    return text
-
-
-def parse_version(text: str) -> str:
-    """A bundle's version, which is also part of file names and URLs; raises ``FormatError``."""
-    if not _VERSION.fullmatch(text) or ".." in text:
-        raise FormatError(
-            "version", f"is {shown(text)}, wanted {_VERSION.pattern} without '..', such as '1.4.0'"
-        )
-    return text
-
-
-def parse_identity(data: bytes) -> Identity:
-    """Name and version alone, of a ``bundle.json`` that was checked when it was unpacked; raises
-    ``FormatError``.
-
-    Skips the files without looking at them: a run asks this of large bundles that have not changed.
-    """
-    try:
-        identity = msgspec.json.decode(data, type=Identity)
-    except msgspec.DecodeError as error:
-        raise FormatError(DESCRIPTION, str(error)) from None
-    parse_name(identity.name)
-    parse_version(identity.version)
-    return identity
 
 
 def _check_kept_name(files: Mapping[MemberPath, FileEntry]) -> None:

@@ -9,13 +9,14 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
+
 from bundles import strictjson
-from bundles.description import parse_name, parse_version
 from bundles.errors import BundleError, FormatError
+from bundles.identity import parse_name, parse_version
 from bundles.paths import MemberPath, shown
 
 FORMAT = 1
@@ -24,14 +25,13 @@ LARGEST_INDEX = 5_000_000
 """Bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(msgspec.Struct, frozen=True):
     """One version of one bundle; ``target`` is its path below ``targets/``, without the hash in its name."""
 
     bundle: str
     version: str
     target: str
-    rollout: Mapping[str, Any] | None = field(default=None, hash=False)
+    rollout: Mapping[str, Any] | None = None
     """How it reaches hosts, as the index has it; ``None`` means all of them at once."""
 
     @classmethod
@@ -46,11 +46,10 @@ class Release:
 Channel = Mapping[str, Release]
 
 
-@dataclass(frozen=True, slots=True)
-class Index:
+class Index(msgspec.Struct, frozen=True):
     """Channels, and in each the release of every bundle, by name."""
 
-    channels: Mapping[str, Channel] = field(default_factory=lambda: MappingProxyType({}))
+    channels: Mapping[str, Channel] = msgspec.field(default_factory=lambda: MappingProxyType({}))
 
     def find(self, bundle: str, channel: str) -> Release | None:
         """What ``channel`` says of ``bundle``; ``None`` when it says nothing."""

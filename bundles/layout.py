@@ -12,7 +12,8 @@ version or another make of zlib may compress otherwise, and then the archive dif
 
 import struct
 
-from bundles.description import DESCRIPTION, FileEntry, FileMode
+from bundles.description import FileEntry, FileMode
+from bundles.identity import DESCRIPTION
 from bundles.paths import MemberPath
 
 BLOCK = 512

@@ -4,16 +4,19 @@
 * All of them are known before the first file is written: ``bundle.json`` comes first and lists every size.
 """
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from bundles.description import BundleDescription
+import msgspec
+
 from bundles.errors import FormatError
+
+if TYPE_CHECKING:
+    from bundles.description import BundleDescription
 
 MIB = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """Upper bounds; sizes are bytes."""
 
     archive: int = 1024 * MIB
@@ -34,10 +37,10 @@ class Limits:
     def check_description(self, size: int) -> None:
         _at_most("bundle.json", "bytes", size, self.description)
 
-    def check_files(self, description: BundleDescription) -> None:
+    def check_files(self, description: "BundleDescription") -> None:
         _at_most("files", "bytes", description.size, self.size)
 
-    def check_ratio(self, description: BundleDescription, archive: int) -> None:
+    def check_ratio(self, description: "BundleDescription", archive: int) -> None:
         if description.size > self.ratio_from and description.size > archive * self.ratio:
             what = f"{description.size} bytes from {archive}, at most {self.ratio} times as many are allowed"
             raise FormatError("files", what)

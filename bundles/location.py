@@ -4,8 +4,9 @@
 * The text of a location never holds a password: user information is split off into `Secret`.
 """
 
-from dataclasses import dataclass
 from urllib.parse import SplitResult, unquote, urlsplit
+
+import msgspec
 
 from bundles.errors import SettingsError
 from bundles.secret import Secret, mask_userinfo
@@ -16,8 +17,7 @@ _WANTED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Location:
+class Location(msgspec.Struct, frozen=True):
     """``base`` has no trailing slash and no user information; it is safe to show."""
 
     base: str

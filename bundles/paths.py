@@ -9,8 +9,9 @@
 import re
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Self
+
+import msgspec
 
 from bundles.errors import FormatError
 
@@ -33,8 +34,7 @@ _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class MemberPath:
+class MemberPath(msgspec.Struct, frozen=True, order=True):
     """A relative path such as ``templates/motd.j2``; no value of this type breaks the rules of this
     module."""
 

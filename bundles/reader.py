@@ -10,9 +10,10 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from bundles.description import DESCRIPTION, BundleDescription
+from bundles.description import BundleDescription
 from bundles.diagnosis import diagnose
 from bundles.errors import FormatError
+from bundles.identity import DESCRIPTION
 from bundles.layout import BLOCK, END_OF_ARCHIVE, GZIP_HEADER, description_header, file_header, padding
 from bundles.limits import Limits
 from bundles.paths import MemberPath, shown

@@ -18,27 +18,23 @@ Two processes must not change one store at a time; the agent's lock sees to that
 import errno
 import os
 import re
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
-from bundles.description import DESCRIPTION, parse_identity, parse_name
+import msgspec
+
 from bundles.errors import FormatError, StoreError, UnpackError
-from bundles.files import sync_directory
+from bundles.files import read_limited, sync_directory
+from bundles.identity import DESCRIPTION, parse_identity, parse_name
 from bundles.limits import LIMITS, Limits
 from bundles.paths import shown
-from bundles.trees import kind_of, remove_tree
-from bundles.unpack import unpack
-from bundles.verify import differences, read_description
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{12}\.(new|old)")
 
 
-@dataclass(frozen=True, slots=True)
-class Installed:
+class Installed(msgspec.Struct, frozen=True):
     """A bundle in the store; ``sha256`` is that of the archive it came from, ``path`` its directory."""
 
     name: str
@@ -97,6 +93,8 @@ class Store:
         if bundle is None:
             return []
         with _explained(bundle.path):
+            from bundles.verify import differences
+
             return differences(bundle.path)
 
     # Steps of a run
@@ -113,6 +111,8 @@ class Store:
         if not self._is_sound(name, sha256, repair=repair):
             self._make_directory(name)
             fresh = _hidden(place, "new") if os.path.lexists(place) else place
+            from bundles.unpack import unpack  # and all that it checks with: not for what is here already
+
             unpack(archive, fresh, name=name, version=version, sha256=sha256, limits=self.limits)
             if fresh != place:
                 with _explained(place):
@@ -203,7 +203,7 @@ class Store:
     def _read(self, name: str, sha256: str) -> Installed:
         place = self._place(name, sha256)
         with _explained(place):
-            identity = parse_identity(read_description(place))
+            identity = parse_identity(read_limited(place / DESCRIPTION, LIMITS.description))
         if identity.name != name:
             raise StoreError(f"{place}: {DESCRIPTION}: name", f"is {identity.name!r}, wanted {name!r}")
         return Installed(name, identity.version, sha256, place)
@@ -233,6 +233,8 @@ class Store:
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise
+                from bundles.trees import kind_of
+
                 raise StoreError(str(path), f"is {kind_of(os.lstat(path).st_mode)}, wanted a link") from None
         if not _SHA256.fullmatch(target):
             raise StoreError(str(path), f"points to {shown(target)}, wanted the SHA-256 of a bundle")
@@ -243,7 +245,7 @@ class Store:
         with _explained(path):
             if path.is_dir() and not path.is_symlink():
                 # A backup that follows links restores them as directories, which rename does not replace.
-                os.rename(path, path.with_name(f"{link}.{secrets.token_hex(6)}.damaged"))
+                os.rename(path, path.with_name(f"{link}.{os.urandom(6).hex()}.damaged"))
             os.symlink(sha256, temporary := _hidden(path, "new"))
             try:
                 os.rename(temporary, path)
@@ -265,7 +267,7 @@ class Store:
 
 
 def _hidden(path: Path, purpose: str) -> Path:
-    return path.with_name(f".{path.name}.{secrets.token_hex(6)}.{purpose}")
+    return path.with_name(f".{path.name}.{os.urandom(6).hex()}.{purpose}")
 
 
 def _entries(directory: Path) -> list[str]:
@@ -283,6 +285,8 @@ def _sweep(directory: Path) -> None:
 
 def _remove_any(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
+        from bundles.trees import remove_tree
+
         remove_tree(path)
     else:
         os.unlink(path)

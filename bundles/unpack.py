@@ -10,14 +10,14 @@
 """
 
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bundles.description import DESCRIPTION, BundleDescription
+from bundles.description import BundleDescription
 from bundles.errors import FormatError, SignatureError, StoreError, UnpackError
 from bundles.files import sync_directory
+from bundles.identity import DESCRIPTION
 from bundles.limits import LIMITS, Limits
 from bundles.paths import MemberPath
 from bundles.reader import BundleReader
@@ -110,7 +110,7 @@ def _fill_and_place(reader: BundleReader, destination: Path) -> None:
     if os.path.lexists(destination):
         raise StoreError(str(destination), "exists already")
     # Beside the destination, so that the rename stays within a file system; private until it is complete.
-    staging = destination.with_name(f".{destination.name}.{secrets.token_hex(6)}.new")
+    staging = destination.with_name(f".{destination.name}.{os.urandom(6).hex()}.new")
     os.mkdir(staging, 0o700)
     try:
         with _Tree(staging) as tree:

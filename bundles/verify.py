@@ -9,8 +9,9 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from bundles.description import DESCRIPTION, BundleDescription, FileEntry
+from bundles.description import BundleDescription, FileEntry
 from bundles.files import read_limited
+from bundles.identity import DESCRIPTION
 from bundles.limits import LIMITS
 from bundles.paths import MemberPath, shown
 from bundles.trees import kind_of, measure, walk

@@ -7,24 +7,26 @@
 * Every exception of the HTTP library becomes a `TransportError`, also in the middle of a body.
 """
 
-import base64
 import contextlib
 import logging
 import os
+import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from http import HTTPStatus
 from http.client import HTTPException
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import quote, urljoin, urlsplit
 
 import requests
 import urllib3.exceptions as urllib3
+from requests.adapters import HTTPAdapter
 from requests.utils import get_environ_proxies
 
-from bundles.deadline import Deadline, DeadlineAdapter
+from bundles.credentials import credentials
+from bundles.deadline import Deadline, answers_under
 from bundles.errors import MissingError, OversizeError, SettingsError, TransportError
 from bundles.location import Location, origin_of
 from bundles.secret import MASK, Secret, mask_userinfo
@@ -52,6 +54,25 @@ class PassingError(TransportError):
         self.pause = min(pause, LONGEST_PAUSE)
 
 
+class DeadlineAdapter(HTTPAdapter):
+    """Connections of ``requests`` that read under ``deadline``, which is set for each download."""
+
+    def __init__(self, read_timeout: float) -> None:
+        super().__init__()
+        self._read_timeout = read_timeout
+        self.deadline = Deadline(0)
+
+    def get_connection_with_tls_context(self, *arguments: Any, **options: Any) -> Any:
+        pool: Any = super().get_connection_with_tls_context(*arguments, **options)
+        if "response_class" not in vars(pool.ConnectionCls):
+            hook = {"response_class": staticmethod(answers_under(self._limit_next_read))}
+            pool.ConnectionCls = type("DeadlineConnection", (pool.ConnectionCls,), hook)
+        return pool
+
+    def _limit_next_read(self, sock: socket.socket) -> None:
+        sock.settimeout(self.deadline.at_most(self._read_timeout))
+
+
 class WebMirror:
     """Files below one URL, over one connection; ``sleep`` passes the time between retries."""
 
@@ -63,7 +84,7 @@ class WebMirror:
         self._sleep = sleep
         self._authorities = _authorities(settings)
         self._certificate = _certificate(settings)
-        self._credentials = _credentials(location, settings)
+        self._credentials = credentials(location, settings)
         self._adapter = DeadlineAdapter(settings.read_timeout)
         self._headers = {"User-Agent": settings.user_agent or _user_agent(), "Accept-Encoding": "identity"}
 
@@ -348,20 +369,3 @@ def _certificate(settings: TransportSettings) -> str | tuple[str, str] | None:
 def _check_readable(name: str, path: str) -> None:
     if not os.access(path, os.R_OK):
         raise SettingsError(path, f"the file that {name} names cannot be read")
-
-
-def _credentials(location: Location, settings: TransportSettings) -> dict[str, str]:
-    """Headers for the configured origin; what the URL says goes before what the settings say."""
-    headers = {name: value.reveal() for name, value in settings.headers.items()}
-    if location.username is not None:
-        headers["Authorization"] = _basic(location.username, location.password)
-    elif settings.username is not None:
-        headers["Authorization"] = _basic(settings.username, settings.password)
-    elif settings.token is not None:
-        headers["Authorization"] = f"Bearer {settings.token.reveal()}"
-    return headers
-
-
-def _basic(username: str, password: Secret | None) -> str:
-    text = f"{username}:{password.reveal() if password else ''}"
-    return f"Basic {base64.b64encode(text.encode()).decode()}"

@@ -7,13 +7,12 @@
 """
 
 import contextlib
-import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import msgspec
 
 from bundles.errors import BundleError, StoreError
 from bundles.store import Installed, Store
@@ -30,18 +29,15 @@ from puller.lock import only_run
 from puller.log import Log
 from puller.manifest.loader import Inputs, Manifest, load_manifest
 from puller.manifest.source import MANIFEST
+from puller.pulling import Published, Site, choose, copy_trust, unchanged
 from puller.report import BundleReport, Report, Summary
 from puller.signals import Stopped, StopRequests
 from puller.state import Directories, save_report, save_status
 from puller.system import reason
 from puller.version import __version__
 
-if TYPE_CHECKING:  # what talks to the site is imported by the step that does
-    from puller.pulling import Site
 
-
-@dataclass(slots=True)
-class Agent:
+class Agent(msgspec.Struct):
     """What a run works with, handed in."""
 
     configuration: Configuration
@@ -51,11 +47,14 @@ class Agent:
     stops: StopRequests
     settings: Settings
     detailed_exitcodes: bool = False
-    _statuses: list[ExitStatus] = field(default_factory=list)
-    _problems: list[str] = field(default_factory=list)
+    _statuses: list[ExitStatus] = []
+    _problems: list[str] = []
 
     def run(self) -> Report:
-        """Pull, verify, apply, report. Raises ``BusyError`` and ``ConfigurationError``; the rest is in the report."""
+        """Pull, verify, apply, report.
+
+        Raises ``BusyError``, and ``ConfigurationError`` for directories of its own; the rest is in the report.
+        """
         started = datetime.now(UTC)
         reports: list[BundleReport] = []
         with self._exclusively(), self._place_for_downloads() as downloads:
@@ -68,6 +67,8 @@ class Agent:
                     self._enforce(choice, site, inputs, downloads, report)
             except Stopped as stop:
                 self._note(str(stop), stop.exit_status)
+            except ConfigurationError as error:  # data of this host: without them nothing may be applied
+                self._note_error(error)
             return self._conclude(started, reports)
 
     # The steps
@@ -92,18 +93,18 @@ class Agent:
         if not self.settings.noop:
             yield self.directories
             return
-        from puller.pulling import copy_trust
+        import tempfile
 
         with tempfile.TemporaryDirectory(prefix="puller-noop-", ignore_cleanup_errors=True) as scratch:
             downloads = Directories(Path(scratch), self.directories.run)
             copy_trust(self.directories.trust, downloads.trust)
             yield downloads
 
-    def _refresh(self, downloads: Directories) -> "Site | None":
-        """The verified index of the site; ``None`` when it could not be had, with the reason noted."""
-        from puller.pulling import Site
-
+    def _refresh(self, downloads: Directories) -> Published | None:
+        """What the site publishes, verified; ``None`` when it could not be had, with the reason noted."""
         try:
+            if (known := unchanged(self.configuration, self.directories)) is not None:
+                return known
             site = Site.refreshed(self.configuration, downloads)
         except (BundleError, PullerError, OSError) as error:
             self._note_error(error)
@@ -115,7 +116,7 @@ class Agent:
     def _enforce(
         self,
         choice: BundleChoice,
-        site: "Site | None",
+        site: Published | None,
         inputs: Inputs,
         downloads: Directories,
         report: BundleReport,
@@ -136,7 +137,7 @@ class Agent:
     def _candidates(
         self,
         choice: BundleChoice,
-        site: "Site | None",
+        site: Published | None,
         store: Store,
         downloads: Directories,
         report: BundleReport,
@@ -158,16 +159,21 @@ class Agent:
     def _obtained(
         self,
         choice: BundleChoice,
-        site: "Site",
+        site: Published,
         current: Installed | None,
         downloads: Directories,
         report: BundleReport,
     ) -> Installed | None:
         """The published version, downloaded and unpacked if it is not here yet; ``None`` with the reason noted."""
         try:
-            release = site.choose(choice)
+            release = choose(site.index, choice)
             if current is not None and site.digest(release) == current.sha256:
                 return current
+            if not isinstance(
+                site, Site
+            ):  # a glance said that there is nothing new, and then the store changed
+                raise StoreError(choice.name, "was changed by somebody else during this run")
+            self.log.notice(f"{release}: fetching it from the site")
             return site.install(release, Store(downloads.bundles), downloads)
         except (BundleError, PullerError, OSError) as error:
             report.held = str(error)
@@ -223,7 +229,7 @@ class Agent:
             self._note_error(error)
             report.outcome = "not applied"
             return
-        for note in applied.notes:
+        for note in [*manifest.warnings, *applied.notes]:
             self._warn(note)
         report.outcome = "applied"
         report.events = applied.events
@@ -238,7 +244,8 @@ class Agent:
         try:
             if not report.summary.failed and not report.summary.unmet:
                 store.mark_good(bundle.name, bundle.sha256)
-            store.prune(bundle.name)
+            if not report.held:  # one that is rejected stays, or every run would download it again
+                store.prune(bundle.name)
         except (BundleError, OSError) as error:
             self._warn(str(error))
 

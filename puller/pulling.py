@@ -1,36 +1,58 @@
-"""The site as one run uses it: refreshed once, then asked for releases and their bytes."""
+"""The site as one run uses it: asked once what is published, then for releases and their bytes.
+
+Most runs find nothing new. For them a glance is enough (``bundles.glance``); what verifies signatures is imported only
+when it says that something may have changed.
+"""
 
 import shutil
-from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
-from bundles.errors import SettingsError
+import msgspec
+
+from bundles.errors import BundleError, SettingsError
+from bundles.glance import glance
 from bundles.index import Index, Release
 from bundles.secret import Secret
 from bundles.store import Installed, Store
 from bundles.transport import TransportSettings, open_mirrors
-from bundles.trust import TrustClient
 from puller.config import BundleChoice, Configuration, HttpOptions
 from puller.errors import ConfigurationError
 from puller.state import Directories
 from puller.system import reason
+from puller.version import __version__
+
+if TYPE_CHECKING:
+    from bundles.trust import TrustClient
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
-    """What is published now, verified."""
+class Published(Protocol):
+    """What the site publishes, as far as this host can trust it."""
 
-    client: TrustClient
+    @property
+    def index(self) -> Index:
+        """Which version of each bundle a host should run, by channel."""
+
+    def digest(self, release: Release) -> str:
+        """SHA-256 of the archive of a release, as signed; raises ``FormatError`` when it is not published."""
+
+
+class Site(msgspec.Struct, frozen=True):
+    """What is published now, verified, and how to get it."""
+
+    client: "TrustClient"
     index: Index
-    location: str
 
     @classmethod
     def refreshed(cls, configuration: Configuration, directories: Directories) -> "Site":
         """Fetch and verify the metadata; raises ``BundleError``, and ``ConfigurationError`` for what is ours."""
+        from bundles.trust import TrustClient
+
         try:
             mirrors = open_mirrors(configuration.mirrors, transport_settings(configuration.http))
             client = TrustClient(directories.trust, Path(configuration.trust_anchor), mirrors)
-            return cls(client, client.refresh(), configuration.mirrors[0])
+            return cls(client, client.refresh())
         except SettingsError as error:
             raise ConfigurationError(str(error)) from error
 
@@ -39,19 +61,8 @@ class Site:
         """Sentences for people: mirrors that failed although another helped, damaged state."""
         return self.client.notes
 
-    def choose(self, choice: BundleChoice) -> Release:
-        """The release that this host should run; raises ``ConfigurationError`` when none is published for it."""
-        if choice.version is not None:
-            return Release.of(choice.name, choice.version)
-        release = self.index.find(choice.name, choice.channel)
-        if release is None:
-            raise ConfigurationError(
-                f"{choice.name}: channel {choice.channel!r} of the site has no such bundle"
-            )
-        return release
-
     def digest(self, release: Release) -> str:
-        """SHA-256 of the archive of a release, as signed; raises ``FormatError`` when it is not published."""
+        """See ``Published``."""
         return self.client.digest(release)
 
     def install(self, release: Release, store: Store, directories: Directories) -> Installed:
@@ -66,6 +77,34 @@ class Site:
             return store.install(archive, name=release.bundle, version=release.version, sha256=digest)
         finally:
             archive.unlink(missing_ok=True)
+
+
+def unchanged(configuration: Configuration, directories: Directories) -> Published | None:
+    """What is published, when it is what this host enforces already; ``None`` when that takes more than a glance."""
+    settings = transport_settings(configuration.http)
+    anchor = Path(configuration.trust_anchor)
+    known = glance(directories.trust, anchor, configuration.mirrors[0], settings, datetime.now(UTC))
+    if known is None:
+        return None
+    store = Store(directories.bundles)
+    try:
+        for choice in configuration.bundles:
+            current = store.current(choice.name)
+            if current is None or current.sha256 != known.digest(choose(known.index, choice)):
+                return None
+    except (BundleError, ConfigurationError):
+        return None
+    return known
+
+
+def choose(index: Index, choice: BundleChoice) -> Release:
+    """The release that this host should run; raises ``ConfigurationError`` when none is published for it."""
+    if choice.version is not None:
+        return Release.of(choice.name, choice.version)
+    release = index.find(choice.name, choice.channel)
+    if release is None:
+        raise ConfigurationError(f"{choice.name}: channel {choice.channel!r} of the site has no such bundle")
+    return release
 
 
 def transport_settings(options: HttpOptions) -> TransportSettings:
@@ -86,6 +125,7 @@ def transport_settings(options: HttpOptions) -> TransportSettings:
             password=password,
             token=token,
             headers={name: Secret(value) for name, value in options.headers.items()},
+            user_agent=f"puller/{__version__}",
         )
     except ValueError as error:
         raise ConfigurationError(f"http: {error}") from error

@@ -40,7 +40,7 @@ def new(name: str, directory: Path | None) -> None:
       puller bundle new web
       puller apply web --noop
     """
-    from bundles.description import parse_name
+    from bundles.identity import parse_name
 
     parse_name(name)
     target = directory or Path(name)
@@ -73,7 +73,7 @@ def build(directory: Path, name: str | None, version: str, output: Path | None) 
       puller bundle build web --version 1.4.0
       puller apply web-1.4.0.tar.gz --noop
     """
-    from bundles.description import parse_name, parse_version
+    from bundles.identity import parse_name, parse_version
     from bundles.pack import build_bundle
 
     name = parse_name(name or directory.resolve().name)

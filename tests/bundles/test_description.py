@@ -9,8 +9,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundles.description import BundleDescription, FileEntry, FileMode, Identity, parse_identity
+from bundles.description import BundleDescription, FileEntry, FileMode
 from bundles.errors import FormatError
+from bundles.identity import Identity, parse_identity
 from bundles.paths import MemberPath
 
 CASES = yaml.safe_load(

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundles.description import DESCRIPTION, BundleDescription, FileMode
+from bundles.description import BundleDescription, FileMode
 from bundles.errors import PublishError
+from bundles.identity import DESCRIPTION
 from bundles.layout import HEADER, member_header
 from bundles.limits import Limits
 from bundles.pack import BuiltBundle, build_bundle

@@ -148,7 +148,7 @@ def test_each_step_is_on_the_disk_before_the_next(
         sync(path)
 
     monkeypatch.setattr(os, "rename", watch_rename)
-    monkeypatch.setattr("bundles.store.remove_tree", watch_remove)
+    monkeypatch.setattr("bundles.trees.remove_tree", watch_remove)
     for module in ("store", "unpack"):
         monkeypatch.setattr(f"bundles.{module}.sync_directory", watch_sync)
 

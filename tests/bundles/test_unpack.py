@@ -17,8 +17,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bundles.description import DESCRIPTION
 from bundles.errors import SignatureError, StoreError, UnpackError
+from bundles.identity import DESCRIPTION
 from bundles.limits import Limits
 from bundles.pack import BuiltBundle, build_bundle
 from bundles.trees import remove_tree
