@@ -156,9 +156,12 @@ _ESCAPE: Final = re.compile(
 )
 
 
+_NOT_PLAIN: Final = re.compile(r"[^ -~]|[\"'\\]")  # what quoting may have to change; nothing in most texts
+
+
 def quote(text: str, *, mark: str = '"', ascii_only: bool = False) -> str:
     """Go's ``Quote`` (or ``QuoteToASCII``): double quotes, what does not print as an escape."""
-    body = "".join(_quoted_character(c, mark, ascii_only) for c in text)
+    body = _NOT_PLAIN.sub(lambda match: _quoted_character(match[0], mark, ascii_only), text)
     return f"{mark}{body}{mark}"
 
 

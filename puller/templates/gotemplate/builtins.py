@@ -1,0 +1,219 @@
+"""The functions that Go's ``text/template`` has by itself.
+
+* Comparisons are strict: numbers of the same kind, strings with strings, booleans with booleans; only nil may be
+  compared with anything.
+* An index outside of a list is an error, a key that a map does not have is nil.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Never
+
+from puller.templates.errors import FunctionError
+from puller.templates.gotemplate.values import Complex
+from puller.templates.govalue.printf import sprint, sprintf, sprintln
+from puller.templates.govalue.text import escape_js, escape_query, escape_template_html
+from puller.templates.govalue.types import (
+    NilMap,
+    NilSlice,
+    StringMap,
+    Uint8,
+    byte_length,
+    is_integer,
+    kind_name,
+    to_bytes,
+    type_name,
+)
+
+_ORDERED: Final = frozenset((int, float, str))
+_BASIC: Final = {bool: "bool", int: "int", float: "float", str: "string", Complex: "complex"}
+
+
+def _decide(first: Any, *rest: Any) -> Never:
+    raise AssertionError("and, or are compiled, not called")
+
+
+def _not(value: Any) -> bool:
+    return not value
+
+
+def _call(function: Any, *arguments: Any) -> Never:
+    """Data holds no functions, so there is nothing that could be called."""
+    shown = "nil" if function is None else f"a value of type {type_name(function)}"
+    raise FunctionError(f"{shown} is not a function, with {len(arguments)} arguments")
+
+
+# Comparison ----------------------------------------------------------------------------------------------------------
+
+
+def _basic_kind(value: Any) -> str:
+    """What a value can be compared with; empty for lists, maps, objects and nil."""
+    return next((kind for basic, kind in _BASIC.items() if isinstance(value, basic)), "")
+
+
+def _eq(first: Any, *others: Any) -> bool:
+    if not others:
+        raise FunctionError("missing argument for comparison")
+    return any(_is_equal(first, other) for other in others)
+
+
+def _ne(left: Any, right: Any) -> bool:
+    return not _is_equal(left, right)
+
+
+def _is_equal(left: Any, right: Any) -> bool:
+    if type(left) is type(right) and isinstance(left, str | int | float):
+        return bool(left == right)
+    kind = _basic_kind(left)
+    if kind != _basic_kind(right):
+        if left is None or right is None:
+            return False
+        raise _incompatible(left, right)
+    return bool(left == right) if kind else _is_same(left, right)
+
+
+def _is_same(left: Any, right: Any) -> bool:
+    """Equality of lists, maps, objects and nil: only nil and objects have any."""
+    if left is not None and right is not None and kind_name(left) != kind_name(right):
+        raise _incompatible(left, right)
+    if _is_nil(left) or _is_nil(right):
+        return _is_nil(left) and _is_nil(right)
+    if isinstance(right, list | tuple | dict | bytes):
+        raise FunctionError(f"non-comparable type {type_name(right)}")
+    return bool(left == right)
+
+
+def _is_nil(value: Any) -> bool:
+    return value is None or isinstance(value, NilSlice | NilMap)
+
+
+def _lt(left: Any, right: Any) -> bool:
+    _check_order(left, right)
+    return bool(left < right)
+
+
+def _le(left: Any, right: Any) -> bool:
+    _check_order(left, right)
+    return bool(left <= right)
+
+
+def _gt(left: Any, right: Any) -> bool:
+    _check_order(left, right)
+    return not left <= right  # as Go does it: NaN is greater than anything
+
+
+def _ge(left: Any, right: Any) -> bool:
+    _check_order(left, right)
+    return not left < right
+
+
+def _check_order(left: Any, right: Any) -> None:
+    if type(left) in _ORDERED and type(left) is type(right):
+        return
+    kinds = [_basic_kind(left), _basic_kind(right)]
+    for kind, value in zip(kinds, (left, right), strict=True):
+        if kind not in ("int", "float", "string") and (not kind or kinds[0] == kinds[1]):
+            raise FunctionError(f"invalid type for comparison: {type_name(value)}")
+    if kinds[0] != kinds[1]:
+        raise _incompatible(left, right)
+
+
+def _incompatible(left: Any, right: Any) -> FunctionError:
+    return FunctionError(f"incompatible types for comparison: {type_name(left)} and {type_name(right)}")
+
+
+# Collections ---------------------------------------------------------------------------------------------------------
+
+
+def _len(value: Any) -> int:
+    if isinstance(value, str):
+        return byte_length(value)
+    if isinstance(value, list | tuple | dict | bytes):
+        return len(value)
+    raise FunctionError(f"len of type {type_name(value)}")
+
+
+def _index(value: Any, *indexes: Any) -> Any:
+    if value is None:
+        raise FunctionError("index of untyped nil")
+    for index in indexes:
+        if isinstance(value, dict):
+            value = _entry(value, index)
+        elif isinstance(value, list | tuple):
+            value = value[_checked_index(index, len(value))]
+        elif isinstance(value, str):
+            value = Uint8(to_bytes(value)[_checked_index(index, byte_length(value))])
+        else:
+            raise FunctionError(
+                "index of nil pointer" if value is None else f"can't index item of type {type_name(value)}"
+            )
+    return value
+
+
+def _entry(mapping: dict[Any, Any], key: Any) -> Any:
+    if not isinstance(key, str):
+        raise FunctionError(f"the key has type {type_name(key)}; should be string")
+    return mapping.get(key, "" if isinstance(mapping, StringMap) else None)
+
+
+def _checked_index(index: Any, length: int) -> int:
+    if not is_integer(index):
+        raise FunctionError(f"cannot index slice/array with type {type_name(index)}")
+    if not 0 <= index < length:
+        raise FunctionError(f"index out of range: {index}")
+    return int(index)
+
+
+# Text ----------------------------------------------------------------------------------------------------------------
+
+
+def _print(*values: Any) -> str:
+    return sprint(*values)
+
+
+def _printf(template: str, *values: Any) -> str:
+    return sprintf(template, *values)
+
+
+def _println(*values: Any) -> str:
+    return sprintln(*values)
+
+
+def _shown(values: tuple[Any, ...]) -> str:
+    """What ``html`` and the like escape: nil is shown as an action shows it."""
+    return sprint(*("<no value>" if value is None else value for value in values))
+
+
+def _html(*values: Any) -> str:
+    return escape_template_html(_shown(values))
+
+
+def _js(*values: Any) -> str:
+    return escape_js(_shown(values))
+
+
+def _urlquery(*values: Any) -> str:
+    return escape_query(_shown(values))
+
+
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "and": _decide,
+    "call": _call,
+    "eq": _eq,
+    "ge": _ge,
+    "gt": _gt,
+    "html": _html,
+    "index": _index,
+    "js": _js,
+    "le": _le,
+    "len": _len,
+    "lt": _lt,
+    "ne": _ne,
+    "not": _not,
+    "or": _decide,
+    "print": _print,
+    "printf": _printf,
+    "println": _println,
+    "urlquery": _urlquery,
+}

@@ -1,0 +1,256 @@
+"""Trees compiled to closures: text, actions, branches, loops and calls of templates.
+
+* A template called with ``template`` sees no variable of its caller: each call has its own frame.
+* Loops and calls are where a rendering can go on without end, so they are where it is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from puller.templates.errors import FunctionError, LimitError
+from puller.templates.gotemplate.calls import Evaluate
+from puller.templates.gotemplate.expressions import Expressions, FindFunction
+from puller.templates.gotemplate.nodes import Action, Body, Branch, Break, Call, Continue, Node, Range, Text
+from puller.templates.gotemplate.rendering import Frame, Source
+from puller.templates.govalue.printf import format_value
+from puller.templates.govalue.types import MISSING, is_integer, map_keys
+from puller.templates.limits import Exceeded
+
+Execute = Callable[[Frame, Any], None]
+
+
+class _Leave(Exception):
+    """``break`` on its way to the loop."""
+
+
+class _Next(Exception):
+    """``continue`` on its way to the loop."""
+
+
+class Compiled:
+    """A compiled body: run it with a frame of ``size`` variables."""
+
+    __slots__ = ("execute", "size")
+
+    def __init__(self, execute: Execute, size: int) -> None:
+        self.execute = execute
+        self.size = size
+
+
+def compile_bodies(source: Source, bodies: Mapping[str, Body], find: FindFunction) -> dict[str, Compiled]:
+    """Compile all trees of a file; ``template`` finds them by name when it is reached."""
+    templates: dict[str, Compiled] = {}
+    for name, body in bodies.items():
+        compiler = _Compiler(source, Expressions(source, find), templates)
+        execute = compiler.body(body)
+        templates[name] = Compiled(execute, compiler.expressions.variables.size)
+    return templates
+
+
+def text_of(value: Any) -> str:
+    """A value as an action prints it. Raises ValueError for one that has no end."""
+    return "<no value>" if value is None or value is MISSING else format_value(value)
+
+
+class _Compiler:
+    def __init__(self, source: Source, expressions: Expressions, templates: Mapping[str, Compiled]) -> None:
+        self.expressions = expressions
+        self._source = source
+        self._templates = templates
+
+    def body(self, nodes: Body) -> Execute:
+        """Run one node after the other; variables declared in the body are known up to its end."""
+        mark = self.expressions.variables.mark()
+        steps = [self._step(node) for node in nodes]
+        self.expressions.variables.forget(mark)
+        if len(steps) == 1:
+            return steps[0]
+
+        def run(frame: Frame, dot: Any) -> None:
+            for step in steps:
+                step(frame, dot)
+
+        return run
+
+    def _step(self, node: Node) -> Execute:
+        match node:
+            case Text(_, text):
+                return lambda frame, _dot: frame.write(text)
+            case Action():
+                return self._action(node)
+            case Branch():
+                return self._branch(node)
+            case Range():
+                return self._range(node)
+            case Call():
+                return self._call(node)
+            case Break():
+                return _leave
+            case Continue():
+                return _next
+
+    def _action(self, node: Action) -> Execute:
+        evaluate = self.expressions.pipeline(node.pipeline)
+        if node.pipeline.declared:
+            return evaluate
+
+        def show(frame: Frame, dot: Any) -> None:
+            value = evaluate(frame, dot)
+            if type(value) is str:
+                frame.write(value)
+                return
+            try:
+                frame.write(text_of(value))
+            except ValueError as error:
+                raise self._source.error(node.position, str(error)) from None
+
+        return show
+
+    def _branch(self, node: Branch) -> Execute:
+        mark = self.expressions.variables.mark()
+        arms: list[tuple[Evaluate, Execute]] = []
+        otherwise: Execute = _nothing
+        for pipeline, body in node.arms:
+            if pipeline is None:
+                otherwise = self.body(body)
+            else:
+                arms.append((self.expressions.pipeline(pipeline), self.body(body)))
+        self.expressions.variables.forget(mark)
+        return _choose_with(arms, otherwise) if node.sets_dot else _choose(arms, otherwise)
+
+    def _range(self, node: Range) -> Execute:
+        variables = self.expressions.variables
+        mark = variables.mark()
+        evaluate = self.expressions.pipeline(node.pipeline)
+        places = [variables.find(name) for name in node.pipeline.declared]
+        body = self._loop(node.position, places, self.body(node.body))
+        otherwise = self.body(node.otherwise)
+        variables.forget(mark)
+        has_index = len(places) > 1
+
+        def run(frame: Frame, dot: Any) -> None:
+            rounds = self._rounds(evaluate(frame, dot), has_index, node.position)
+            if not body(frame, rounds):
+                otherwise(frame, dot)
+
+        return run
+
+    def _loop(
+        self, position: int, places: Sequence[int | None], body: Execute
+    ) -> Callable[[Frame, Iterable[tuple[Any, Any]]], bool]:
+        """Run the body for each round; whether there was any. The loop's variables, at ``places``, are set each time:
+        the last one to the element, one before it to the index or key."""
+        element_place = places[-1] if places else None
+        index_place = places[0] if len(places) > 1 else None
+
+        def loop(frame: Frame, rounds: Iterable[tuple[Any, Any]]) -> bool:
+            step = frame.rendering.budget.step
+            variables = frame.variables
+            ran = False
+            try:
+                for index, element in rounds:
+                    ran = True
+                    step()
+                    if element_place is not None:
+                        variables[element_place] = element
+                    if index_place is not None:
+                        variables[index_place] = index
+                    try:
+                        body(frame, element)
+                    except _Next:
+                        pass
+            except _Leave:
+                pass
+            except Exceeded as error:
+                raise self._source.error(position, str(error), LimitError) from None
+            return ran
+
+        return loop
+
+    def _rounds(self, value: Any, has_index: bool, position: int) -> Iterable[tuple[Any, Any]]:
+        try:
+            return _rounds_over(value, has_index)
+        except FunctionError as error:
+            raise self._source.error(position, str(error)) from None
+
+    def _call(self, node: Call) -> Execute:
+        evaluate = _no_value if node.pipeline is None else self.expressions.pipeline(node.pipeline)
+
+        def call(frame: Frame, dot: Any) -> None:
+            template = self._templates.get(node.name)
+            if template is None:
+                raise self._source.error(node.position, f"template {node.name!r} is not defined")
+            value = evaluate(frame, dot)
+            if value is None:
+                value = MISSING
+            budget = frame.rendering.budget
+            try:
+                budget.enter()
+                template.execute(Frame(frame.rendering, value, template.size), value)
+            except Exceeded as error:
+                raise self._source.error(node.position, str(error), LimitError) from None
+            finally:
+                budget.leave()
+
+        return call
+
+
+def _no_value(_frame: Frame, _dot: Any) -> Any:
+    return MISSING
+
+
+def _nothing(_frame: Frame, _dot: Any) -> None:
+    return
+
+
+def _leave(_frame: Frame, _dot: Any) -> None:
+    raise _Leave
+
+
+def _next(_frame: Frame, _dot: Any) -> None:
+    raise _Next
+
+
+def _choose(arms: list[tuple[Evaluate, Execute]], otherwise: Execute) -> Execute:
+    if len(arms) == 1:
+        condition, body = arms[0]
+        return lambda frame, dot: (body if condition(frame, dot) else otherwise)(frame, dot)
+
+    def choose(frame: Frame, dot: Any) -> None:
+        for condition, body in arms:
+            if condition(frame, dot):
+                body(frame, dot)
+                return
+        otherwise(frame, dot)
+
+    return choose
+
+
+def _choose_with(arms: list[tuple[Evaluate, Execute]], otherwise: Execute) -> Execute:
+    def choose(frame: Frame, dot: Any) -> None:
+        for evaluate, body in arms:
+            value = evaluate(frame, dot)
+            if value:
+                body(frame, value)
+                return
+        otherwise(frame, dot)
+
+    return choose
+
+
+def _rounds_over(value: Any, has_index: bool) -> Iterable[tuple[Any, Any]]:
+    """Index or key, and element, for each round over the value. Raises FunctionError for what has no elements."""
+    if isinstance(value, list | tuple):
+        return enumerate(value)
+    if isinstance(value, dict):
+        return [(key, value[key]) for key in map_keys(value)]
+    if value is None or value is MISSING:
+        return ()
+    if not is_integer(value):
+        raise FunctionError(f"range can't iterate over {text_of(value)}")
+    if has_index:
+        raise FunctionError(f"can't use {value} to iterate over more than one variable")
+    kind = type(value)
+    return ((number, number) for number in map(kind, range(value)))

@@ -1,0 +1,33 @@
+"""Functions that whoever renders provides: their signatures, and the way to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from puller.templates.gotemplate.rendering import Rendering
+
+
+def _render(rendering: Rendering, path: str, context: Any) -> Any:
+    return rendering.host("render")(path, context)
+
+
+def _write(rendering: Rendering, path: str, text: str) -> Any:
+    return rendering.host("write")(path, text)
+
+
+def _lookup(rendering: Rendering, path: str, *default: Any) -> Any:
+    return rendering.host("lookup")(path, *default)
+
+
+def _read_file(rendering: Rendering, path: str) -> Any:
+    return rendering.host("readFile")(path)
+
+
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "file": _read_file,
+    "lookup": _lookup,
+    "readFile": _read_file,
+    "render": _render,
+    "write": _write,
+}

@@ -1,0 +1,222 @@
+"""The text of a template cut into tokens, as Go's ``text/template`` cuts it.
+
+* Text outside actions is one token, already trimmed where an action asks for it; comments leave no token.
+* Inside an action, runs of space are tokens: ``.a .b`` and ``.a.b`` differ.
+* Tokens are made when asked for, so an error is reported only when everything before it has been parsed.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from puller.templates.errors import TemplateError, error_at
+
+KEYWORDS: Final = frozenset(
+    ("block", "break", "continue", "define", "else", "end", "if", "range", "template", "with")
+)
+
+_SPACES: Final = " \t\r\n"
+_LEFT_MARKERS: Final = frozenset("-" + space for space in _SPACES)
+_RIGHT_MARKERS: Final = frozenset(space + "-" for space in _SPACES)
+_TERMINATORS: Final = frozenset(_SPACES + ".,|:)(")
+_DECIMAL: Final = r"[0-9_]*(?:\.[0-9_]*)?(?:[eE][+-]?[0-9_]*)?"
+_HEXADECIMAL: Final = r"0[xX][0-9a-fA-F_]*(?:\.[0-9a-fA-F_]*)?(?:[pP][+-]?[0-9_]*)?"
+_OCTAL_OR_BINARY: Final = r"0[oO][0-7_]*(?:\.[0-7_]*)?|0[bB][01_]*(?:\.[01_]*)?"
+_NUMBER: Final = re.compile(rf"[+-]?(?:{_HEXADECIMAL}|{_OCTAL_OR_BINARY}|{_DECIMAL})i?")
+_TOKEN: Final = re.compile(
+    r"""(?P<SPACE>[ \t\r\n]+)
+      | (?P<NUMBER>[+\-0-9]|\.[0-9])   # only where it begins: _NUMBER reads it
+      | (?P<FIELD>\.\w*)
+      | (?P<VARIABLE>\$\w*)
+      | (?P<IDENTIFIER>\w+)
+      | (?P<STRING>"(?:[^"\\\n]|\\[^\n])*")
+      | (?P<RAW_STRING>`[^`]*`)
+      | (?P<CHARACTER>'(?:[^'\\\n]|\\[^\n])*')
+      | (?P<DECLARE>:=)
+      | (?P<ASSIGN>=)
+      | (?P<PIPE>\|)
+      | (?P<OPEN>\()
+      | (?P<CLOSE>\))
+      | (?P<OTHER>[!-~])""",
+    re.VERBOSE,
+)
+_UNTERMINATED: Final = {
+    '"': "unterminated quoted string",
+    "`": "unterminated raw quoted string",
+    "'": "unterminated character constant",
+}
+
+
+class Kind(enum.Enum):
+    """What a token is."""
+
+    TEXT = "text"
+    LEFT = "left delimiter"
+    RIGHT = "right delimiter"
+    SPACE = "space"
+    NUMBER = "number"
+    COMPLEX = "complex number"
+    FIELD = "field"
+    DOT = "dot"
+    VARIABLE = "variable"
+    IDENTIFIER = "identifier"
+    KEYWORD = "keyword"
+    BOOLEAN = "boolean"
+    NIL = "nil"
+    STRING = "string"
+    RAW_STRING = "raw string"
+    CHARACTER = "character constant"
+    DECLARE = "declaration"
+    ASSIGN = "assignment"
+    PIPE = "pipe"
+    OPEN = "left parenthesis"
+    CLOSE = "right parenthesis"
+    OTHER = "character"
+    END = "end of file"
+
+
+class Token(NamedTuple):
+    """A piece of the template: ``text`` as it stands there, ``position`` its offset in characters."""
+
+    kind: Kind
+    text: str
+    position: int
+
+
+class Lexer:
+    """Cuts one template. ``name`` is for messages; the delimiters are ``{{`` and ``}}`` unless given."""
+
+    def __init__(self, name: str, text: str, left: str = "{{", right: str = "}}") -> None:
+        self._name = name
+        self._text = text
+        self._left = left
+        self._right = right
+        self._position = 0
+
+    def tokens(self) -> Iterator[Token]:
+        """All tokens, the last one of kind END. Raises TemplateError where the text cannot be cut."""
+        while (start := self._text.find(self._left, self._position)) >= 0:
+            inside = start + len(self._left)
+            trim = self._text[inside : inside + 2] in _LEFT_MARKERS
+            text = self._text[self._position : start]
+            if text := text.rstrip(_SPACES) if trim else text:
+                yield Token(Kind.TEXT, text, self._position)
+            inside += 2 if trim else 0
+            if self._text.startswith("/*", inside):
+                self._skip_comment(inside)
+                continue
+            yield Token(Kind.LEFT, self._left, start)
+            self._position = inside
+            yield from self._action(start)
+        if self._position < len(self._text):
+            yield Token(Kind.TEXT, self._text[self._position :], self._position)
+        yield Token(Kind.END, "", len(self._text))
+
+    def _skip_comment(self, start: int) -> None:
+        end = self._text.find("*/", start + 2)
+        if end < 0:
+            raise self._error(start, "unclosed comment")
+        trim = self._at_right_delimiter(end + 2)
+        if trim is None:
+            raise self._error(end, "comment ends before closing delimiter")
+        self._leave_action(end + 2 + trim + len(self._right), trim)
+
+    def _at_right_delimiter(self, position: int) -> int | None:
+        """The length of the trim marker in front of the delimiter (0 or 2), or None where no delimiter is."""
+        if self._text.startswith(self._right, position):
+            return 0
+        marked = self._text[position : position + 2] in _RIGHT_MARKERS
+        return 2 if marked and self._text.startswith(self._right, position + 2) else None
+
+    def _leave_action(self, position: int, trim: int) -> None:
+        while trim and position < len(self._text) and self._text[position] in _SPACES:
+            position += 1
+        self._position = position
+
+    def _action(self, start: int) -> Iterator[Token]:
+        depth = 0
+        while (trim := self._at_right_delimiter(self._position)) is None:
+            if self._position >= len(self._text):
+                raise self._error(start, "unclosed action")
+            token = self._scan()
+            depth += (token.kind is Kind.OPEN) - (token.kind is Kind.CLOSE)
+            if depth < 0:
+                raise self._error(token.position, "unexpected right paren")
+            yield token
+        if depth:
+            raise self._error(self._position, "unclosed left paren")
+        delimiter = self._position + trim
+        self._leave_action(delimiter + len(self._right), trim)
+        yield Token(Kind.RIGHT, self._right, delimiter)
+
+    def _scan(self) -> Token:
+        start = self._position
+        match = _TOKEN.match(self._text, start)
+        if match is None or match.lastgroup is None:
+            raise self._error(start, f"unrecognized character in action: {describe(self._text[start])}")
+        kind = Kind[match.lastgroup]
+        if kind is Kind.NUMBER:
+            return self._number(start)
+        self._position = match.end()
+        if kind is Kind.SPACE:
+            # The last space may belong to a trim marker: " -}}".
+            if len(match[0]) > 1 and self._at_right_delimiter(match.end() - 1) == 2:
+                self._position -= 1
+        elif kind in (Kind.FIELD, Kind.VARIABLE, Kind.IDENTIFIER):
+            self._want_terminator()
+            kind = _kind_of_word(kind, match[0])
+        elif kind is Kind.OTHER:
+            self._refuse_fragment(start)
+        return Token(kind, self._text[start : self._position], start)
+
+    def _want_terminator(self) -> None:
+        position = self._position
+        following = self._text[position : position + 1]
+        if following and following not in _TERMINATORS and not self._text.startswith(self._right, position):
+            raise self._error(position, f"bad character {describe(following)}")
+
+    def _refuse_fragment(self, start: int) -> None:
+        character = self._text[start]
+        if character in _UNTERMINATED:
+            raise self._error(start, _UNTERMINATED[character])
+        if character == ":":
+            raise self._error(start, "expected :=")
+
+    def _number(self, start: int) -> Token:
+        kind = Kind.NUMBER
+        end = self._number_end(start, start)
+        if self._text[end : end + 1] in ("+", "-"):  # 1+2i: no spaces, and it must end in "i"
+            kind = Kind.COMPLEX
+            end = self._number_end(start, end)
+            if self._text[end - 1] != "i":
+                raise self._error(start, f'bad number syntax: "{self._text[start:end]}"')
+        self._position = end
+        return Token(kind, self._text[start:end], start)
+
+    def _number_end(self, start: int, position: int) -> int:
+        match = _NUMBER.match(self._text, position)
+        end = match.end() if match else position
+        following = self._text[end : end + 1]
+        if following == "_" or following.isalnum():
+            raise self._error(start, f'bad number syntax: "{self._text[start : end + 1]}"')
+        return end
+
+    def _error(self, position: int, message: str) -> TemplateError:
+        return error_at(TemplateError, self._name, self._text, position, message)
+
+
+def _kind_of_word(kind: Kind, word: str) -> Kind:
+    if kind is Kind.IDENTIFIER:
+        if word in KEYWORDS:
+            return Kind.KEYWORD
+        return {"true": Kind.BOOLEAN, "false": Kind.BOOLEAN, "nil": Kind.NIL}.get(word, kind)
+    return Kind.DOT if word == "." else kind
+
+
+def describe(character: str) -> str:
+    """A character as Go's ``%#U`` shows it: ``U+002D '-'``."""
+    shown = f" '{character}'" if character.isprintable() else ""
+    return f"U+{ord(character):04X}{shown}"

@@ -1,0 +1,153 @@
+"""What the parser makes of a template: a tree of small frozen values.
+
+Every node knows its ``position``, an offset into the template's text, for messages.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Dot(NamedTuple):
+    position: int
+
+
+class Nil(NamedTuple):
+    position: int
+
+
+class Boolean(NamedTuple):
+    position: int
+    value: bool
+
+
+class String(NamedTuple):
+    position: int
+    value: str
+
+
+class Number(NamedTuple):
+    """A constant without a type: each of the three values is there when the constant can be taken for one."""
+
+    position: int
+    text: str
+    integer: int | None
+    real: float | None
+    imaginary: complex | None
+
+    @property
+    def ideal(self) -> int | float | complex | None:
+        """What the constant is where no type is asked for; None when it is too large for Go's ``int``."""
+        if self.imaginary is not None:
+            return self.imaginary
+        is_hexadecimal = self.text[:2] in ("0x", "0X") and "p" not in self.text.lower()
+        if not is_hexadecimal and self.text[0] != "'" and any(c in ".eEpP" for c in self.text):
+            return self.real
+        return self.integer
+
+
+class Identifier(NamedTuple):
+    """The name of a function."""
+
+    position: int
+    name: str
+
+
+class Field(NamedTuple):
+    """``.a.b``: fields of dot."""
+
+    position: int
+    path: tuple[str, ...]
+
+
+class Variable(NamedTuple):
+    """``$x.a.b``: a variable, ``$`` included in its name, and fields of its value."""
+
+    position: int
+    name: str
+    path: tuple[str, ...] = ()
+
+
+class Chain(NamedTuple):
+    """``(pipeline).a.b``, or a function's name in front of the fields."""
+
+    position: int
+    operand: Operand
+    path: tuple[str, ...]
+
+
+class Command(NamedTuple):
+    """A first word and its arguments."""
+
+    position: int
+    words: tuple[Operand, ...]
+
+
+class Pipeline(NamedTuple):
+    """Commands, each the last argument of the next; ``declared`` variables take the result.
+
+    ``assigns`` tells ``=`` from ``:=``.
+    """
+
+    position: int
+    declared: tuple[str, ...]
+    assigns: bool
+    commands: tuple[Command, ...]
+
+
+Operand = Dot | Nil | Boolean | String | Number | Identifier | Field | Variable | Chain | Pipeline
+
+
+class Text(NamedTuple):
+    position: int
+    text: str
+
+
+class Action(NamedTuple):
+    """A pipeline whose result is printed, unless it declares or assigns a variable."""
+
+    position: int
+    pipeline: Pipeline
+
+
+class Branch(NamedTuple):
+    """``if`` and ``with``, with an arm for each ``else if``; ``with`` sets dot to the value.
+
+    The last arm is the plain ``else``, where there is one: it has no pipeline.
+    """
+
+    position: int
+    sets_dot: bool
+    arms: tuple[tuple[Pipeline | None, Body], ...]
+
+
+class Range(NamedTuple):
+    position: int
+    pipeline: Pipeline
+    body: Body
+    otherwise: Body
+
+
+class Break(NamedTuple):
+    position: int
+
+
+class Continue(NamedTuple):
+    position: int
+
+
+class Call(NamedTuple):
+    """``{{ template "name" pipeline }}``; without a pipeline dot is *no value* there."""
+
+    position: int
+    name: str
+    pipeline: Pipeline | None
+
+
+Node = Text | Action | Branch | Range | Break | Continue | Call
+Body = tuple[Node, ...]
+
+
+def is_blank(body: Body) -> bool:
+    """Whether a body holds nothing but white space: such a definition never replaces another one."""
+    return all(isinstance(node, Text) and not node.text.strip() for node in body)

@@ -1,0 +1,206 @@
+"""Regular expressions as Go's ``regexp`` offers them: find, replace, split.
+
+Python's ``re`` does the work where it is certain to be quick and to find the same; the machine does everything else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Final
+
+from puller.templates.gotemplate.re2.classes import CharacterClass
+from puller.templates.gotemplate.re2.machine import Machine, Match, Program
+from puller.templates.gotemplate.re2.syntax import (
+    Assertion,
+    Capture,
+    Choice,
+    Pattern,
+    Repeat,
+    Sequence,
+    Tree,
+    parse,
+)
+
+_MAX_WAYS: Final = 1_000_000
+_META: Final = re.compile(r"[\\.+*?()|\[\]{}^$]")
+_REFERENCE: Final = re.compile(r"\$(?:(\$)|\{(\w+)\}|(\w+))")
+_PLACES: Final = {"A": r"\A", "z": r"\Z", "^": r"(?:\A|(?<=\n))", "$": r"(?=\n|\Z)", "b": r"\b"}
+
+
+def quote_meta(text: str) -> str:
+    """The text with a backslash before each character that means something in a pattern."""
+    return _META.sub(r"\\\g<0>", text)
+
+
+@lru_cache(maxsize=256)
+def compile_pattern(text: str) -> Regexp:
+    """Raises PatternError."""
+    return Regexp(parse(text))
+
+
+class Regexp:
+    """A pattern, to be used on any text. ``look`` is called now and then by searches that take long."""
+
+    def __init__(self, pattern: Pattern) -> None:
+        self._pattern = pattern
+        self._quick = _translated(pattern.tree)
+        self._is_empty = isinstance(pattern.tree, Sequence) and not pattern.tree.items
+        self._program: Program | None = None
+
+    def _searcher(self, text: str, look: Callable[[], None]) -> Callable[[int], Match | None]:
+        quick = self._quick
+        if quick is not None and (len(text) + 1) * _ways(self._pattern.tree, len(text)) <= _MAX_WAYS:
+            return lambda start: _spans(quick.search(text, start))
+        if self._program is None:
+            self._program = Program(self._pattern)
+        machine = Machine(self._program, look)
+        return lambda start: machine.search(text, start)
+
+    def find(self, text: str, look: Callable[[], None]) -> str | None:
+        """The first match."""
+        found = self._searcher(text, look)(0)
+        return None if found is None else _text_of(found, 0, text)
+
+    def find_all(self, text: str, count: int, look: Callable[[], None]) -> list[str]:
+        """The first ``count`` matches, all for a negative count. No empty match follows another match at once."""
+        return [text[start:end] for start, end in self._spans(text, count, look)]
+
+    def _spans(self, text: str, count: int, look: Callable[[], None]) -> Iterator[tuple[int, int]]:
+        search = self._searcher(text, look)
+        position, before = 0, -1
+        while count != 0 and position <= len(text) and (found := search(position)) is not None:
+            start, end = _whole(found)
+            is_repeated_gap = end == position and start == before
+            position = position + 1 if end == position else end
+            before = end
+            if not is_repeated_gap:
+                count -= 1
+                yield start, end
+
+    def replace_all(self, text: str, expand: Callable[[Match], str], look: Callable[[], None]) -> str:
+        """Each match replaced by what ``expand`` makes of it."""
+        search = self._searcher(text, look)
+        pieces: list[str] = []
+        position = copied = 0
+        while position <= len(text) and (found := search(position)) is not None:
+            start, end = _whole(found)
+            pieces.append(text[copied:start])
+            # An empty match right after another match is none, or "a*" would match twice at each end.
+            if end > copied or start == 0:
+                pieces.append(expand(found))
+            copied = end
+            position = max(end, position + 1)
+        return "".join([*pieces, text[copied:]])
+
+    def split(self, text: str, count: int, look: Callable[[], None]) -> list[str]:
+        """The pieces between matches; at most ``count`` of them when it is positive."""
+        if count == 0:
+            return []
+        if not text and not self._is_empty:
+            return [""]
+        pieces: list[str] = []
+        begin = end = 0
+        for start, stop in self._spans(text, count, look):
+            if len(pieces) == count - 1:
+                break
+            end = start
+            if stop != 0:
+                pieces.append(text[begin:end])
+            begin = stop
+        return [*pieces, text[begin:]] if end != len(text) else pieces
+
+    def expander(self, template: str, text: str) -> Callable[[Match], str]:
+        """What a replacement with ``$1``, ``${name}`` and ``$$`` becomes for a match in ``text``."""
+
+        def expand(found: Match) -> str:
+            return _REFERENCE.sub(lambda reference: self._referred(reference, found, text), template)
+
+        return expand
+
+    def _referred(self, reference: re.Match[str], found: Match, text: str) -> str:
+        if reference[1]:
+            return "$"
+        name = reference[2] or reference[3]
+        if name.isascii() and name.isdigit() and (name == "0" or name[0] != "0"):
+            number = int(name) if len(name) < 9 else len(found)
+            return _text_of(found, number, text) if number < len(found) else ""
+        names = self._pattern.names
+        return _text_of(found, names.index(name), text) if name in names else ""
+
+
+def _whole(found: Match) -> tuple[int, int]:
+    span = found[0]
+    assert span is not None  # noqa: S101  for the type checker: group 0 always took part
+    return span
+
+
+def _text_of(found: Match, number: int, text: str) -> str:
+    span = found[number]
+    return "" if span is None else text[span[0] : span[1]]
+
+
+def _spans(match: re.Match[str] | None) -> Match | None:
+    if match is None:
+        return None
+    return [span if span[0] >= 0 else None for span in match.regs]
+
+
+# Python's re ---------------------------------------------------------------------------------------------------------
+
+
+def _translated(tree: Tree) -> re.Pattern[str] | None:
+    """The pattern for Python, or None where it cannot say the same, or where a repetition is inside another one."""
+    try:
+        return re.compile(_write(tree), re.ASCII)
+    except _Untranslatable:
+        return None
+
+
+class _Untranslatable(Exception):
+    pass
+
+
+def _write(tree: Tree) -> str:
+    match tree:
+        case CharacterClass():
+            return _write_class(tree)
+        case Assertion(kind) if kind in _PLACES:  # \B is another thing on the empty text
+            return _PLACES[kind]
+        case Capture(item):
+            return f"({_write(item)})"
+        case Sequence(items):
+            return "".join(map(_write, items))
+        case Choice(branches):
+            return f"(?:{'|'.join(map(_write, branches))})"
+        case Repeat(item, least, most, greedy) if isinstance(item, CharacterClass) or most == 1:
+            return f"(?:{_write(item)}){{{least},{'' if most is None else most}}}{'' if greedy else '?'}"
+    raise _Untranslatable
+
+
+def _write_class(tree: CharacterClass) -> str:
+    ranges = tree.plain()
+    if ranges is None:
+        raise _Untranslatable
+    if not ranges:
+        return r"[^\x00-\U0010ffff]"
+    return "[" + "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in ranges) + "]"
+
+
+def _ways(tree: Tree, length: int) -> int:
+    """In how many ways a backtracking matcher could at worst match from one position of a text of this length."""
+    match tree:
+        case Capture(item):
+            return _ways(item, length)
+        case Sequence(items):
+            product = 1
+            for item in items:
+                product *= _ways(item, length)
+            return product
+        case Choice(branches):
+            return sum(_ways(branch, length) for branch in branches)
+        case Repeat(item, least, most):
+            rounds = length if most is None else min(most, length)
+            return _ways(item, length) + max(rounds - least, 0)
+    return 1

@@ -1,0 +1,176 @@
+"""The types of a function's parameters, and how a value is fitted to one, as Go's template package does it.
+
+* A Python function's annotations are its signature in Go: ``str`` is ``string``, ``int`` is ``int``, ``Any`` is
+  ``interface {}``, ``*rest: Any`` is variadic.
+* Types are strict: an ``int64`` is no ``int``, a number is no string. Only constants of the template have no type yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from puller.templates.errors import FunctionError
+from puller.templates.gotemplate.nodes import Boolean, Nil, Number, String
+from puller.templates.gotemplate.values import Complex, Uint32
+from puller.templates.govalue.types import (
+    MISSING,
+    Int64,
+    Ints,
+    NilMap,
+    NilSlice,
+    StringMap,
+    Strings,
+    type_name,
+)
+
+Constant = Boolean | Nil | Number | String
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A type of Go: its name, which values have it, what nil is (a function, when nil fits), what a constant is.
+
+    ``literal`` returns the value that a constant of the template has in this type, or None when it has none.
+    """
+
+    name: str
+    has: Callable[[Any], bool]
+    nil: Callable[[], Any] | None = None
+    literal: Callable[[Constant], Any] = lambda _: None
+
+    def fit(self, value: Any) -> Any:
+        """The value as a function with a parameter of this type takes it. Raises FunctionError when it does not fit."""
+        if self.has(value):
+            return value
+        if value is not None and value is not MISSING:
+            raise FunctionError(f"wrong type for value; expected {self.name}; got {type_name(value)}")
+        if self.nil is None:
+            raise FunctionError(f"invalid value; expected {self.name}")
+        return self.nil()
+
+    def fit_constant(self, constant: Constant, shown: str) -> Any:
+        """The same for a constant of the template, ``shown`` in messages as it stands there."""
+        if isinstance(constant, Nil):
+            if self.nil is None:
+                raise FunctionError(f"cannot assign nil to {self.name}")
+            return self.nil()
+        value = self.literal(constant)
+        if value is None:
+            raise FunctionError(f"expected {self.name}; found {shown}")
+        return value
+
+
+def ideal_value(constant: Constant) -> Any:
+    """A constant where no type is asked for. Raises FunctionError for an integer that Go's ``int`` cannot hold."""
+    if not isinstance(constant, Number):
+        return None if isinstance(constant, Nil) else constant.value
+    value = constant.ideal
+    if value is None:
+        raise FunctionError(f"{constant.text} overflows int")
+    return Complex(value) if isinstance(value, complex) else value
+
+
+def _integer(constant: Constant) -> int | None:
+    return constant.integer if isinstance(constant, Number) else None
+
+
+def _int64(constant: Constant) -> Int64 | None:
+    integer = _integer(constant)
+    return None if integer is None else Int64(integer)
+
+
+def _uint32(constant: Constant) -> Uint32 | None:
+    integer = _integer(constant)
+    return None if integer is None or integer < 0 else Uint32(integer % 2**32)
+
+
+def _float(constant: Constant) -> float | None:
+    return constant.real if isinstance(constant, Number) else None
+
+
+def _text(constant: Constant) -> str | None:
+    return constant.value if isinstance(constant, String) else None
+
+
+def _boolean(constant: Constant) -> bool | None:
+    return constant.value if isinstance(constant, Boolean) else None
+
+
+def _is_present(value: Any) -> bool:
+    return value is not MISSING
+
+
+def _no_value() -> None:
+    return None
+
+
+ANY: Final = Type("interface {}", _is_present, _no_value, ideal_value)
+
+_TYPES: Final = {
+    "Any": ANY,
+    "str": Type("string", lambda value: isinstance(value, str), literal=_text),
+    "int": Type("int", lambda value: type(value) is int, literal=_integer),
+    "Int64": Type("int64", lambda value: isinstance(value, Int64), literal=_int64),
+    "Uint32": Type("uint32", lambda value: isinstance(value, Uint32), literal=_uint32),
+    "float": Type("float64", lambda value: isinstance(value, float), literal=_float),
+    "bool": Type("bool", lambda value: isinstance(value, bool), literal=_boolean),
+    "dict[str, Any]": Type(
+        "map[string]interface {}",
+        lambda value: isinstance(value, dict) and not isinstance(value, StringMap),
+        NilMap,
+    ),
+    "list[Any]": Type(
+        "[]interface {}",
+        lambda value: isinstance(value, list | tuple) and not isinstance(value, Strings | Ints),
+        NilSlice,
+    ),
+}
+
+
+def define_type(annotation: str, name: str, has: Callable[[Any], bool]) -> None:
+    """Make a class of values usable as an annotation; nil does not fit it."""
+    _TYPES[annotation] = Type(name, has)
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The fixed parameters, the type of all further ones (None: there are no more), and whether the function takes the
+    rendering it is called from as its first argument."""
+
+    fixed: tuple[Type, ...]
+    rest: Type | None = None
+    takes_rendering: bool = False
+
+    def type_of(self, index: int) -> Type:
+        """The type of the argument with this index; only for an index that ``check`` allowed."""
+        if index < len(self.fixed):
+            return self.fixed[index]
+        assert self.rest is not None  # noqa: S101  for the type checker: ``check`` counted
+        return self.rest
+
+    def check(self, name: str, count: int) -> None:
+        """Raise FunctionError when a call with ``count`` arguments has too few or too many."""
+        if self.rest is not None and count < len(self.fixed):
+            raise FunctionError(
+                f"wrong number of args for {name}: want at least {len(self.fixed)} got {count}"
+            )
+        if self.rest is None and count != len(self.fixed):
+            raise FunctionError(f"wrong number of args for {name}: want {len(self.fixed)} got {count}")
+
+
+@cache
+def signature_of(function: Callable[..., Any], skip: int = 0) -> Signature:
+    """Read a function's annotations; ``skip`` leaves out first parameters, such as the receiver of a method."""
+    code = function.__code__
+    names = code.co_varnames[skip : code.co_argcount]
+    annotations = function.__annotations__
+    takes_rendering = bool(names) and annotations[names[0]] == "Rendering"
+    fixed = tuple(_TYPES[annotations[name]] for name in names[takes_rendering:])
+    is_variadic = (
+        code.co_flags & 0x04
+    )  # inspect.CO_VARARGS; importing inspect costs more than all the rest here
+    rest = _TYPES[annotations[code.co_varnames[code.co_argcount]]] if is_variadic else None
+    return Signature(fixed, rest, takes_rendering)

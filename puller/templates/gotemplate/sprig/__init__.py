@@ -1,0 +1,36 @@
+"""Sprig's functions, version 3: which name is in which module. A module is imported when one of its names is used."""
+
+from typing import Final
+
+_GROUPS: Final = {
+    "cases": "camelcase kebabcase snakecase swapcase title untitle",
+    "certificates": "buildCustomCert genCA genCAWithKey genPrivateKey genSelfSignedCert genSelfSignedCertWithKey "
+    "genSignedCert genSignedCertWithKey",
+    "dates": "ago date dateInZone dateModify date_in_zone date_modify duration durationRound htmlDate htmlDateInZone "
+    "mustDateModify mustToDate must_date_modify now toDate unixEpoch",
+    "defaults": "all any coalesce deepCopy deepEqual default empty fail kindIs kindOf mustDeepCopy ternary typeIs "
+    "typeIsLike typeOf",
+    "dicts": "dict dig get hasKey keys merge mergeOverwrite mustMerge mustMergeOverwrite omit pick pluck set unset "
+    "values",
+    "encoding": "adler32sum b32dec b32enc b64dec b64enc sha1sum sha256sum sha512sum",
+    "jsons": "fromJson mustFromJson mustToJson mustToPrettyJson mustToRawJson toJson toPrettyJson toRawJson",
+    "lists": "append chunk compact concat first has initial last list mustAppend mustChunk mustCompact mustFirst "
+    "mustHas mustInitial mustLast mustPrepend mustPush mustRest mustReverse mustSlice mustUniq mustWithout prepend "
+    "push rest reverse slice tuple uniq without",
+    "numbers": "add add1 add1f addf atoi biggest ceil div divf float64 floor int int64 max maxf min minf mod mul mulf "
+    "round seq sub subf toDecimal until untilStep",
+    "passwords": "bcrypt decryptAES derivePassword encryptAES htpasswd",
+    "paths": "base clean dir ext isAbs osBase osClean osDir osExt osIsAbs",
+    "randoms": "randAlpha randAlphaNum randAscii randBytes randInt randNumeric shuffle uuidv4",
+    "regexes": "mustRegexFind mustRegexFindAll mustRegexMatch mustRegexReplaceAll mustRegexReplaceAllLiteral "
+    "mustRegexSplit regexFind regexFindAll regexMatch regexQuoteMeta regexReplaceAll regexReplaceAllLiteral regexSplit",
+    "semvers": "semver semverCompare",
+    "system": "env expandenv getHostByName",
+    "text": "abbrev abbrevboth cat contains hasPrefix hasSuffix hello indent initials join lower nindent nospace "
+    "plural quote repeat replace sortAlpha split splitList splitn squote substr toString toStrings trim trimAll "
+    "trimPrefix trimSuffix trimall trunc upper wrap wrapWith",
+    "urls": "urlJoin urlParse",
+}
+
+GROUP_OF: Final = {name: group for group, names in _GROUPS.items() for name in names.split()}
+"""The module of this package that has the function, by its name; the module's ``FUNCTIONS`` has it under that name."""

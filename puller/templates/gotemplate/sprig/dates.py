@@ -1,0 +1,153 @@
+"""Dates and durations. A date is a time, or seconds since 1970; anything else counts as now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from puller.templates.errors import FunctionError
+from puller.templates.gotemplate.durations import (
+    DAY,
+    HOUR,
+    MINUTE,
+    SECOND,
+    format_duration,
+    parse_duration,
+    round_duration,
+)
+from puller.templates.gotemplate.sprig.numbers import to_int64
+from puller.templates.gotemplate.timelayout import parse_time
+from puller.templates.gotemplate.times import (
+    UTC_ZONE,
+    ZERO_TIME,
+    LocalZone,
+    Time,
+    find_zone,
+    time_at,
+    time_now,
+)
+from puller.templates.govalue.types import Int64, is_integer, wrap_int64
+
+_UNITS: Final = ((365 * DAY, "y"), (30 * DAY, "m"), (DAY, "d"), (HOUR, "h"), (MINUTE, "m"), (SECOND, "s"))
+_HTML: Final = "2006-01-02"
+
+
+def _moment(date: Any) -> Time:
+    if isinstance(date, Time):
+        return date
+    return Time(int(date), 0, LocalZone()) if is_integer(date) else time_now()
+
+
+def _since(date: Any) -> int:
+    return time_now().moment() - _moment(date).moment()
+
+
+def _now() -> Time:
+    return time_now()
+
+
+# Writing and reading -------------------------------------------------------------------------------------------------
+
+
+def _date(layout: str, date: Any) -> str:
+    return _date_in_zone(layout, date, "Local")
+
+
+def _date_in_zone(layout: str, date: Any, zone: str) -> str:
+    moment = _moment(date)
+    return Time(moment.seconds, moment.nanoseconds, find_zone(zone) or UTC_ZONE).format(layout)
+
+
+def _html_date(date: Any) -> str:
+    return _date(_HTML, date)
+
+
+def _html_date_in_zone(date: Any, zone: str) -> str:
+    return _date_in_zone(_HTML, date, zone)
+
+
+def _must_to_date(layout: str, text: str) -> Time:
+    return parse_time(layout, text, LocalZone())
+
+
+def _to_date(layout: str, text: str) -> Time:
+    try:
+        return _must_to_date(layout, text)
+    except FunctionError:
+        return ZERO_TIME
+
+
+def _unix_epoch(date: Time) -> str:
+    return str(date.seconds)
+
+
+# Calculating ---------------------------------------------------------------------------------------------------------
+
+
+def _must_date_modify(duration: str, date: Time) -> Time:
+    return time_at(date.moment() + parse_duration(duration), date.zone)
+
+
+def _date_modify(duration: str, date: Time) -> Time:
+    try:
+        return _must_date_modify(duration, date)
+    except FunctionError:
+        return date
+
+
+def _ago(date: Any) -> str:
+    return format_duration(round_duration(_since(date), SECOND) if isinstance(date, Time | int) else 0)
+
+
+def _duration(seconds: Any) -> str:
+    """Seconds as a duration: an ``int64`` or digits. A plain ``int`` is 0, as in Sprig."""
+    count = (
+        to_int64(seconds)
+        if isinstance(seconds, Int64)
+        else _whole(seconds)
+        if isinstance(seconds, str)
+        else 0
+    )
+    return format_duration(wrap_int64(count * SECOND))
+
+
+def _whole(text: str) -> int:
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    return wrap_int64(int(text)) if digits.isascii() and digits.isdecimal() and len(digits) < 19 else 0
+
+
+def _duration_round(duration: Any) -> str:
+    """The largest unit alone: ``2h`` for two hours and ten minutes."""
+    size = abs(_nanoseconds(duration))
+    return next((f"{size // unit}{letter}" for unit, letter in _UNITS if size > unit), "0s")
+
+
+def _nanoseconds(duration: Any) -> int:
+    if isinstance(duration, Time):
+        return _since(duration)
+    if isinstance(duration, Int64):
+        return int(duration)
+    try:
+        return parse_duration(duration) if isinstance(duration, str) else 0
+    except FunctionError:
+        return 0
+
+
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "ago": _ago,
+    "date": _date,
+    "dateInZone": _date_in_zone,
+    "dateModify": _date_modify,
+    "date_in_zone": _date_in_zone,
+    "date_modify": _date_modify,
+    "duration": _duration,
+    "durationRound": _duration_round,
+    "htmlDate": _html_date,
+    "htmlDateInZone": _html_date_in_zone,
+    "mustDateModify": _must_date_modify,
+    "mustToDate": _must_to_date,
+    "must_date_modify": _must_date_modify,
+    "now": _now,
+    "toDate": _to_date,
+    "unixEpoch": _unix_epoch,
+}

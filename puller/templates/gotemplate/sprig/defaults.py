@@ -1,0 +1,127 @@
+"""Choosing between values, asking for their type, comparing and copying them.
+
+A value is empty when it is nil, false, zero, or has no element: the same as what ``if`` takes for false.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Never
+
+from puller.templates.errors import FunctionError
+from puller.templates.govalue.types import NilMap, NilSlice, StringMap, ensure_small, kind_name, type_name
+
+
+def _default(fallback: Any, *given: Any) -> Any:
+    return given[0] if given and given[0] else fallback
+
+
+def _empty(value: Any) -> bool:
+    return not value
+
+
+def _coalesce(*values: Any) -> Any:
+    return next((value for value in values if value), None)
+
+
+def _all(*values: Any) -> bool:
+    return all(values)
+
+
+def _any(*values: Any) -> bool:
+    return any(values)
+
+
+def _ternary(if_true: Any, if_false: Any, condition: bool) -> Any:
+    return if_true if condition else if_false
+
+
+def _fail(message: str) -> Never:
+    raise FunctionError(message)
+
+
+# Types ---------------------------------------------------------------------------------------------------------------
+
+
+def _type_of(value: Any) -> str:
+    return type_name(value)
+
+
+def _type_is(name: str, value: Any) -> bool:
+    return type_name(value) == name
+
+
+def _type_is_like(name: str, value: Any) -> bool:
+    """Also when the value is a pointer to that type."""
+    return type_name(value) in (name, f"*{name}")
+
+
+def _kind_of(value: Any) -> str:
+    return kind_name(value)
+
+
+def _kind_is(name: str, value: Any) -> bool:
+    return kind_name(value) == name
+
+
+# Equality and copies -------------------------------------------------------------------------------------------------
+
+
+def are_equal(left: Any, right: Any) -> bool:
+    """Whether two values have the same type and the same content, all the way down: 1 is not 1.0.
+
+    Raises ValueError for a value that is nested too deeply or too large.
+    """
+    ensure_small(left)
+    ensure_small(right)
+    return _are_equal(left, right)
+
+
+def _are_equal(left: Any, right: Any) -> bool:
+    if type_name(left) != type_name(right) or _is_nil(left) != _is_nil(right):
+        return False
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(_are_equal(item, right[key]) for key, item in left.items())
+    if isinstance(left, list | tuple):
+        return len(left) == len(right) and all(map(_are_equal, left, right))
+    return bool(left == right)
+
+
+def _is_nil(value: Any) -> bool:
+    return isinstance(value, NilSlice | NilMap)
+
+
+def _deep_equal(left: Any, right: Any) -> bool:
+    return are_equal(left, right)
+
+
+def _deep_copy(value: Any) -> Any:
+    ensure_small(value)
+    return _copy(value)
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, StringMap | NilMap):
+        return type(value)(value)
+    if isinstance(value, dict):
+        return {key: _copy(item) for key, item in value.items()}
+    return type(value)(map(_copy, value)) if isinstance(value, list | tuple) else value
+
+
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "all": _all,
+    "any": _any,
+    "coalesce": _coalesce,
+    "deepCopy": _deep_copy,
+    "deepEqual": _deep_equal,
+    "default": _default,
+    "empty": _empty,
+    "fail": _fail,
+    "kindIs": _kind_is,
+    "kindOf": _kind_of,
+    "mustDeepCopy": _deep_copy,
+    "ternary": _ternary,
+    "typeIs": _type_is,
+    "typeIsLike": _type_is_like,
+    "typeOf": _type_of,
+}

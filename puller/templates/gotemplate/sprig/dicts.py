@@ -1,0 +1,131 @@
+"""Maps. ``set``, ``unset`` and the merging functions change the map they are given, as in Sprig.
+
+Go walks maps in random order; here ``keys`` and ``values`` come in the order of the keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from puller.templates.errors import FunctionError
+from puller.templates.gotemplate.sprig.text import text_of
+from puller.templates.govalue.types import NilMap, Strings, map_keys, type_name
+
+
+def _dict(*words: Any) -> dict[str, Any]:
+    """Keys and values in turn; a last key without a value has an empty one."""
+    values = [*words[1::2], ""]
+    return {text_of(key): value for key, value in zip(words[::2], values, strict=False)}
+
+
+def _get(mapping: dict[str, Any], key: str) -> Any:
+    return mapping.get(key, "")
+
+
+def _set(mapping: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    if isinstance(mapping, NilMap):
+        raise FunctionError("assignment to entry in nil map")
+    mapping[key] = value
+    return mapping
+
+
+def _unset(mapping: dict[str, Any], key: str) -> dict[str, Any]:
+    mapping.pop(key, None)
+    return mapping
+
+
+def _has_key(mapping: dict[str, Any], key: str) -> bool:
+    return key in mapping
+
+
+def _keys(*mappings: dict[str, Any]) -> Strings:
+    return Strings(text_of(key) for mapping in mappings for key in map_keys(mapping))
+
+
+def _values(mapping: dict[str, Any]) -> list[Any]:
+    return [mapping[key] for key in map_keys(mapping)]
+
+
+def _pluck(key: str, *mappings: dict[str, Any]) -> list[Any]:
+    return [mapping[key] for mapping in mappings if key in mapping]
+
+
+def _pick(mapping: dict[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: mapping[key] for key in keys if key in mapping}
+
+
+def _omit(mapping: dict[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in mapping.items() if key not in keys}
+
+
+def _dig(*words: Any) -> Any:
+    """``dig KEY... DEFAULT MAP``: the value below the keys, or the default where one is missing."""
+    if len(words) < 3:
+        raise FunctionError("dig needs at least three arguments")
+    *keys, default, value = words
+    for key in keys:
+        if not isinstance(key, str):
+            raise FunctionError(f"a key of dig is of type {type_name(key)}, wanted string")
+        if type_name(value) != "map[string]interface {}":
+            raise FunctionError(f"dig {key!r} in a value of type {type_name(value)}, wanted a map")
+        if key not in value:
+            return default
+        value = value[key]
+    return value
+
+
+# Merging -------------------------------------------------------------------------------------------------------------
+
+
+def _merge(target: dict[str, Any], *sources: dict[str, Any]) -> Any:
+    """What is empty or missing in ``target`` is filled from the sources, the first one wins."""
+    return _merged(target, sources, overwrite=False)
+
+
+def _merge_overwrite(target: dict[str, Any], *sources: dict[str, Any]) -> Any:
+    """What the sources have replaces what is in ``target``, the last one wins."""
+    return _merged(target, sources, overwrite=True)
+
+
+def _merged(
+    target: dict[str, Any], sources: tuple[dict[str, Any], ...], *, overwrite: bool
+) -> dict[str, Any]:
+    if isinstance(target, NilMap) and any(not isinstance(source, NilMap) for source in sources):
+        target = {}
+    for source in sources:
+        _merge_into(target, source, overwrite, [])
+    return target
+
+
+def _merge_into(target: dict[str, Any], source: dict[str, Any], overwrite: bool, above: list[int]) -> None:
+    """The rules of the library that Sprig uses: maps are merged, lists are not, nil fills nothing."""
+    if id(target) in above:  # a map that holds itself
+        return
+    for key in map_keys(source):
+        value, present = source[key], target.get(key)
+        if isinstance(value, dict) and isinstance(present, dict):
+            _merge_into(present, value, overwrite, [*above, id(target)])
+            if present:
+                continue
+        if overwrite or (not present and value is not None):
+            target[key] = value
+
+
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "dict": _dict,
+    "dig": _dig,
+    "get": _get,
+    "hasKey": _has_key,
+    "keys": _keys,
+    "merge": _merge,
+    "mergeOverwrite": _merge_overwrite,
+    "mustMerge": _merge,
+    "mustMergeOverwrite": _merge_overwrite,
+    "omit": _omit,
+    "pick": _pick,
+    "pluck": _pluck,
+    "set": _set,
+    "unset": _unset,
+    "values": _values,
+}

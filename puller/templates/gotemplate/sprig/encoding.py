@@ -1,0 +1,109 @@
+"""Base64 and base32, and checksums of text.
+
+What cannot be decoded gives a sentence as the text, as in Sprig, with the position at which Go gives up.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import zlib
+from collections.abc import Callable
+from typing import Any, Final
+
+from puller.templates.govalue.types import from_bytes, to_bytes
+
+_BASE64: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
+_BASE32: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567")
+_PAD: Final = ord("=")
+_NEWLINES: Final = b"\r\n"
+
+
+def _b64enc(text: str) -> str:
+    return base64.b64encode(to_bytes(text)).decode()
+
+
+def _b64dec(text: str) -> str:
+    data = to_bytes(text)
+    wrong = _wrong_base64(data)
+    if wrong is not None:
+        return f"illegal base64 data at input byte {wrong}"
+    return from_bytes(base64.b64decode(data.translate(None, _NEWLINES)))
+
+
+def _wrong_base64(data: bytes) -> int | None:
+    """Where base64 stops being valid, counted with the line ends, which are skipped; None when it is valid."""
+    places = [place for place, byte in enumerate(data) if byte not in _NEWLINES]
+    padding = next((index for index, place in enumerate(places) if data[place] not in _BASE64), len(places))
+    filled = padding % 4
+    if padding == len(places):
+        return len(data) - filled if filled else None
+    place = places[padding]
+    if data[place] != _PAD or filled < 2:
+        return place
+    after = places[padding + 1 :]
+    if filled == 2:
+        if not after:
+            return len(data)
+        if data[after[0]] != _PAD:
+            return after[0] - 1
+        after = after[1:]
+    return after[0] if after else None
+
+
+def _b32enc(text: str) -> str:
+    return base64.b32encode(to_bytes(text)).decode()
+
+
+def _b32dec(text: str) -> str:
+    data = to_bytes(text).translate(None, _NEWLINES)
+    wrong = _wrong_base32(data)
+    if wrong is not None:
+        return f"illegal base32 data at input byte {wrong}"
+    return from_bytes(base64.b32decode(data[: len(data) // 8 * 8]))  # what follows the padding is not read
+
+
+def _wrong_base32(data: bytes) -> int | None:
+    """Where base32 stops being valid, or None."""
+    padding = next((place for place, byte in enumerate(data) if byte not in _BASE32), len(data))
+    filled, rest = padding % 8, len(data) - padding
+    if rest == 0:
+        return len(data) - filled if filled else None
+    if data[padding] != _PAD or filled < 2 or rest > 8:
+        return padding
+    if filled + rest < 8:
+        return len(data)
+    wrong = next((place for place in range(padding + 1, padding + 8 - filled) if data[place] != _PAD), None)
+    if wrong is not None:
+        return wrong - 1
+    if filled in (3, 6):  # too few bits for a whole byte
+        return padding
+    return None
+
+
+def _sha1sum(text: str) -> str:
+    return hashlib.sha1(to_bytes(text), usedforsecurity=False).hexdigest()
+
+
+def _sha256sum(text: str) -> str:
+    return hashlib.sha256(to_bytes(text)).hexdigest()
+
+
+def _sha512sum(text: str) -> str:
+    return hashlib.sha512(to_bytes(text)).hexdigest()
+
+
+def _adler32sum(text: str) -> str:
+    return str(zlib.adler32(to_bytes(text)))
+
+
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "adler32sum": _adler32sum,
+    "b32dec": _b32dec,
+    "b32enc": _b32enc,
+    "b64dec": _b64dec,
+    "b64enc": _b64enc,
+    "sha1sum": _sha1sum,
+    "sha256sum": _sha256sum,
+    "sha512sum": _sha512sum,
+}

@@ -1,0 +1,102 @@
+"""JSON as Go's ``encoding/json`` reads and writes it.
+
+* Every number that is read is a float, as Go decodes into ``interface {}``.
+* Where the functions without ``must`` fail, they give nothing: nil, or an empty text.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import Any, Final, Never
+
+from puller.templates.errors import FunctionError
+from puller.templates.govalue.gojson import to_json
+
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_INDENT: Final = "  "
+
+
+def _number(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"the number {digits} is too large")
+    return number
+
+
+def _refuse_constant(name: str) -> Never:
+    raise ValueError(f"{name} is not a value of JSON")
+
+
+_DECODER: Final = json.JSONDecoder(parse_float=_number, parse_int=_number, parse_constant=_refuse_constant)
+
+
+def _must_from_json(text: str) -> Any:
+    try:
+        value = _DECODER.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise FunctionError(f"invalid JSON: {error}") from None
+    # Half of a surrogate pair, or a byte that is not UTF-8, becomes U+FFFD in Go.
+    return _cleaned(value) if "\\ud" in text.lower() or _SURROGATE.search(text) else value
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return _SURROGATE.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [_cleaned(item) for item in value]
+    if isinstance(value, dict):
+        return {_cleaned(key): _cleaned(item) for key, item in value.items()}
+    return value
+
+
+def _must_to_json(value: Any) -> str:
+    return to_json(value)
+
+
+def _must_to_pretty_json(value: Any) -> str:
+    return to_json(value, indent=_INDENT)
+
+
+def _must_to_raw_json(value: Any) -> str:
+    return to_json(value, escape_html=False)
+
+
+def _from_json(text: str) -> Any:
+    try:
+        return _must_from_json(text)
+    except FunctionError:
+        return None
+
+
+def _to_json(value: Any) -> str:
+    return _or_nothing(_must_to_json, value)
+
+
+def _to_pretty_json(value: Any) -> str:
+    return _or_nothing(_must_to_pretty_json, value)
+
+
+def _to_raw_json(value: Any) -> str:
+    return _or_nothing(_must_to_raw_json, value)
+
+
+def _or_nothing(encode: Callable[[Any], str], value: Any) -> str:
+    try:
+        return encode(value)
+    except ValueError:
+        return ""
+
+
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "fromJson": _from_json,
+    "mustFromJson": _must_from_json,
+    "mustToJson": _must_to_json,
+    "mustToPrettyJson": _must_to_pretty_json,
+    "mustToRawJson": _must_to_raw_json,
+    "toJson": _to_json,
+    "toPrettyJson": _to_pretty_json,
+    "toRawJson": _to_raw_json,
+}

@@ -1,0 +1,162 @@
+"""Lists. None of these functions changes the list it is given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+from puller.templates.errors import FunctionError
+from puller.templates.gotemplate.rendering import Rendering
+from puller.templates.gotemplate.sprig.defaults import are_equal
+from puller.templates.gotemplate.sprig.numbers import to_int64
+from puller.templates.govalue.types import Lists, NilSlice, is_list, kind_name
+
+
+def _list(*items: Any) -> list[Any]:
+    return list(items)
+
+
+def _items(value: Any, action: str) -> list[Any]:
+    """The items of a list. Raises FunctionError for anything else."""
+    if not is_list(value):
+        raise FunctionError(f"cannot {action} a value of type {kind_name(value)}: it is no list")
+    return list(value)
+
+
+# Adding --------------------------------------------------------------------------------------------------------------
+
+
+def _append(items: Any, item: Any) -> list[Any]:
+    return [*_items(items, "append to"), item]
+
+
+def _prepend(items: Any, item: Any) -> list[Any]:
+    return [item, *_items(items, "prepend to")]
+
+
+def _concat(*lists: Any) -> Any:
+    joined = [item for items in lists for item in _items(items, "concat")]
+    return joined or NilSlice()
+
+
+# Taking --------------------------------------------------------------------------------------------------------------
+
+
+def _first(items: Any) -> Any:
+    return next(iter(_items(items, "take the first of")), None)
+
+
+def _last(items: Any) -> Any:
+    return next(reversed(_items(items, "take the last of")), None)
+
+
+def _rest(items: Any) -> Any:
+    return _items(items, "take the rest of")[1:] if items else _none_of(items)
+
+
+def _initial(items: Any) -> Any:
+    return _items(items, "take the initial part of")[:-1] if items else _none_of(items)
+
+
+def _none_of(items: Any) -> NilSlice:
+    _items(items, "take a part of")
+    return NilSlice()
+
+
+def _slice(items: Any, *bounds: Any) -> Any:
+    length = len(_items(items, "slice"))
+    if length == 0:
+        return None
+    start, end = [*map(to_int64, bounds[:2]), *(0, length)[len(bounds[:2]) :]]
+    if not 0 <= start <= end <= length:
+        raise FunctionError(f"slice [{start}:{end}] of a list of {length}: out of bounds")
+    return type(items)(items[start:end])
+
+
+def _chunk(size: int, items: Any) -> Lists:
+    whole = _items(items, "chunk")
+    if size < 1:
+        raise FunctionError(f"the size of a chunk is {size}, wanted 1 or more")
+    return Lists(whole[start : start + size] for start in range(0, len(whole), size))
+
+
+# Selecting -----------------------------------------------------------------------------------------------------------
+
+
+def _compact(items: Any) -> list[Any]:
+    return [item for item in _items(items, "compact") if item]
+
+
+def _reverse(items: Any) -> list[Any]:
+    return _items(items, "reverse")[::-1]
+
+
+def _uniq(rendering: Rendering, items: Any) -> list[Any]:
+    seen: set[tuple[type, Any]] = set()
+    kept: list[Any] = []
+    containers: list[Any] = []
+    for item in _items(items, "make unique"):
+        rendering.budget.step()
+        if isinstance(item, str | int | float):
+            key = (type(item), item)
+            if key in seen and not (isinstance(item, float) and math.isnan(item)):
+                continue
+            seen.add(key)
+        else:
+            if _is_among(rendering, item, containers):
+                continue
+            containers.append(item)
+        kept.append(item)
+    return kept
+
+
+def _without(rendering: Rendering, items: Any, *omitted: Any) -> list[Any]:
+    return [item for item in _items(items, "leave out of") if not _is_among(rendering, item, list(omitted))]
+
+
+def _has(rendering: Rendering, item: Any, items: Any) -> bool:
+    return items is not None and _is_among(rendering, item, _items(items, "search"))
+
+
+def _is_among(rendering: Rendering, wanted: Any, items: list[Any]) -> bool:
+    for item in items:
+        rendering.budget.step()
+        if are_equal(wanted, item):
+            return True
+    return False
+
+
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "append": _append,
+    "chunk": _chunk,
+    "compact": _compact,
+    "concat": _concat,
+    "first": _first,
+    "has": _has,
+    "initial": _initial,
+    "last": _last,
+    "list": _list,
+    "mustAppend": _append,
+    "mustChunk": _chunk,
+    "mustCompact": _compact,
+    "mustFirst": _first,
+    "mustHas": _has,
+    "mustInitial": _initial,
+    "mustLast": _last,
+    "mustPrepend": _prepend,
+    "mustPush": _append,
+    "mustRest": _rest,
+    "mustReverse": _reverse,
+    "mustSlice": _slice,
+    "mustUniq": _uniq,
+    "mustWithout": _without,
+    "prepend": _prepend,
+    "push": _append,
+    "rest": _rest,
+    "reverse": _reverse,
+    "slice": _slice,
+    "tuple": _list,
+    "uniq": _uniq,
+    "without": _without,
+}

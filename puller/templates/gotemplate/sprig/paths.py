@@ -1,0 +1,48 @@
+"""Paths with slashes. ``osBase`` and its sisters are the same, as they are in Go on Linux."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable
+from typing import Any, Final
+
+
+def _clean(path: str) -> str:
+    cleaned = posixpath.normpath(path)
+    return (
+        cleaned[1:] if cleaned.startswith("//") else cleaned
+    )  # POSIX keeps two slashes in front, Go does not
+
+
+def _base(path: str) -> str:
+    if not path:
+        return "."
+    return path.rstrip("/").rpartition("/")[2] or "/"
+
+
+def _dir(path: str) -> str:
+    head, slash, _ = path.rpartition("/")
+    return _clean(head + slash)
+
+
+def _ext(path: str) -> str:
+    _, dot, extension = path.rpartition("/")[2].rpartition(".")
+    return dot + extension if dot else ""
+
+
+def _is_abs(path: str) -> bool:
+    return path.startswith("/")
+
+
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "base": _base,
+    "clean": _clean,
+    "dir": _dir,
+    "ext": _ext,
+    "isAbs": _is_abs,
+    "osBase": _base,
+    "osClean": _clean,
+    "osDir": _dir,
+    "osExt": _ext,
+    "osIsAbs": _is_abs,
+}

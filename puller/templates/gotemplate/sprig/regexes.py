@@ -1,0 +1,84 @@
+"""Regular expressions, as RE2 understands them (``re2/``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from puller.templates.gotemplate.re2.machine import Match
+from puller.templates.gotemplate.re2.pattern import compile_pattern, quote_meta
+from puller.templates.gotemplate.re2.syntax import PatternError
+from puller.templates.gotemplate.rendering import Rendering
+from puller.templates.govalue.types import NilStrings, Strings
+
+
+def _must_match(rendering: Rendering, pattern: str, text: str) -> bool:
+    return compile_pattern(pattern).find(text, rendering.budget.look) is not None
+
+
+def _match(rendering: Rendering, pattern: str, text: str) -> bool:
+    try:
+        return _must_match(rendering, pattern, text)
+    except PatternError:
+        return False
+
+
+def _find(rendering: Rendering, pattern: str, text: str) -> str:
+    return compile_pattern(pattern).find(text, rendering.budget.look) or ""
+
+
+def _find_all(rendering: Rendering, pattern: str, text: str, count: int) -> Strings:
+    found = compile_pattern(pattern).find_all(text, count, rendering.budget.look)
+    return Strings(found) if found else NilStrings()
+
+
+def _replace_all(rendering: Rendering, pattern: str, text: str, replacement: str) -> str:
+    regexp = compile_pattern(pattern)
+    return regexp.replace_all(
+        text, _counted(rendering, regexp.expander(replacement, text)), rendering.budget.look
+    )
+
+
+def _replace_all_literal(rendering: Rendering, pattern: str, text: str, replacement: str) -> str:
+    regexp = compile_pattern(pattern)
+    return regexp.replace_all(text, _counted(rendering, lambda _: replacement), rendering.budget.look)
+
+
+def _counted(rendering: Rendering, expand: Callable[[Match], str]) -> Callable[[Match], str]:
+    """The same, and it stops when all replacements together are too long."""
+    made = 0
+
+    def counted(found: Match) -> str:
+        nonlocal made
+        piece = expand(found)
+        made += len(piece)
+        rendering.allow(made)
+        return piece
+
+    return counted
+
+
+def _split(rendering: Rendering, pattern: str, text: str, count: int) -> Strings:
+    pieces = compile_pattern(pattern).split(text, count, rendering.budget.look)
+    return Strings(pieces) if count != 0 else NilStrings()
+
+
+def _quote_meta(text: str) -> str:
+    return quote_meta(text)
+
+
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "mustRegexFind": _find,
+    "mustRegexFindAll": _find_all,
+    "mustRegexMatch": _must_match,
+    "mustRegexReplaceAll": _replace_all,
+    "mustRegexReplaceAllLiteral": _replace_all_literal,
+    "mustRegexSplit": _split,
+    "regexFind": _find,
+    "regexFindAll": _find_all,
+    "regexMatch": _match,
+    "regexQuoteMeta": _quote_meta,
+    "regexReplaceAll": _replace_all,
+    "regexReplaceAllLiteral": _replace_all_literal,
+    "regexSplit": _split,
+}

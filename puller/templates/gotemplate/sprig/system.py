@@ -1,0 +1,45 @@
+"""The environment, as far as the rendering was given one. A template never reaches the process or the network."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final, Never
+
+from puller.templates.errors import FunctionError
+from puller.templates.gotemplate.rendering import Rendering
+from puller.templates.gotemplate.sprig.text import text_of
+
+_VARIABLE: Final = re.compile(
+    r"\$(?:\{(?P<braced>[^}]*)\}|(?P<lonely_brace>\{)|(?P<special>[*#$@!?0-9-])|(?P<name>[a-zA-Z_]\w*))",
+    re.ASCII,
+)
+
+
+def _env(rendering: Rendering, name: str) -> str:
+    return text_of(rendering.environ.get(name, ""))
+
+
+def _expand_env(rendering: Rendering, text: str) -> str:
+    """``$NAME`` and ``${NAME}`` replaced; a name that is not set is empty."""
+    expanded = _VARIABLE.sub(lambda match: _value(rendering, match), text)
+    rendering.allow(len(expanded))
+    return expanded
+
+
+def _value(rendering: Rendering, match: re.Match[str]) -> str:
+    name = match["braced"] or match["special"] or match["name"]
+    return _env(rendering, name) if name else ""  # "${}", and "${" without an end, are eaten
+
+
+def _get_host_by_name(name: str) -> Never:
+    raise FunctionError(
+        f"{name} is not looked up: a template gives the same text everywhere, and uses no network"
+    )
+
+
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "env": _env,
+    "expandenv": _expand_env,
+    "getHostByName": _get_host_by_name,
+}

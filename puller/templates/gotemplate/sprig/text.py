@@ -1,0 +1,302 @@
+"""Strings: cutting, joining, padding, wrapping.
+
+Positions and lengths count bytes, as in Go; a cut in the middle of a character is kept (``govalue.types``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from puller.templates.errors import FunctionError
+from puller.templates.gotemplate.rendering import Rendering
+from puller.templates.govalue.printf import format_value
+from puller.templates.govalue.strconv import quote as quoted
+from puller.templates.govalue.text import WHITE_SPACE, to_lower, to_upper, trim_space
+from puller.templates.govalue.types import (
+    StringMap,
+    Strings,
+    byte_length,
+    byte_slice,
+    from_bytes,
+    is_list,
+    to_bytes,
+)
+
+_ELLIPSIS: Final = b"..."
+
+
+def _hello() -> str:
+    return "Hello!"
+
+
+# Values as text ------------------------------------------------------------------------------------------------------
+
+
+def text_of(value: Any) -> str:
+    """A value as text, the way Sprig's functions convert one."""
+    if isinstance(value, str):
+        return value
+    return from_bytes(value) if isinstance(value, bytes) else format_value(value)
+
+
+def texts_of(value: Any) -> Strings:
+    """A list as texts, without what is nil; anything else as a list of one."""
+    if is_list(value):
+        return Strings(text_of(item) for item in value if item is not None)
+    return Strings() if value is None else Strings([text_of(value)])
+
+
+def _to_string(value: Any) -> str:
+    return text_of(value)
+
+
+def _to_strings(value: Any) -> Strings:
+    return texts_of(value)
+
+
+def _join(separator: str, value: Any) -> str:
+    return separator.join(texts_of(value))
+
+
+def _sort_alpha(value: Any) -> Strings:
+    return Strings(sorted(texts_of(value))) if is_list(value) else Strings([text_of(value)])
+
+
+def _quote(*values: Any) -> str:
+    return " ".join(quoted(text_of(value)) for value in values if value is not None)
+
+
+def _squote(*values: Any) -> str:
+    return " ".join(f"'{format_value(value)}'" for value in values if value is not None)
+
+
+def _cat(*values: Any) -> str:
+    return " ".join(format_value(value) for value in values if value is not None)
+
+
+# Changing ------------------------------------------------------------------------------------------------------------
+
+
+def _upper(text: str) -> str:
+    return to_upper(text)
+
+
+def _lower(text: str) -> str:
+    return to_lower(text)
+
+
+def _trim(text: str) -> str:
+    return trim_space(text)
+
+
+def _trim_all(characters: str, text: str) -> str:
+    return text.strip(characters)
+
+
+def _trim_prefix(prefix: str, text: str) -> str:
+    return text.removeprefix(prefix)
+
+
+def _trim_suffix(suffix: str, text: str) -> str:
+    return text.removesuffix(suffix)
+
+
+def _replace(rendering: Rendering, old: str, new: str, text: str) -> str:
+    rendering.allow(len(text) + (text.count(old) + 1) * len(new))
+    return text.replace(old, new)
+
+
+def _repeat(rendering: Rendering, count: int, text: str) -> str:
+    if count < 0:
+        raise FunctionError(f"negative repeat count {count}")
+    rendering.allow(count * len(text))
+    return text * count
+
+
+def _indent(rendering: Rendering, spaces: int, text: str) -> str:
+    if spaces < 0:
+        raise FunctionError(f"negative repeat count {spaces}")
+    rendering.allow(len(text) + (text.count("\n") + 1) * spaces)
+    pad = " " * spaces
+    return pad + text.replace("\n", "\n" + pad)
+
+
+def _nindent(rendering: Rendering, spaces: int, text: str) -> str:
+    return "\n" + _indent(rendering, spaces, text)
+
+
+def _no_space(text: str) -> str:
+    """Sprig looks at bytes here: where there is white space, other characters than ASCII come out wrong. So do ours."""
+    data = to_bytes(text).decode("latin-1")
+    kept = "".join(character for character in data if character not in WHITE_SPACE)
+    return text if len(kept) == len(data) else kept
+
+
+def _initials(text: str) -> str:
+    """As ``nospace``, byte by byte."""
+    data = to_bytes(text).decode("latin-1")
+    return "".join(
+        character
+        for before, character in zip(" " + data, data, strict=False)
+        if before in WHITE_SPACE and character not in WHITE_SPACE
+    )
+
+
+# Cutting -------------------------------------------------------------------------------------------------------------
+
+
+def _trunc(count: int, text: str) -> str:
+    length = byte_length(text)
+    if count < 0:
+        return byte_slice(text, length + count, length) if length + count > 0 else text
+    return byte_slice(text, 0, count) if length > count else text
+
+
+def _substr(start: int, end: int, text: str) -> str:
+    length = byte_length(text)
+    if start < 0:
+        start = 0
+    elif end < 0 or end > length:
+        end = length
+    if not start <= end <= length:
+        raise FunctionError(f"slice bounds out of range [{start}:{end}] of a string of {length} bytes")
+    return byte_slice(text, start, end)
+
+
+def _abbrev(width: int, text: str) -> str:
+    return text if width < 4 else from_bytes(_abbreviate(to_bytes(text), 0, width))
+
+
+def _abbrev_both(left: int, right: int, text: str) -> str:
+    if right < 4 or (left > 0 and right < 7):
+        return text
+    return from_bytes(_abbreviate(to_bytes(text), left, right))
+
+
+def _abbreviate(text: bytes, offset: int, width: int) -> bytes:
+    """At most ``width`` bytes with dots for what is left out, so that the byte at ``offset`` is among them."""
+    if len(text) <= width:
+        return text
+    room = width - len(_ELLIPSIS)
+    offset = min(offset, len(text) - room)
+    if offset <= 4:
+        return text[:room] + _ELLIPSIS
+    if offset + room < len(text):
+        return _ELLIPSIS + _abbreviate(text[offset:], 0, room)
+    return _ELLIPSIS + text[-room:]
+
+
+def _wrap(width: int, text: str) -> str:
+    return from_bytes(_wrapped(to_bytes(text), width, b"\n", cut_long_words=False))
+
+
+def _wrap_with(rendering: Rendering, width: int, separator: str, text: str) -> str:
+    rendering.allow(len(text) + (len(text) // max(width, 1) + 1) * len(separator))
+    return from_bytes(_wrapped(to_bytes(text), width, to_bytes(separator) or b"\n", cut_long_words=True))
+
+
+def _wrapped(text: bytes, width: int, separator: bytes, *, cut_long_words: bool) -> bytes:
+    """Lines of at most ``width`` bytes, broken at spaces; a longer word is cut, or sticks out."""
+    width = max(width, 1)
+    lines: list[bytes] = []
+    start = 0
+    while len(text) - start > width:
+        if text[start : start + 1] == b" ":
+            start += 1
+            continue
+        space = text.rfind(b" ", start, start + width + 1)
+        if space < 0 and cut_long_words:
+            lines.append(text[start : start + width])
+            start += width
+            continue
+        end = space if space >= 0 else text.find(b" ", start + width)
+        lines.append(text[start : end if end >= 0 else len(text)])
+        start = end + 1 if end >= 0 else len(text)
+        if end < 0:
+            return separator.join(lines)
+    return separator.join([*lines, text[start:]])
+
+
+# Splitting and asking ------------------------------------------------------------------------------------------------
+
+
+def _split_parts(separator: str, text: str, count: int = -1) -> list[str]:
+    """Go's ``SplitN``; an empty separator splits into characters."""
+    if count == 0:
+        return []
+    if separator:
+        return text.split(separator, count - 1 if count > 0 else -1)
+    if count < 0 or count >= len(text):
+        return list(text)
+    return [*text[: count - 1], text[count - 1 :]]
+
+
+def _numbered(parts: list[str]) -> StringMap:
+    return StringMap((f"_{number}", part) for number, part in enumerate(parts))
+
+
+def _split(separator: str, text: str) -> StringMap:
+    return _numbered(_split_parts(separator, text))
+
+
+def _splitn(separator: str, count: int, text: str) -> StringMap:
+    return _numbered(_split_parts(separator, text, count))
+
+
+def _split_list(separator: str, text: str) -> Strings:
+    return Strings(_split_parts(separator, text))
+
+
+def _contains(part: str, text: str) -> bool:
+    return part in text
+
+
+def _has_prefix(prefix: str, text: str) -> bool:
+    return text.startswith(prefix)
+
+
+def _has_suffix(suffix: str, text: str) -> bool:
+    return text.endswith(suffix)
+
+
+def _plural(one: str, many: str, count: int) -> str:
+    return one if count == 1 else many
+
+
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "abbrev": _abbrev,
+    "abbrevboth": _abbrev_both,
+    "cat": _cat,
+    "contains": _contains,
+    "hasPrefix": _has_prefix,
+    "hasSuffix": _has_suffix,
+    "hello": _hello,
+    "indent": _indent,
+    "initials": _initials,
+    "join": _join,
+    "lower": _lower,
+    "nindent": _nindent,
+    "nospace": _no_space,
+    "plural": _plural,
+    "quote": _quote,
+    "repeat": _repeat,
+    "replace": _replace,
+    "sortAlpha": _sort_alpha,
+    "split": _split,
+    "splitList": _split_list,
+    "splitn": _splitn,
+    "squote": _squote,
+    "substr": _substr,
+    "toString": _to_string,
+    "toStrings": _to_strings,
+    "trim": _trim,
+    "trimAll": _trim_all,
+    "trimPrefix": _trim_prefix,
+    "trimSuffix": _trim_suffix,
+    "trimall": _trim_all,
+    "trunc": _trunc,
+    "upper": _upper,
+    "wrap": _wrap,
+    "wrapWith": _wrap_with,
+}

@@ -1,0 +1,184 @@
+"""The Go engine does what Go and Sprig do: recorded cases of the real thing, cases of our own, and laws."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from puller.templates.engine import Scope, load_engine
+from puller.templates.errors import FunctionError, TemplateError
+from puller.templates.gotemplate.engine import GoEngine
+from puller.templates.limits import Budget, Limits
+from puller.templates.tree import render_tree
+
+CASES = Path(__file__).parents[2] / "cases" / "templates"
+Case = dict[str, Any]
+
+
+def cases(name: str) -> list[Any]:
+    return [pytest.param(case, id=case["name"]) for case in json.loads((CASES / name).read_text())]
+
+
+@pytest.fixture(autouse=True)
+def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The cases were recorded on a machine whose zone is UTC."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+def render(text: str, dot: Any = None, **functions: Any) -> str:
+    return GoEngine().compile("case.txt", text).render(dot, functions)
+
+
+@pytest.mark.parametrize("case", cases("go.json"))
+def test_a_tree_comes_out_as_from_the_go_implementation(case: Case) -> None:
+    engine = load_engine(
+        "go",
+        left_delimiter=case.get("left_delimiter", ""),
+        right_delimiter=case.get("right_delimiter", ""),
+    )
+
+    def rendered() -> dict[str, str]:
+        return render_tree(
+            case["files"], engine, Scope(**case["env"]), skip_empty=case.get("skip_empty", False)
+        )
+
+    if "out" in case:
+        assert rendered() == case["out"]
+        return
+    with pytest.raises(TemplateError) as failed:
+        rendered()
+    assert failed.value.file in case["files"]
+    assert 1 <= failed.value.line <= case["files"][failed.value.file].count("\n") + 1
+
+
+@pytest.mark.parametrize("case", cases("go_more.json"))
+def test_a_template_comes_out_as_the_rules_of_go_and_sprig_say(case: Case) -> None:
+    scope = Scope({}, case.get("data"), {"HOME": "/root"})
+    if "out" in case:
+        assert render(case["template"], scope) == case["out"]
+        return
+    with pytest.raises(TemplateError) as failed:
+        render(case["template"], scope)
+    assert case["error"] in str(failed.value)
+
+
+def test_a_template_is_parsed_once_and_keeps_nothing_between_renderings() -> None:
+    template = GoEngine().compile("t", "{{ $n := .data.n }}{{ $n = add $n 1 }}{{ $n }}")
+    assert [template.render(Scope(data={"n": n})) for n in (1, 2, 1)] == ["2", "3", "2"]
+
+
+def test_the_environment_is_what_was_given_also_in_a_partial(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "of the process")
+    files = {
+        "a": '{{ env "SECRET" }}|{{ env "TIER" }}|{{ render "_partials/p" 5 }}',
+        "_partials/p": '{{ env "TIER" }}',
+    }
+    assert render_tree(files, GoEngine(), Scope(environ={"TIER": "prod"})) == {"a": "|prod|prod"}
+    assert render('{{ env "TIER" }}') == ""
+
+
+def test_a_file_can_call_itself_by_its_own_name() -> None:
+    files = {"etc/a.conf": '{{ if kindIs "map" . }}{{ template "a.conf" 2 }}{{ else }}<{{ . }}>{{ end }}'}
+    assert render_tree(files, GoEngine(), Scope()) == {"etc/a.conf": "<2>"}
+
+
+def test_functions_of_the_host_are_called_with_what_the_template_gives() -> None:
+    def lookup(path: str, *default: Any) -> Any:
+        return [path, *default]
+
+    assert render('{{ lookup "a.b" 80 }} {{ lookup "c" }}', lookup=lookup) == "[a.b 80] [c]"
+    assert render('{{ readFile "x" }}{{ file "y" }}', readFile=str.upper) == "XY"
+
+
+def test_a_function_of_the_host_that_is_not_there_is_an_error_when_it_is_called() -> None:
+    assert render('{{ if false }}{{ write "x" "y" }}{{ end }}ok') == "ok"
+    with pytest.raises(
+        TemplateError, match=r"^case.txt:1:4: error calling write: write is not available here$"
+    ):
+        render('{{ write "x" "y" }}')
+
+
+def test_what_the_host_says_is_reported_with_the_place() -> None:
+    def lookup(path: str) -> Any:
+        raise FunctionError(f"there is no {path}")
+
+    with pytest.raises(TemplateError, match=r"^case.txt:2:5: error calling lookup: there is no a\.b$"):
+        render('\n  {{lookup "a.b"}}', lookup=lookup)
+
+
+# Laws ----------------------------------------------------------------------------------------------------------------
+
+
+@given(st.text())
+def test_text_without_delimiters_renders_to_itself(text: str) -> None:
+    text = text.replace("{{", "{")
+    assert render(text) == text
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(VALUES)
+def test_rendering_is_deterministic_and_ranging_a_map_follows_its_keys(value: Any) -> None:
+    text = "{{ .data.v }} {{ toJson .data.v }} {{ range $k, $v := .data.m }}{{ $k }}{{ $v }}{{ end }}"
+    template = GoEngine().compile("t", text)
+    forwards = {"v": value, "m": {"a": value, "b": 2}}
+    backwards = {"m": {"b": 2, "a": value}, "v": value}
+    assert template.render(Scope(data=forwards)) == template.render(Scope(data=backwards))
+
+
+@given(VALUES.filter(lambda value: value == value))
+def test_json_that_is_written_reads_back_as_the_same_text(value: Any) -> None:
+    once = render("{{ toJson .data.v }}", Scope(data={"v": value}))
+    if once:  # infinities and NaN give nothing
+        assert render("{{ fromJson .data.j | toJson }}", Scope(data={"j": once})) == render(
+            "{{ fromJson .data.j | toJson | fromJson | toJson }}", Scope(data={"j": once})
+        )
+
+
+FRAGMENTS = st.sampled_from(
+    [
+        *("{{", "}}", "{{-", " -}}", " ", "if ", "range ", "with ", "else", "else if ", "else with ", "end"),
+        *(
+            'define "t"',
+            'template "t" ',
+            'block "b" .',
+            "break",
+            "continue",
+            "/*",
+            "*/",
+            "text",
+            "\n",
+            "\0",
+            "é",
+        ),
+        *("$x", "$", " := ", " = ", ".", ".a", ".a.b", "..", "(", ")", "|", ",", '"', "'", "`", "\\"),
+        *('"s"', "`r`", "'c'", "1", "0x", "-", "1.5", "1i", "nil", "true"),
+        *("upper ", "add ", "dict ", "list ", 'printf "%v" ', "index ", "eq ", "and ", "len ", 'split "," '),
+    ]
+)
+
+
+@given(st.lists(FRAGMENTS, max_size=30).map("".join), VALUES)
+@settings(max_examples=400, deadline=None)
+def test_a_broken_template_ends_soon_and_raises_nothing_but_a_template_error(text: str, value: Any) -> None:
+    budget = Budget(Limits(seconds=2))
+    try:
+        GoEngine().compile("t", text).render(Scope(data={"a": value}), budget=budget)
+    except TemplateError as error:
+        assert error.file == "t"
+        assert 1 <= error.line <= text.count("\n") + 1
+        assert error.column >= 1
