@@ -114,7 +114,7 @@ class Engine:
 
     def _event_of(self, index: int, declaration: Declaration) -> Event:
         if declaration.failure:
-            return _event(declaration, State.FAILED, errors=[declaration.failure])
+            return _event(declaration, State.FAILED, errors=[f"{declaration.where}: {declaration.failure}"])
         if unmanaged := self._why_unmanaged(declaration):
             self._owed.clear([declaration.reference])
             return _event(declaration, State.SKIPPED, skip_reason=unmanaged)

@@ -196,7 +196,7 @@ def test_one_bad_resource_never_ends_the_run(
     found = {name: (event.state.value, *event.errors) for name, event in events.items()}
     assert found.pop("bug")[1].startswith("internal error: RuntimeError('a bug in a type')")
     assert found == {
-        "template": ("failed", "command: {{ facts.nope }}: facts has no key 'nope'"),
+        "template": ("failed", "web/manifest.yaml:5: command: {{ facts.nope }}: facts has no key 'nope'"),
         "provider": ("failed", "provider is 'fish', wanted one of posix, shell"),
         "missing": ("failed", "command '/no/such/command' cannot be started: no such file or directory"),
         "guard": ("failed", "onlyif '/no/such/guard' cannot be started: no such file or directory"),
