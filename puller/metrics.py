@@ -10,7 +10,7 @@ from puller.report import Report
 _HELP = {
     "puller_last_run_timestamp_seconds": "When the last run finished.",
     "puller_last_run_duration_seconds": "How long it took.",
-    "puller_last_run_exit_status": "What it ended with (docs/exit-status.md).",
+    "puller_last_run_exit_status": "What it ended with (see the README).",
     "puller_last_run_problems": "What went wrong outside of resources.",
     "puller_bundle_info": "The version of each bundle that is enforced.",
     "puller_resources": "Resources of each bundle, by what became of them.",

@@ -1,0 +1,61 @@
+"""The pages of ``docs/resources/``: every property is there, and every example is a valid manifest."""
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from puller.manifest.loader import Inputs, load_manifest
+from puller.resources.base import Properties
+from puller.resources.registry import find_type
+
+PAGES = Path(__file__).parents[1] / "docs" / "resources"
+NAMES = sorted(page.stem for page in PAGES.glob("*.md"))
+TYPES = [name for name in NAMES if name != "common"]
+FACTS = {"os": {"family": "Debian"}, "networking": {"hostname": "web01"}}
+
+
+def properties_in(name: str) -> set[str]:
+    """First cells of the table below *Properties*, or of the first table of the page."""
+    text = (PAGES / f"{name}.md").read_text()
+    table = (
+        text.split("## Properties\n")[1].split("\n## ")[0]
+        if "## Properties\n" in text
+        else text.split("\n\n")[1]
+    )
+    return {match for row in table.splitlines() for match in re.findall(r"^\| `(\w+)` \|", row)}
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_the_page_of_a_type_lists_its_properties_and_no_others(name: str) -> None:
+    found = find_type(name)
+    assert found is not None
+    own = {field.encode_name for field in msgspec.structs.fields(found.properties_type)}
+    common = {field.encode_name for field in msgspec.structs.fields(Properties)}
+    assert properties_in(name) - {"ensure", "name", "provider"} == own - common
+
+
+def test_the_common_page_lists_the_properties_of_every_type() -> None:
+    assert properties_in("common") == {field.encode_name for field in msgspec.structs.fields(Properties)}
+
+
+EXAMPLES = [
+    (name, number, example)
+    for name in NAMES
+    for number, example in enumerate(
+        re.findall(r"```yaml\n(.*?)```", (PAGES / f"{name}.md").read_text(), re.DOTALL)
+    )
+]
+
+
+def test_every_page_has_an_example() -> None:
+    assert {name for name, _, _ in EXAMPLES} == set(NAMES)
+
+
+@pytest.mark.parametrize(("name", "number", "example"), EXAMPLES)
+def test_an_example_is_a_valid_manifest(tmp_path: Path, name: str, number: int, example: str) -> None:
+    (tmp_path / "manifest.yaml").write_text(example)
+    manifest = load_manifest(tmp_path / "manifest.yaml", f"{name}.md[{number}]", Inputs(FACTS, {}))
+    assert manifest.declarations
+    assert not [declaration.failure for declaration in manifest.declarations if declaration.failure]
