@@ -6,7 +6,9 @@ in the order given. Each is a document of its own, with a hierarchy and override
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from bundles.files import read_limited
 from hiera.document import Document
@@ -14,14 +16,32 @@ from hiera.errors import HieraError
 from puller.errors import ConfigurationError
 from puller.system import reason
 
+if TYPE_CHECKING:
+    from hiera.annotations import Annotations
+
 _SIZE_LIMIT = 16 * 1024 * 1024  # bytes
 
 
-def load_sources(
-    paths: Iterable[Path], facts: Mapping[str, Any], environ: Mapping[str, str]
-) -> tuple[Mapping[str, Any], ...]:
-    """The resolved data of each document; raises ``ConfigurationError`` naming the file and line."""
-    return tuple(_load(path, facts, environ) for path in paths)
+class Sources(msgspec.Struct, frozen=True):
+    """The resolved data of each document, lowest precedence first, and what their comments say about it."""
+
+    data: tuple[Mapping[str, Any], ...] = ()
+    annotations: "tuple[Annotations, ...]" = ()
+
+
+def load_sources(paths: Iterable[Path], facts: Mapping[str, Any], environ: Mapping[str, str]) -> Sources:
+    """Read and resolve documents; raises ``ConfigurationError`` naming the file and line."""
+    data: list[Mapping[str, Any]] = []
+    annotations: list[Annotations] = []
+    for path in paths:
+        try:
+            document = Document.parse(_read(path), str(path))
+            data.append(document.resolve(facts=facts, environ=environ).data)
+        except HieraError as error:
+            raise ConfigurationError(str(error)) from error
+        if document.annotations is not None:
+            annotations.append(document.annotations)
+    return Sources(tuple(data), tuple(annotations))
 
 
 def host_files(file: Path, directory: Path) -> Iterator[Path]:
@@ -37,11 +57,10 @@ def host_files(file: Path, directory: Path) -> Iterator[Path]:
         raise ConfigurationError(f"{error.filename}: cannot be read: {reason(error)}") from error
 
 
-def _load(path: Path, facts: Mapping[str, Any], environ: Mapping[str, str]) -> Mapping[str, Any]:
+def _read(path: Path) -> str:
     try:
-        text = read_limited(path, _SIZE_LIMIT).decode("utf-8")
-        return Document.parse(text, str(path)).resolve(facts=facts, environ=environ).data
+        return read_limited(path, _SIZE_LIMIT).decode("utf-8")
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {reason(error)}") from error
-    except (ValueError, HieraError) as error:
-        raise ConfigurationError(str(error)) from error
+    except ValueError as error:
+        raise ConfigurationError(f"{path}: is not usable: {error}") from error

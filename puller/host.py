@@ -34,7 +34,8 @@ class Host(msgspec.Struct, frozen=True):
     def inputs(self) -> Inputs:
         """What manifests are resolved with; raises ``ConfigurationError`` for data of this host that is not valid."""
         paths = host_files(Path(self.configuration.host_data), Path(self.configuration.host_data_directory))
-        return Inputs(self.facts, self.environ, load_sources(paths, self.facts, self.environ))
+        sources = load_sources(paths, self.facts, self.environ)
+        return Inputs(self.facts, self.environ, sources.data, sources.annotations)
 
 
 def _agent_facts(configuration: Configuration) -> Mapping[str, Any]:

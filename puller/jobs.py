@@ -128,7 +128,7 @@ def _apply(options: ApplyOptions, log: Log, stops: StopRequests) -> int:
             scope=str(source.path),
             fetch=_fetch,
         )
-    for note in [*applied.notes, *map(str, facts.problems)]:
+    for note in [*manifest.warnings, *applied.notes, *map(str, facts.problems)]:
         log.warn(note)
     summary = Summary.of(applied.events, time.perf_counter() - started)
     log.notice(str(summary))
@@ -144,7 +144,7 @@ def _inputs(options: ApplyOptions) -> tuple[Inputs, Any]:
     facts = facts_from(msgspec.structs.asdict(options))
     environ = dict(os.environ)
     sources = load_sources([Path(name) for name in options.data_files], facts, environ)
-    return Inputs(facts, environ, sources), facts
+    return Inputs(facts, environ, sources.data, sources.annotations), facts
 
 
 @contextlib.contextmanager

@@ -34,7 +34,8 @@ class CommandInputs(msgspec.Struct, frozen=True):
     def for_manifest(self) -> Inputs:
         """What a manifest is resolved with."""
         environ: Mapping[str, str] = dict(os.environ)
-        return Inputs(self.facts, environ, load_sources(self.data_files, self.facts, environ))
+        sources = load_sources(self.data_files, self.facts, environ)
+        return Inputs(self.facts, environ, sources.data, sources.annotations)
 
     def problems(self) -> list[str]:
         """What could not be read while facts were gathered so far."""

@@ -33,6 +33,8 @@ def lint(source: str, **options: Any) -> int:
         warnings = [d for d in manifest.declarations if d.failure]
         for declaration in warnings:
             click.echo(f"{declaration.where}: warning: {declaration.reference}: {declaration.failure}")
+        for warning in manifest.warnings:
+            click.echo(f"{warning} (warning)")
         count = len(manifest.declarations)
         click.echo(f"{found.name}: {count} resources, {len(warnings)} warnings, no errors")
         inputs.warn()

@@ -7,17 +7,17 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from bundles.files import read_limited
 from hiera import yamltext
-from hiera.document import Document, Resolved
+from hiera.document import Document, Resolved, annotations_of
 from hiera.errors import HieraError
 from hiera.expressions import Scope, evaluate, has_expression, resolve, resolve_tree
 from hiera.merge import merge_sources
-from hiera.secrets import has_secret, revealed
+from hiera.secrets import has_secret, hidden_at, revealed
 from puller.errors import ManifestError, ResourceError, SourceError
 from puller.manifest.entries import Entry, read_entries
 from puller.manifest.order import CycleError, ordered
@@ -27,6 +27,9 @@ from puller.manifest.properties import decode, decode_common, find_problems
 from puller.resources.base import Properties, PropertyError, ResourceType
 from puller.resources.reference import Reference
 from puller.system import reason
+
+if TYPE_CHECKING:
+    from hiera.annotations import Annotations
 
 _DATA_KEYS = ("data", "hierarchy", "overrides")
 _RUN_KEYS = ("resources", "resources_template", "fail_on_error", "pre_message", "post_message")
@@ -88,6 +91,8 @@ class Manifest(msgspec.Struct):
     fail_on_error: bool = False
     pre_message: str = ""
     post_message: str = ""
+    warnings: list[str] = []
+    """What is suspicious, and not wrong."""
     links: "Links" = msgspec.field(default_factory=lambda: Links())
 
     def evaluate(self, condition: str) -> Any:
@@ -132,6 +137,8 @@ class Inputs(msgspec.Struct, frozen=True):
     environ: Mapping[str, str]
     sources: tuple[Mapping[str, Any], ...] = ()
     """Data from outside of the manifest, lowest precedence first; merged over its own."""
+    annotations: "tuple[Annotations, ...]" = ()
+    """What those documents say about values."""
 
 
 def load_manifest(path: Path, name: str, inputs: Inputs) -> Manifest:
@@ -148,7 +155,7 @@ def load_manifest(path: Path, name: str, inputs: Inputs) -> Manifest:
     if not isinstance(value, dict):
         problems.add((), "is not a mapping; wanted keys such as data and resources")
         problems.raise_any()
-    return _Loader(path.parent, name, value, problems, inputs).load()
+    return _Loader(path.parent, name, value, problems, inputs, annotations_of(text, name)).load()
 
 
 def _read(path: Path, name: str) -> str:
@@ -168,8 +175,15 @@ class _Loader:
     """The steps of reading one manifest."""
 
     def __init__(
-        self, directory: Path, name: str, value: dict[str, Any], problems: Problems, inputs: Inputs
+        self,
+        directory: Path,
+        name: str,
+        value: dict[str, Any],
+        problems: Problems,
+        inputs: Inputs,
+        annotations: "Annotations | None",
     ) -> None:
+        self.annotations = annotations
         self.directory = directory
         self.name = name
         self.problems = problems
@@ -202,6 +216,7 @@ class _Loader:
             fail_on_error=self.run.get("fail_on_error", False),
             pre_message=messages[0],
             post_message=messages[1],
+            warnings=[warning for annotations in self._all_annotations() for warning in annotations.warnings],
             links=links,
         )
 
@@ -252,7 +267,7 @@ class _Loader:
     def _resolve_data(self) -> Resolved:
         document = {key: self.value[key] for key in _DATA_KEYS if key in self.value}
         try:
-            parsed = Document.from_value(document, self.name, self.problems.locate)
+            parsed = Document.from_value(document, self.name, self.problems.locate, self.annotations)
             return parsed.resolve(facts=self.inputs.facts, environ=self.inputs.environ)
         except HieraError as error:
             self.problems.raise_any()
@@ -264,8 +279,24 @@ class _Loader:
         data: Mapping[str, Any] = resolved.data
         for source in self.inputs.sources:
             data = merge_sources(data, source)
+        data = self._annotated(data)
         scope = Scope(facts=self.inputs.facts, data=data, environ=self.inputs.environ)
         return scope.with_names(bundle_functions(self.directory, scope))
+
+    def _annotated(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The finished data: checked against its annotations, and with what is sensitive made secret."""
+        failures = [
+            failure for annotations in self._all_annotations() for failure in annotations.failures(data)
+        ]
+        if failures:
+            raise ManifestError([*self.problems.sentences(), *failures])
+        for path in (path for annotations in self._all_annotations() for path in annotations.sensitive):
+            data = hidden_at(data, path)
+        return data
+
+    def _all_annotations(self) -> "tuple[Annotations, ...]":
+        own = () if self.annotations is None else (self.annotations,)
+        return (*own, *self.inputs.annotations)
 
     # Resources
 

@@ -8,7 +8,7 @@
 import os
 import stat
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,6 +18,9 @@ from puller.resources.base import Difference, Properties, PropertyError, Resourc
 from puller.resources.content import Bytes, Content, SourceFile, described, sha256
 from puller.resources.mode import FileMode
 from puller.system import Attributes
+
+if TYPE_CHECKING:
+    from puller.templates.rendering import Rendered
 
 _KINDS = {
     stat.S_IFREG: "present",
@@ -84,6 +87,8 @@ class File(Resource[FileProperties, FileState]):
     secret_properties = frozenset({"content"})
 
     _content: Content | None = None
+    _is_secret = False
+    """Whether a secret went into the content, so that no diff of it may be shown."""
 
     def look(self) -> FileState:
         properties = self.properties
@@ -151,7 +156,12 @@ class File(Resource[FileProperties, FileState]):
         from puller.diff import unified  # only when something is shown
 
         content = self._wanted_content()
-        if content is None or self.properties.sensitive or self.properties.ensure in ("absent", "directory"):
+        if (
+            content is None
+            or self._is_secret
+            or self.properties.sensitive
+            or self.properties.ensure in ("absent", "directory")
+        ):
             return None
         if (actual.kind == "present" and actual.same_content) or actual.kind == "directory":
             return None
@@ -180,8 +190,7 @@ class File(Resource[FileProperties, FileState]):
             from puller.templates.rendering import render_file  # the engines load what they need
 
             path = self._resolved(properties.template)
-            text = render_file(path, properties.engine, self._scope, self.context.directory)
-            return Bytes(self._encoded(text), system)
+            return self._rendered(render_file(path, properties.engine, self._scope, self.context.directory))
         if properties.source is not None:
             return self._remote() if _is_url(properties.source) else self._local(properties.source)
         return None
@@ -212,10 +221,12 @@ class File(Resource[FileProperties, FileState]):
             from puller.templates.rendering import render_text
 
             text = self._decoded(data)
-            data = self._encoded(
-                render_text(source, text, "jinja", self._scope, self.context.directory)
-            )
+            return self._rendered(render_text(source, text, "jinja", self._scope, self.context.directory))
         return Bytes(data, self.context.system)
+
+    def _rendered(self, rendered: "Rendered") -> Content:
+        self._is_secret |= rendered.is_secret
+        return Bytes(self._encoded(rendered.text), self.context.system)
 
     def _resolved(self, path: str) -> str:
         return os.path.normpath(os.path.join(self.context.directory, path))
@@ -337,10 +348,11 @@ class File(Resource[FileProperties, FileState]):
     def _remove(self, actual: FileState) -> None:
         if actual.found is None:
             return
-        remove = self.context.system.remove
+        system = self.context.system
         if actual.kind == "directory" and self.properties.force:
-            remove = self.context.system.remove_tree
-        remove(self.properties.name, actual.found)
+            system.remove_tree(self.properties.name, actual.found)
+        else:
+            system.remove(self.properties.name, actual.found)
 
     # At load
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from hiera.errors import ExpressionError
 from hiera.expressions import Scope, resolve
+from hiera.secrets import Secret
 
 _LIMIT = 16 * 1024 * 1024  # bytes of a file that becomes text of an expression
 
@@ -27,7 +28,10 @@ def bundle_functions(directory: Path, scope: Scope) -> Mapping[str, Callable[...
         from puller.templates.rendering import engine_of, render_file
 
         inner = scope.with_names({"read_file": read_file, "readFile": read_file, "file": read_file})
-        return render_file(find_inside(directory, path_or_text), engine_of(path_or_text), inner, directory)
+        rendered = render_file(
+            find_inside(directory, path_or_text), engine_of(path_or_text), inner, directory
+        )
+        return Secret(rendered.text) if rendered.is_secret else rendered.text
 
     return {"read_file": read_file, "readFile": read_file, "file": read_file, "template": template}
 

@@ -303,3 +303,41 @@ def test_a_manifest_that_is_not_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "manifest.yaml").write_bytes(b"a: \xff")
     with pytest.raises(ManifestError, match="is not UTF-8 text, at byte 3"):
         load_manifest(tmp_path / "manifest.yaml", "web/manifest.yaml", Inputs({}, {}))
+
+
+ANNOTATED = """
+    data:
+      # @require
+      # @validate isInt(value)
+      port: PORT
+      # @sensitive
+      password: "{{ facts.password }}"
+      # @requires
+      other: 1
+    resources:
+      - exec: {name: "true", command: "login {{ data.password }} {{ data.port }}"}
+"""
+
+
+def test_what_annotations_demand_of_the_finished_data_is_checked(load: Load) -> None:
+    found = problems(load, ANNOTATED.replace("PORT", "null"), facts={"password": "x"})
+    assert found == ("web/manifest.yaml:3: data.port is required and has no value",)
+    found = problems(
+        load, ANNOTATED.replace("PORT", "1"), facts={"password": "x"}, sources=({"port": "http"},)
+    )
+    assert found == ("web/manifest.yaml:4: data.port is 'http', which does not satisfy: isInt(value)",)
+
+
+def test_what_is_annotated_as_sensitive_taints_what_uses_it(load: Load) -> None:
+    manifest = load(ANNOTATED.replace("PORT", "80"), facts={"password": "canary"})
+    properties: Any = manifest.declarations[0].properties
+    assert properties.command == "login canary 80"
+    assert properties.sensitive
+    assert "canary" not in repr(manifest.scope.data)
+
+
+def test_an_unknown_annotation_is_a_warning(load: Load) -> None:
+    manifest = load(ANNOTATED.replace("PORT", "80"), facts={"password": "x"})
+    assert [warning.split(" wanted")[0] for warning in manifest.warnings] == [
+        "web/manifest.yaml:8: unknown annotation @requires,"
+    ]

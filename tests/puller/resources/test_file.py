@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hiera.secrets import Secret
 from puller.errors import ChangedMeanwhile, MutationInNoop, ResourceError
 from puller.resources.base import PropertyError, Resource
 from puller.resources.file import File
@@ -484,3 +485,19 @@ def test_absent_needs_no_attributes(make: Make, converge: Converge, tmp_path: Pa
     assert converge(make(File, {"name": str(tmp_path / "x"), "ensure": "absent"})) == [
         "ensure is present, wanted absent"
     ]
+
+
+@pytest.mark.parametrize("engine", ["jinja", "jet", "go"])
+def test_a_template_that_uses_a_secret_shows_no_diff(
+    make: Make, converge: Converge, ours: dict[str, str], tmp_path: Path, engine: str
+) -> None:
+    texts = {"jinja": "pw={{ data.pw }}\n", "jet": "pw=[[ data.pw ]]\n", "go": "pw={{ .data.pw }}\n"}
+    (tmp_path / "template").write_text(texts[engine])
+    properties = {**ours, "name": str(tmp_path / "x"), "template": "template", "engine": engine}
+    resource = make(File, properties, data={"pw": Secret("canary")})
+    actual = resource.look()
+    shown = [resource.diff(actual), *map(str, resource.differences(actual))]
+    converge(resource)
+    assert (tmp_path / "x").read_text() == "pw=canary\n"
+    assert "canary" not in repr(shown)
+    assert shown[0] is None

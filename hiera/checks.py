@@ -1,0 +1,101 @@
+"""What a value can be checked to be, in ``@validate`` and as tests of expressions (``value is ipv4``).
+
+A number is checked as the text it is printed as, so that ``port: 80`` and ``port: "80"`` are both an ``int``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+_INT: Final = re.compile(r"[-+]?\d+", re.ASCII)
+_FLOAT: Final = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?", re.ASCII)
+_DURATION: Final = re.compile(r"[-+]?(\d+(\.\d+)?(ns|us|µs|ms|s|m|h|d|w|M|y))+", re.ASCII)
+_LABEL: Final = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_HOSTNAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*", re.ASCII)
+_SHELL_SPECIAL: Final = re.compile(r"[`$;|&><()\n]")
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _fits(value: Any, pattern: re.Pattern[str]) -> bool:
+    text = _text(value)
+    return text is not None and pattern.fullmatch(text) is not None
+
+
+def is_ip(value: Any) -> bool:
+    """An IPv4 or IPv6 address."""
+    return is_ipv4(value) or is_ipv6(value)
+
+
+def is_ipv4(value: Any) -> bool:
+    """An IPv4 address: ``192.0.2.1``."""
+    return _is_address(value, 4)
+
+
+def is_ipv6(value: Any) -> bool:
+    """An IPv6 address: ``2001:db8::1``."""
+    return _is_address(value, 6)
+
+
+def _is_address(value: Any, version: int) -> bool:
+    import ipaddress
+
+    try:
+        return isinstance(value, str) and ipaddress.ip_address(value).version == version
+    except ValueError:
+        return False
+
+
+def is_int(value: Any) -> bool:
+    """A whole number."""
+    return _fits(value, _INT)
+
+
+def is_float(value: Any) -> bool:
+    """A number, whole or not."""
+    return _fits(value, _FLOAT)
+
+
+def is_duration(value: Any) -> bool:
+    """A length of time: ``90s``, ``1h30m``, ``2d``."""
+    return _fits(value, _DURATION)
+
+
+def is_hostname(value: Any) -> bool:
+    """A host's name, with or without a domain."""
+    return isinstance(value, str) and len(value) <= 253 and _fits(value, _HOSTNAME)
+
+
+def is_fqdn(value: Any) -> bool:
+    """A host's name with its domain, whose last part is no number."""
+    return is_hostname(value) and "." in value and not value.rpartition(".")[2].isdigit()
+
+
+def is_shell_safe(value: Any) -> bool:
+    """Text without the characters that make a shell run, chain or redirect something."""
+    text = _text(value)
+    return text is not None and not _SHELL_SPECIAL.search(text.strip())
+
+
+def matches(value: Any, pattern: str) -> bool:
+    """Text in which the regular expression is found; write ``^`` and ``$`` to bind it."""
+    text = _text(value)
+    return text is not None and re.search(pattern, text) is not None
+
+
+CHECKS: Final = {
+    "ip": is_ip,
+    "ipv4": is_ipv4,
+    "ipv6": is_ipv6,
+    "int": is_int,
+    "float": is_float,
+    "duration": is_duration,
+    "hostname": is_hostname,
+    "fqdn": is_fqdn,
+    "shell_safe": is_shell_safe,
+}

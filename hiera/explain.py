@@ -1,0 +1,50 @@
+"""How the data of a single document came to be: what was looked at, what matched, what each key was made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+
+class Entry(NamedTuple):
+    """One entry of ``hierarchy.order``, and what became of it."""
+
+    text: str
+    """As the author wrote it."""
+    name: str | None
+    """With its expressions resolved; None when all of them came out missing or empty."""
+    merged: bool
+    reason: str
+    """Why it was merged or not, as a sentence."""
+
+    def sentence(self) -> str:
+        """``host:{{ facts.hostname }} → host:web01: merged over the base``."""
+        shown = self.text if self.name in (None, self.text) else f"{self.text} → {self.name}"
+        return f"{shown}: {self.reason}"
+
+
+class Explanation(NamedTuple):
+    """The steps of resolving one document."""
+
+    source: str
+    merge: str
+    """``first``: the first entry with a section replaces keys of the base; ``deep``: later entries win."""
+    entries: tuple[Entry, ...]
+    keys: Mapping[str, tuple[str, ...]]
+    """Top-level key → the sections its value was made of, lowest first; the last one won."""
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        order = "the first that has a section wins" if self.merge == "first" else "later wins"
+        yield f"{self.source}: merge is {self.merge}: {order}"
+        yield from (f"  {entry.sentence()}" for entry in self.entries)
+        yield from (f"  {key}: {' + '.join(sections)}" for key, sections in self.keys.items())
+
+    def as_data(self) -> dict[str, Any]:
+        """For programs."""
+        entries = [
+            {"text": entry.text, "name": entry.name, "merged": entry.merged, "reason": entry.reason}
+            for entry in self.entries
+        ]
+        keys = {key: list(sections) for key, sections in self.keys.items()}
+        return {"source": self.source, "merge": self.merge, "entries": entries, "keys": keys}

@@ -1,0 +1,88 @@
+"""Values that must not be shown.
+
+* ``str``, ``repr`` and ``format`` of a secret are a mask; only ``reveal`` gives what is inside.
+* A text that a secret was put into is a secret itself.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+MASK = "Sensitive [value redacted]"  # as Puppet prints it
+
+
+class Secret:
+    """A masked value; equal to another secret with the same value inside."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def reveal(self) -> Any:
+        """What is inside, for the place that needs it: a file, an environment, a template."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return MASK
+
+    def __format__(self, spec: str) -> str:
+        return format(MASK, spec)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and bool(self._value == other._value)
+
+    def __hash__(self) -> int:
+        return hash((Secret, str(self._value)))
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        raise TypeError("a secret is not pickled: it would be readable in the result")
+
+
+class Decrypted(Secret):
+    """A text that was encrypted in the data; to Puppet it is the text it is, and it goes into other texts."""
+
+    __slots__ = ()
+
+
+def has_secret(value: Any) -> bool:
+    """Whether ``value`` is a secret or holds one anywhere."""
+    if isinstance(value, dict):
+        return any(has_secret(name) or has_secret(item) for name, item in value.items())
+    if isinstance(value, list):
+        return any(map(has_secret, value))
+    return isinstance(value, Secret)
+
+
+def revealed(value: Any, kind: type[Secret] = Secret) -> Any:
+    """A copy of ``value`` with each secret of ``kind`` in it replaced by what is inside."""
+    if isinstance(value, dict):
+        return {revealed(name, kind): revealed(item, kind) for name, item in value.items()}
+    if isinstance(value, list):
+        return [revealed(item, kind) for item in value]
+    return revealed(value.reveal(), kind) if isinstance(value, kind) else value
+
+
+def hidden_at(data: Mapping[Any, Any], path: Sequence[str | int]) -> dict[Any, Any]:
+    """A copy of ``data`` in which what stands at ``path``, and every value below it, is a secret; if it is there."""
+    if not path or path[0] not in data:
+        return dict(data)
+    key, *rest = path
+    value = data[key]
+    if rest:
+        return {**data, key: hidden_at(value, rest) if isinstance(value, Mapping) else value}
+    return {**data, key: hidden(value)}
+
+
+def hidden(value: Any) -> Any:
+    """A copy of ``value`` in which every text, number and truth is a secret; null stays null."""
+    if isinstance(value, Mapping):
+        return {name: hidden(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [hidden(item) for item in value]
+    return value if value is None or isinstance(value, Secret) else Secret(value)

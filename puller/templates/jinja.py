@@ -1,0 +1,161 @@
+"""Template files in Jinja2: the whole language, in the sandbox of ``hiera.jinja``.
+
+* ``trim_blocks`` is on and ``lstrip_blocks`` off, and the last line keeps its end, as Ansible has them.
+* ``include``, ``import`` and ``extends`` read templates of the source directory, never outside of it, whatever
+  links it holds.
+* Values print as Jinja2 prints them: ``True``, ``None``, ``['a']``. What does not exist is an error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import jinja2
+
+from bundles.files import read_limited
+from hiera import bounds
+from hiera.bounds import meter
+from hiera.errors import LimitError as HieraLimitError
+from hiera.expressions import Scope
+from hiera.jinja import for_templates, translated
+from puller.templates import engine
+from puller.templates.errors import FunctionError, LimitError, TemplateError
+from puller.templates.functions import find_inside
+from puller.templates.limits import Budget, Exceeded
+
+_SIZE_LIMIT = 16 * 1024 * 1024  # bytes of an included template
+
+
+class JinjaEngine:
+    """Jinja2 with its delimiters for expressions, and the place where templates include others from."""
+
+    name = "jinja"
+
+    def __init__(
+        self,
+        left_delimiter: str = "",
+        right_delimiter: str = "",
+        *,
+        root: Path | None = None,
+        files: Mapping[str, str] | None = None,
+    ) -> None:
+        """Includes come from ``files`` (path → text), or from below the directory ``root``; else there are none."""
+        self.texts: dict[str, str] = {}
+        self.used_secret = False
+        """Whether the last rendering looked at a secret, so that its text is one."""
+        loader = jinja2.FunctionLoader(_source(root, files or {}, self.texts))
+        try:
+            self.sandbox = for_templates(
+                loader,
+                variable_start_string=left_delimiter or "{{",
+                variable_end_string=right_delimiter or "}}",
+            )
+        except AssertionError as error:
+            raise ValueError(f"delimiters {left_delimiter!r} and {right_delimiter!r}: {error}") from None
+
+    def compile(self, name: str, text: str) -> JinjaTemplate:
+        """Parse the text; ``name`` stands in messages. Raises TemplateError."""
+        self.texts[name] = text
+        try:
+            code = self.sandbox.compile(text, name, name)
+            parsed = jinja2.Template.from_code(self.sandbox, code, self.sandbox.make_globals(None))
+        except Exception as error:  # noqa: BLE001  the compiler of another project, on any text
+            raise self.placed(error, name) from None
+        return JinjaTemplate(self, parsed)
+
+    def render(self, name: str, text: str, scope: Scope) -> str:
+        """The text with its expressions and blocks resolved. Raises TemplateError."""
+        return self.compile(name, text).render_names(scope.names)
+
+    def placed(self, error: Exception, name: str, names: Mapping[str, Any] | None = None) -> TemplateError:
+        """Any failure of a template as one of ours, at the line of the innermost template."""
+        file, line = _place(error, name)
+        lines = self.texts.get(file, "").splitlines()
+        source_line = lines[line - 1] if line <= len(lines) else ""
+        if isinstance(error, (FunctionError, TemplateError)):
+            kind = LimitError if isinstance(error, (Exceeded, LimitError)) else TemplateError
+            return kind(file, line, 1, str(error), source_line)
+        ours = translated(error, self.texts.get(file, ""), names)
+        kind = LimitError if isinstance(ours, HieraLimitError) else TemplateError
+        return kind(file, line, 1, str(ours), source_line)
+
+
+class JinjaTemplate:
+    """A parsed template."""
+
+    def __init__(self, engine: JinjaEngine, template: jinja2.Template) -> None:
+        self.engine = engine
+        self.template = template
+
+    def render(
+        self,
+        dot: Any,
+        functions: Mapping[str, engine.Function] | None = None,
+        *,
+        budget: Budget | None = None,
+    ) -> str:
+        """The text. The keys of ``dot`` are the names that the template sees. Raises TemplateError."""
+        text = self.render_names(_names(dot, functions or {}))
+        if budget is not None:
+            try:
+                budget.spend(len(text))
+            except Exceeded as error:
+                raise self.engine.placed(error, str(self.template.name)) from None
+        return text
+
+    def render_names(self, names: Mapping[str, Any]) -> str:
+        """The text, for a template that sees ``names``. Raises TemplateError."""
+        with meter:
+            try:
+                text = bounds.concat(self.template.root_render_func(self.template.new_context(dict(names))))
+            except Exception as error:  # noqa: BLE001  whatever functions and filters raise
+                raise self.engine.placed(error, str(self.template.name), names) from error.__cause__
+            finally:
+                self.engine.used_secret = meter.secret
+        return text
+
+
+def _names(dot: Any, functions: Mapping[str, engine.Function]) -> Mapping[str, Any]:
+    if isinstance(dot, engine.Scope):
+        return Scope(dot["facts"], dot["data"], dot["environ"], functions).names
+    keys = dot if isinstance(dot, Mapping) else {}
+    return {**keys, **functions, "value": dot}
+
+
+def _source(
+    root: Path | None, files: Mapping[str, str], texts: dict[str, str]
+) -> Callable[[str], str | None]:
+    """A function from the name of an included template to its text, which is also put into ``texts``."""
+
+    def find(name: str) -> str | None:
+        text = files.get(name)
+        if text is None and root is not None:
+            path = find_inside(root, name)
+            text = read_limited(path, _SIZE_LIMIT).decode("utf-8") if os.path.isfile(path) else None
+        if text is not None:
+            texts[name] = text
+        return text
+
+    return find
+
+
+def _place(error: Exception, name: str) -> tuple[str, int]:
+    """File and line of the template that was at work."""
+    if isinstance(error, jinja2.TemplateSyntaxError):
+        return error.filename or error.name or name, error.lineno
+    found = name, 1
+    for frame in _frames(error.__traceback__):
+        template = frame.tb_frame.f_globals.get("__jinja_template__")
+        if isinstance(template, jinja2.Template):
+            found = template.name or name, template.get_corresponding_lineno(frame.tb_lineno)
+    return found
+
+
+def _frames(traceback: TracebackType | None) -> Iterator[TracebackType]:
+    while traceback is not None:
+        yield traceback
+        traceback = traceback.tb_next
