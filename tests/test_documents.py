@@ -9,7 +9,9 @@ import click
 import pytest
 
 from puller.cli.group import cli
+from puller.errors import ManifestError
 from puller.exit_status import ExitStatus
+from puller.manifest.loader import Inputs, load_manifest
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -89,3 +91,15 @@ def test_the_readme_lists_every_exit_status_that_users_meet() -> None:
     }
     later = {ExitStatus.HEALTH_FAILED, ExitStatus.HEALTH_FAILED_TWICE, ExitStatus.HELD}
     assert listed == set(ExitStatus) - later
+
+
+def test_the_manifests_of_the_page_on_data_are_valid(tmp_path: Path) -> None:
+    examples = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "data.md").read_text(), re.DOTALL)
+    assert len(examples) == 2
+    facts = {"os": {"family": "RedHat"}, "networking": {"fqdn": "web01.example.com"}}
+    (tmp_path / "manifest.yaml").write_text(examples[0])
+    manifest = load_manifest(tmp_path / "manifest.yaml", "data.md", Inputs(facts, {}))
+    assert manifest.scope.data == {"port": 8080, "workers": 8, "url": "http://web01.example.com:8080/"}
+    (tmp_path / "manifest.yaml").write_text(examples[1])
+    with pytest.raises(ManifestError, match=r"data\.server is required and has no value"):
+        load_manifest(tmp_path / "manifest.yaml", "data.md", Inputs(facts, {}))
