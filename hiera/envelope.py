@@ -1,0 +1,239 @@
+"""PKCS#7 enveloped data (RFC 5652, section 6), as hiera-eyaml writes it: AES-CBC for the content, RSA for its key.
+
+* The numbers and ciphers are the library's (``cryptography``); here is only the wrapping, in DER.
+* A private key is enough to open an envelope. The library's own function also wants the certificate, and the ones
+  that old versions of eyaml made carry the serial number 0, which the library has announced to refuse.
+* Nothing of the content is in any error.
+"""
+
+import os
+import re
+from binascii import Error as Base64Error
+from binascii import a2b_base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from typing import TYPE_CHECKING, Final
+
+from hiera.errors import DocumentError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+
+_INTEGER, _OCTETS, _NULL, _OID, _SEQUENCE, _SET = 0x02, 0x04, 0x05, 0x06, 0x30, 0x31
+_TAGGED_0, _TAGGED_0_PLAIN, _TAGGED_1 = 0xA0, 0x80, 0xA1
+
+_DATA: Final = bytes.fromhex("2a864886f70d010701")  # 1.2.840.113549.1.7.1
+_ENVELOPED_DATA: Final = bytes.fromhex("2a864886f70d010703")
+_RSA: Final = bytes.fromhex("2a864886f70d010101")
+_AES_256_CBC: Final = bytes.fromhex("60864801650304012a")
+_AES_KEY_BYTES = {
+    bytes.fromhex("608648016503040102"): 16,
+    bytes.fromhex("608648016503040116"): 24,
+    _AES_256_CBC: 32,
+}
+
+
+class EnvelopeError(DocumentError):
+    """An envelope or key that cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """One DER value: its tag, its content, and all its bytes."""
+
+    tag: int
+    content: bytes
+    whole: bytes
+
+    def parts(self) -> "list[_Node]":
+        parts = []
+        rest = self.content
+        while rest:
+            part = _first(rest)
+            parts.append(part)
+            rest = rest[len(part.whole) :]
+        return parts
+
+    def sequence(self, least: int, tag: int = _SEQUENCE) -> "list[_Node]":
+        parts = self.parts() if self.tag == tag else []
+        if len(parts) < least:
+            raise _malformed()
+        return parts
+
+
+def _malformed() -> EnvelopeError:
+    return EnvelopeError("", "not PKCS#7 enveloped data in DER")
+
+
+def _first(data: bytes) -> _Node:
+    if len(data) < 2:
+        raise _malformed()
+    length, start = data[1], 2
+    if length > 0x80:  # the long form: so many bytes of length
+        start += length & 0x7F
+        length = int.from_bytes(data[2:start])
+    elif length == 0x80:
+        raise EnvelopeError("", "BER of indefinite length, wanted DER")
+    end = start + length
+    if end > len(data):
+        raise _malformed()
+    return _Node(data[0], data[start:end], data[:end])
+
+
+def _der(tag: int, *parts: bytes) -> bytes:
+    content = b"".join(parts)
+    if len(content) < 0x80:
+        return bytes((tag, len(content))) + content
+    length = len(content).to_bytes((len(content).bit_length() + 7) // 8)
+    return bytes((tag, 0x80 | len(length))) + length + content
+
+
+def open_envelope(data: bytes, private_key_pem: bytes) -> bytes:
+    """The content of ``data``; raises ``EnvelopeError`` when the key does not fit, or for anything malformed."""
+    info = _first(data).sequence(2)
+    if info[0].content != _ENVELOPED_DATA:
+        raise _malformed()
+    fields = info[1].sequence(1, _TAGGED_0)[0].sequence(3)
+    recipients = next((field for field in fields if field.tag == _SET), None)
+    content = next((field for field in fields if field.tag == _SEQUENCE), None)
+    if recipients is None or content is None:
+        raise _malformed()
+    key = _load_private_key(private_key_pem)
+    for recipient in recipients.parts():
+        opened = _decrypt(content, _content_key(recipient, key))
+        if opened is not None:
+            return opened
+    raise EnvelopeError("", "encrypted for another key than the private key that is configured")
+
+
+def _content_key(recipient: _Node, key: "RSAPrivateKey") -> bytes:
+    """The key of the content; some bytes or other when it was encrypted for someone else."""
+    from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+
+    fields = recipient.sequence(4)
+    if fields[2].sequence(1)[0].content != _RSA:
+        raise EnvelopeError("", "the key in it is not encrypted with RSA as eyaml does it")
+    try:
+        return key.decrypt(fields[3].content, PKCS1v15())
+    except ValueError:
+        return b""
+
+
+def _decrypt(info: _Node, key: bytes) -> bytes | None:
+    """The content, or ``None`` when ``key`` cannot be the right one."""
+    from cryptography.hazmat.primitives.ciphers import Cipher
+    from cryptography.hazmat.primitives.ciphers.algorithms import AES
+    from cryptography.hazmat.primitives.ciphers.modes import CBC
+    from cryptography.hazmat.primitives.padding import PKCS7
+
+    _, algorithm, body = info.sequence(3)[:3]
+    name, vector = algorithm.sequence(2)[:2]
+    if name.content not in _AES_KEY_BYTES or len(vector.content) != 16:
+        raise EnvelopeError("", f"its cipher (OID {name.content.hex()}) is not AES-CBC")
+    if body.tag not in (_TAGGED_0, _TAGGED_0_PLAIN):
+        raise _malformed()
+    text = b"".join(part.content for part in body.parts()) if body.tag == _TAGGED_0 else body.content
+    if len(key) != _AES_KEY_BYTES[name.content]:
+        return None
+    decryptor = Cipher(AES(key), CBC(vector.content)).decryptor()
+    unpadder = PKCS7(128).unpadder()
+    try:
+        return unpadder.update(decryptor.update(text) + decryptor.finalize()) + unpadder.finalize()
+    except ValueError:  # wrong length or padding
+        return None
+
+
+def _load_private_key(pem: bytes) -> "RSAPrivateKey":
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        key = load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):  # TypeError: it is encrypted with a password
+        raise EnvelopeError("", "the private key is not a PEM file without password") from None
+    if not isinstance(key, RSAPrivateKey):
+        raise EnvelopeError("", "the private key is not an RSA key")
+    return key
+
+
+def seal(content: bytes, certificate_pems: Sequence[bytes]) -> bytes:
+    """``content`` in an envelope that the private key of each certificate opens; raises ``EnvelopeError``."""
+    from cryptography.hazmat.primitives.ciphers import Cipher
+    from cryptography.hazmat.primitives.ciphers.algorithms import AES
+    from cryptography.hazmat.primitives.ciphers.modes import CBC
+    from cryptography.hazmat.primitives.padding import PKCS7
+
+    key, vector = os.urandom(32), os.urandom(16)
+    padder = PKCS7(128).padder()
+    encryptor = Cipher(AES(key), CBC(vector)).encryptor()
+    text = encryptor.update(padder.update(content) + padder.finalize()) + encryptor.finalize()
+    cipher = _der(_SEQUENCE, _der(_OID, _AES_256_CBC), _der(_OCTETS, vector))
+    version = _der(_INTEGER, b"\0")
+    recipients = _der(_SET, *sorted(_recipient(pem, key) for pem in certificate_pems))
+    info = _der(_SEQUENCE, _der(_OID, _DATA), cipher, _der(_TAGGED_0_PLAIN, text))
+    envelope = _der(_SEQUENCE, version, recipients, info)
+    return _der(_SEQUENCE, _der(_OID, _ENVELOPED_DATA), _der(_TAGGED_0, envelope))
+
+
+def _recipient(certificate_pem: bytes, key: bytes) -> bytes:
+    from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+    from cryptography.hazmat.primitives.serialization import load_der_public_key
+
+    serial, issuer, public_key_der = _certificate(certificate_pem)
+    try:
+        public_key = load_der_public_key(public_key_der)
+    except ValueError:
+        raise EnvelopeError("", "the certificate holds no public key that can be read") from None
+    if not isinstance(public_key, RSAPublicKey):
+        raise EnvelopeError("", "the certificate's key is not an RSA key")
+    return _der(
+        _SEQUENCE,
+        _der(_INTEGER, b"\0"),
+        _der(_SEQUENCE, issuer, serial),
+        _der(_SEQUENCE, _der(_OID, _RSA), _der(_NULL)),
+        _der(_OCTETS, public_key.encrypt(key, PKCS1v15())),
+    )
+
+
+_PEM_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----\s(.+?)-----END CERTIFICATE-----", re.DOTALL)
+
+
+def _certificate(pem: bytes) -> tuple[bytes, bytes, bytes]:
+    """Serial number, issuer and public key, each as the DER it is in the certificate."""
+    found = _PEM_CERTIFICATE.search(pem)
+    try:
+        der = a2b_base64(found[1]) if found else b""
+        fields = _first(der).sequence(3)[0].sequence(6)
+    except (Base64Error, EnvelopeError):
+        raise EnvelopeError("", "not a certificate in PEM") from None
+    if fields[0].tag == _TAGGED_0:  # the version, which version 1 does not write
+        fields = fields[1:]
+    if len(fields) < 6:
+        raise EnvelopeError("", "not a certificate in PEM")
+    return fields[0].whole, fields[2].whole, fields[5].whole
+
+
+def create_key_pair(bits: int = 2048) -> tuple[bytes, bytes]:
+    """A new private key and its self-signed certificate, both PEM, as ``eyaml createkeys`` makes them."""
+    from datetime import datetime, timedelta
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    key = generate_private_key(65537, bits)
+    now = datetime.now(UTC)
+    nobody = x509.Name([])
+    certificate = (
+        x509.CertificateBuilder(nobody, nobody, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now)
+        .not_valid_after(now + timedelta(days=50 * 365))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, SHA256())
+    )
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
+    return private, certificate.public_bytes(Encoding.PEM)

@@ -1,0 +1,137 @@
+"""Layers and their levels: global, environment, and one for each module.
+
+* A layer is one ``hiera.yaml``; its levels are made when it is first asked, with the facts put in.
+* Levels are asked in order; in a level, its files in order. What the strategy does with several values it does at
+  each of the two.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from hiera.errors import HieraError
+from hiera.tree import functions
+from hiera.tree.absent import ABSENT, Absent
+from hiera.tree.config import Config, LevelConfig
+from hiera.tree.documents import Kind
+from hiera.tree.explain import SILENT, Step
+from hiera.tree.functions import DataFunction, Tools
+from hiera.tree.keys import Key
+from hiera.tree.locations import Location, Resolver
+from hiera.tree.run import Run
+from hiera.tree.strategies import Strategy
+
+
+class Holder(NamedTuple):
+    """Where a key stands: the layer, the name of the level, and the file."""
+
+    layer: str
+    level: str
+    path: str
+
+
+class Level:
+    """A level with its locations: asks its function about each of them."""
+
+    def __init__(self, name: str, function: DataFunction, locations: list[Location] | None) -> None:
+        self.name = name
+        self._function = function
+        self._locations: list[Location | None] = [None] if locations is None else [*locations]
+
+    def names(self) -> Iterator[tuple[str, list[str]]]:
+        """Each file that exists, with its top-level keys."""
+        for location in self._locations:
+            if location is None or location.kind is not Kind.NOTHING:
+                yield location.place if location else "", self._function.names(location)
+
+    def find(self, key: Key, strategy: Strategy, run: Run, step: Step) -> Any | Absent:
+        """The level's value of the root of ``key``."""
+        step = step.add("level", self.name)
+        return strategy.gather(
+            self._locations, lambda location, inner: self._ask(location, key, run, inner), step
+        )
+
+    def _ask(self, location: Location | None, key: Key, run: Run, step: Step) -> Any | Absent:
+        if location is not None:
+            step = step.add("uri" if location.is_uri else "path", location.place, original=location.original)
+            if location.kind is Kind.NOTHING:
+                step.skipped("location_not_found")
+                return ABSENT
+        value = self._function.value(key.root, location, run, step)
+        if value is ABSENT:
+            step.missing(key.root)
+        else:
+            step.found(key.root, value)
+        return value
+
+
+class Layer:
+    """The levels of one ``hiera.yaml``. ``module`` is the name of the module it belongs to."""
+
+    def __init__(
+        self, place: str, config: Config, tools: Tools, where: str, module: str | None = None
+    ) -> None:
+        self._config = config
+        self._tools = tools
+        self._where = where
+        self._module = module
+        self._made: list[Level] | None = None
+        self._made_default: list[Level] | None = None
+        self._name = f'{place} "{module}"' if module else place
+        self._title = f"{self._name} Data Provider (hiera configuration version {config.version})"
+
+    @property
+    def has_default_hierarchy(self) -> bool:
+        """Whether there are levels to be asked when nothing else has the key."""
+        return self._config.default_levels is not None
+
+    def find(self, key: Key, strategy: Strategy, run: Run, step: Step) -> Any | Absent:
+        """The layer's value of the root of ``key``."""
+        return self._find(self.levels(run), key, strategy, run, step)
+
+    def find_default(self, key: Key, strategy: Strategy, run: Run, step: Step) -> Any | Absent:
+        """The same, from the default hierarchy."""
+        self.levels(run)
+        return self._find(self._made_default or [], key, strategy, run, step)
+
+    def _find(self, levels: list[Level], key: Key, strategy: Strategy, run: Run, step: Step) -> Any | Absent:
+        with run.resolving(key.text):
+            about = {"configuration": self._config.path} if self._config.path else {}
+            step = step.add("layer", self._title, **about)
+            if not levels:
+                step.missing(key.text)
+                return ABSENT
+            return strategy.gather(levels, lambda level, inner: level.find(key, strategy, run, inner), step)
+
+    def holders(self, run: Run) -> Iterator[tuple[Holder, list[str]]]:
+        """Each file of the layer with its top-level keys, the default hierarchy last."""
+        for level in [*self.levels(run), *(self._made_default or [])]:
+            for path, names in level.names():
+                yield Holder(self._name, level.name, path), names
+
+    def levels(self, run: Run) -> list[Level]:
+        """The levels, made once; raises ``LookupFailure`` or ``ConfigError`` with the file that declares them."""
+        if self._made is None:
+            try:
+                made = self._make(self._config.levels, run)
+                self._made_default = self._make(self._config.default_levels or (), run)
+            except HieraError as error:
+                error.what = f"{error.what} (file: {self._where})"
+                raise
+            self._made = made
+        return self._made
+
+    def _make(self, configs: tuple[LevelConfig, ...], run: Run) -> list[Level]:
+        resolver = Resolver(self._tools.interpolator, self._tools.files.documents, run, SILENT)
+        levels = []
+        for config in configs:
+            locations = resolver.locations(config)
+            if (
+                self._config.path is None
+            ):  # what applies where there is no hiera.yaml has only levels that exist
+                locations = [location for location in locations or [] if location.kind is not Kind.NOTHING]
+                if not locations:
+                    continue
+            options = resolver.options(config)
+            function = functions.function(config, options, self._where, self._module, self._tools)
+            levels.append(Level(config.name, function, locations))
+        return levels

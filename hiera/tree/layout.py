@@ -1,0 +1,78 @@
+"""Which layers a tree has: the global one, the environment's, and one for each module that has data.
+
+A layer that has no ``hiera.yaml`` does not exist, except the global one, which then has one level, ``common.yaml``.
+"""
+
+import os
+import posixpath
+from collections.abc import Sequence
+from functools import cached_property
+
+from hiera.tree import config, modules
+from hiera.tree.documents import Kind
+from hiera.tree.explain import SILENT, Step
+from hiera.tree.functions import Tools
+from hiera.tree.layers import Layer
+
+
+class Layout:
+    """The layers by name; each ``hiera.yaml`` is read when its layer is first asked for."""
+
+    def __init__(
+        self,
+        environment: str | None,
+        config_path: str | None,
+        global_config: str | None,
+        module_path: Sequence[str],
+        tools: Tools,
+    ) -> None:
+        """``config_path`` is the environment's configuration where that is not its ``hiera.yaml``."""
+        self._environment = environment and os.path.abspath(environment)
+        self._config_path = config_path and os.path.abspath(config_path)
+        self._global_config = global_config and os.path.abspath(global_config)
+        self._given_modules = [os.path.abspath(path) for path in module_path]
+        self._tools = tools
+        self._documents = tools.files.documents
+        self._layers: dict[str, Layer | None] = {}
+
+    def global_layer(self) -> Layer | None:
+        """The layer above all others, if a global ``hiera.yaml`` was named."""
+        return self._layer(config.GLOBAL, self._global_config) if self._global_config else None
+
+    def environment_layer(self) -> Layer | None:
+        """The layer of the environment, if it has a ``hiera.yaml``."""
+        path = self._config_path or (self._environment and posixpath.join(self._environment, "hiera.yaml"))
+        return self._layer(config.ENVIRONMENT, path) if path and self._exists(path) else None
+
+    def module_layer(self, module: str, step: Step) -> Layer | None:
+        """The layer of ``module``; ``step`` is told why there is none."""
+        directory = modules.find(module, self._module_path, self._documents)
+        if directory is None:
+            step.add("module", module).skipped("module_not_found")
+            return None
+        path = posixpath.join(directory, "hiera.yaml")
+        layer = self._layer(config.MODULE, path, module) if self._exists(path) else None
+        if layer is None:
+            step.add("module", module).skipped("module_provider_not_found")
+        return layer
+
+    def all_layers(self) -> list[Layer]:
+        """Every layer there is, those of modules by name."""
+        names = (entry.name for path in self._module_path for entry in self._documents.entries(path))
+        of_modules = [self.module_layer(name, SILENT) for name in sorted(set(names))]
+        layers = [self.global_layer(), self.environment_layer(), *of_modules]
+        return [layer for layer in layers if layer is not None]
+
+    @cached_property
+    def _module_path(self) -> list[str]:
+        found = modules.module_path(self._environment, self._documents) if self._environment else []
+        return self._given_modules + found
+
+    def _exists(self, path: str) -> bool:
+        return path in self._layers or self._documents.kind(path) is not Kind.NOTHING
+
+    def _layer(self, place: str, path: str, module: str | None = None) -> Layer | None:
+        if path not in self._layers:
+            loaded = config.load(path, self._documents, place, self._tools.warn)
+            self._layers[path] = Layer(place, loaded, self._tools, path, module) if loaded else None
+        return self._layers[path]

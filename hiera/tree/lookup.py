@@ -1,0 +1,277 @@
+"""Looking up keys in a Hiera 5 tree.
+
+    tree = Tree(facts, environment="/etc/puppetlabs/code/environments/production")
+    workers = tree.lookup("nginx::workers", default=4)
+
+* The layers are asked from the global one through the environment's to the module's; the data itself may say how
+  values are merged and converted (``lookup_options``).
+* The answer is a value. What was looked at is recorded below a ``Step`` if one is given, by the same code.
+* Nothing but a ``HieraError`` comes out, whatever stands in the files.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hiera.errors import HieraError, KeyNotFound, LimitError, LookupFailure
+from hiera.tree import keys, options, strategies
+from hiera.tree.absent import ABSENT, Absent
+from hiera.tree.datafiles import DataFiles
+from hiera.tree.documents import Documents, Files
+from hiera.tree.explain import SILENT, Step
+from hiera.tree.functions import Tools
+from hiera.tree.interpolation import Interpolator
+from hiera.tree.keys import Key
+from hiera.tree.layers import Holder, Layer
+from hiera.tree.layout import Layout
+from hiera.tree.options import LookupOptions
+from hiera.tree.run import Run, room_to_nest
+from hiera.tree.scope import Scope
+from hiera.tree.strategies import HASH, Merge, Strategy
+
+_OPTIONS = keys.parse(options.NAME)
+
+
+class Tree:
+    """One environment's data as one host sees it. Files are read when needed, each once, and then kept."""
+
+    def __init__(
+        self,
+        facts: Mapping[str, Any],
+        *,
+        environment: str | None = None,
+        config_path: str | None = None,
+        global_config: str | None = None,
+        module_path: Sequence[str] = (),
+        environment_name: str = "production",
+        certname: str | None = None,
+        private_key: str | None = None,
+        documents: Documents | None = None,
+        warn: Callable[[str], None] | None = None,
+    ) -> None:
+        """``environment`` is a directory with a ``hiera.yaml``, ``global_config`` the global ``hiera.yaml``.
+
+        ``config_path`` is the environment's configuration where that has another name. ``module_path`` comes
+        before what ``environment.conf`` says. ``certname`` is the trusted name of a host whose facts have no
+        ``clientcert``. ``private_key`` is the path of the eyaml key for levels that name none. ``documents`` is
+        where the files are, the disk if nothing is given. ``warn`` is told, once each, of what Puppet warns about.
+        """
+        self._said: set[str] = set()
+        self._tell = warn
+        scope = Scope(facts, environment=environment_name, certname=certname)
+        interpolator = Interpolator(scope, self._answer_data, self._warn)
+        files = DataFiles(documents or Files(), self._warn)
+        self._layout = Layout(
+            environment,
+            config_path,
+            global_config,
+            module_path,
+            Tools(files, interpolator, self._warn, private_key),
+        )
+        self._options: dict[str | None, LookupOptions] = {}
+        self._default_options: dict[str, LookupOptions] = {}
+        self._outer_options: Mapping[Any, Any] | Absent | None = ABSENT
+
+    def _warn(self, text: str) -> None:
+        if self._tell and text not in self._said:
+            self._said.add(text)
+            self._tell(text)
+
+    def lookup(
+        self,
+        *names: str,
+        merge: Merge = None,
+        default: Any = ABSENT,
+        override: Mapping[str, Any] | None = None,
+        default_values: Mapping[str, Any] | None = None,
+        value_type: str | None = None,
+        step: Step = SILENT,
+    ) -> Any:
+        """The value of the first of ``names`` that is found; null is found too.
+
+        ``merge`` is a strategy or a mapping with ``strategy`` and its options; it beats what the data says.
+        ``override`` beats the data; ``default_values``, then ``default``, come after it. ``value_type`` is a
+        Puppet type expression that the answer must match. Raises ``KeyNotFound``, or another ``HieraError``.
+        """
+        place = " or ".join(names)
+        try:
+            with room_to_nest():
+                value = self._answer(names, merge, Run(override, default_values), step, value_type)
+            if value is ABSENT and default is not ABSENT:
+                value = _verified("Default value", default, value_type)
+        except RecursionError:
+            raise LimitError(place, "nested too deeply") from None
+        except HieraError as error:
+            step.note(str(error))
+            raise (error if error.where == place else error.at(place)) from None
+        if value is ABSENT:
+            raise KeyNotFound(place, _not_found(names))
+        return value
+
+    def holders(self) -> dict[str, list[Holder]]:
+        """Every top-level key that this host could ask for, and who holds it, the one with priority first.
+
+        Reads all files that the facts select, those of all modules too. Raises ``HieraError``.
+        """
+        held: dict[str, list[Holder]] = {}
+        run = Run()
+        with room_to_nest():
+            for layer in self._layout.all_layers():
+                for holder, names in layer.holders(run):
+                    for name in names:
+                        held.setdefault(name, []).append(holder)
+        held.pop(options.NAME, None)
+        return held
+
+    def _answer(
+        self, names: Sequence[str], merge: Merge, run: Run, step: Step, value_type: str | None
+    ) -> Any | Absent:
+        for name in names:
+            if name in run.override:
+                what = f"Value found for key '{name}' in override hash"
+                return _verified(what, run.override[name], value_type)
+            value = self._search(name, merge, run, step)
+            if value is not ABSENT:
+                return _verified("Found value", value, value_type)
+        for name in names:
+            if name in run.defaults:
+                what = f"Value found for key '{name}' in default values hash"
+                return _verified(what, run.defaults[name], value_type)
+        return ABSENT
+
+    def _answer_data(self, name: str, run: Run, step: Step) -> Any | Absent:
+        """What ``%{lookup('name')}`` gives."""
+        return self._answer((name,), None, run, step, None)
+
+    def _search(self, name: str, merge: Merge, run: Run, step: Step) -> Any | Absent:
+        """The value of one key, merged and converted as its options say."""
+        if name == options.NAME or name.startswith(f"{options.NAME}."):
+            step.add("invalid_key", options.NAME)
+            return ABSENT
+        key = keys.parse(name)
+        chosen = self._lookup_options(key, run, step)
+        if merge is None:
+            merge = chosen.option(key.root, "merge")
+            if merge is not None:
+                step.add("merge_source", options.NAME)
+        searched = step.add("data", name)
+        value = self._find(key, strategies.strategy(merge), run, searched)
+        convert_to = None if value is ABSENT else chosen.option(key.root, "convert_to")
+        if convert_to is None:
+            return value
+        if "Sensitive" in str(convert_to):
+            searched.conceal()
+        return _converted(name, value, convert_to, step)
+
+    def _find(self, key: Key, strategy: Strategy, run: Run, step: Step) -> Any | Absent:
+        """What the layers give, or else a module's default hierarchy; dug into after merging."""
+        value = strategy.gather(
+            _LAYERS, lambda layer, inner: self._ask(layer, key, strategy, run, inner), step
+        )
+        if value is not ABSENT:
+            value = keys.dig(key.text, key.segments, value, step)
+        if value is ABSENT:
+            value = self._find_default(key, run, step)
+            if value is not ABSENT:
+                value = keys.dig(key.text, key.segments, value, step)
+        return value
+
+    def _ask(
+        self, name: str, key: Key, strategy: Strategy, run: Run, step: Step, module: str | None = None
+    ) -> Any | Absent:
+        """The value that one layer has; the module is that of the key unless another is named."""
+        layer = self._layer(name, module or key.module, step)
+        if layer is None:
+            return ABSENT
+        try:
+            return layer.find(key, strategy, run, step)
+        except LookupFailure as error:
+            if name == "global":
+                error.at(f"Lookup of key '{key.text}' failed")
+            raise
+
+    def _layer(self, name: str, module: str | None, step: Step) -> Layer | None:
+        if name == "global":
+            return self._layout.global_layer()
+        if name == "environment":
+            return self._layout.environment_layer()
+        return self._layout.module_layer(module, step) if module else None
+
+    def _find_default(self, key: Key, run: Run, step: Step) -> Any | Absent:
+        module = key.module
+        layer = self._layout.module_layer(module, SILENT) if module else None
+        if module is None or layer is None or not layer.has_default_hierarchy:
+            return ABSENT
+        step = step.add("scope", f'Searching default_hierarchy of module "{module}"')
+        if module not in self._default_options:
+            inner = step.add("scope", f'Searching for "{options.NAME}"')
+            found = layer.find_default(_OPTIONS, HASH, run, inner)
+            self._default_options[module] = LookupOptions(options.verified(found, module))
+        strategy = strategies.strategy(self._default_options[module].option(key.root, "merge"))
+        return layer.find_default(key, strategy, run, step.add("scope", f'Searching for "{key}"'))
+
+    def _lookup_options(self, key: Key, run: Run, step: Step) -> LookupOptions:
+        """The options that hold for the keys of the key's module, or for those of none."""
+        module = key.module
+        if module not in self._options:
+            step = step.add("options", options.NAME)
+            if self._outer_options is ABSENT:
+                self._outer_options = self._collect_outer_options(run, step)
+                self._options[None] = LookupOptions(self._outer_options)
+            if module is not None:
+                self._options[module] = self._with_module(module, self._outer_options, run, step)
+        return self._options[module]
+
+    def _collect_outer_options(self, run: Run, step: Step) -> Mapping[Any, Any] | None:
+        """What the global layer and the environment say together."""
+        high, low = (
+            options.verified(self._ask(name, _OPTIONS, HASH, run, step), None) for name in _LAYERS[:2]
+        )
+        if high is None or low is None:
+            return low if high is None else high
+        merged: Mapping[Any, Any] = HASH.merge(high, low)
+        return merged
+
+    def _with_module(
+        self, module: str, outer: Mapping[Any, Any] | None, run: Run, step: Step
+    ) -> LookupOptions:
+        """What they and the module say together."""
+        found = self._ask("module", _OPTIONS, HASH, run, step, module)
+        own = options.verified(found, module)
+        if own is None:  # null in a module takes away what the others say: Puppet does so
+            return LookupOptions(outer if found is ABSENT else None)
+        if outer is None:
+            return LookupOptions(own)
+        parts = {"Global and Environment": outer, f"Module {module}": own}
+
+        def show(part: str, step: Step) -> Mapping[Any, Any]:
+            step.add("scope", part).found(options.NAME, parts[part])
+            return parts[part]
+
+        merged = HASH.gather(list(parts), show, step)
+        return LookupOptions(None if merged is ABSENT else merged)
+
+
+_LAYERS = ("global", "environment", "module")
+
+
+def _converted(name: str, value: Any, convert_to: Any, step: Step) -> Any:
+    from hiera.tree import convert  # few keys are converted, and the types take a while to load
+
+    value = convert.converted(name, value, convert_to)
+    step.note(f"Applying convert_to lookup_option with arguments {convert.described(convert_to)}")
+    return value
+
+
+def _verified(what: str, value: Any, value_type: str | None) -> Any:
+    if value_type is not None:
+        from hiera.tree import types
+
+        types.verify(what, types.parse(value_type), value)
+    return value
+
+
+def _not_found(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return f"Function lookup() did not find a value for the name '{names[0]}'"
+    listed = ", ".join(f"'{name}'" for name in names)
+    return f"Function lookup() did not find a value for any of the names [{listed}]"
