@@ -16,11 +16,15 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from bundles.files import open_directory, replace_file, sync_directory
+from bundles.files import open_directory, replace_file
 from puller.errors import ChangedMeanwhile, MutationInNoop
 
 if TYPE_CHECKING:  # starting programs is imported when one is started: most resources need none
     from puller.commands import Command, Completed
+
+
+_REAL_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NOTE = "user.puller."  # an extended attribute: it is lost with the file, and never describes another one
 
 
 class Attributes(msgspec.Struct, frozen=True):
@@ -55,6 +59,12 @@ class System(Protocol):
     def read_chunks(self, path: str) -> Iterator[bytes]:
         """The same, piece by piece."""
 
+    def children(self, path: str) -> list[tuple[str, os.stat_result]]:
+        """What is in a directory, by name, each with its ``lstat``; a link in the directory's place is an error."""
+
+    def note(self, path: str, key: str) -> str | None:
+        """What ``set_note`` has left on a file; ``None`` when there is nothing."""
+
     def user_id(self, name: str) -> int | None:
         """``None`` when there is no such user."""
 
@@ -64,18 +74,29 @@ class System(Protocol):
     def query(self, command: "Command") -> "Completed":
         """Run a command that only looks: a guard, a status query. Done in noop too."""
 
+    # ``within`` is a directory above the path: from there on no link is followed, whatever was put there meanwhile.
+
     def replace_file(
-        self, path: str, chunks: Iterable[bytes], attributes: Attributes, looked_at: os.stat_result | None
+        self,
+        path: str,
+        chunks: Iterable[bytes],
+        attributes: Attributes,
+        looked_at: os.stat_result | None,
+        *,
+        within: str = "",
     ) -> None:
         """Put a regular file in place, atomically; the labels of a replaced regular file are kept."""
 
-    def make_directory(self, path: str, attributes: Attributes) -> None:
-        """Make a directory, and its missing parents with mode 0755."""
+    def make_directory(self, path: str, attributes: Attributes, *, within: str = "") -> None:
+        """Make a directory, which appears as it should be, and its missing parents with mode 0755."""
 
     def set_attributes(self, path: str, attributes: Attributes, looked_at: os.stat_result) -> None:
         """Owner, group and mode of the path itself, never through a link."""
 
-    def remove(self, path: str, looked_at: os.stat_result) -> None:
+    def set_note(self, path: str, key: str, text: str, *, within: str = "") -> None:
+        """Leave a note on a regular file, for as long as nobody puts another file into its place."""
+
+    def remove(self, path: str, looked_at: os.stat_result, *, within: str = "") -> None:
         """Remove a file, link or empty directory."""
 
     def remove_tree(self, path: str, looked_at: os.stat_result) -> None:
@@ -124,6 +145,22 @@ class LocalSystem:
             while chunk := stream.read(1 << 20):
                 yield chunk
 
+    def children(self, path: str) -> list[tuple[str, os.stat_result]]:
+        descriptor = os.open(path, _REAL_DIRECTORY)
+        try:
+            with os.scandir(descriptor) as entries:
+                return [(entry.name, entry.stat(follow_symlinks=False)) for entry in entries]
+        finally:
+            os.close(descriptor)
+
+    def note(self, path: str, key: str) -> str | None:
+        try:
+            return os.getxattr(path, _NOTE + key, follow_symlinks=False).decode("ascii", "replace")
+        except OSError as error:
+            if error.errno in (errno.ENODATA, errno.ENOTSUP):
+                return None
+            raise
+
     def user_id(self, name: str) -> int | None:
         return _find_id(name, self._users, lambda: pwd.getpwnam(name).pw_uid)
 
@@ -136,10 +173,16 @@ class LocalSystem:
         return run(command)
 
     def replace_file(
-        self, path: str, chunks: Iterable[bytes], attributes: Attributes, looked_at: os.stat_result | None
+        self,
+        path: str,
+        chunks: Iterable[bytes],
+        attributes: Attributes,
+        looked_at: os.stat_result | None,
+        *,
+        within: str = "",
     ) -> None:
-        directory, name = os.path.split(path)
-        with open_directory(directory) as parent, _old_file(parent, name, path, looked_at) as old:
+        name = os.path.basename(path)
+        with _open_parent(path, within) as parent, _old_file(parent, name, path, looked_at) as old:
             replace_file(
                 parent,
                 name,
@@ -150,16 +193,21 @@ class LocalSystem:
                 labels_from=old,
             )
 
-    def make_directory(self, path: str, attributes: Attributes) -> None:
-        parent = os.path.dirname(path)
-        if not self.is_directory(parent):
-            self.make_directory(parent, Attributes(os.geteuid(), os.getegid(), 0o755))
-        # Private until the owner is right; then chown before chmod, as for files.
-        os.mkdir(path, 0o700)
-        with open_directory(path) as descriptor:
-            os.fchown(descriptor, attributes.uid, attributes.gid)
-            os.fchmod(descriptor, attributes.mode)
-        sync_directory(parent)
+    def make_directory(self, path: str, attributes: Attributes, *, within: str = "") -> None:
+        above = os.path.dirname(path)
+        if not self.is_directory(above):
+            self.make_directory(above, Attributes(os.geteuid(), os.getegid(), 0o755))
+        with _open_parent(path, within) as parent:
+            # Under another name until it is as it should be: a crash must not leave one that nobody repairs.
+            temporary = f".{os.urandom(8).hex()}.new"
+            os.mkdir(temporary, 0o700, dir_fd=parent)
+            try:
+                _set_directory_attributes(parent, temporary, attributes)
+                os.rename(temporary, os.path.basename(path), src_dir_fd=parent, dst_dir_fd=parent)
+            except BaseException:
+                os.rmdir(temporary, dir_fd=parent)
+                raise
+            os.fsync(parent)
 
     def set_attributes(self, path: str, attributes: Attributes, looked_at: os.stat_result) -> None:
         # O_PATH pins the very thing that was looked at, without opening it: a FIFO or device is not touched, and what
@@ -174,9 +222,14 @@ class LocalSystem:
         finally:
             os.close(descriptor)
 
-    def remove(self, path: str, looked_at: os.stat_result) -> None:
-        directory, name = os.path.split(path)
-        with open_directory(directory) as parent:
+    def set_note(self, path: str, key: str, text: str, *, within: str = "") -> None:
+        with _open_parent(path, within) as parent:
+            pinned = f"/proc/self/fd/{parent}/{os.path.basename(path)}"
+            os.setxattr(pinned, _NOTE + key, text.encode("ascii"), follow_symlinks=False)
+
+    def remove(self, path: str, looked_at: os.stat_result, *, within: str = "") -> None:
+        name = os.path.basename(path)
+        with _open_parent(path, within) as parent:
             _require_same(path, looked_at, _stat_at(parent, name))
             remove = os.rmdir if stat.S_ISDIR(looked_at.st_mode) else os.unlink
             remove(name, dir_fd=parent)
@@ -233,17 +286,26 @@ class NoopSystem(LocalSystem):
         return None
 
     def replace_file(
-        self, path: str, chunks: Iterable[bytes], attributes: Attributes, looked_at: os.stat_result | None
+        self,
+        path: str,
+        chunks: Iterable[bytes],
+        attributes: Attributes,
+        looked_at: os.stat_result | None,
+        *,
+        within: str = "",
     ) -> None:
         raise MutationInNoop(f"{path}: would be written in noop")
 
-    def make_directory(self, path: str, attributes: Attributes) -> None:
+    def make_directory(self, path: str, attributes: Attributes, *, within: str = "") -> None:
         raise MutationInNoop(f"{path}: would be made in noop")
 
     def set_attributes(self, path: str, attributes: Attributes, looked_at: os.stat_result) -> None:
         raise MutationInNoop(f"{path}: attributes would be set in noop")
 
-    def remove(self, path: str, looked_at: os.stat_result) -> None:
+    def set_note(self, path: str, key: str, text: str, *, within: str = "") -> None:
+        raise MutationInNoop(f"{path}: would be noted on in noop")
+
+    def remove(self, path: str, looked_at: os.stat_result, *, within: str = "") -> None:
         raise MutationInNoop(f"{path}: would be removed in noop")
 
     def remove_tree(self, path: str, looked_at: os.stat_result) -> None:
@@ -269,6 +331,29 @@ def _open_regular(path: str) -> int:
         os.close(descriptor)
         raise ChangedMeanwhile(f"{path}: is not a regular file any more")
     return descriptor
+
+
+@contextlib.contextmanager
+def _open_parent(path: str, within: str) -> Iterator[int]:
+    """The directory that holds ``path``, open; below ``within``, if given, no link leads to it."""
+    directory = os.path.dirname(path)
+    below = directory.removeprefix(within) if within else ""
+    with contextlib.ExitStack() as stack:
+        descriptor = stack.enter_context(open_directory(within or directory))
+        for name in filter(None, below.split("/")):
+            descriptor = os.open(name, _REAL_DIRECTORY, dir_fd=descriptor)
+            stack.callback(os.close, descriptor)
+        yield descriptor
+
+
+def _set_directory_attributes(parent: int, name: str, attributes: Attributes) -> None:
+    """Chown before chmod, as for files, of a directory that was made just now."""
+    descriptor = os.open(name, _REAL_DIRECTORY, dir_fd=parent)
+    try:
+        os.fchown(descriptor, attributes.uid, attributes.gid)
+        os.fchmod(descriptor, attributes.mode)
+    finally:
+        os.close(descriptor)
 
 
 def _stat_at(parent: int, name: str) -> os.stat_result:

@@ -9,8 +9,12 @@ from puller.resources.base import ResourceType
 ENTRY_POINT = "puller.resources"
 
 _OWN = {
+    "archive": "puller.resources.archive:Archive",
     "exec": "puller.resources.exec:Exec",
     "file": "puller.resources.file:File",
+    "package": "puller.resources.package:Package",
+    "scaffold": "puller.resources.scaffold:Scaffold",
+    "service": "puller.resources.service:Service",
 }
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from bundles.files import read_limited
 from hiera.errors import HieraError
@@ -12,6 +12,13 @@ from puller.errors import ResourceError
 from puller.system import reason
 from puller.templates import engine as engines
 from puller.templates.errors import FunctionError, TemplateError
+
+if TYPE_CHECKING:
+    from puller.templates.jinja import JinjaEngine
+
+Delimiters = tuple[str, str]
+"""The left and the right one; one that is empty is the engine's own."""
+OWN: Delimiters = ("", "")
 
 _LIMIT = 16 * 1024 * 1024  # bytes of a template file
 _ENGINE_OF_ENDING = {".jet": "jet", ".tmpl": "go", ".gotmpl": "go"}
@@ -29,7 +36,9 @@ def engine_of(path: str) -> str:
     return next((engine for ending, engine in _ENGINE_OF_ENDING.items() if path.endswith(ending)), "jinja")
 
 
-def render_file(path: str, engine: str, scope: Scope, directory: Path) -> Rendered:
+def render_file(
+    path: str, engine: str, scope: Scope, directory: Path, delimiters: Delimiters = OWN
+) -> Rendered:
     """Render a template file; raises ``ResourceError``, with the line of the template where there is one."""
     try:
         text = read_limited(path, _LIMIT).decode("utf-8")
@@ -37,34 +46,79 @@ def render_file(path: str, engine: str, scope: Scope, directory: Path) -> Render
         raise ResourceError(f"template {path} cannot be read: {reason(error)}") from error
     except ValueError as error:
         raise ResourceError(f"template {path} is not usable: {error}") from error
-    return render_text(path.removeprefix(f"{directory}/"), text, engine, scope, directory)
+    return render_text(path.removeprefix(f"{directory}/"), text, engine, scope, directory, delimiters)
 
 
-def render_text(name: str, text: str, engine: str, scope: Scope, directory: Path) -> Rendered:
+def render_text(
+    name: str, text: str, engine: str, scope: Scope, directory: Path, delimiters: Delimiters = OWN
+) -> Rendered:
     """The same for a text; ``name`` is what messages call it, ``directory`` where includes are found."""
+    loaded = load(engine, delimiters, root=directory)
     try:
-        return (_render_jinja if engine == "jinja" else _render_go_like)(name, text, engine, scope, directory)
+        if engine == "jinja":
+            jinja = cast("JinjaEngine", loaded)
+            return Rendered(jinja.render(name, text, scope), jinja.used_secret)
+        seen = surroundings(engine, scope, directory)
+        return Rendered(loaded.compile(name, text).render(seen.dot, seen.functions), seen.is_secret)
     except TemplateError as error:
-        raise ResourceError(f"{error}\n{error.excerpt()}") from error
+        raise ResourceError(explained(error)) from error
 
 
-def _render_jinja(name: str, text: str, engine: str, scope: Scope, directory: Path) -> Rendered:
-    from puller.templates.jinja import JinjaEngine
-
-    del engine
-    loaded = JinjaEngine(root=directory)
-    rendered = loaded.render(name, text, scope)
-    return Rendered(rendered, loaded.used_secret)
+def explained(error: TemplateError) -> str:
+    """What is wrong, and below it the line of the template with a mark at the place."""
+    return f"{error}\n{error.excerpt()}" if error.source_line else str(error)
 
 
-def _render_go_like(name: str, text: str, engine: str, scope: Scope, directory: Path) -> Rendered:
-    """Engines that know nothing of secrets get them opened; then whatever they render counts as secret."""
-    data: Any = scope.data
+def load(
+    engine: str,
+    delimiters: Delimiters = OWN,
+    *,
+    root: Path | None = None,
+    files: Mapping[str, str] | None = None,
+) -> engines.Engine:
+    """The engine with its delimiters; raises ``ResourceError`` for some that cannot be.
+
+    What templates of Jinja2 include comes from ``files`` (path → text) or from below ``root``. Those of Jet include
+    only what is below a directory ``_partials`` of ``files``: other includes fail, as they do in the reference.
+    """
+    left, right = delimiters
+    try:
+        if engine == "jinja":
+            from puller.templates.jinja import JinjaEngine
+
+            return JinjaEngine(left, right, root=root, files=files)
+        if engine == "jet" and files:
+            from puller.templates.jet.engine import JetEngine
+            from puller.templates.tree import PARTIALS
+
+            partials = {path: text for path, text in files.items() if PARTIALS in path.split("/")[:-1]}
+            return JetEngine(left, right, partials.get)
+        return engines.load_engine(engine, left_delimiter=left, right_delimiter=right)
+    except ValueError as error:
+        raise ResourceError(str(error)) from error
+
+
+class Surroundings(NamedTuple):
+    """What a template sees at its top, and may call beside its engine's own functions."""
+
+    dot: engines.Scope
+    functions: Mapping[str, Callable[..., Any]]
+    is_secret: bool
+    """Whether there are secrets among it that the engine would not recognise."""
+
+
+def surroundings(engine: str, scope: Scope, directory: Path) -> Surroundings:
+    """Those of a template of this engine. Jinja2 takes facts as they are asked for, and knows a secret when it sees it.
+
+    For the engines of Go's kind values are plain: all facts are gathered, and secrets opened.
+    """
+    if engine == "jinja":
+        return Surroundings(engines.Scope(scope.facts, scope.data, scope.environ), scope.functions, False)
+    data = dict(scope.data)
     is_secret = has_secret(data)
-    dot = engines.Scope(scope.facts, revealed(data) if is_secret else data, scope.environ)
-    opened = scope.with_data(dot["data"])
-    rendered = engines.load_engine(engine).compile(name, text).render(dot, _functions(opened, directory))
-    return Rendered(rendered, is_secret)
+    dot = engines.Scope(dict(scope.facts), revealed(data) if is_secret else data, scope.environ)
+    seen = Scope(dot["facts"], dot["data"], dot["environ"])
+    return Surroundings(dot, _functions(seen, directory), is_secret)
 
 
 def render_list(path: str, scope: Scope, directory: Path) -> str:
