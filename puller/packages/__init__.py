@@ -1,0 +1,1 @@
+"""Package managers: what is installed, what could be, and how to change it."""

@@ -1,0 +1,118 @@
+"""Versions of packages, ordered as dpkg and as rpm order them.
+
+* A version is ``[epoch:]version[-release]``; Debian calls the release a revision. Epochs compare first, as numbers.
+* Parts compare run by run, digits as numbers of any length. ``~`` comes before the end of a part in both orders.
+* A request that leaves out the epoch or the release is compared without it.
+
+Sources: deb-version(7), rpm-version(7). The tests hold both orders against the real tools.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+Key = tuple[Any, ...]
+
+
+class Version(NamedTuple):
+    """A version taken apart; what is not written is ``None``."""
+
+    epoch: str | None
+    version: str
+    release: str | None
+
+
+def parse_version(text: str) -> Version:
+    """Take any text apart: the epoch ends at the first colon, the release begins after the last hyphen."""
+    epoch, colon, rest = text.partition(":")
+    if not colon or not epoch.isdecimal():
+        epoch, rest = "", text
+    version, hyphen, release = rest.rpartition("-")
+    return Version(epoch or None, version, release) if hyphen else Version(epoch or None, rest, None)
+
+
+class Order:
+    """One of the two orders: how a part compares, and what a missing release stands for."""
+
+    def __init__(self, part: Callable[[str], Key], missing_release: str | None) -> None:
+        self._part = part
+        self._missing_release = missing_release
+
+    def key(self, text: str) -> Key:
+        """What versions sort by."""
+        return self._key(parse_version(text))
+
+    def compare(self, first: str, second: str) -> int:
+        """-1, 0 or 1: the first is older, the same, newer."""
+        return _compared(self.key(first), self.key(second))
+
+    def compare_to_request(self, installed: str, request: str) -> int:
+        """The same, with only those parts of ``installed`` that ``request`` gives too."""
+        wanted, found = parse_version(request), parse_version(installed)
+        if wanted.epoch is None:
+            found = found._replace(epoch=None)
+        if wanted.release is None:
+            found = found._replace(release=None)
+        return _compared(self._key(found), self._key(wanted))
+
+    def _key(self, version: Version) -> Key:
+        release = self._missing_release if version.release is None else version.release
+        # In rpm's order no release at all comes before any.
+        return (
+            _number(version.epoch or "0"),
+            self._part(version.version),
+            release is not None,
+            self._part(release or ""),
+        )
+
+
+def _compared(first: Key, second: Key) -> int:
+    return (first > second) - (first < second)
+
+
+def _number(digits: str) -> tuple[int, str]:
+    """Digits as a number: by length, then by text. ``int`` would refuse more than 4,300 of them."""
+    significant = digits.lstrip("0")
+    return len(significant), significant
+
+
+# dpkg: what is not digits, then digits, and so on in turn. In the text ``~`` comes before the end, the end before
+# letters, letters before all else. The last run is always empty, and is where a part that has ended sorts.
+
+_DPKG_RUN = re.compile(r"([^0-9]*)([0-9]*)")
+
+
+def _dpkg_part(text: str) -> Key:
+    return tuple((_dpkg_text(letters), _number(digits)) for letters, digits in _DPKG_RUN.findall(text))
+
+
+def _dpkg_text(text: str) -> tuple[int, ...]:
+    return (*map(_dpkg_character, text), 0)
+
+
+def _dpkg_character(character: str) -> int:
+    if character == "~":
+        return -1
+    return ord(character) if character.isalpha() else ord(character) + 256
+
+
+# rpm: runs of letters and of digits; whatever else stands between them only separates. In order: ``~``, the end, ``^``,
+# letters, digits.
+
+_RPM_RUN = re.compile(r"~|\^|[A-Za-z]+|[0-9]+")
+_RPM_MARKS: dict[str, Key] = {"~": (-1,), "^": (1,)}
+_RPM_END: Key = (0,)
+
+
+def _rpm_part(text: str) -> Key:
+    return (*map(_rpm_run, _RPM_RUN.findall(text)), _RPM_END)
+
+
+def _rpm_run(run: str) -> Key:
+    if run in _RPM_MARKS:
+        return _RPM_MARKS[run]
+    return (3, _number(run)) if run.isdecimal() else (2, run)
+
+
+DPKG = Order(_dpkg_part, missing_release="0")
+RPM = Order(_rpm_part, missing_release=None)

@@ -1,0 +1,49 @@
+"""A Debian and a Fedora in memory, and jobs for their package managers."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from puller.packages.job import Job
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from tests.simulators.packages import Machine
+
+NewJob = Callable[..., Job]
+
+
+@pytest.fixture(scope="session")
+def simulator() -> ModuleType:
+    """The module ``tests/simulators/packages.py``, loaded by path as tests are not a package."""
+    path = Path(__file__).parents[2] / "simulators" / "packages.py"
+    spec = importlib.util.spec_from_file_location("simulator_packages", path)
+    assert spec
+    assert spec.loader
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def log() -> list[str]:
+    """The lines that jobs log."""
+    return []
+
+
+@pytest.fixture
+def job(log: list[str]) -> NewJob:
+    """``job(machine, "tool", …, noop=…)``: for a run that declares these packages."""
+
+    def build(machine: Machine, *declared: str, noop: bool = False, **limits: Any) -> Job:
+        times = {"timeout": 60.0, "lock_timeout": 10.0, **limits}
+        return Job(system=machine, declared=lambda: declared, log=log.append, noop=noop, **times)
+
+    return build

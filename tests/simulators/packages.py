@@ -1,0 +1,367 @@
+"""A Debian and a Fedora in memory, as far as their package managers go: each takes our commands and behaves.
+
+The contract tests in ``tests/system`` put the same questions to these and to the real tools.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from puller.commands import Command, Completed
+from puller.packages.versions import DPKG, RPM
+from puller.system import LocalSystem, NoopSystem
+
+NATIVE = "amd64"
+
+
+@dataclass
+class Deb:
+    """A package as dpkg's database has it."""
+
+    version: str
+    status: str = "installed"
+    want: str = "install"
+
+
+class Machine(LocalSystem):
+    """Commands are carried out on what is in memory; all of them are remembered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looked: list[list[str]] = []
+        self.changed: list[list[str]] = []
+        self.environments: list[dict[str, str]] = []
+
+    def query(self, command: Command) -> Completed:
+        self.looked.append(list(command.arguments))
+        return self.run(list(command.arguments))
+
+    def execute(self, command: Command) -> Completed:
+        self.executed += 1
+        self.changed.append(list(command.arguments))
+        self.environments.append(dict(command.environment))
+        return self.run(list(command.arguments))
+
+    def run(self, arguments: list[str]) -> Completed:
+        raise NotImplementedError
+
+    def versions(self, name: str) -> list[str]:
+        """What is installed and works, the oldest first."""
+        raise NotImplementedError
+
+
+def ended(code: int = 0, stdout: str = "", stderr: str = "") -> Completed:
+    return Completed(code, None, False, stdout, stderr, 0.1)
+
+
+def operands(arguments: Sequence[str]) -> list[str]:
+    """What comes after ``--``."""
+    return list(arguments[list(arguments).index("--") + 1 :])
+
+
+def words(arguments: Sequence[str]) -> list[str]:
+    """Without options and their values, up to ``--``."""
+    rest = iter(arguments[: list(arguments).index("--")] if "--" in arguments else arguments)
+    return [word for word in rest if not (word == "-o" and next(rest)) and not word.startswith("-")]
+
+
+@dataclass(eq=False)
+class Debian(Machine):
+    """dpkg-query, apt-cache, apt-get and dpkg."""
+
+    repository: dict[str, list[str]] = field(default_factory=dict)
+    """Versions by ``name`` (native, or all) or ``name:architecture``."""
+    packages: dict[str, Deb] = field(default_factory=dict)
+    """What dpkg knows, by the same names."""
+    architecture: dict[str, str] = field(default_factory=dict)
+    """``all`` for the names that have no architecture."""
+    fails: set[str] = field(default_factory=set)
+    """Packages whose postinst fails."""
+    is_interrupted: bool = False
+    is_locked: bool = False
+    unfetchable: set[str] = field(default_factory=set)
+    """``name=version`` in the lists, and not on the server any more; ``apt-get update`` finds out."""
+    published: dict[str, list[str]] = field(default_factory=dict)
+    """What ``apt-get update`` will find more."""
+
+    def __post_init__(self) -> None:
+        Machine.__init__(self)
+        self.packages.setdefault("dpkg", Deb("1.21.22"))
+
+    def run(self, arguments: list[str]) -> Completed:
+        tools: dict[str, Callable[[list[str]], Completed]] = {
+            "dpkg-query": self.dpkg_query,
+            "apt-cache": self.apt_cache,
+            "apt-get": self.apt_get,
+            "apt-mark": self.apt_mark,
+            "dpkg": self.dpkg,
+        }
+        return tools[arguments[0]](arguments)
+
+    def versions(self, name: str) -> list[str]:
+        deb = self.packages.get(name)
+        return [deb.version] if deb and deb.status in ("installed", "triggers-pending") else []
+
+    def dpkg_query(self, arguments: list[str]) -> Completed:
+        pattern = arguments[2].removeprefix("-f=").replace("\\t", "\t").replace("\\n", "\n")
+        text = ""
+        for key, deb in self.packages.items():
+            name, _, architecture = key.partition(":")
+            values = {
+                "Package": name,
+                "Version": deb.version,
+                "Architecture": architecture or self.architecture.get(name, NATIVE),
+                "db:Status-Status": deb.status,
+                "db:Status-Want": deb.want,
+            }
+            line = pattern
+            for name, value in values.items():
+                line = line.replace(f"${{{name}}}", value)
+            text += line
+        return ended(stdout=text)
+
+    def apt_cache(self, arguments: list[str]) -> Completed:
+        assert words(arguments) == ["apt-cache", "policy"]
+        text = ""
+        for name in operands(arguments):
+            key = self.key(name)
+            installed = self.packages.get(key)
+            versions = set(self.repository.get(key, ()))
+            if installed and installed.status != "config-files":
+                versions.add(installed.version)
+            if not versions:
+                continue
+            ordered = sorted(versions, key=DPKG.key, reverse=True)
+            text += f"{key}:\n  Installed: {installed.version if installed else '(none)'}\n"
+            text += f"  Candidate: {ordered[0]}\n  Version table:\n"
+            for version in ordered:
+                mark = "***" if installed and installed.version == version else "   "
+                text += f" {mark} {version} 500\n        500 http://deb.example.com ./ Packages\n"
+        return ended(stdout=text)
+
+    def apt_get(self, arguments: list[str]) -> Completed:
+        verb = words(arguments)[1]
+        if verb == "update":
+            for name, versions in self.published.items():
+                self.repository[name] = versions
+            self.unfetchable.clear()
+            return ended()
+        if self.is_locked:
+            return ended(
+                100, stderr="E: Unable to acquire the dpkg frontend lock (/var/lib/dpkg/lock-frontend)\n"
+            )
+        if self.is_interrupted:
+            how = "you must manually run 'dpkg --configure -a' to correct the problem."
+            return ended(100, stderr=f"E: dpkg was interrupted, {how} \n")
+        return self.apt_remove(operands(arguments)) if verb == "remove" else self.apt_install(arguments)
+
+    def apt_install(self, arguments: list[str]) -> Completed:
+        plan: dict[str, str] = {}
+        for operand in operands(arguments):
+            name, _, version = operand.partition("=")
+            key = self.key(name)
+            versions = self.repository.get(key, [])
+            if not versions and key not in self.packages:
+                return ended(100, stderr=f"E: Unable to locate package {name}\n")
+            if version and version not in versions:
+                return ended(100, stderr=f"E: Version '{version}' for '{name}' was not found\n")
+            present = self.packages.get(key)
+            kept = present.version if present and present.status != "config-files" else ""
+            plan[key] = version or max([*versions, *filter(None, [kept])], key=DPKG.key)
+            if f"{key}={plan[key]}" in self.unfetchable:
+                return ended(100, stderr="E: Unable to fetch some archives, maybe run apt-get update\n")
+            if present and present.want == "hold" and present.version != plan[key]:
+                return HELD
+            is_older = kept and DPKG.compare(plan[key], kept) < 0
+            if is_older and "--allow-downgrades" not in arguments:
+                return ended(
+                    100, stderr="E: Packages were downgraded and -y was used without --allow-downgrades.\n"
+                )
+        return self.set_up(plan)
+
+    def set_up(self, plan: dict[str, str]) -> Completed:
+        for key, version in plan.items():
+            before = self.packages.get(key)
+            want = "hold" if before and before.want == "hold" else "install"
+            self.packages[key] = Deb(version, "half-configured" if key in self.fails else "installed", want)
+        if failed := self.fails & plan.keys():
+            return ended(
+                100,
+                "Setting up …\n",
+                "".join(f"dpkg: error processing package {name} (--configure):\n" for name in sorted(failed))
+                + "E: Sub-process /usr/bin/dpkg returned an error code (1)\n",
+            )
+        return ended()
+
+    def apt_remove(self, names: list[str]) -> Completed:
+        for name in names:
+            deb = self.packages[self.key(name)]
+            if deb.want == "hold":
+                return HELD
+            self.packages[self.key(name)] = Deb(deb.version, "config-files", "deinstall")
+        return ended()
+
+    def apt_mark(self, arguments: list[str]) -> Completed:
+        assert arguments[1] == "hold"
+        for name in arguments[2:]:
+            self.packages[self.key(name)].want = "hold"
+        return ended()
+
+    def dpkg(self, arguments: list[str]) -> Completed:
+        assert words(arguments) == ["dpkg"]
+        self.is_interrupted = False
+        for key, deb in self.packages.items():
+            if deb.status in ("unpacked", "half-configured") and key not in self.fails:
+                deb.status = "installed"
+        return ended()
+
+    def key(self, name: str) -> str:
+        return name.removesuffix(f":{NATIVE}").removesuffix(":all")
+
+
+HELD = ended(
+    100, stderr="E: Held packages were changed and -y was used without --allow-change-held-packages.\n"
+)
+
+
+@dataclass(frozen=True)
+class Rpm:
+    """A package in rpm's database, or in a repository; the version is in full."""
+
+    name: str
+    version: str
+    architecture: str = "x86_64"
+
+
+@dataclass(eq=False)
+class Fedora(Machine):
+    """rpm and dnf 4, or 5."""
+
+    repository: list[Rpm] = field(default_factory=list)
+    packages: list[Rpm] = field(default_factory=list)
+    side_by_side: set[str] = field(default_factory=set)
+    """Packages of which several versions may be installed."""
+    fails: set[str] = field(default_factory=set)
+    """Packages whose scriptlets fail."""
+    generation: int = 4
+    is_cached: bool = True
+    database_error: str = ""
+    published: list[Rpm] = field(default_factory=list)
+    """What ``makecache --refresh`` will find more."""
+
+    def __post_init__(self) -> None:
+        Machine.__init__(self)
+
+    def run(self, arguments: list[str]) -> Completed:
+        if arguments[0] == "rpm":
+            return self.rpm(arguments)
+        if self.generation == 5 and "--" in arguments:
+            return ended(2, stderr=f'Unknown argument "--" for command "{words(arguments)[1]}".\n')
+        return self.dnf(arguments)
+
+    def versions(self, name: str) -> list[str]:
+        return sorted((one.version for one in self.packages if one.name == name), key=RPM.key)
+
+    def rpm(self, arguments: list[str]) -> Completed:
+        pattern = arguments[3].replace("\\t", "\t").replace("\\n", "\n")
+        text, missing = "", 0
+        for label in operands(arguments):
+            found = self.matching(label, [] if self.database_error else self.packages)
+            for one in found:
+                epoch, _, rest = f"0:{one.version}".rpartition(":")
+                version, _, release = rest.rpartition("-")
+                line = pattern.replace("%{NAME}", one.name).replace("%{ARCH}", one.architecture)
+                line = line.replace("%{EPOCHNUM}", epoch.rpartition(":")[2] or "0")
+                text += line.replace("%{VERSION}", version).replace("%{RELEASE}", release)
+            if not found:
+                missing += 1
+                text += f"package {label} is not installed\n"
+        return ended(missing, text, self.database_error)
+
+    def dnf(self, arguments: list[str]) -> Completed:
+        verbs = words(arguments)
+        after = operands(arguments) if "--" in arguments else verbs[2:]
+        if "--cacheonly" in arguments and not self.is_cached:
+            return ended(1, stderr="Error: Cache-only enabled but no cache for 'local'\n")
+        match verbs[1]:
+            case "makecache":
+                self.repository += self.published
+                self.published = []
+                return ended()
+            case "check-update":
+                return self.check_update(after)
+            case "repoquery":
+                return self.repoquery(arguments, after)
+            case "remove":
+                self.packages = [one for one in self.packages if not self.is_named(one, after)]
+                return ended()
+        return self.dnf_install(after)
+
+    def check_update(self, names: list[str]) -> Completed:
+        text = "\n"
+        for one in self.newest(self.repository):
+            installed = [p for p in self.packages if (p.name, p.architecture) == (one.name, one.architecture)]
+            newest = max((p.version for p in installed), key=RPM.key, default=None)
+            if newest and RPM.compare(one.version, newest) > 0 and self.is_named(one, names):
+                text += f"{one.name}.{one.architecture}      {one.version}      local\n"
+        return ended(100 if text.strip() else 0, text)
+
+    def repoquery(self, arguments: list[str], names: list[str]) -> Completed:
+        option = next(word for word in arguments if word.startswith("--queryformat="))
+        pattern = option.removeprefix("--queryformat=") + ("\n" if self.generation == 4 else "")
+        text = ""
+        for one in self.repository:
+            if self.is_named(one, names):
+                epoch, _, rest = f"0:{one.version}".rpartition(":")
+                version, _, release = rest.rpartition("-")
+                line = pattern.replace("%{name}", one.name).replace("%{arch}", one.architecture)
+                line = line.replace("%{epoch}", epoch.rpartition(":")[2] or "0")
+                text += line.replace("%{version}", version).replace("%{release}", release)
+        return ended(stdout=text)
+
+    def dnf_install(self, specifications: list[str]) -> Completed:
+        for specification in specifications:
+            if any(self.is_named(one, [specification]) for one in self.packages):
+                continue  # a name alone upgrades nothing
+            found = [one for one in self.repository if specification in self.spellings(one)]
+            if not found:
+                return ended(1, stderr=f"Error: Unable to find a match: {specification}\n")
+            chosen = max(found, key=lambda one: RPM.key(one.version))
+            if chosen.name in self.fails:
+                return ended(1, stderr=f"Error: Transaction failed: {chosen.name}\n")
+            if chosen.name not in self.side_by_side:
+                of_name = (chosen.name, chosen.architecture)
+                self.packages = [one for one in self.packages if (one.name, one.architecture) != of_name]
+            if chosen not in self.packages:
+                self.packages.append(chosen)
+        return ended()
+
+    def newest(self, packages: list[Rpm]) -> list[Rpm]:
+        best: dict[tuple[str, str], Rpm] = {}
+        for one in sorted(packages, key=lambda one: RPM.key(one.version)):
+            best[one.name, one.architecture] = one
+        return list(best.values())
+
+    def is_named(self, one: Rpm, names: list[str]) -> bool:
+        return bool({one.name, f"{one.name}.{one.architecture}"} & set(names))
+
+    def matching(self, label: str, packages: list[Rpm]) -> list[Rpm]:
+        """As rpm -q does: also by name and version."""
+        return [one for one in packages if label in self.spellings(one)]
+
+    def spellings(self, one: Rpm) -> set[str]:
+        full = one.version if ":" in one.version else f"0:{one.version}"
+        plain = full.partition(":")[2]
+        versions = {full, plain, plain.rpartition("-")[0], full.rpartition("-")[0]}
+        names = {one.name, *(f"{one.name}-{version}" for version in versions)}
+        return names | {f"{name}.{one.architecture}" for name in names}
+
+
+class LookingOnly(NoopSystem):
+    """The same machine for a noop run: what would change it raises."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__()
+        self.machine = machine
+
+    def query(self, command: Command) -> Completed:
+        return self.machine.query(command)
