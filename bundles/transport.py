@@ -9,7 +9,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import msgspec
 
@@ -18,7 +18,13 @@ from bundles.location import Location
 from bundles.secret import Secret
 from bundles.trees import open_regular
 
+if TYPE_CHECKING:
+    import requests
+
+    from bundles.web import WebMirror
+
 CHUNK = 64 * 1024
+LONGEST_VALIDATOR = 1024  # characters
 
 
 class TransportSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -115,6 +121,49 @@ def download_url(url: str, limit: int, into: BinaryIO, settings: TransportSettin
 
     Credentials in the URL are for its origin; those of a site do not belong in ``settings`` here.
     """
+    mirror, place = _open_url(url, settings)
+    mirror.fetch(place, limit, into)
+
+
+class Validators(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a server calls the version of a file that it gave; sent back, it asks whether there is another by now."""
+
+    etag: str = ""
+    last_modified: str = ""
+
+    def headers(self) -> dict[str, str]:
+        """The conditions of a request."""
+        conditions = {"If-None-Match": self.etag, "If-Modified-Since": self.last_modified}
+        return {name: value for name, value in conditions.items() if value}
+
+
+def download_if_changed(
+    url: str, limit: int, into: BinaryIO, known: Validators, settings: TransportSettings | None = None
+) -> Validators | None:
+    """Like `download_url`, unless what ``known`` stands for is still what the server has: then ``None``."""
+    from bundles.web import UnchangedError
+
+    mirror, place = _open_url(url, settings)
+    found = Validators()
+
+    def note(response: "requests.Response", _start: bytes) -> None:
+        nonlocal found
+        found = Validators(*(_storable(response.headers.get(name, "")) for name in ("ETag", "Last-Modified")))
+
+    try:
+        mirror.fetch(place, limit, into, note, known.headers())
+    except UnchangedError:
+        return None
+    return found
+
+
+def _storable(value: str) -> str:
+    """A header's value that can be sent back, else none."""
+    return value if _is_header_text(value) and len(value) <= LONGEST_VALIDATOR else ""
+
+
+def _open_url(url: str, settings: TransportSettings | None) -> "tuple[WebMirror, str]":
+    """What fetches a URL, and the URL as it is asked for."""
     from bundles.web import WebMirror
 
     base, mark, query = url.partition("#")[0].partition("?")
@@ -122,8 +171,7 @@ def download_url(url: str, limit: int, into: BinaryIO, settings: TransportSettin
     if location.is_directory:
         raise SettingsError(url, "wanted an http or https URL")
     slash = "/" if base.endswith("/") else ""
-    mirror = WebMirror(location, settings or TransportSettings())
-    mirror.fetch(f"{location.base}{slash}{mark}{query}", limit, into)
+    return WebMirror(location, settings or TransportSettings()), f"{location.base}{slash}{mark}{query}"
 
 
 class DirectoryMirror:

@@ -13,7 +13,7 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from http import HTTPStatus
 from http.client import HTTPException
@@ -52,6 +52,10 @@ class PassingError(TransportError):
     def __init__(self, where: str, what: str, pause: float = 0.0) -> None:
         super().__init__(where, what)
         self.pause = min(pause, LONGEST_PAUSE)
+
+
+class UnchangedError(TransportError):
+    """The server says that what it gave before is still right; only who asks for that gets this answer."""
 
 
 class DeadlineAdapter(HTTPAdapter):
@@ -95,10 +99,20 @@ class WebMirror:
         url = f"{self._location.base}/{quote(path, safe='/+~')}"
         self.fetch(url, limit, into, _check_is_no_web_page)
 
-    def fetch(self, url: str, limit: int, into: BinaryIO, check_start: Check = lambda *_: None) -> None:
-        """Like `download`, for any URL; ``check_start`` gets the answer and the first bytes of its body."""
+    def fetch(
+        self,
+        url: str,
+        limit: int,
+        into: BinaryIO,
+        check_start: Check = lambda *_: None,
+        conditions: Mapping[str, str] | None = None,
+    ) -> None:
+        """Like `download`, for any URL; ``check_start`` gets the answer and the first bytes of its body.
+
+        ``conditions`` are headers such as ``If-None-Match``; raises `UnchangedError` when the server answers so.
+        """
         self._adapter.deadline = Deadline(self._settings.total_timeout)
-        attempt = partial(self._attempt, url, limit, into, check_start)
+        attempt = partial(self._attempt, url, limit, into, check_start, conditions or {})
         try:
             attempt()
         except PassingError as trouble:
@@ -131,10 +145,12 @@ class WebMirror:
             attempts = retrying.statistics["attempt_number"]
             raise TransportError(error.where, f"{error.what} (attempts: {attempts})") from None
 
-    def _attempt(self, url: str, limit: int, into: BinaryIO, check_start: Check) -> None:
+    def _attempt(
+        self, url: str, limit: int, into: BinaryIO, check_start: Check, conditions: Mapping[str, str]
+    ) -> None:
         into.seek(0)
         into.truncate()
-        with contextlib.closing(self._open(url)) as response:
+        with contextlib.closing(self._open(url, conditions)) as response:
             _check_length(response, limit)
             _check_encoding(response)
             received = 0
@@ -148,21 +164,23 @@ class WebMirror:
                     )
                 into.write(chunk)
 
-    def _open(self, url: str) -> requests.Response:
+    def _open(self, url: str, conditions: Mapping[str, str]) -> requests.Response:
         """The answer at the end of the redirects, with status 200 and its body not yet read."""
         for _ in range(1 + MOST_REDIRECTS):
-            response = self._get(url)
+            response = self._get(url, conditions)
             if response.status_code == HTTPStatus.OK:
                 return response
             self._finish(response)
+            if response.status_code == HTTPStatus.NOT_MODIFIED and conditions:
+                raise UnchangedError(_url_of(response), "has not changed")
             if response.status_code not in _REDIRECTS:
                 raise _refusal(response)
             url = self._redirect_target(url, response)
         raise TransportError(url, f"is one redirect more than the {MOST_REDIRECTS} that are followed")
 
-    def _get(self, url: str) -> requests.Response:
+    def _get(self, url: str, conditions: Mapping[str, str]) -> requests.Response:
         own = origin_of(url) == self._location.origin
-        headers = {**self._headers, **(self._credentials if own else {})}
+        headers = {**self._headers, **conditions, **(self._credentials if own else {})}
         with self._translated(url):
             # Not through a session: that reads the body of a redirect to its end, however long that is.
             return self._adapter.send(

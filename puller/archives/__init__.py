@@ -1,0 +1,1 @@
+"""Archives from the world: fetched, read strictly, and put into a directory."""

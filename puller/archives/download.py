@@ -1,0 +1,248 @@
+"""Fetching an archive: into a file beside its place, and there only when it is the right one.
+
+* What arrived is checked first and put in its place then, with its owner and mode.
+* A download that breaks off goes on where it stopped, if the server says that it is still the same file. One whose
+  checksum is known goes on in the next run, too.
+* Neither a password, nor a header, nor the query of a URL gets into a message.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from http import HTTPStatus
+from typing import BinaryIO
+from urllib.parse import urlsplit
+
+import msgspec
+import requests
+
+from bundles.errors import BundleError, OversizeError, TransportError
+from bundles.files import open_directory
+from bundles.location import Location
+from bundles.secret import Secret
+from bundles.transport import CHUNK, TransportSettings
+from bundles.trees import Counted, pieces_of
+from bundles.web import Check, WebMirror
+from puller.archives.kinds import Kind
+from puller.errors import ResourceError
+
+MODE = 0o600
+"""Of the archive's file."""
+
+Progress = Callable[[int, int | None], None]
+"""Told how many bytes are there, and of how many."""
+
+_QUERY = re.compile(r"(https?://[^\s?#]*)\?[^\s,]*?(?=:?(?:[\s,]|$))")
+_RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18}|\*)")
+_STARTS = {Kind.TAR_GZ: (b"\x1f\x8b",), Kind.ZIP: (b"PK\3\4", b"PK\5\6")}
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What to fetch, and how; ``timeout`` is seconds for all of it, ``limit`` bytes."""
+
+    url: str
+    kind: Kind
+    checksum: str | None
+    """SHA-256, in hexadecimal."""
+    timeout: float
+    limit: int
+    username: str | None = None
+    password: Secret | None = None
+    headers: Mapping[str, Secret] = {}
+
+
+def download(
+    request: Request,
+    path: str,
+    *,
+    uid: int,
+    gid: int,
+    before_placing: Callable[[], None] = lambda: None,
+    progress: Progress | None = None,
+) -> str:
+    """Put what ``request`` names at ``path``, readable by its owner alone; gives its SHA-256.
+
+    ``before_placing`` is called when it is known to be right. Raises ``ResourceError``, also when it is not what was
+    asked for, and then has put nothing in place; ``OSError``.
+    """
+    directory, name = os.path.split(path)
+    with open_directory(directory) as parent, _part(parent, name, request.checksum) as (part, part_name):
+        try:
+            digest = _fetch(request, part, progress or (lambda have, of: None))
+        except BundleError as error:
+            raise ResourceError(without_query(str(error))) from None
+        # Owner before mode: chown clears bits of the mode.
+        os.fchown(part.fileno(), uid, gid)
+        os.fchmod(part.fileno(), MODE)
+        os.fsync(part.fileno())
+        before_placing()
+        os.rename(part_name, name, src_dir_fd=parent, dst_dir_fd=parent)
+        os.fsync(parent)
+    return digest
+
+
+def without_query(text: str) -> str:
+    """``text`` with the query of every URL in it masked: signed URLs carry a permission there."""
+    return _QUERY.sub(r"\1?***", text)
+
+
+def _fetch(request: Request, part: BinaryIO, progress: Progress) -> str:
+    wanted = request.checksum
+    resumes = os.fstat(part.fileno()).st_size > 0
+    if resumes and (digest := _sha256(part)) == wanted:
+        return digest
+    digest = _fetch_once(request, part, progress)
+    if resumes and digest != wanted:
+        # What an earlier run had left was of another file after all.
+        part.truncate(0)
+        digest = _fetch_once(request, part, progress)
+    if wanted is not None and digest != wanted:
+        part.truncate(0)
+        raise TransportError(request.url, f"has sha256 {digest}, wanted {wanted}")
+    return digest
+
+
+def _fetch_once(request: Request, part: BinaryIO, progress: Progress) -> str:
+    mirror = _ResumingMirror(request, progress)
+    mirror.fetch(request.url.partition("#")[0], request.limit, part, mirror.check_start)
+    return _sha256(part)
+
+
+def _sha256(part: BinaryIO) -> str:
+    part.seek(0)
+    return Counted(pieces_of(part)).exhaust().sha256
+
+
+class _ResumingMirror(WebMirror):
+    """A web server that is asked for the rest of a file, when a part of it is there already."""
+
+    def __init__(self, request: Request, progress: Progress) -> None:
+        location = Location.parse(request.url.partition("#")[0].partition("?")[0])
+        own = any(name.lower() == "authorization" for name in request.headers)
+        settings = TransportSettings(
+            total_timeout=request.timeout,
+            username=None if own else request.username,
+            password=None if own else request.password,
+            headers=dict(request.headers),
+        )
+        super().__init__(Location(location.base) if own else location, settings)
+        self._request = request
+        self._progress = progress
+        self._start = 0
+        """Where the bytes begin that are asked for, and then those that come."""
+        self._total: int | None = None
+        self._validator = ""
+        """What the server calls the version of the file that the bytes so far belong to."""
+
+    def check_start(self, response: requests.Response, start: bytes) -> None:
+        """Refuse what is plainly no archive, such as the page of a login."""
+        wanted = _STARTS.get(self._request.kind)
+        if start.lstrip()[:1] == b"<" or (wanted and not start.startswith(wanted)):
+            kind = "a web page" if start.lstrip()[:1] == b"<" else f"no {self._request.kind}"
+            raise TransportError(response.url, f"is {kind}: it starts with {start[:12]!r}")
+
+    def _attempt(
+        self, url: str, limit: int, into: BinaryIO, check_start: Check, conditions: Mapping[str, str]
+    ) -> None:
+        have = into.seek(0, os.SEEK_END)
+        # Without a name for its version, only a checksum can tell whether both parts are of one file.
+        self._start = have if self._validator or self._request.checksum else 0
+        with closing(self._open(url, {**conditions, **self._rest()})) as response:
+            self._check(response, limit)
+            self._validator = _validator(response)
+            received = into.seek(self._start)
+            into.truncate()
+            while chunk := self._read(response, min(CHUNK, limit + 1 - received)):
+                if received == 0:
+                    check_start(response, chunk)
+                received += len(chunk)
+                if received > limit:
+                    raise OversizeError(url, f"has more than the {limit} bytes that are allowed")
+                into.write(chunk)
+                self._progress(received, self._total)
+            into.flush()
+
+    def _rest(self) -> dict[str, str]:
+        """The headers that ask for what is not here yet."""
+        if not self._start:
+            return {}
+        return {
+            "Range": f"bytes={self._start}-",
+            **({"If-Range": self._validator} if self._validator else {}),
+        }
+
+    def _get(self, url: str, conditions: Mapping[str, str]) -> requests.Response:
+        response = super()._get(url, conditions)
+        if response.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and self._start:
+            self._finish(response)
+            self._start = 0
+            response = super()._get(url, {})
+        if response.status_code == HTTPStatus.PARTIAL_CONTENT and self._start:
+            self._check_range(response)
+            response.status_code = HTTPStatus.OK  # as good: it is what was asked for
+        elif response.status_code == HTTPStatus.OK:
+            self._start = 0
+            self._total = None
+        return response
+
+    def _check_range(self, response: requests.Response) -> None:
+        given = response.headers.get("Content-Range", "")
+        match = _RANGE.fullmatch(given)
+        if match is None or int(match[1]) != self._start:
+            response.close()
+            raise TransportError(response.url, f"Content-Range is {given[:60]!r}, wanted from {self._start}")
+        self._total = None if match[2] == "*" else int(match[2])
+
+    def _check(self, response: requests.Response, limit: int) -> None:
+        length = response.headers.get("Content-Length", "")
+        if length.isascii() and length.isdecimal() and len(length) < 19:
+            self._total = self._start + int(length)
+        if (self._total or 0) > limit:
+            raise OversizeError(response.url, f"has {self._total} bytes, at most {limit} are allowed")
+        encoding = response.headers.get("Content-Encoding", "identity").lower()
+        # Web servers are often set up to call a .tar.gz file gzip encoded; its bytes are right all the same.
+        if encoding != "identity" and not (self._request.kind is Kind.TAR_GZ and encoding.endswith("gzip")):
+            raise TransportError(response.url, f"Content-Encoding is {encoding[:40]!r}, wanted 'identity'")
+
+
+def _validator(response: requests.Response) -> str:
+    etag = response.headers.get("ETag", "")
+    return response.headers.get("Last-Modified", "") if not etag or etag.startswith("W/") else etag
+
+
+@contextmanager
+def _part(parent: int, name: str, checksum: str | None) -> Iterator[tuple[BinaryIO, str]]:
+    """The file that is downloaded into; with a known checksum it is kept for the next run when this one fails."""
+    stem = f".{name[:180]}."
+    part_name = f"{stem}{checksum[:16]}.part" if checksum else f"{stem}{os.urandom(8).hex()}.part"
+    for other in os.listdir(parent):
+        if other.startswith(stem) and other.endswith(".part") and other != part_name:
+            with suppress(OSError):
+                os.unlink(other, dir_fd=parent)
+    with open(_open_part(parent, part_name), "r+b") as part:
+        try:
+            yield part, part_name
+        except BaseException:
+            part.flush()
+            if checksum is None or os.fstat(part.fileno()).st_size == 0:
+                os.unlink(part_name, dir_fd=parent)
+            raise
+
+
+def _open_part(parent: int, name: str) -> int:
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with suppress(FileNotFoundError):
+        found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        # Ours, and seen by nobody else: in a directory such as /tmp, anybody may have put it there.
+        private = stat.S_IMODE(found.st_mode) == MODE and found.st_uid == os.geteuid() and found.st_nlink == 1
+        if stat.S_ISREG(found.st_mode) and private:
+            return os.open(name, flags, dir_fd=parent)
+        os.unlink(name, dir_fd=parent)
+    return os.open(name, flags | os.O_CREAT | os.O_EXCL, MODE, dir_fd=parent)
+
+
+def name_in(url: str) -> str:
+    """The name of the file that a URL ends with; empty when there is none."""
+    return urlsplit(url).path.rpartition("/")[2]

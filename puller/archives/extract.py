@@ -1,0 +1,248 @@
+"""From an archive into a directory that may hold other things already.
+
+* Nothing is created, changed or touched outside the directory, whatever the archive holds and whoever changes links
+  meanwhile: each step is relative to the descriptor of a real directory.
+* All is unpacked into a private directory first. What cannot be put in its place is known before anything is.
+* Files replace files, directories join directories, and never is one replaced by the other. A link in the directory is
+  never followed.
+* What is put in place belongs to the given owner and group, whatever the archive says.
+"""
+
+import errno
+import hashlib
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from bundles.errors import FormatError
+from bundles.files import open_directory
+from bundles.paths import shown
+from bundles.trees import kind_of, open_regular, sync_filesystem
+from puller.archives.kinds import Kind
+from puller.archives.limits import LIMITS, Limits
+from puller.archives.members import Member, Type
+from puller.archives.reading import read_members
+from puller.errors import ResourceError
+
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def extract(
+    archive: str, kind: Kind, parent: str, *, uid: int, gid: int, limits: Limits = LIMITS
+) -> tuple[str, ...]:
+    """Put what ``archive`` holds into the directory ``parent``; gives the names at the top.
+
+    Raises ``FormatError`` when the archive is not what it should be and ``ResourceError`` when something is in the way,
+    and then has put nothing into place; ``OSError``.
+    """
+    with (
+        open_regular(Path(archive)) as stream,
+        open_directory(parent) as target,
+        _private_directory(target, archive) as staging,
+    ):
+        tree = _Tree(staging, uid, gid)
+        try:
+            for member, contents in read_members(stream, kind, limits):
+                tree.add(member, contents)
+            tree.add_links()
+        finally:
+            tree.close()
+        names = tuple(sorted(os.listdir(staging)))
+        _require_room(staging, target, parent, os.fstat(target).st_dev)
+        sync_filesystem(staging)
+        _move(staging, target)
+        return names
+
+
+@contextmanager
+def _private_directory(target: int, archive: str) -> Iterator[int]:
+    """A new directory in ``target``, on whose file system everything is then renamed; gone afterwards."""
+    prefix = f".puller-{hashlib.sha256(archive.encode()).hexdigest()[:12]}-"
+    for left_over in os.listdir(target):  # by a run that was killed; only one run is at work at a time
+        if left_over.startswith(prefix):
+            with suppress(OSError):
+                shutil.rmtree(left_over, dir_fd=target)
+    name = f"{prefix}{os.urandom(6).hex()}.new"
+    os.mkdir(name, 0o700, dir_fd=target)
+    try:
+        descriptor = os.open(name, _DIRECTORY, dir_fd=target)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+    finally:
+        with suppress(FileNotFoundError):
+            shutil.rmtree(name, dir_fd=target)
+
+
+class _Tree:
+    """A directory that is being filled.
+
+    Symbolic links are made when all else is there, so that no member is ever put through one. ``_open`` are the
+    directories on the way to the last member, as most members have the same way as the one before.
+    """
+
+    def __init__(self, root: int, uid: int, gid: int) -> None:
+        self._root = root
+        self._uid = uid
+        self._gid = gid
+        self._now = int(time.time())
+        self._open: list[tuple[str, int]] = []
+        self._links: list[Member] = []
+
+    def add(self, member: Member, contents: Iterator[bytes]) -> None:
+        """Raises ``FormatError``, also when the name is taken."""
+        if member.type is Type.LINK:
+            self._links.append(member)
+            return
+        try:
+            if member.type is Type.FILE:
+                self._write(member, contents)
+            elif member.type is Type.DIRECTORY:
+                os.fchmod(self._enter(member, member.path.parts), member.mode)
+            else:
+                self._link_hard(member)
+        except FileExistsError:
+            raise _taken(member) from None
+
+    def add_links(self) -> None:
+        """Make the symbolic links; raises ``FormatError``."""
+        for link in self._links:
+            *directories, name = link.path.parts
+            directory = self._enter(link, directories)
+            try:
+                os.symlink(link.target, name, dir_fd=directory)
+            except FileExistsError:
+                raise _taken(link) from None
+            os.chown(name, self._uid, self._gid, dir_fd=directory, follow_symlinks=False)
+
+    def close(self) -> None:
+        self._leave(0)
+
+    def _write(self, member: Member, contents: Iterator[bytes]) -> None:
+        *directories, name = member.path.parts
+        descriptor = os.open(name, _NEW_FILE, 0o600, dir_fd=self._enter(member, directories))
+        with open(descriptor, "wb", buffering=0) as stream:
+            # Owner before mode: chown clears bits of the mode.
+            os.fchown(descriptor, self._uid, self._gid)
+            os.fchmod(descriptor, member.mode)
+            for piece in contents:
+                _write_all(stream.fileno(), piece)
+            if member.modified is not None:
+                modified = min(member.modified, self._now)
+                os.utime(descriptor, (modified, modified))
+
+    def _link_hard(self, member: Member) -> None:
+        """A second name for a file that came before."""
+        *directories, name = member.path.parts
+        *its_directories, its_name = member.target.split("/")
+        try:
+            source = os.dup(self._enter(member, its_directories, make=False))
+            try:
+                if not stat.S_ISREG(os.stat(its_name, dir_fd=source, follow_symlinks=False).st_mode):
+                    raise FileNotFoundError
+                here = self._enter(member, directories)
+                os.link(its_name, name, src_dir_fd=source, dst_dir_fd=here, follow_symlinks=False)
+            finally:
+                os.close(source)
+        except FileNotFoundError:
+            what = f"is a hard link to {shown(member.target)}, which is no file that came before it"
+            raise FormatError(shown(member.path.text), what) from None
+
+    def _enter(self, member: Member, directories: list[str], *, make: bool = True) -> int:
+        """The descriptor of a directory, good until the next call; made where it is not there yet."""
+        shared = 0
+        for (name, _), wanted in zip(self._open, directories, strict=False):
+            if name != wanted:
+                break
+            shared += 1
+        self._leave(shared)
+        for name in directories[shared:]:
+            current = self._open[-1][1] if self._open else self._root
+            self._open.append((name, self._open_or_make(member, name, current, make=make)))
+        return self._open[-1][1] if self._open else self._root
+
+    def _open_or_make(self, member: Member, name: str, current: int, *, make: bool) -> int:
+        made = False
+        if make:
+            with suppress(FileExistsError):
+                os.mkdir(name, 0o700, dir_fd=current)
+                made = True
+        try:
+            descriptor = os.open(name, _DIRECTORY, dir_fd=current)
+        except OSError as error:
+            if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                raise
+            what = f"wants {shown(name)} to be a directory, the archive has a file or link there"
+            raise FormatError(shown(member.path.text), what) from None
+        if made:
+            os.fchown(descriptor, self._uid, self._gid)
+            os.fchmod(descriptor, 0o755)
+        return descriptor
+
+    def _leave(self, depth: int) -> None:
+        while len(self._open) > depth:
+            os.close(self._open.pop()[1])
+
+
+def _taken(member: Member) -> FormatError:
+    return FormatError(
+        shown(member.path.text), "stands twice in the archive, or beside a name that is the same here"
+    )
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _require_room(source: int, target: int, where: str, device: int) -> None:
+    """Raise ``ResourceError`` when something in ``target`` cannot be replaced by what is in ``source``."""
+    for name in os.listdir(source):
+        new, old = _stat(source, name), _stat(target, name)
+        if new is None or old is None:
+            continue
+        place = os.path.join(where, name)
+        if stat.S_ISDIR(new.st_mode) != stat.S_ISDIR(old.st_mode):
+            raise ResourceError(
+                f"{place} is {kind_of(old.st_mode)}, the archive has {kind_of(new.st_mode)} there"
+            )
+        if old.st_dev != device:
+            raise ResourceError(f"{place} is on another file system than {where}, and is not replaced")
+        if stat.S_ISDIR(new.st_mode):
+            with _opened(source, name) as inner, _opened(target, name) as outer:
+                _require_room(inner, outer, place, device)
+
+
+def _move(source: int, target: int) -> None:
+    for name in os.listdir(source):
+        new = os.stat(name, dir_fd=source, follow_symlinks=False)
+        if stat.S_ISDIR(new.st_mode) and _stat(target, name) is not None:
+            # A directory that is there already stays, with its owner and mode, and all else that it holds.
+            with _opened(source, name) as inner, _opened(target, name) as outer:
+                _move(inner, outer)
+        else:
+            os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
+    os.fsync(target)
+
+
+def _stat(directory: int, name: str) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+@contextmanager
+def _opened(directory: int, name: str) -> Iterator[int]:
+    descriptor = os.open(name, _DIRECTORY, dir_fd=directory)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

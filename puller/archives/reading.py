@@ -1,0 +1,37 @@
+"""The members of an archive, of whatever kind it is."""
+
+import os
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from bundles.trees import open_regular
+from puller.archives.kinds import Kind
+from puller.archives.limits import LIMITS, Budget, Limits
+from puller.archives.members import Member
+
+Members = Iterator[tuple[Member, Iterator[bytes]]]
+
+
+def read_members(stream: BinaryIO, kind: Kind, limits: Limits = LIMITS) -> Members:
+    """Each member with its contents, to be read before the next is asked for; raises ``FormatError``, ``OSError``."""
+    size = os.fstat(stream.fileno()).st_size
+    budget = Budget(limits, size)
+    if kind is Kind.ZIP:
+        from puller.archives.zip import ZipReader
+
+        return iter(ZipReader(stream, size, limits, budget))
+    from puller.archives.source import Source, inflated, plain
+    from puller.archives.tar import TarReader
+
+    pieces = inflated(stream) if kind is Kind.TAR_GZ else plain(stream)
+    return iter(TarReader(Source(pieces, budget), budget))
+
+
+def inspect(path: str, kind: Kind, limits: Limits = LIMITS) -> None:
+    """Read all of an archive and write nothing; raises what reading it raises."""
+    from pathlib import Path
+
+    with open_regular(Path(path)) as stream:
+        for _, contents in read_members(stream, kind, limits):
+            for _ in contents:
+                pass

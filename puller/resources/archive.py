@@ -1,0 +1,449 @@
+"""The ``archive`` resource: an archive that is fetched, and put into a directory (``resources.md`` section 7).
+
+* What was fetched is in its place only when it is what was asked for, and in the directory only when all of it is.
+* An extraction that did not end is begun again; a receipt tells it from one that did (``puller.archives.receipts``).
+* Nothing is fetched for what can be repaired here: an owner, a group, an extraction of a file that is right.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+import msgspec
+
+from bundles.errors import FormatError
+from hiera.secrets import Secret as HiddenValue
+from puller.archives.kinds import ENDINGS, Kind, find_kind
+from puller.archives.receipts import Receipt, Receipts, identity_of
+from puller.errors import ResourceError
+from puller.resources.base import Difference, Properties, PropertyError, Resource
+from puller.resources.content import sha256
+from puller.resources.owners import group_id, group_name, user_id, user_name
+from puller.resources.values import Duration
+from puller.system import Attributes
+
+_KINDS = {
+    stat.S_IFREG: "present",
+    stat.S_IFDIR: "directory",
+    stat.S_IFLNK: "symbolic link",
+    stat.S_IFIFO: "fifo",
+    stat.S_IFCHR: "character device",
+    stat.S_IFBLK: "block device",
+}
+_NOT_REPLACED = ("directory", "character device", "block device")
+_HEADER = re.compile(r"[A-Za-z0-9-]+")
+_CHECKSUM = re.compile(r"[0-9a-f]{64}")
+
+
+class SecretText(HiddenValue):
+    """A text that is used and never shown, as properties have it."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, value: object) -> "SecretText":
+        """Take text; raises ``ValueError``, which does not show the value either."""
+        if not isinstance(value, str):
+            raise ValueError("is not text: quote it")
+        return cls(value)
+
+
+class ArchiveProperties(Properties, frozen=True):
+    """The properties of an archive."""
+
+    url: str | None = None
+    """Where to fetch it: an ``http(s)://`` URL of a file of the same kind as ``name``."""
+    checksum: str | None = None
+    """SHA-256 of the archive, in hexadecimal."""
+    extract_parent: str | None = None
+    """The directory to put its contents into; made when missing."""
+    creates: str | None = None
+    """A path that the contents bring; while it exists, a missing archive is not fetched."""
+    cleanup: bool = False
+    """Remove the archive when its contents are in place; wants ``extract_parent`` and ``creates``."""
+    owner: str | int | None = None
+    """Owner of the archive and of its contents: name, or id when all digits."""
+    group: str | int | None = None
+    """Group of both: name, or id when all digits."""
+    username: str | None = None
+    """For basic authentication."""
+    password: SecretText | None = None
+    """For basic authentication."""
+    headers: dict[str, SecretText] = msgspec.field(default_factory=dict)
+    """Further headers of the request; an ``Authorization`` goes before ``username``."""
+    timeout: Duration = Duration(600.0)
+    """The most time that fetching may take, with redirects and retries."""
+
+
+class ArchiveState(msgspec.Struct, frozen=True):
+    """What is there: at the archive's path, at ``creates``, and in the receipt."""
+
+    found: os.stat_result | None
+    sha256: str = ""
+    """Of the archive, where it is asked for."""
+    creates_exists: bool = False
+    receipt: Receipt | None = None
+    missing: str = ""
+    """Something that the receipt says was put in place, and that is not there."""
+
+    @property
+    def is_file(self) -> bool:
+        return self.found is not None and stat.S_ISREG(self.found.st_mode)
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    """What is to be done, in this order."""
+
+    download: bool = False
+    repair: bool = False
+    """Owner and group of the archive."""
+    extract: bool = False
+    clean_up: bool = False
+    remove: bool = False
+
+
+class Archive(Resource[ArchiveProperties, ArchiveState]):
+    """An archive, and what it holds."""
+
+    type_name = "archive"
+    properties_type = ArchiveProperties
+    providers = ("http",)
+    secret_properties = frozenset({"password", "headers"})
+    unpredictable = True  # what an archive holds is known once it is here
+
+    def look(self) -> ArchiveState:
+        properties, system = self.properties, self.context.system
+        found = system.lstat(properties.name)
+        if properties.ensure == "absent":
+            return ArchiveState(found)
+        receipt = Receipts().load(properties.name)
+        return ArchiveState(
+            found,
+            self._checksum(found, receipt),
+            properties.creates is not None and system.exists(properties.creates),
+            receipt,
+            self._missing_entry(receipt),
+        )
+
+    def differences(self, actual: ArchiveState, *, refresh: bool = False) -> Sequence[Difference]:
+        del refresh
+        plan, properties = self._plan(actual), self.properties
+        if plan.remove:
+            return [Difference("ensure", _state_of(actual), "absent")]
+        found = []
+        if plan.download and actual.is_file:
+            found.append(Difference("checksum", actual.sha256, str(properties.checksum)))
+        elif plan.download:
+            found.append(Difference("ensure", _state_of(actual), "present"))
+        if plan.repair:
+            found += self._owner_differences(actual)
+        if plan.extract:
+            why = self._why_extract(actual) or "of the archive before"
+            found.append(Difference("contents", why, f"in {properties.extract_parent}"))
+        if plan.clean_up:
+            found.append(Difference("cleanup", "not done", "done"))
+        return found
+
+    def change(self, differences: Sequence[Difference], actual: ArchiveState) -> None:
+        plan, properties, system = self._plan(actual), self.properties, self.context.system
+        self._refuse_what_cannot_be(actual, plan)
+        digest = actual.sha256
+        if plan.remove and actual.found is not None:
+            system.remove(properties.name, actual.found)
+            Receipts().forget(properties.name)
+            return
+        if plan.download:
+            digest = self._download()
+        if plan.repair and actual.found is not None:
+            attributes = Attributes(*self._ids(), stat.S_IMODE(actual.found.st_mode))
+            system.set_attributes(properties.name, attributes, actual.found)
+        entries = self._extract(plan) if plan.extract else None
+        # Before the archive goes: without it, only the receipt knows that all is in place.
+        self._save_receipt(actual, digest, entries)
+        if plan.clean_up and (found := system.lstat(properties.name)) is not None:
+            system.remove(properties.name, found)
+
+    def noop_message(self, differences: Sequence[Difference], actual: ArchiveState) -> str:
+        del differences
+        plan, properties, expect = self._plan(actual), self.properties, self.context.system.expect
+        self._refuse_what_cannot_be(actual, plan)
+        expect(properties.name, "absent" if plan.remove or plan.clean_up else "file")
+        if plan.extract and properties.extract_parent is not None:
+            expect(properties.extract_parent, "directory")
+            if properties.creates is not None:
+                expect(properties.creates, "file")
+        parts = {
+            "Would have downloaded": plan.download,
+            "Would have updated attributes": plan.repair,
+            "Would have extracted": plan.extract,
+            "Would have cleaned up": plan.clean_up,
+            "Would have removed": plan.remove,
+        }
+        return ". ".join(part for part, is_part in parts.items() if is_part)
+
+    def final_ensure(self, actual: ArchiveState) -> str:
+        return _state_of(actual)
+
+    # What is there
+
+    def _checksum(self, found: os.stat_result | None, receipt: Receipt | None) -> str:
+        """Of the archive, as far as anything depends on it; read only if it is not the file of the receipt."""
+        properties = self.properties
+        if found is None or not stat.S_ISREG(found.st_mode):
+            return ""
+        if receipt is not None and receipt.file == identity_of(found):
+            return receipt.sha256
+        if properties.checksum is None and properties.extract_parent is None:
+            return ""
+        return sha256(self.context.system.read_chunks(properties.name))
+
+    def _missing_entry(self, receipt: Receipt | None) -> str:
+        if receipt is None or not receipt.finished:
+            return ""
+        paths = (os.path.join(receipt.extract_parent, entry) for entry in receipt.entries)
+        return next((path for path in paths if self.context.system.lstat(path) is None), "")
+
+    # What is to be done
+
+    def _plan(self, actual: ArchiveState) -> _Plan:
+        properties = self.properties
+        if properties.ensure == "absent":
+            return _Plan(remove=actual.found is not None)
+        extracts = properties.extract_parent is not None
+        is_in_place = not self._why_extract(actual)
+        download = self._must_download(actual, is_in_place=is_in_place)
+        extract = extracts and (download or not is_in_place)
+        clean_up = properties.cleanup and (actual.is_file or download or extract)
+        repair = actual.is_file and not (download or clean_up) and self._is_others(actual)
+        return _Plan(download, repair, extract, clean_up)
+
+    def _must_download(self, actual: ArchiveState, *, is_in_place: bool) -> bool:
+        properties = self.properties
+        if not actual.is_file:
+            return not (actual.creates_exists and is_in_place)
+        if properties.checksum in (None, actual.sha256):
+            return False
+        # An old archive that is to be removed anyway: what it should have been is in place already.
+        return not (properties.cleanup and actual.receipt is not None and is_in_place)
+
+    def _why_extract(self, actual: ArchiveState) -> str:
+        """Why the contents are not in place, in words; empty when they are."""
+        properties, receipt = self.properties, actual.receipt
+        if properties.extract_parent is None:
+            return ""
+        if properties.creates is not None and not actual.creates_exists:
+            return f"without {properties.creates}"
+        if receipt is None or not receipt.extract_parent:
+            # Put there by somebody else, and creates is the sign of it.
+            return "" if properties.creates is not None else "not extracted"
+        if receipt.extract_parent != properties.extract_parent:
+            return f"in {receipt.extract_parent}"
+        if not receipt.finished:
+            return "half extracted"
+        if (wanted := properties.checksum or actual.sha256) and receipt.sha256 != wanted:
+            return f"of sha256 {receipt.sha256[:12]}…"
+        return f"without {actual.missing}" if actual.missing and properties.creates is None else ""
+
+    def _is_others(self, actual: ArchiveState) -> bool:
+        return actual.found is not None and (actual.found.st_uid, actual.found.st_gid) != self._ids()
+
+    def _ids(self) -> tuple[int, int]:
+        return user_id(self.properties.owner, self.context), group_id(self.properties.group, self.context)
+
+    def _owner_differences(self, actual: ArchiveState) -> list[Difference]:
+        found, (uid, gid) = actual.found, self._ids()
+        differences = []
+        if found is not None and found.st_uid != uid:
+            differences.append(Difference("owner", user_name(found.st_uid), str(self.properties.owner)))
+        if found is not None and found.st_gid != gid:
+            differences.append(Difference("group", group_name(found.st_gid), str(self.properties.group)))
+        return differences
+
+    def _refuse_what_cannot_be(self, actual: ArchiveState, plan: _Plan) -> None:
+        """Raise for what ``change`` would fail at, so that noop predicts it."""
+        name, system = self.properties.name, self.context.system
+        if (plan.remove or plan.download) and _state_of(actual) in _NOT_REPLACED:
+            what = "removed" if plan.remove else "replaced"
+            raise ResourceError(f"{name} is a {_state_of(actual)}, which is not {what} by an archive")
+        if plan.remove:
+            return
+        self._ids()
+        parent = os.path.dirname(name)
+        if plan.download and not system.is_directory(parent) and not self.context.uncertain():
+            raise ResourceError(f"directory {parent} does not exist")
+        if plan.extract:
+            self._require_place()
+            if not plan.download and self.context.noop:
+                self._inspect()
+
+    def _require_place(self) -> None:
+        """Missing directories are made; something else in the place of one is in the way."""
+        place, system = self.properties.extract_parent or "/", self.context.system
+        while not system.is_directory(place):
+            if system.exists(place):
+                raise ResourceError(f"{place} is not a directory")
+            place = os.path.dirname(place)
+
+    # Doing it
+
+    @property
+    def _kind(self) -> Kind:
+        return find_kind(self.properties.name) or Kind.TAR  # never neither: checked at load
+
+    def _inspect(self) -> None:
+        from puller.archives.reading import inspect
+
+        try:
+            inspect(self.properties.name, self._kind)
+        except FormatError as error:
+            raise self._not_understood(error) from error
+
+    def _download(self) -> str:
+        from bundles.secret import Secret
+        from puller.archives.download import Request, download  # and with it what talks HTTP
+        from puller.archives.limits import LIMITS
+        from puller.archives.progress import progress_bar
+
+        properties = self.properties
+        request = Request(
+            url=properties.url or "",
+            kind=self._kind,
+            checksum=properties.checksum,
+            timeout=properties.timeout,
+            limit=LIMITS.archive,
+            username=properties.username,
+            password=None if properties.password is None else Secret(properties.password.reveal()),
+            headers={name: Secret(value.reveal()) for name, value in properties.headers.items()},
+        )
+        uid, gid = self._ids()
+        with progress_bar(os.path.basename(properties.name)) as progress:
+            return download(
+                request, properties.name, uid=uid, gid=gid, before_placing=self._begin, progress=progress
+            )
+
+    def _begin(self) -> None:
+        """Leave word that what is in place is not what is wanted, whatever happens from here on."""
+        properties = self.properties
+        if properties.extract_parent is not None:
+            Receipts().save(Receipt(archive=properties.name, extract_parent=properties.extract_parent))
+
+    def _extract(self, plan: _Plan) -> tuple[str, ...]:
+        from puller.archives.extract import extract
+
+        properties, system = self.properties, self.context.system
+        parent = properties.extract_parent or "/"
+        if not system.is_directory(parent):
+            system.make_directory(parent, Attributes(os.geteuid(), os.getegid(), 0o755))
+        self._begin()
+        uid, gid = self._ids()
+        try:
+            entries = extract(properties.name, self._kind, parent, uid=uid, gid=gid)
+        except FormatError as error:
+            if plan.download and properties.checksum is None and (found := system.lstat(properties.name)):
+                # Nobody has said that these bytes are right, so the next run asks for others.
+                system.remove(properties.name, found)
+            raise self._not_understood(error) from error
+        if properties.creates is not None and not system.exists(properties.creates):
+            raise ResourceError(f"creates is {properties.creates}, and the archive does not bring it")
+        return entries
+
+    def _not_understood(self, error: FormatError) -> ResourceError:
+        return ResourceError(f"{self.properties.name}: {error}")
+
+    def _save_receipt(self, actual: ArchiveState, digest: str, entries: tuple[str, ...] | None) -> None:
+        properties, before = self.properties, actual.receipt
+        if not digest:
+            return
+        found = self.context.system.lstat(properties.name)
+        identity = () if found is None else identity_of(found)
+        if entries is not None:
+            receipt = Receipt(
+                archive=properties.name,
+                sha256=digest,
+                file=identity,
+                extract_parent=properties.extract_parent or "",
+                finished=True,
+                entries=entries,
+            )
+        elif before is not None and (before.sha256 == digest or found is None):
+            receipt = msgspec.structs.replace(before, file=identity)
+        else:
+            receipt = Receipt(archive=properties.name, sha256=digest, file=identity)
+        Receipts().save(receipt)
+
+    # At load
+
+    @classmethod
+    def check(cls, properties: ArchiveProperties) -> None:
+        if properties.ensure not in ("present", "absent"):
+            raise PropertyError("ensure", f"is {properties.ensure!r}, wanted present or absent")
+        for name in ("name", "extract_parent", "creates"):
+            _check_path(name, getattr(properties, name))
+        if find_kind(os.path.basename(properties.name)) is None:
+            raise PropertyError(
+                "name", f"is {properties.name!r}, wanted one that ends in {', '.join(ENDINGS)}"
+            )
+        if properties.ensure == "present":
+            _check_present(properties)
+
+
+def _check_present(properties: ArchiveProperties) -> None:
+    _check_url(properties)
+    for required in ("owner", "group"):
+        if getattr(properties, required) in (None, ""):
+            raise PropertyError(required, "is missing; it is required unless ensure is absent")
+    if properties.checksum is not None and not _CHECKSUM.fullmatch(properties.checksum):
+        wanted = "64 lower-case hexadecimal digits (SHA-256)"
+        raise PropertyError("checksum", f"is {properties.checksum!r}, wanted {wanted}")
+    for required in ("extract_parent", "creates"):
+        if properties.cleanup and getattr(properties, required) is None:
+            raise PropertyError("cleanup", f"wants {required}")
+    if (properties.username is None) is not (properties.password is None):
+        raise PropertyError("username", "and password are given together or not at all")
+    if properties.timeout <= 0:
+        raise PropertyError("timeout", "is 0, wanted a time that a download can end in")
+    for name, value in properties.headers.items():
+        text = value.reveal()
+        if not _HEADER.fullmatch(name) or not (text and text.isascii() and text.isprintable()):
+            raise PropertyError("headers", f"has {name!r}, whose name or value is not that of a header")
+
+
+def _check_url(properties: ArchiveProperties) -> None:
+    if properties.url is None:
+        raise PropertyError("url", "is missing; it is required unless ensure is absent")
+    shown = repr(_shown(properties.url))
+    try:
+        parts = urlsplit(properties.url)
+        _ = parts.port  # read here because it is the property that refuses ports that are no number
+    except ValueError as error:
+        raise PropertyError("url", f"is {shown}: {error}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or not properties.url.isprintable():
+        raise PropertyError("url", f"is {shown}, wanted an http:// or https:// URL")
+    kind, wanted = find_kind(parts.path.rpartition("/")[2]), find_kind(properties.name)
+    if kind is None:
+        raise PropertyError("url", f"is {shown}, wanted one that ends in {', '.join(ENDINGS)}")
+    if kind is not wanted:
+        raise PropertyError("url", f"is {shown}, which is a {kind}, and name is a {wanted}")
+
+
+def _check_path(name: str, path: str | None) -> None:
+    if path is not None and (
+        not path.startswith("/") or path.startswith("//") or os.path.normpath(path) != path or "\0" in path
+    ):
+        wanted = "an absolute path without '.', '..' or doubled slashes"
+        raise PropertyError(name, f"is {path!r}, wanted {wanted}")
+
+
+def _shown(url: str) -> str:
+    """Without what may be a secret: user information and query."""
+    from bundles.secret import mask_userinfo
+
+    return mask_userinfo(url).partition("?")[0]
+
+
+def _state_of(actual: ArchiveState) -> str:
+    if actual.found is None:
+        return "absent"
+    return _KINDS.get(stat.S_IFMT(actual.found.st_mode), "socket")

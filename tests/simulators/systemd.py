@@ -1,0 +1,290 @@
+"""systemd in memory: a machine's units, asked and told by the arguments of systemctl.
+
+It behaves as systemd 252 does where Puller can tell; ``tests/system/test_services.py`` makes the same steps on a real
+one and compares.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from puller.commands import Command, Completed
+from puller.errors import MutationInNoop
+from puller.system import LocalSystem
+
+PROPERTIES = (
+    "LoadState", "LoadError", "ActiveState", "SubState", "UnitFileState", "FragmentPath", "NeedDaemonReload", "Id",
+)  # fmt: skip
+
+SLEEP = "[Service]\nExecStart=/bin/sleep infinity\n"
+INSTALL = "[Install]\nWantedBy=multi-user.target\n"
+FAILS = "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/sh -c 'echo it is broken; exit 3'\n"
+
+FILES = {
+    "plain.service": SLEEP + INSTALL,
+    "static.service": SLEEP,
+    "indirect.service": SLEEP + "[Install]\nAlso=plain.service\n",
+    "instance@.service": SLEEP + INSTALL,
+    "fails.service": FAILS + INSTALL,
+    "bad.service": "[Service]\nType=oneshot\n" + INSTALL,
+}
+"""What packages have installed."""
+
+LINKED = "/opt/units/linked.service"
+"""A unit file kept elsewhere."""
+
+STATES: dict[str, tuple[str, list[list[str]]]] = {
+    "stopped and disabled": ("plain", []),
+    "stopped and enabled": ("plain", [["enable", "plain"]]),
+    "running and disabled": ("plain", [["start", "plain"]]),
+    "running and enabled": ("plain.service", [["enable", "plain"], ["start", "plain"]]),
+    "enabled until the next boot": ("plain", [["enable", "--runtime", "plain"], ["start", "plain"]]),
+    "failed": ("fails", [["start", "fails"]]),
+    "static and stopped": ("static", []),
+    "static and running": ("static", [["start", "static"]]),
+    "indirect": ("indirect", []),
+    "an instance, stopped": ("instance@one", []),
+    "an instance, running and enabled": ("instance@one", [["enable", "instance@one"], ["start", "instance@one"]]),
+    "masked": ("plain", [["mask", "plain"]]),
+    "masked while running": ("plain", [["start", "plain"], ["mask", "plain"]]),
+    "linked": ("linked", [["link", LINKED]]),
+    "linked, running and enabled": ("linked", [["link", LINKED], ["enable", "linked"], ["start", "linked"]]),
+    "with a bad unit file": ("bad", []),
+    "without a unit file": ("missing", []),
+}  # fmt: skip
+"""A unit, and what to tell systemctl to bring it into that state."""
+
+DESIRED = [
+    {"ensure": ensure, **({} if enable is None else {"enable": enable})}
+    for ensure in ("running", "stopped")
+    for enable in (None, True, False)
+]
+
+
+def refusal(state: str, desired: dict[str, object]) -> str:
+    """What a resource says of a state that it cannot bring about; empty where it can."""
+    ensure, enable = desired["ensure"], desired.get("enable")
+    starts = ensure == "running" and "running" not in state
+    if state == "without a unit file":
+        return "there is no unit missing.service"
+    if state.startswith("masked") and (starts or enable is True):
+        return "plain.service is masked; to allow it: systemctl unmask plain.service"
+    if state == "with a bad unit file" and (starts or enable is True):
+        return "systemd refuses /"
+    if state.startswith(("static", "indirect")) and enable is False:
+        return f"is {state.split()[0]} and cannot be disabled: it "
+    if state == "failed" and starts:
+        return "systemctl start fails.service: exit code 1; it said: "
+    return ""
+
+
+@dataclass
+class SimulatedUnit:
+    """One unit; ``file`` is its text on disk, ``read`` what systemd has read of it."""
+
+    id: str
+    path: str = ""
+    file: str | None = None
+    read: str | None = None
+    active: str = "inactive"
+    sub: str = "dead"
+    enabled: set[str] = field(default_factory=set)
+    """``etc`` and ``run``: where its links are."""
+    masked: bool = False
+    loaded: bool = False
+    """Pinned in memory, because it runs."""
+    generated: str = ""
+    """``generated`` or ``transient``, when no unit file of ours is behind it."""
+    passing: list[tuple[str, str]] = field(default_factory=list)
+    """States that it takes by itself, one for each pause."""
+
+    @property
+    def needs_reload(self) -> bool:
+        return self.loaded and not self.masked and self.file != self.read
+
+    def file_state(self, text: str | None) -> str:
+        if self.masked:
+            return "masked"
+        if self.generated:
+            return self.generated
+        if text is None:
+            return ""
+        if self.enabled:
+            return "enabled" if "etc" in self.enabled else "enabled-runtime"
+        if "[Install]" not in text:
+            return "static"
+        if "WantedBy=" not in text:
+            return "indirect"
+        return "linked" if self.path == LINKED else "disabled"
+
+    @property
+    def load(self) -> tuple[str, str]:
+        if self.masked:
+            return "masked", f'org.freedesktop.systemd1.UnitMasked "Unit {self.id} is masked."'
+        if self.read is None and not self.generated:
+            return "not-found", f'org.freedesktop.systemd1.NoSuchUnit "Unit {self.id} not found."'
+        if self.read is not None and "ExecStart" not in self.read:
+            error = f'org.freedesktop.systemd1.BadUnitSetting "Unit {self.id} has a bad unit file setting."'
+            return "bad-setting", error
+        return "loaded", ""
+
+    def show(self) -> str:
+        load, error = self.load
+        values = {
+            "Id": self.id,
+            "LoadState": load,
+            "LoadError": error,
+            "ActiveState": self.active,
+            "SubState": self.sub,
+            "UnitFileState": self.file_state(self.read),
+            "FragmentPath": f"/lib/systemd/system/{self.id}" if load != "not-found" else "",
+            "NeedDaemonReload": "yes" if self.needs_reload else "no",
+        }
+        return "".join(f"{name}={values[name]}\n" for name in PROPERTIES)
+
+
+class SimulatedSystemd(LocalSystem):
+    """A machine with these units; ``ran`` is what was run on it."""
+
+    def __init__(self, files: dict[str, str] | None = None) -> None:
+        super().__init__()
+        self.files = dict(FILES if files is None else files)
+        self.units: dict[str, SimulatedUnit] = {}
+        self.ran: list[list[str]] = []
+        self.journal: list[str] = []
+        self.pauses = 0
+        self.refuses_names: set[str] = set()
+        self.on_start: Callable[[SimulatedUnit], None] = lambda unit: None
+
+    def lstat(self, path: str) -> os.stat_result | None:
+        """Of unit files all that is asked is whether they are there."""
+        directory, _, name = path.rpartition("/")
+        if not directory.endswith("/systemd/system"):
+            return super().lstat(path)
+        return os.lstat("/") if name in self.files else None
+
+    def query(self, command: Command) -> Completed:
+        return self._run(list(command.arguments))
+
+    def execute(self, command: Command) -> Completed:
+        self.executed += 1
+        return self._run(list(command.arguments))
+
+    def sleep(self, seconds: float) -> None:
+        """Time passes."""
+        self.pauses += 1
+        for unit in self.units.values():
+            if unit.passing:
+                unit.active, unit.sub = unit.passing.pop(0)
+
+    def told(self) -> list[str]:
+        """What changed something, in short."""
+        looking = ("show", "is-enabled", "--sync", "--quiet")
+        words = [
+            [word for word in one[1:] if word not in ("--system", "--no-ask-password", "--")]
+            for one in self.ran
+        ]
+        return [" ".join(one) for one in words if one[0] not in looking]
+
+    def count(self, verb: str) -> int:
+        return sum(verb in one for one in self.ran)
+
+    def unit(self, name: str) -> SimulatedUnit:
+        """As systemd would load it: what does not run is read from disk each time."""
+        identity = name if name.endswith(".service") else f"{name}.service"
+        unit = self.units.setdefault(identity, SimulatedUnit(identity))
+        template = f"{identity.partition('@')[0]}@.service" if "@" in identity else identity
+        unit.file = self.files.get(template)
+        if not unit.loaded:
+            unit.read = unit.file
+        return unit
+
+    # systemctl
+
+    def _run(self, arguments: list[str]) -> Completed:
+        self.ran.append(arguments)
+        program, *words = arguments
+        if program == "journalctl":
+            return done("".join(f"{line}\n" for line in self.journal) if "--sync" not in words else "")
+        verb, *words = [word for word in words if word not in ("--system", "--no-ask-password")]
+        names = words[words.index("--") + 1 :] if "--" in words else [w for w in words if w[:2] != "--"]
+        if bad := self.refuses_names.intersection(names):
+            return done("", 1, f"Failed to get properties: {bad.pop()} is not a unit name.")
+        if verb == "daemon-reload":
+            for unit in self.units.values():
+                unit.read = self.unit(unit.id).file
+            return done()
+        if verb == "link":
+            return self._link(names[0])
+        units = [self.unit(name) for name in names]
+        if verb == "show":
+            return done("\n".join(unit.show() for unit in units))
+        return self._act(verb, units[0], "run" if "--runtime" in words else "etc")
+
+    def _link(self, path: str) -> Completed:
+        name = path.rpartition("/")[2]
+        self.files[name] = SLEEP + INSTALL
+        self.unit(name).path = LINKED
+        return done()
+
+    def _act(self, verb: str, unit: SimulatedUnit, where: str) -> Completed:
+        load = unit.load[0]
+        if verb == "is-enabled":
+            state = unit.file_state(unit.file)
+            return done(f"{state}\n", 0 if state.startswith(("enabled", "static")) else 1)
+        if verb in ("start", "restart") and load != "loaded":
+            return done("", 1, f"Failed to {verb} {unit.id}: Unit {unit.id} {load}.")
+        if verb in ("enable", "disable") and (unit.masked or unit.file is None):
+            return done("", 1, f"Failed to {verb} unit: Unit file {unit.id} is masked or does not exist.")
+        return getattr(self, f"_{verb.replace('-', '_')}")(unit, where) or done()
+
+    def _start(self, unit: SimulatedUnit, where: str) -> Completed | None:
+        del where
+        self.on_start(unit)
+        if "exit 3" in (unit.read or ""):
+            unit.active, unit.sub, unit.loaded = "failed", "failed", True
+            self.journal = ["it is broken", f"{unit.id}: Failed with result 'exit-code'."]
+            return done(
+                "", 1, f"Job for {unit.id} failed because the control process exited with error code."
+            )
+        unit.active, unit.sub, unit.loaded = "active", "running", True
+        return None
+
+    _restart = _start
+
+    def _stop(self, unit: SimulatedUnit, where: str) -> None:
+        unit.active, unit.sub, unit.loaded, unit.passing = "inactive", "dead", False, []
+
+    def _reset_failed(self, unit: SimulatedUnit, where: str) -> None:
+        unit.active, unit.sub, unit.loaded = "inactive", "dead", False
+
+    def _mask(self, unit: SimulatedUnit, where: str) -> None:
+        unit.masked = True
+
+    def _enable(self, unit: SimulatedUnit, where: str) -> None:
+        if "WantedBy=" in (unit.file or ""):
+            unit.enabled.add(where)
+
+    def _disable(self, unit: SimulatedUnit, where: str) -> None:
+        unit.enabled.discard(where)
+        if unit.path == LINKED:
+            del self.files[unit.id]
+            unit.path = ""
+
+
+class LookingOnly(LocalSystem):
+    """The same machine in noop: every change raises."""
+
+    def __init__(self, machine: SimulatedSystemd) -> None:
+        super().__init__()
+        self.machine = machine
+
+    def query(self, command: Command) -> Completed:
+        return self.machine.query(command)
+
+    def execute(self, command: Command) -> Completed:
+        raise MutationInNoop(" ".join(command.arguments))
+
+
+def done(stdout: str = "", code: int = 0, stderr: str = "") -> Completed:
+    return Completed(code, None, False, stdout, stderr, 0.0)
