@@ -1,31 +1,41 @@
-"""``puller render``: what a manifest comes to on this host, before anything is applied."""
+"""``puller render``: what a manifest, a template or a tree of templates comes to on this host."""
 
 from typing import Any
 
 import click
-import msgspec
 
 from puller.cli.inputs import data_options, load_inputs
 from puller.cli.options import fact_options
 from puller.cli.output import format_option, show
-from puller.manifest.loader import Declaration, Manifest, load_manifest
+from puller.cli.render_templates import find_template_options, render_templates, template_options
+from puller.manifest.declaration import Declaration
+from puller.manifest.loader import Manifest, load_manifest
 from puller.manifest.source import open_source
 
 
 @click.command()
 @click.argument("source")
 @format_option
+@template_options
 @fact_options
 @data_options
 def render(source: str, output_format: str, **options: Any) -> None:
     """Show the data and the resources of SOURCE as they are for this host, in the order in which they would be applied.
 
-    Nothing is looked at on the machine beside its facts. Content marked sensitive is not shown.
+    With --engine SOURCE is a template, rendered as a file's `template` would be, or a directory of templates,
+    rendered as a scaffold would be. A file that ends in .j2, .jet or .tmpl needs no --engine.
+
+    Nothing is looked at on the machine beside its facts. What is sensitive is not shown.
 
     \b
       puller render web
       puller render web --facts host.yaml --fact role=db --format json
+      puller render web/templates/app.conf.j2 --data values.yaml
+      puller render web/templates/app --engine jet --data values.yaml -o /tmp/app
     """
+    if (wanted := find_template_options(source, options)) is not None:
+        render_templates(source, wanted, load_inputs(options), output_format)
+        return
     with open_source(source) as found:
         inputs = load_inputs(options)
         manifest = load_manifest(found.path, found.name, inputs.for_manifest())
@@ -38,17 +48,8 @@ def _resources(manifest: Manifest) -> list[dict[str, Any]]:
 
 
 def _resource(declaration: Declaration) -> dict[str, Any]:
-    properties = {"error": declaration.failure} if declaration.failure else _shown(declaration)
+    properties = {"error": declaration.failure} if declaration.failure else declaration.shown()
     return {declaration.type.type_name: [{declaration.properties.name: properties}]}
-
-
-def _shown(declaration: Declaration) -> dict[str, Any]:
-    properties: dict[str, Any] = msgspec.to_builtins(declaration.properties, enc_hook=str)
-    properties.pop("name")
-    if declaration.properties.sensitive:
-        for name in declaration.type.secret_properties & properties.keys():
-            properties[name] = "(sensitive)"
-    return {"ensure": declaration.properties.ensure, **properties}
 
 
 def _plain(value: Any) -> Any:

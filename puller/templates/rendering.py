@@ -58,7 +58,7 @@ def render_text(
         if engine == "jinja":
             jinja = cast("JinjaEngine", loaded)
             return Rendered(jinja.render(name, text, scope), jinja.used_secret)
-        seen = surroundings(engine, scope, directory)
+        seen = seen_by(engine, scope, directory)
         return Rendered(loaded.compile(name, text).render(seen.dot, seen.functions), seen.is_secret)
     except TemplateError as error:
         raise ResourceError(explained(error)) from error
@@ -98,7 +98,7 @@ def load(
         raise ResourceError(str(error)) from error
 
 
-class Surroundings(NamedTuple):
+class Seen(NamedTuple):
     """What a template sees at its top, and may call beside its engine's own functions."""
 
     dot: engines.Scope
@@ -107,18 +107,21 @@ class Surroundings(NamedTuple):
     """Whether there are secrets among it that the engine would not recognise."""
 
 
-def surroundings(engine: str, scope: Scope, directory: Path) -> Surroundings:
+def seen_by(engine: str, scope: Scope, directory: Path) -> Seen:
     """Those of a template of this engine. Jinja2 takes facts as they are asked for, and knows a secret when it sees it.
 
     For the engines of Go's kind values are plain: all facts are gathered, and secrets opened.
     """
     if engine == "jinja":
-        return Surroundings(engines.Scope(scope.facts, scope.data, scope.environ), scope.functions, False)
+        return Seen(engines.Scope(scope.facts, scope.data, scope.environ), scope.functions, False)
     data = dict(scope.data)
     is_secret = has_secret(data)
     dot = engines.Scope(dict(scope.facts), revealed(data) if is_secret else data, scope.environ)
     seen = Scope(dot["facts"], dot["data"], dot["environ"])
-    return Surroundings(dot, _functions(seen, directory), is_secret)
+    functions = _functions(seen, directory)
+    if (hiera := scope.functions.get("hiera")) is not None:
+        functions["hiera"] = _placed(lambda key, *default: revealed(hiera(key, *default)))
+    return Seen(dot, functions, is_secret)
 
 
 def render_list(path: str, scope: Scope, directory: Path) -> str:
@@ -128,7 +131,7 @@ def render_list(path: str, scope: Scope, directory: Path) -> str:
     return render_file(find_inside(directory, path), engine_of(path), scope, directory).text
 
 
-def _functions(scope: Scope, directory: Path) -> Mapping[str, Callable[..., Any]]:
+def _functions(scope: Scope, directory: Path) -> dict[str, Callable[..., Any]]:
     """``lookup``, ``readFile`` and ``file`` for the engines of Go's kind, with errors that they can place."""
     from puller.templates.functions import read_text
 

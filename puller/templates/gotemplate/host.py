@@ -20,12 +20,17 @@ def _lookup(rendering: Rendering, path: str, *default: Any) -> Any:
     return rendering.host("lookup")(path, *default)
 
 
+def _hiera(rendering: Rendering, key: str, *default: Any) -> Any:
+    return rendering.host("hiera")(key, *default)
+
+
 def _read_file(rendering: Rendering, path: str) -> Any:
     return rendering.host("readFile")(path)
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "file": _read_file,
+    "hiera": _hiera,
     "lookup": _lookup,
     "readFile": _read_file,
     "render": _render,

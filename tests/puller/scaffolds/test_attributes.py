@@ -1,0 +1,115 @@
+"""Owner, group and mode: what is given is managed, what is not is left as it is."""
+
+import os
+from typing import Any
+
+import pytest
+
+from puller.errors import ResourceError
+
+
+def modes(bench: Any) -> dict[str, str]:
+    return {
+        str(path.relative_to(bench.target)): f"{path.stat().st_mode & 0o7777:04o}"
+        for path in sorted(bench.target.rglob("*"))
+    }
+
+
+def test_new_files_are_plain_or_executable_as_their_templates(bench: Any) -> None:
+    """A mode was never carried over by the reference."""
+    bench.template("bin/run", "#!/bin/sh\n", mode=0o755)
+    bench.template("plain.conf", '[[ write("bin/written", "w") ]]', mode=0o600)
+    bench.apply()
+    assert modes(bench) == {"bin": "0755", "bin/run": "0755", "bin/written": "0644", "plain.conf": "0644"}
+
+
+def test_a_mode_that_is_given_is_repaired(bench: Any) -> None:
+    """The reference never saw that a mode had drifted."""
+    bench.template("app.conf")
+    bench.template("d/b.conf")
+    bench.apply(mode="0640")
+    assert modes(bench) == {"app.conf": "0640", "d": "0750", "d/b.conf": "0640"}
+    inode = (bench.target / "app.conf").stat().st_ino
+    (bench.target / "app.conf").chmod(0o666)
+    done = bench.apply(mode="0640")
+    assert done.differences == ["mode of app.conf is 0666, wanted 0640"]
+    assert done.noop == "Would have changed 1 scaffold files"
+    assert modes(bench)["app.conf"] == "0640"
+    assert (bench.target / "app.conf").stat().st_ino == inode, "only the mode was wrong"
+
+
+def test_a_mode_that_is_not_given_is_left_alone_also_when_the_content_changes(bench: Any) -> None:
+    bench.template("app.conf", "[[ data.n ]]\n")
+    bench.data = {"n": 1}
+    bench.apply()
+    (bench.target / "app.conf").chmod(0o600)
+    assert bench.apply().noop == "stable"
+    bench.data = {"n": 2}
+    bench.apply()
+    assert (bench.files(), modes(bench)) == ({"app.conf": "2\n"}, {"app.conf": "0600"})
+
+
+@pytest.mark.parametrize(
+    ("mask", "mode"), [("xx0", "0640"), ("7xx", "0744"), ("x00", "0600"), ("xxx", "0644")]
+)
+def test_a_mask_leaves_some_digits_as_they_are(bench: Any, mask: str, mode: str) -> None:
+    bench.template("app.conf")
+    bench.apply(mode=mask)
+    assert modes(bench) == {"app.conf": mode}
+
+
+def test_directories_that_were_there_keep_what_they_have(bench: Any) -> None:
+    """A target may be /etc, and a mode of 0600 is not meant for it."""
+    bench.template("old/a.conf")
+    bench.template("new/b.conf")
+    bench.target.mkdir(mode=0o751)
+    (bench.target / "old").mkdir(mode=0o711)
+    bench.apply(mode="0600")
+    assert bench.target.stat().st_mode & 0o777 == 0o751
+    assert modes(bench) == {"new": "0700", "new/b.conf": "0600", "old": "0711", "old/a.conf": "0600"}
+
+
+def test_a_setuid_bit_goes_with_a_managed_mode(bench: Any) -> None:
+    bench.template("run")
+    bench.present("run", mode=0o4755)
+    assert bench.apply(mode="0755").differences == ["mode of run is 4755, wanted 0755"]
+
+
+@pytest.mark.root
+def test_owner_and_group_are_managed_when_they_are_given(bench: Any) -> None:
+    """The reference left owner and group to chance."""
+    bench.template("d/app.conf")
+    bench.apply(owner="nobody", group=12345)
+    found = [(path.stat().st_uid, path.stat().st_gid) for path in (bench.target, *bench.target.rglob("*"))]
+    assert found == [(65534, 12345)] * 3
+    os.chown(bench.target / "d/app.conf", 0, 0)
+    assert bench.apply().noop == "stable"
+    done = bench.apply(owner="nobody", group="12345")
+    assert done.differences == [
+        "owner of d/app.conf is root, wanted nobody",
+        "group of d/app.conf is root, wanted 12345",
+    ]
+
+
+@pytest.mark.root
+def test_an_owner_that_is_not_given_is_kept_when_the_content_changes(bench: Any) -> None:
+    bench.template("app.conf", "new\n")
+    os.chown(bench.present("app.conf", "old\n", mode=0o640), 1, 2)
+    bench.apply()
+    found = (bench.target / "app.conf").stat()
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (1, 2, 0o640)
+
+
+@pytest.mark.parametrize("what", ["owner", "group"])
+def test_somebody_unknown_is_refused_unless_an_earlier_command_may_make_them(bench: Any, what: str) -> None:
+    bench.template("app.conf")
+    bench.apply()
+    who = {what: "nobody-by-that-name"}
+    kind = {"owner": "user", "group": "group"}[what]
+    assert bench.fail(**who) == f"{what} is 'nobody-by-that-name', and there is no such {kind}"
+    scaffold = bench.scaffold(noop=True, uncertain=True, **who)
+    (difference,) = scaffold.differences(scaffold.look())
+    assert str(difference).startswith(f"{what} of app.conf is ")
+    assert str(difference).endswith(", wanted nobody-by-that-name")
+    with pytest.raises(ResourceError):
+        bench.scaffold(uncertain=False, **who).look()
