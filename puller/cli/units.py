@@ -57,7 +57,9 @@ def _command_path() -> str:
     if found is None:
         raise UsageError("install-units: no executable `puller` was found beside this Python or in PATH")
     if any(character.isspace() or character in "\"'\\" for character in found):
-        raise UsageError(f"install-units: {found!r} cannot stand in a unit: it has blanks, quotes or backslashes")
+        raise UsageError(
+            f"install-units: {found!r} cannot stand in a unit: it has blanks, quotes or backslashes"
+        )
     return found.replace("%", "%%")  # a unit's own expansion begins with one
 
 

@@ -1,0 +1,327 @@
+"""Which tests a plain `pytest` leaves out, the line at its end that says so, and the people of many stories.
+
+* Without `-m`, tests that need more than Python are left out: nginx, strace, a booted Debian, tools to compare
+  with, clones of the repository; and, for an ordinary user, tests that need root. What happens to be installed makes
+  no difference, so that the same tests run everywhere.
+* With `--left-out` exactly those are run. With `-m`, the expression alone decides.
+* With `--no-skips`, a skipped test is a failure: `.ci/run` installs what every test needs.
+"""
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import pytest
+import yaml
+
+from bundles.site import Site
+from bundles.webserver import SiteHandler
+from puller.cli import main
+
+# In the order in which a test with several marks is counted; each is a marker in pyproject.toml.
+LEFT_OUT = ("clones", "booted", "packages", "nginx", "strace", "facter", "eyaml")
+
+left_out = pytest.StashKey[Counter[str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--left-out", action="store_true", help="run what is left out otherwise, and nothing else"
+    )
+    parser.addoption("--no-skips", action="store_true", help="a skipped test fails the run")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    counts = config.stash.setdefault(left_out, Counter())
+    if config.option.markexpr:
+        return
+    rest = [item for item in items if bool(needs(item)) is config.option.left_out]
+    if not config.option.left_out:
+        counts.update(mark for item in items if (mark := needs(item)))
+    wanted = set(rest)
+    config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
+    items[:] = rest
+
+
+def needs(item: pytest.Item) -> str | None:
+    """The mark for which a plain run leaves this test out."""
+    marks = LEFT_OUT if os.geteuid() == 0 else (*LEFT_OUT, "root")
+    return next((mark for mark in marks if item.get_closest_marker(mark)), None)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if counts := config.stash.get(left_out, None):
+        each = ", ".join(f"{count} {mark}" for mark, count in counts.items())
+        how = "pytest --left-out; .ci/run does that too, and installs what it takes"
+        terminalreporter.write_line(f"Left out: {counts.total()} tests, {each} (run them with: {how})")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if session.config.option.no_skips and reporter and reporter.stats.get("skipped"):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+# --- a publisher and a host ---------------------------------------------------------------------------------
+
+# What most stories publish: a directory, a file that VERSION changes, one that it does not, and what follows the first.
+STORY = """\
+resources:
+  - file:
+      - defaults: {owner: "{{ facts.uid }}", group: "{{ facts.gid }}", mode: "0644"}
+      - "{{ facts.machine }}": {ensure: directory, mode: "0755"}
+      - "{{ facts.machine }}/motd":
+          content: |
+            Hello from VERSION
+      - "{{ facts.machine }}/app.conf": {source: files/app.conf}
+  - exec:
+      - reload:
+          command: sh -c 'echo VERSION >> {{ facts.machine }}/reloads'
+          refreshonly: true
+          subscribe: ["file#{{ facts.machine }}/motd"]
+"""
+STORY_FILES = {"files/app.conf": b"workers = 2\n"}
+
+
+class Outcome(NamedTuple):
+    """How a command ended, and all that it printed."""
+
+    status: int
+    output: str
+
+
+Execute = Callable[..., tuple[int, str]]
+
+
+def execute_here(*arguments: str) -> tuple[int, str]:
+    """Run ``puller`` in this process, which takes a tenth of the time of a new one."""
+    said = io.StringIO()
+    with (
+        contextlib.redirect_stdout(said),
+        contextlib.redirect_stderr(said),
+        pytest.raises(SystemExit) as ended,
+    ):
+        main(arguments)
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, said.getvalue()
+
+
+class Publisher:
+    """Publishes bundles in channel stable, and deploys to ``served``, which tests tamper with."""
+
+    story = STORY
+    story_files = STORY_FILES
+
+    def __init__(self, directory: Path, served: Path) -> None:
+        self.site = Site.init(directory / "site", None)
+        self.served = served
+        self._sources = directory / "sources"
+
+    def publish(
+        self,
+        version: str,
+        manifest: str = STORY,
+        *,
+        name: str = "web",
+        files: Mapping[str, bytes] = STORY_FILES,
+    ) -> None:
+        """Publish a bundle, with its version for VERSION in the manifest, and deploy it."""
+        source = self._sources / f"{name}-{version}"
+        for path, data in {"manifest.yaml": manifest.replace("VERSION", version).encode(), **files}.items():
+            (source / path).parent.mkdir(parents=True, exist_ok=True)
+            (source / path).write_bytes(data)
+        self.site.publish(source, _no_passphrase, name=name, version=version)
+        self.deploy()
+
+    def refresh(self) -> None:
+        """Sign anew what is due, and deploy it."""
+        self.site.refresh(_no_passphrase)
+        self.deploy()
+
+    def deploy(self) -> None:
+        """As ``rsync --delete`` would: what a test did to ``served`` is undone."""
+        for entry in self.served.iterdir():
+            shutil.rmtree(entry)
+        shutil.copytree(self.site.public, self.served, dirs_exist_ok=True)
+
+    @contextlib.contextmanager
+    def at_another_time(self, **difference: float) -> Iterator[None]:
+        """While the block runs, this publisher's clock differs from the hosts': ``days=-30``."""
+        usual = self.site
+        self.site = Site(usual.directory, lambda: datetime.now(UTC) + timedelta(**difference))
+        try:
+            yield
+        finally:
+            self.site = usual
+
+    def newest(self, pattern: str) -> Path:
+        """The file of this kind that was published last, where it is served."""
+        public = self.site.public
+        found = max(public.glob(pattern), key=lambda path: path.stat().st_mtime_ns)
+        return self.served / found.relative_to(public)
+
+
+def _no_passphrase(key: Path) -> bytes:
+    raise AssertionError(f"{key} is not encrypted")
+
+
+class Host:
+    """A host that follows one site: ``machine`` is what it manages, everything else is below ``directory``, too."""
+
+    def __init__(self, directory: Path, anchor: Path, url: str, execute: Execute) -> None:
+        self.machine, self.state = directory / "machine", directory / "state"
+        self.settings: dict[str, Any] = {
+            "site": url,
+            "bundles": [{"name": "web"}],
+            "trust_anchor": str(directory / "root.json"),
+            "host_name": "web01.example.com",
+            "host_data": str(directory / "data.yaml"),
+            "host_data_directory": str(directory / "data.d"),
+            "facts_directory": str(directory / "facts.d"),
+            "http": {"retries": 0},
+            "state_directory": str(self.state),
+            "run_directory": str(directory / "run"),
+        }
+        self.configuration = directory / "config.yaml"
+        self._execute = execute
+        (directory / "facts.d").mkdir(parents=True)
+        facts = {"machine": str(self.machine), "uid": os.geteuid(), "gid": os.getegid()}
+        (directory / "facts.d" / "story.json").write_text(json.dumps(facts))
+        shutil.copyfile(anchor, directory / "root.json")
+        self.configure()
+
+    def configure(self, **changes: Any) -> None:
+        """Write the configuration, with some keys changed."""
+        self.settings |= changes
+        self.configuration.write_text(yaml.safe_dump(self.settings, sort_keys=False))
+
+    def run(self, *options: str) -> Outcome:
+        """What the timer starts."""
+        return Outcome(*self._execute("run", "--config", str(self.configuration), *options))
+
+    def status(self) -> dict[str, Any]:
+        """What ``puller status`` tells."""
+        status, output = self._execute("status", "--config", str(self.configuration), "--format", "json")
+        assert status == 0, output
+        found: dict[str, Any] = json.loads(output)
+        return found
+
+    @property
+    def enforced(self) -> str | None:
+        """The version of the first bundle that is enforced, as ``puller status`` tells."""
+        version: str | None = self.status()["bundles"][0]["enforced"]
+        return version
+
+    def report(self) -> dict[str, Any]:
+        """The last run's report."""
+        found: dict[str, Any] = json.loads((self.state / "last-run.json").read_bytes())
+        return found
+
+    def states(self) -> dict[str, str]:
+        """What became of each resource in the last run, by reference, with names relative to ``machine``."""
+        events = [event for bundle in self.report()["bundles"] for event in bundle["events"]]
+        return {f"{event['type']}#{self._short(event['name'])}": event["state"] for event in events}
+
+    def _short(self, name: str) -> str:
+        return os.path.relpath(name, self.machine) if name.startswith("/") else name
+
+
+class Web(Protocol):
+    """A web server that is running: ``root`` is served at ``url``."""
+
+    root: Path
+
+    @property
+    def url(self) -> str: ...
+
+
+class WebServer:
+    """A web server on loopback that is stopped and started again at one address, and misbehaves when it is told to."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.answer: tuple[int, bytes] | None = None
+        """What it says to every request, instead of what it should."""
+        self.stalled = threading.Event()
+        """Set when a request has come that it will never answer."""
+        self.stall_at = ""
+        """A part of the path of those."""
+        self.requests: list[str] = []
+        """The paths that were asked for."""
+        self._server: ThreadingHTTPServer | None = None
+        self._port = 0
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        if self._server:
+            return
+        self._server = ThreadingHTTPServer(("127.0.0.1", self._port), partial(_Handler, self))
+        self._port = self._server.server_port
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def stop(self) -> None:
+        if self._server:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+
+
+class _Handler(SiteHandler):
+    def __init__(self, web: WebServer, *arguments: Any) -> None:
+        self._web = web
+        super().__init__(*arguments, directory=str(web.root))
+
+    def do_GET(self) -> None:  # noqa: N802  the name is the base class's
+        self._web.requests.append(self.path)
+        if self._web.stall_at and self._web.stall_at in self.path:
+            self._web.stalled.set()
+            self.rfile.read(1)  # until the client goes away
+        elif self._web.answer:
+            status, body = self._web.answer
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+        else:
+            super().do_GET()
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[WebServer]:
+    """What ``publisher`` deploys to and ``host`` pulls from; system tests have nginx instead."""
+    (tmp_path / "www").mkdir()
+    server = WebServer(tmp_path / "www")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def execute() -> Execute:
+    """What runs ``puller``; system tests have the installed command instead."""
+    return execute_here
+
+
+@pytest.fixture
+def publisher(tmp_path: Path, web: Web) -> Publisher:
+    """A publisher of nothing yet."""
+    return Publisher(tmp_path / "publisher", web.root)
+
+
+@pytest.fixture
+def host(tmp_path: Path, web: Web, publisher: Publisher, execute: Execute) -> Host:
+    """A host that follows ``publisher``, and has not run yet."""
+    return Host(tmp_path / "host", publisher.site.anchor, web.url, execute)

@@ -1,0 +1,351 @@
+"""Real surroundings for system tests: the installed command, a Debian that boots, a wheel installed in it.
+
+* Every wait has a limit, and what the other side printed is in the failure's message.
+* Whatever a fixture starts or makes is gone after it, also when a test fails or pytest is killed.
+"""
+
+import contextlib
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+HOSTNAME = "web01.example.com"
+PACKAGES = "systemd,systemd-sysv,dbus,python3,python3-venv,ca-certificates"
+DEBIAN_PYTHON = "3.11"  # of Debian 12
+
+Completed = subprocess.CompletedProcess[str]
+
+
+def run_checked(*command: str | Path, timeout: float = 300, **options: Any) -> Completed:
+    """Run to the end; a non-zero status raises with everything that was printed."""
+    done = subprocess.run(
+        [str(word) for word in command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout,
+        check=False,
+        **options,
+    )
+    if done.returncode:
+        raise AssertionError(f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stdout[-8000:]}")
+    return done
+
+
+def wait_until(
+    condition: Callable[[], object], what: str, timeout: float, say: Callable[[], str] = str
+) -> None:
+    """Poll until ``condition`` holds; after ``timeout`` seconds fail with ``what``, and what ``say`` says."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout} s: {what}\n{say()}")
+        time.sleep(0.1)
+
+
+@pytest.fixture(name="run_checked", scope="session")
+def run_checked_fixture() -> Callable[..., Completed]:
+    return run_checked
+
+
+@pytest.fixture(name="wait_until", scope="session")
+def wait_until_fixture() -> Callable[..., None]:
+    return wait_until
+
+
+@pytest.fixture(scope="session")
+def puller() -> str:
+    """Path of the installed command: the one beside the running Python, as in the README."""
+    command = Path(sys.executable).with_name("puller")
+    assert command.exists(), f"{command}: not installed; run pip install '.[test]' first"
+    return str(command)
+
+
+# --- nginx, set up as the README says -----------------------------------------------------------------------
+
+NGINX = """
+{user}
+daemon off;
+worker_processes 1;
+pid {work}/pid;
+error_log {work}/error.log;
+events {{ worker_connections 64; }}
+http {{
+    access_log {work}/access.log;
+    client_body_temp_path {work}/body;
+    proxy_temp_path {work}/proxy;
+    fastcgi_temp_path {work}/fastcgi;
+    uwsgi_temp_path {work}/uwsgi;
+    scgi_temp_path {work}/scgi;
+    {server}
+}}
+"""
+
+
+def readme_server(port: int, root: Path) -> str:
+    """The server block of the README, on another address and for another directory."""
+    found = re.search(
+        r"^```nginx\n(.*?)^```", (REPOSITORY / "README.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert found, "README.md has no nginx block"
+    block, listens = re.subn(r"\blisten [^;]+;", f"listen 127.0.0.1:{port};", found[1])
+    block, roots = re.subn(r"\broot [^;]+;", f"root {root};", block)
+    assert (listens, roots) == (1, 1), found[1]
+    return block
+
+
+class Nginx:
+    """nginx on loopback: ``url`` stays the same while it is stopped and started again."""
+
+    def __init__(self, root: Path, work: Path) -> None:
+        self.root, self.work = root, work
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        # pytest's directories are private, and nginx started by root would serve as another user.
+        user = "user root;" if os.geteuid() == 0 else ""
+        configuration = NGINX.format(user=user, work=work, server=readme_server(self.port, root))
+        (work / "nginx.conf").write_text(configuration)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
+        assert program, "nginx is not installed (Debian: apt-get install nginx-light)"
+        log = self.work / "error.log"
+        command = [program, "-p", str(self.work), "-e", str(log), "-c", str(self.work / "nginx.conf")]
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        wait_until(self.answers, "nginx answers", 10, log.read_text)
+
+    def stop(self) -> None:
+        if self.process:
+            self.process.terminate()
+            self.process.wait(10)
+            self.process = None
+
+    def answers(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def requests(self) -> list[str]:
+        """What was asked for, oldest first: method and path of each request."""
+        return re.findall(r'"([A-Z]+ \S+) [^"]+"', (self.work / "access.log").read_text())
+
+
+@pytest.fixture
+def nginx(tmp_path: Path) -> Iterator[Nginx]:
+    """nginx, serving ``root``, which is still empty."""
+    root, work = tmp_path / "www", tmp_path / "nginx"
+    root.mkdir()
+    work.mkdir()
+    server = Nginx(root, work)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def web(nginx: Nginx) -> Nginx:
+    """What the publisher deploys to and the host pulls from."""
+    return nginx
+
+
+@pytest.fixture
+def execute(puller: str) -> Callable[..., tuple[int, str]]:
+    """The installed command, in a process of its own."""
+
+    def execute(*arguments: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [puller, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
+    return execute
+
+
+# --- a Debian, with Puller installed in it ------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The built wheel and all that it depends on, for Debian's own Python."""
+    directory = tmp_path_factory.mktemp("wheels")
+    pip = (sys.executable, "-m", "pip", "--quiet")
+    run_checked(*pip, "wheel", "--no-deps", "--wheel-dir", directory, REPOSITORY)
+    run_checked(
+        *pip, "download", "--only-binary=:all:", "--python-version", DEBIAN_PYTHON, "--dest", directory,
+        *directory.glob("puller-*.whl"), timeout=600,
+    )  # fmt: skip
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="session")
+def debian_tree(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Iterator[Path]:
+    """A minimal Debian 12 on disk, to be copied, with Puller in /opt/puller under the system's Python."""
+    directory = tmp_path_factory.mktemp("debian")
+    directory.chmod(0o755)  # pytest makes it private, and it becomes the tree's parent
+    tree = directory / "tree"
+    run_checked(
+        "mmdebstrap", "--quiet", "--variant=minbase", f"--include={PACKAGES}", "bookworm", tree, *sources()
+    )
+    shutil.copytree(wheels, tree / "wheels")
+    shutil.copytree("/etc/apt/apt.conf.d", tree / "etc/apt/apt.conf.d", dirs_exist_ok=True)
+    inside = ("chroot", tree, "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin")
+    run_checked(*inside, "python3", "-m", "venv", "/opt/puller")
+    run_checked(
+        *inside, "/opt/puller/bin/pip", "install", "--quiet", "--no-index", "--find-links=/wheels", "puller"
+    )
+    (tree / "usr/local/bin/puller").symlink_to("/opt/puller/bin/puller")
+    shutil.rmtree(tree / "wheels")
+    (tree / "etc/hostname").write_text(f"{HOSTNAME}\n")
+    (tree / "etc/hosts").write_text(f"127.0.0.1 localhost {HOSTNAME}\n")
+    (tree / "etc/machine-id").write_text("")  # so that the first boot makes one
+    yield tree
+    remove_tree(directory)
+
+
+def sources() -> list[str]:
+    """This machine's own package sources if it is the same Debian (it may reach only a mirror), or none."""
+    if platform.freedesktop_os_release().get("VERSION_CODENAME") != "bookworm":
+        return []
+    return [
+        path
+        for path in ("/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list")
+        if Path(path).exists()
+    ]
+
+
+def remove_tree(directory: Path) -> None:
+    """Delete a tree, but never through something that is still mounted below it."""
+    with open("/proc/self/mountinfo") as mounts:
+        below = [line.split()[4] for line in mounts if line.split()[4].startswith(f"{directory}/")]
+    for point in reversed(below):
+        run_checked("umount", "--lazy", point)
+    shutil.rmtree(directory)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A booted Debian: ``init`` is its first process, as we count them; ``root`` is where its disk lies."""
+
+    root: Path
+    init: int
+    log: Path
+
+    def run(self, *command: str, timeout: float = 60, check: bool = True) -> Completed:
+        """Run inside, in all of its namespaces and with its own environment."""
+        inside = ("nsenter", "--target", str(self.init), "--all", "--root", "--wd=/")
+        environment = {
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "LANG": "C.UTF-8",
+        }
+        done = subprocess.run(
+            [*inside, *command],
+            env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout,
+            check=False,
+        )  # fmt: skip
+        if check and done.returncode:
+            raise AssertionError(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+        return done
+
+    def journal(self, unit: str) -> list[dict[str, Any]]:
+        """The unit's entries, oldest first, as journalctl's JSON gives them."""
+        self.run("journalctl", "--sync")
+        lines = self.run("journalctl", "--output=json", "--all", "--unit", unit).stdout.splitlines()
+        return [json.loads(line) for line in lines]
+
+    def show(self, unit: str, *properties: str) -> dict[str, str]:
+        """Properties of a unit, as `systemctl show` names them."""
+        names = ",".join(properties)
+        lines = self.run("systemctl", "show", "--property", names, unit).stdout.splitlines()
+        return dict(line.split("=", 1) for line in lines)
+
+    def say(self) -> str:
+        """What a failure needs: units that failed, the end of the journal, the console."""
+        failed = self.run("systemctl", "--failed", "--no-pager", check=False).stdout
+        journal = self.run("journalctl", "--no-pager", "--lines=60", check=False).stdout
+        return f"{failed}\n{journal}\n{self.log.read_text(errors='replace')}"
+
+
+@pytest.fixture
+def debian(debian_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """A fresh machine for each test, on this machine's network: a server on loopback is in reach."""
+    directory = tmp_path_factory.mktemp("machine")
+    directory.chmod(0o755)
+    root, log = directory / "root", directory / "console.log"
+    run_checked("cp", "--archive", "--reflink=auto", debian_tree, root)
+    try:
+        with boot(root, log) as init:
+            machine = Machine(root, init, log)
+            wait_until(lambda: is_up(machine), "the machine has booted", 60, machine.say)
+            yield machine
+    finally:
+        remove_tree(directory)
+
+
+def is_up(machine: Machine) -> bool:
+    return machine.run("systemctl", "is-system-running", check=False).stdout.strip() in (
+        "running",
+        "degraded",
+    )
+
+
+@contextlib.contextmanager
+def boot(root: Path, log: Path) -> Iterator[int]:
+    """Boot a tree, give the process id of its init; power it off afterwards, if need be by force."""
+    command = [
+        # Should pytest be killed, the container goes with it.
+        "setpriv", "--pdeathsig", "KILL",
+        "systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--boot", "--console=pipe",
+        f"--directory={root}",
+    ]  # fmt: skip
+    with log.open("wb") as output:
+        container = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
+    try:
+        wait_until(lambda: find_init(container.pid), "the container has an init", 20, log.read_text)
+        init = find_init(container.pid)
+        assert init
+        yield init
+        os.kill(init, signal.SIGRTMIN + 4)  # systemd's "power off"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            container.wait(15)
+    finally:
+        if (init := find_init(container.pid)) is not None:
+            os.kill(init, signal.SIGKILL)  # the kernel ends everything else in its process namespace
+        with contextlib.suppress(ProcessLookupError):
+            container.kill()
+        container.wait(15)
+
+
+def find_init(container: int) -> int | None:
+    """The child of systemd-nspawn that is process 1 in a namespace of its own."""
+    with contextlib.suppress(FileNotFoundError):
+        for child in Path(f"/proc/{container}/task/{container}/children").read_text().split():
+            status = Path(f"/proc/{child}/status").read_text()
+            if re.search(r"^Name:\tsystemd$", status, re.M) and re.search(r"^NSpid:.*\t1$", status, re.M):
+                return int(child)
+    return None

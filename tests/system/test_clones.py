@@ -1,0 +1,116 @@
+"""The README's two commands, as a stranger types them: a fresh clone, a fresh environment, nothing else set up.
+
+The demo runs under every suitable Python of this machine; the tests, which take longer, under Debian's own and as an
+ordinary user. `.ci/run` runs them as root.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+OLDEST = (3, 11)
+NOBODY = 65534  # an ordinary user and group of every machine; owns nothing
+
+pytestmark = pytest.mark.clones
+
+
+def find_pythons() -> dict[str, str]:
+    """A Python for each suitable minor version that is here, Debian's own before others of its version."""
+    of_users = sorted(map(str, Path.home().glob(".pyenv/versions/*/bin/python3")))
+    named = [found for minor in range(OLDEST[1], 20) if (found := shutil.which(f"python3.{minor}"))]
+    pythons: dict[str, str] = {}
+    for path in ("/usr/bin/python3", *of_users, *named):
+        if version := find_version(path):
+            pythons.setdefault(version, path)
+    return pythons
+
+
+def find_version(python: str) -> str | None:
+    """``3.11``; ``None`` when it is too old, cannot be run, or cannot make environments."""
+    ask = "import ensurepip, sys, venv; print(*sys.version_info[:2], sep='.')"
+    try:
+        done = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    version = done.stdout.strip()
+    if done.returncode or tuple(map(int, version.split("."))) < OLDEST:
+        return None
+    return version
+
+
+PYTHONS = find_pythons()
+
+
+def readme_command(end: str, python: str) -> str:
+    """The command line of the README that ends so, for this Python."""
+    lines = (REPOSITORY / "README.md").read_text().splitlines()
+    (line,) = (
+        line.strip() for line in lines if line.startswith("    python3 -m venv") and line.endswith(end)
+    )
+    return line.replace("python3", python, 1)
+
+
+class Stranger:
+    """Somebody with a home directory, a fresh clone in it, and what the machine sets up for pip."""
+
+    def __init__(self, home: Path, run_checked: Callable[..., CompletedProcess[str]]) -> None:
+        self._home = home
+        self._run_checked = run_checked
+        self._become: tuple[str, ...] = ()
+        (home / "tmp").mkdir()
+        run_checked("git", "clone", "--quiet", "--no-hardlinks", REPOSITORY, home / "puller")
+
+    def be_ordinary(self) -> None:
+        """Not root: the clone and the home belong to another user from now on."""
+        if os.geteuid() == 0:
+            self._run_checked("chown", "--recursive", f"{NOBODY}:{NOBODY}", self._home)
+            ids = (f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
+            self._become = ("setpriv", *ids, "--bounding-set=-all", "--inh-caps=-all", "--")
+
+    def type_in(self, command: str, timeout: float) -> str:
+        """What it prints; fails unless it succeeds."""
+        passed_on = {
+            name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_CERT_"))
+        }
+        environment = {
+            **passed_on,
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(self._home),
+            "TMPDIR": str(self._home / "tmp"),
+            "LANG": "C.UTF-8",
+        }
+        shell = (*self._become, "bash", "-c", command)
+        done = self._run_checked(*shell, cwd=self._home / "puller", env=environment, timeout=timeout)
+        return done.stdout
+
+
+@pytest.fixture
+def stranger(run_checked: Callable[..., CompletedProcess[str]]) -> Iterator[Stranger]:
+    with tempfile.TemporaryDirectory(prefix="puller-clone-") as home:  # pytest's own are private to its user
+        os.chmod(home, 0o755)
+        yield Stranger(Path(home), run_checked)
+
+
+@pytest.mark.parametrize("version", PYTHONS)
+def test_the_demo_runs_in_a_fresh_clone(stranger: Stranger, version: str) -> None:
+    said = stranger.type_in(readme_command("puller demo", PYTHONS[version]), timeout=600)
+    duration = re.search(r"^All as it should be, in (\S+) s\.$", said, re.MULTILINE)
+    assert duration, said
+
+
+def test_the_tests_pass_in_a_fresh_clone_for_an_ordinary_user(stranger: Stranger) -> None:
+    stranger.be_ordinary()
+    python = "/usr/bin/python3" if find_version("/usr/bin/python3") else next(iter(PYTHONS.values()))
+    said = stranger.type_in(readme_command("pytest", python), timeout=1800)
+    assert re.search(r"^=* ?\d+ passed", said.splitlines()[-1]), said
+    assert re.search(r"^Left out: \d+ tests, .* root.*run them with", said, re.MULTILINE), said

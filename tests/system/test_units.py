@@ -1,0 +1,58 @@
+"""The systemd units: valid for systemd itself, each line with its reason, nothing that hides a change."""
+
+import configparser
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+UNITS = Path(__file__).parents[2] / "systemd"
+
+# Each of these gives the service a namespace (systemd.exec(5)): what a bundle mounts would be lost with it.
+NAMESPACING = re.compile(
+    r"""^(
+        Protect(System|Home|Proc|ControlGroups|Hostname|Clock|Kernel\w+) | Private\w+ | ProcSubset
+        | MountFlags
+        | Bind(ReadOnly)?Paths | ReadOnlyPaths | ReadWritePaths | InaccessiblePaths | TemporaryFileSystem
+        | RootDirectory | RootImage | DynamicUser
+    )=""",
+    re.MULTILINE | re.VERBOSE,
+)
+
+
+@pytest.fixture
+def units(tmp_path: Path) -> list[Path]:
+    """The units as an installation has them, with a command that exists here."""
+    for unit in (*UNITS.glob("*.service"), *UNITS.glob("*.timer")):
+        (tmp_path / unit.name).write_text(unit.read_text().replace("@PULLER@", "/bin/true"))
+    return sorted(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
+def test_systemd_finds_nothing_wrong_with_the_units(
+    units: list[Path], run_checked: Callable[..., CompletedProcess[str]]
+) -> None:
+    assert run_checked("systemd-analyze", "verify", "--man=no", *units).stdout == ""
+
+
+@pytest.mark.parametrize("name", ["puller.service", "puller.timer", "puller-tmpfiles.conf"])
+def test_every_block_of_lines_begins_with_its_reason(name: str) -> None:
+    blocks = re.split(r"\n\s*\n", (UNITS / name).read_text())
+    settings = [block.splitlines() for block in blocks if re.search(r"^\w+=", block, re.M)]
+    for block in settings:
+        lines = [line for line in block if not line.startswith("[")]
+        assert lines[0].startswith("#") or lines[0].startswith(("Description=", "WantedBy=")), block
+
+
+def test_a_run_shares_the_machines_mounts() -> None:
+    assert not NAMESPACING.search((UNITS / "puller.service").read_text())
+
+
+def test_the_timer_starts_the_service_of_its_name() -> None:
+    timer = configparser.ConfigParser(interpolation=None)
+    timer.read(UNITS / "puller.timer")
+    assert "unit" not in timer["Timer"]
+    assert (UNITS / "puller.service").exists()
