@@ -56,6 +56,11 @@ class Document(NamedTuple):
     annotations: Annotations | None = None
     """Rules for the finished data: the caller checks them when all sources are merged."""
 
+    @property
+    def has_hierarchy(self) -> bool:
+        """Whether anything but the base data can be chosen."""
+        return self.order != _DEFAULT_ORDER or bool(self.overrides)
+
     @classmethod
     def parse(cls, text: str | bytes, source: str, *, limit: int = yamltext.SIZE_LIMIT) -> Document:
         """Read a document of its own, YAML or JSON. Raises DocumentError and LimitError."""

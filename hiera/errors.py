@@ -65,7 +65,12 @@ class MissingError(ExpressionError):
     def __str__(self) -> str:
         from difflib import get_close_matches
 
-        similar = get_close_matches(str(self.name), map(str, self.among), n=3)
+        try:
+            similar = get_close_matches(str(self.name), map(str, self.among), n=3)
+        except (
+            HieraError
+        ):  # names that are looked up when asked for: a message is no place to find out about them
+            similar = []
         advice = f"; did you mean {' or '.join(map(repr, similar))}?" if similar else ""
         return super().__str__() + advice
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -36,6 +37,9 @@ from puller.state import Directories, save_report, save_status
 from puller.system import reason
 from puller.version import __version__
 
+if TYPE_CHECKING:
+    from puller.sitedata import Trouble
+
 
 class Agent(msgspec.Struct):
     """What a run works with, handed in."""
@@ -59,7 +63,7 @@ class Agent(msgspec.Struct):
         reports: list[BundleReport] = []
         with self._exclusively(), self._place_for_downloads() as downloads:
             try:
-                inputs = self.host.inputs()
+                inputs = self._inputs()
                 site = self._refresh(downloads)
                 for choice in self.configuration.bundles:
                     report = BundleReport(name=choice.name)
@@ -99,6 +103,14 @@ class Agent(msgspec.Struct):
             downloads = Directories(Path(scratch), self.directories.run)
             copy_trust(self.directories.trust, downloads.trust)
             yield downloads
+
+    def _inputs(self) -> Inputs:
+        """Facts and data of this host; trouble with site data is noted, and stops nothing."""
+
+        def note(sentence: str, error: "Trouble") -> None:
+            self._note(sentence, status_of(error) or ExitStatus.BUG)
+
+        return self.host.inputs(self.directories.data, note, keep=not self.settings.noop)
 
     def _refresh(self, downloads: Directories) -> Published | None:
         """What the site publishes, verified; ``None`` when it could not be had, with the reason noted."""

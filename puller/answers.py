@@ -94,18 +94,13 @@ class TreeAnswers:
         return answer
 
     def ask_all(self, question: Question) -> dict[str, Answer]:
-        return {key: self.ask(_whole(key), question) for key in self._tree.holders()}
+        from hiera.tree.keys import literal
+
+        return {key: self.ask(literal(key), question) for key in self._tree.holders()}
 
     def holders(self) -> dict[str, list[str]]:
         held = self._tree.holders()
         return {key: [f'{one.layer} level "{one.level}" ({one.path})' for one in held[key]] for key in held}
-
-
-def _whole(key: str) -> str:
-    """``key`` as a question about all of it, dots included; with both kinds of quotes there is none, as in Puppet."""
-    if not any(char in key for char in ".'\""):
-        return key
-    return f'"{key}"' if '"' not in key else f"'{key}'"
 
 
 class DocumentAnswers:

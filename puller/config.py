@@ -64,6 +64,9 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     host_name: str = ""
     host_data: str = "/etc/puller/data.yaml"
     host_data_directory: str = "/etc/puller/data.d"
+    data: str | tuple[str, ...] = ()
+    """Site data: absolute paths and URLs, lowest precedence first."""
+    eyaml_private_key: str = "/etc/puller/keys/private_key.pkcs7.pem"
     facts_directory: str = "/etc/puller/facts.d"
     http: HttpOptions = HttpOptions()
     reports: ReportOptions = ReportOptions()
@@ -74,6 +77,11 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     def mirrors(self) -> tuple[str, ...]:
         """The locations of the site, in the order in which they are tried."""
         return (self.site,) if isinstance(self.site, str) else self.site
+
+    @property
+    def site_data(self) -> tuple[str, ...]:
+        """The locations of site data."""
+        return (self.data,) if isinstance(self.data, str) else self.data
 
 
 def load_configuration(path: Path) -> Configuration:
@@ -116,6 +124,9 @@ def _problem(configuration: Configuration) -> tuple[str, str] | None:
     for mirror in configuration.mirrors:
         if not mirror.startswith(("http://", "https://", "/")):
             return "site", f"is {mirror!r}, wanted a URL or the absolute path of a directory"
+    for location in configuration.site_data:
+        if not location.startswith(("http://", "https://", "/")):
+            return "data", f"has {location!r}, wanted a URL or the absolute path of a file"
     names = [choice.name for choice in configuration.bundles]
     if not names:
         return "bundles", "names no bundle"
@@ -125,6 +136,7 @@ def _problem(configuration: Configuration) -> tuple[str, str] | None:
         "trust_anchor",
         "host_data",
         "host_data_directory",
+        "eyaml_private_key",
         "facts_directory",
         "state_directory",
         "run_directory",

@@ -1,10 +1,12 @@
 """Data from outside of the manifest: this host's own files, and what the command line gives.
 
-Lowest precedence first (``docs/data.md``): ``data.yaml``, then ``data.d/*.yaml`` in name order, then ``--data`` files
-in the order given. Each is a document of its own, with a hierarchy and overrides if it likes.
+Lowest precedence first (``docs/data.md``): site data (``puller.sitedata``), then ``data.yaml`` and ``data.d/*.yaml`` in
+name order, then ``--data`` files, then ``--set``. Each is a document of its own, with a hierarchy and overrides if it
+likes; its expressions see the data of those below it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,35 +15,77 @@ import msgspec
 from bundles.files import read_limited
 from hiera.document import Document
 from hiera.errors import HieraError
+from hiera.explain import Explanation
+from hiera.merge import merge_sources
 from puller.errors import ConfigurationError
 from puller.system import reason
 
 if TYPE_CHECKING:
     from hiera.annotations import Annotations
 
-_SIZE_LIMIT = 16 * 1024 * 1024  # bytes
+SIZE_LIMIT = 16 * 1024 * 1024
+"""The most bytes that a document may have."""
 
 
-class Sources(msgspec.Struct, frozen=True):
-    """The resolved data of each document, lowest precedence first, and what their comments say about it."""
+class Origin(StrEnum):
+    """Who gave a document, lowest precedence first."""
 
-    data: tuple[Mapping[str, Any], ...] = ()
-    annotations: "tuple[Annotations, ...]" = ()
+    MANIFEST = "manifest"
+    SITE = "site data"
+    HOST = "this host"
+    COMMAND_LINE = "command line"
 
 
-def load_sources(paths: Iterable[Path], facts: Mapping[str, Any], environ: Mapping[str, str]) -> Sources:
-    """Read and resolve documents; raises ``ConfigurationError`` naming the file and line."""
-    data: list[Mapping[str, Any]] = []
-    annotations: list[Annotations] = []
-    for path in paths:
-        try:
-            document = Document.parse(_read(path), str(path))
-            data.append(document.resolve(facts=facts, environ=environ).data)
-        except HieraError as error:
-            raise ConfigurationError(str(error)) from error
-        if document.annotations is not None:
-            annotations.append(document.annotations)
-    return Sources(tuple(data), tuple(annotations))
+class Source(msgspec.Struct, frozen=True):
+    """What one document comes to on this host."""
+
+    origin: Origin
+    name: str
+    """As messages call it: a path, a URL, ``--set port``."""
+    data: Mapping[str, Any]
+    document: Document | None = None
+    """Where the data was read from, if anywhere."""
+    explanation: Explanation | None = None
+    """How it came to be."""
+
+    @property
+    def annotations(self) -> "Annotations | None":
+        """What comments of the document say about values."""
+        return self.document.annotations if self.document else None
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """What documents see of this host."""
+
+    facts: Mapping[str, Any]
+    environ: Mapping[str, str]
+
+    def resolve(self, text: str, name: str, origin: Origin, below: Iterable[Source] = ()) -> Source:
+        """The data that a document gives over the sources ``below``; raises ``HieraError`` naming file and line."""
+        document = Document.parse(text, name)
+        resolved = document.resolve(self.facts, self.environ, data=merged(below))
+        return Source(origin, name, resolved.data, document, resolved.explanation)
+
+    def load(self, paths: Iterable[Path], origin: Origin, below: Iterable[Source] = ()) -> tuple[Source, ...]:
+        """All sources: those ``below``, then the documents at ``paths``, each over the ones before it.
+
+        Raises ``ConfigurationError``.
+        """
+        sources = list(below)
+        for path in paths:
+            try:
+                sources.append(self.resolve(read(path), str(path), origin, sources))
+            except HieraError as error:
+                raise ConfigurationError(str(error)) from error
+        return tuple(sources)
+
+
+def merged(sources: Iterable[Source]) -> Mapping[str, Any]:
+    """The data of all of them, the last over the others: mappings merge deeply, anything else is replaced."""
+    data: Mapping[str, Any] = {}
+    for source in sources:
+        data = merge_sources(data, source.data) if data else source.data
+    return data
 
 
 def host_files(file: Path, directory: Path) -> Iterator[Path]:
@@ -57,9 +101,38 @@ def host_files(file: Path, directory: Path) -> Iterator[Path]:
         raise ConfigurationError(f"{error.filename}: cannot be read: {reason(error)}") from error
 
 
-def _read(path: Path) -> str:
+def assigned(pairs: Iterable[str]) -> Iterator[Source]:
+    """What each ``--set KEY=VALUE`` gives; raises ``UsageError``.
+
+    A dot in KEY leads into mappings. VALUE means what it would mean in a data file (``8080`` is a number), but is not
+    searched for expressions: it is final.
+    """
+    for pair in pairs:
+        yield _assigned(pair)
+
+
+def _assigned(pair: str) -> Source:
+    from hiera import yamltext  # few command lines have any
+    from hiera.paths import parse_path
+    from puller.errors import UsageError
+
+    key, equals, text = pair.partition("=")
     try:
-        return read_limited(path, _SIZE_LIMIT).decode("utf-8")
+        steps = parse_path(key) if key else ()
+        value: Any = yamltext.load(text, f"--set {key}")
+    except HieraError as error:
+        raise UsageError(str(error)) from error
+    if not equals or not steps:
+        raise UsageError(f"--set is {pair!r}, wanted KEY=VALUE or KEY.KEY=VALUE")
+    for step in reversed(steps):
+        value = {str(step): value}
+    return Source(Origin.COMMAND_LINE, f"--set {key}", value)
+
+
+def read(path: Path) -> str:
+    """The text of a data file; raises ``ConfigurationError``."""
+    try:
+        return read_limited(path, SIZE_LIMIT).decode("utf-8")
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {reason(error)}") from error
     except ValueError as error:

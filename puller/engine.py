@@ -6,18 +6,21 @@
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from bundles.errors import BundleError
 from hiera.errors import HieraError
+from hiera.expressions import Scope, evaluate
 from puller.errors import MutationInNoop, PullerError, ResourceError
-from puller.manifest.loader import Declaration, Manifest
+from puller.manifest.declaration import Declaration, Home
+from puller.manifest.loader import Manifest
 from puller.owed import OwedRefreshes
 from puller.report import Event, Health, State
 from puller.resources.base import Context, Difference, Resource
+from puller.resources.registry import choose_provider
 from puller.system import NoopSystem, System, reason
 
 
@@ -45,11 +48,15 @@ class Engine:
         fetch: Callable[[str], bytes],
         owed: OwedRefreshes,
         settings: Settings,
+        before: Sequence[Event] = (),
     ) -> None:
+        """``before``: what other processes did to resources that the manifest's links number from its last on."""
         self._manifest = manifest
         self._settings = settings
         self._owed = owed
-        self._events: list[Event | None] = [None] * len(manifest.declarations)
+        self._events: list[Event | None] = [*([None] * len(manifest.declarations)), *before]
+        self._stopped: dict[int, str] = {}
+        """Manifests that nothing more is applied of, by the identity of their ``Home``, and why."""
         self._uncertain = False
         self._context = Context(
             system=system,
@@ -73,23 +80,28 @@ class Engine:
         events: list[Event] = []
         for index in self._manifest.order:
             declaration = self._manifest.declarations[index]
-            if why := self._settings.stopping() or self._stopped_by_failure(events):
+            if why := self._settings.stopping() or self._why_stopped(declaration):
                 event = _event(declaration, State.SKIPPED, skip_reason=why, reached=False)
             else:
                 event = self._attend(index, declaration)
+                self._stop_after(declaration, event)
             self._events[index] = event
             events.append(event)
             self._settings.listener(event)
         return events
 
-    def _stopped_by_failure(self, events: Sequence[Event]) -> str:
-        if self._manifest.fail_on_error and events:
-            last = events[-1]
-            if last.state is State.FAILED:
-                return f"{last.reference} failed, and fail_on_error is set"
-            if not last.reached:
-                return last.skip_reason
-        return ""
+    def _stop_after(self, declaration: Declaration, event: Event) -> None:
+        if event.state is State.FAILED:
+            for home in _homes(declaration):
+                if home.fail_on_error:
+                    self._stopped[id(home)] = f"{event.reference} failed, and fail_on_error is set"
+
+    def _why_stopped(self, declaration: Declaration) -> str:
+        if not self._stopped:
+            return ""
+        return next(
+            (self._stopped[id(home)] for home in _homes(declaration) if id(home) in self._stopped), ""
+        )
 
     def _attend(self, index: int, declaration: Declaration) -> Event:
         started = time.perf_counter()
@@ -110,6 +122,10 @@ class Engine:
                 declaration, State.FAILED, errors=[f"internal error: {error!r}\n{''.join(trouble)}"]
             )
         event.duration = time.perf_counter() - started
+        if declaration.secret:
+            from puller.masking import mask  # few resources hold secrets
+
+            mask(event, declaration)
         return event
 
     def _event_of(self, index: int, declaration: Declaration) -> Event:
@@ -123,10 +139,17 @@ class Engine:
                 declaration, State.SKIPPED, skip_reason="unmet requirements", unmet_requirements=unmet
             )
         noop = self._settings.noop or declaration.properties.noop
-        resource = declaration.type(declaration.properties, self._noop_context if noop else self._context)
-        _require_provider(resource)
+        context, properties = self._context_of(declaration, noop=noop), declaration.properties
+        worker = choose_provider(declaration.type, properties.provider, context.scope.facts)
+        resource = worker(properties, context)
         refresh = self._is_refresh_due(index, declaration, noop=noop)
         return self._converge(index, declaration, resource, refresh=refresh, noop=noop)
+
+    def _context_of(self, declaration: Declaration, *, noop: bool) -> Context:
+        context, home = self._noop_context if noop else self._context, declaration.home
+        if home.parent is None:
+            return context
+        return msgspec.structs.replace(context, directory=home.directory, scope=home.scope)
 
     def _converge(
         self, index: int, declaration: Declaration, resource: Resource[Any, Any], *, refresh: bool, noop: bool
@@ -151,7 +174,9 @@ class Engine:
                 actual = self._change(index, resource, differences, actual)
                 event.state = State.REFRESHED if any(d.refresh for d in differences) else State.CHANGED
         event.final_ensure = resource.final_ensure(actual)
-        if not noop:
+        if children := self._manifest.children(index):
+            self._stand_for(children, event)
+        if not noop and event.state is not State.FAILED:
             if refresh:
                 self._owed.clear([declaration.reference])
             self._check_health(declaration, event)
@@ -174,26 +199,37 @@ class Engine:
             raise ResourceError("; ".join(f"after the change, {difference}" for difference in remaining))
         return actual
 
+    def _stand_for(self, children: Sequence[int], event: Event) -> None:
+        """Make the event of a child manifest what those of its resources come to."""
+        events = [found for index in children if (found := self._events[index]) is not None]
+        for found in events:
+            event.children[found.state] = event.children.get(found.state, 0) + 1
+        failed = event.children.get(State.FAILED, 0)
+        unmet = sum(bool(found.unmet_requirements) or not found.reached for found in events)
+        if failed or unmet:
+            and_skipped = f", and {unmet} that were not reached" if unmet else ""
+            event.state = State.FAILED
+            event.errors.append(f"child manifest had {failed} failed resources{and_skipped}")
+            return
+        changed = sum(found.changed for found in events)
+        expected = event.children.get(State.WOULD_CHANGE, 0)
+        if changed:
+            event.state = State.CHANGED
+            event.differences.append(f"{changed} of {len(events)} resources were not as wanted")
+        elif expected:
+            event.state = State.WOULD_CHANGE
+            event.noop_message = f"Would have changed {expected} of {len(events)} resources"
+
     # Questions about other resources
 
     def _why_unmanaged(self, declaration: Declaration) -> str:
-        """``managed = if and not unless``; an absent ``if`` is true, an absent ``unless`` false."""
-        control = declaration.properties.control
-        if control is None:
+        """A resource is managed when it and all child manifests that it is in are."""
+        if declaration.properties.control is None and declaration.home.parent is None:
             return ""
-        if control.if_ is not None and not self._holds("if", control.if_):
-            return f"control: if {control.if_} is false"
-        if control.unless is not None and self._holds("unless", control.unless):
-            return f"control: unless {control.unless} is true"
+        for level in (declaration, *declaration.parents()):
+            if why := _why_not(level):
+                return why if level is declaration else f"{level.reference}: {why}"
         return ""
-
-    def _holds(self, name: str, condition: str | bool) -> bool:
-        if isinstance(condition, bool):
-            return condition
-        value = self._manifest.evaluate(condition)
-        if not isinstance(value, bool):
-            raise ResourceError(f"control: {name} {condition} gives {value!r}, wanted true or false")
-        return value
 
     def _unmet_requirements(self, index: int) -> list[str]:
         """What failed, or was skipped for its own requirements. Skipped by ``control`` counts as met."""
@@ -230,6 +266,33 @@ class Engine:
                 )
 
 
+def _homes(declaration: Declaration) -> Iterator[Home]:
+    """The manifest that a resource is in, and those that it is in by child manifests."""
+    yield declaration.home
+    yield from (parent.home for parent in declaration.parents())
+
+
+def _why_not(declaration: Declaration) -> str:
+    """``managed = if and not unless``; an absent ``if`` is true, an absent ``unless`` false."""
+    control, scope = declaration.properties.control, declaration.home.scope
+    if control is None:
+        return ""
+    if control.if_ is not None and not _holds("if", control.if_, scope):
+        return f"control: if {control.if_} is false"
+    if control.unless is not None and _holds("unless", control.unless, scope):
+        return f"control: unless {control.unless} is true"
+    return ""
+
+
+def _holds(name: str, condition: str | bool, scope: Scope) -> bool:
+    if isinstance(condition, bool):
+        return condition
+    value = evaluate(condition, scope)
+    if not isinstance(value, bool):
+        raise ResourceError(f"control: {name} {condition} gives {value!r}, wanted true or false")
+    return value
+
+
 def _event(declaration: Declaration, state: State, **fields: Any) -> Event:
     properties = declaration.properties
     return Event(
@@ -240,13 +303,6 @@ def _event(declaration: Declaration, state: State, **fields: Any) -> Event:
         requested_ensure=properties.ensure,
         **fields,
     )
-
-
-def _require_provider(resource: Resource[Any, Any]) -> None:
-    if resource.provider not in resource.providers:
-        raise ResourceError(
-            f"provider is {resource.provider!r}, wanted one of {', '.join(resource.providers)}"
-        )
 
 
 def _is_unchanged(resource: Resource[Any, Any], before: Sequence[Difference]) -> bool:

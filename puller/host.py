@@ -3,14 +3,18 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from puller.config import Configuration
-from puller.data import host_files, load_sources
+from puller.data import Origin, Source, Surroundings, host_files
 from puller.facts.tree import Facts, gather
 from puller.manifest.loader import Inputs
+
+if TYPE_CHECKING:
+    from bundles.transport import TransportSettings
+    from puller.sitedata import Note, SiteData
 
 
 class Host(msgspec.Struct, frozen=True):
@@ -31,11 +35,44 @@ class Host(msgspec.Struct, frozen=True):
         """As configured, else the fully qualified name."""
         return self.configuration.host_name or str(self.facts["networking"]["fqdn"])
 
-    def inputs(self) -> Inputs:
-        """What manifests are resolved with; raises ``ConfigurationError`` for data of this host that is not valid."""
+    def inputs(self, copies: Path, note: "Note", *, keep: bool = True) -> Inputs:
+        """What manifests are resolved with; ``copies`` is the directory for site data, ``note`` is told of its trouble.
+
+        Without ``keep`` nothing is written. Raises ``ConfigurationError`` for data of this host that is not valid.
+        """
+        locations = self.configuration.site_data
+        if not locations and not copies.exists():  # most hosts have none, and need nothing imported for it
+            return self._inputs(())
+        site = self._site_data(copies, note, keep=keep)
+        if keep:
+            site.forget_others(locations)
+        return self._inputs(site.load(locations))
+
+    def inputs_of_last_run(self, copies: Path, note: "Note") -> Inputs:
+        """The same without asking anybody else: site data is what the last run has kept."""
+        return self._inputs(
+            self._site_data(copies, note, keep=False).load_copies(self.configuration.site_data)
+        )
+
+    def _inputs(self, site: tuple[Source, ...]) -> Inputs:
         paths = host_files(Path(self.configuration.host_data), Path(self.configuration.host_data_directory))
-        sources = load_sources(paths, self.facts, self.environ)
-        return Inputs(self.facts, self.environ, sources.data, sources.annotations)
+        sources = Surroundings(self.facts, self.environ).load(paths, Origin.HOST, site)
+        return Inputs(self.facts, self.environ, sources, self.configuration.eyaml_private_key)
+
+    def _site_data(self, copies: Path, note: "Note", *, keep: bool) -> "SiteData":
+        from puller.sitedata import SiteData
+
+        return SiteData(copies, Surroundings(self.facts, self.environ), self._settings, note, keep)
+
+    def _settings(self, url: str) -> "TransportSettings":
+        """How a URL is reached: the site's credentials are for its own origin."""
+        from bundles.location import origin_of
+        from puller.pulling import transport_settings
+
+        settings = transport_settings(self.configuration.http)
+        site = self.configuration.mirrors[0]
+        is_own = not site.startswith("/") and origin_of(site) == origin_of(url)
+        return settings if is_own else settings.without_credentials()
 
 
 def _agent_facts(configuration: Configuration) -> Mapping[str, Any]:

@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 
 from puller.applying import apply_manifest
-from puller.data import load_sources
+from puller.data import Origin, Surroundings, assigned
 from puller.engine import Settings
 from puller.exit_status import ExitStatus, worst
 from puller.lock import only_run
 from puller.log import Log, verbosity
-from puller.manifest.loader import Inputs, load_manifest
+from puller.manifest.loader import PRIVATE_KEY, Inputs, load_manifest
 from puller.manifest.source import open_source
 from puller.report import Summary
 from puller.signals import Stopped, StopRequests
@@ -66,6 +66,8 @@ class ApplyOptions(Options, kw_only=True):
     facts_files: tuple[str, ...] = ()
     facts_directories: tuple[str, ...] = ()
     data_files: tuple[str, ...] = ()
+    data_pairs: tuple[str, ...] = ()
+    private_key: str = PRIVATE_KEY
     state_directory: str | None = None
 
     @property
@@ -142,9 +144,10 @@ def _inputs(options: ApplyOptions) -> tuple[Inputs, Any]:
     from puller.facts.given import facts_from
 
     facts = facts_from(msgspec.structs.asdict(options))
-    environ = dict(os.environ)
-    sources = load_sources([Path(name) for name in options.data_files], facts, environ)
-    return Inputs(facts, environ, sources.data, sources.annotations), facts
+    here = Surroundings(facts, dict(os.environ))
+    sources = here.load(map(Path, options.data_files), Origin.COMMAND_LINE)
+    given = assigned(options.data_pairs)
+    return Inputs(facts, here.environ, (*sources, *given), options.private_key), facts
 
 
 @contextlib.contextmanager

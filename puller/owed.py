@@ -15,9 +15,12 @@ from puller.state import set_aside
 
 
 class OwedRefreshes:
-    """Of one manifest, known by ``scope``, in the file ``path``; with ``keep`` false nothing is written (noop)."""
+    """Of one manifest, known by ``scope``, in the file ``path``; with ``keep`` false nothing is written (noop).
 
-    def __init__(self, path: Path, scope: str, *, keep: bool = True) -> None:
+    Without a path they are those of this run alone.
+    """
+
+    def __init__(self, path: Path | None, scope: str, *, keep: bool = True) -> None:
         self._path = path
         self._keep = keep
         self._scope = scope
@@ -47,14 +50,16 @@ class OwedRefreshes:
     def _save(self) -> None:
         owed = {**self._all, self._scope: sorted(map(str, self._owed))}
         self._all = {scope: names for scope, names in owed.items() if names}
-        if not self._keep:
+        if not self._keep or self._path is None:
             return
         self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         write_file(self._path, msgspec.json.format(msgspec.json.encode(self._all)) + b"\n", mode=0o600)
 
 
-def _load(path: Path, *, keep: bool) -> tuple[dict[str, list[str]], str]:
+def _load(path: Path | None, *, keep: bool) -> tuple[dict[str, list[str]], str]:
     """What is owed, and what happened to a file that is not understood; raises ``OSError``."""
+    if path is None:
+        return {}, ""
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, list[str]]), ""
     except FileNotFoundError:

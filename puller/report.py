@@ -62,6 +62,8 @@ class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
     differences: list[str] = []
     """Sentences: what was not as wanted."""
     diff: str = ""
+    children: dict[str, int] = {}
+    """Of a child manifest: how many of its resources became what."""
     health_checks: list[HealthResult] = []
 
     @property

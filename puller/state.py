@@ -61,6 +61,11 @@ class Directories(msgspec.Struct, frozen=True):
         return self.state / "runs"
 
     @property
+    def data(self) -> Path:
+        """The last good copies of site data."""
+        return self.state / "data"
+
+    @property
     def last_run(self) -> Path:
         """The newest report."""
         return self.state / "last-run.json"

@@ -52,6 +52,13 @@ def parse(text: str) -> Key:
     return Key(text, root, segments[1:])
 
 
+def literal(root: str) -> str:
+    """The key that means ``root`` whole, dots included; with both kinds of quotes in it there is none, as in Puppet."""
+    if not any(char in root for char in ".'\""):
+        return root
+    return f'"{root}"' if '"' not in root else f"'{root}'"
+
+
 def split(text: str) -> tuple[Segment, ...] | None:
     """The segments of ``text``, which is a key or a variable expression; ``None`` when it is not well-formed."""
     if not any(char in text for char in "'\"."):

@@ -107,6 +107,14 @@ class Tree:
             raise KeyNotFound(place, _not_found(names))
         return value
 
+    def verify(self) -> None:
+        """Read what every lookup reads: the configuration, and the files that the facts select.
+
+        Raises the ``HieraError`` that every lookup would raise.
+        """
+        with room_to_nest():
+            self._lookup_options(_OPTIONS, Run(), SILENT)
+
     def holders(self) -> dict[str, list[Holder]]:
         """Every top-level key that this host could ask for, and who holds it, the one with priority first.
 

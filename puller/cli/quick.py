@@ -19,11 +19,13 @@ _FLAGS: dict[str, tuple[str, bool]] = {
     "--quiet": ("quiet", True),
     "-q": ("quiet", True),
 }
+_SINGLE = {"--state-directory": "state_directory", "--private-key": "private_key"}
 _LISTS = {
     "--fact": "fact_pairs",
     "--facts": "facts_files",
     "--facts-dir": "facts_directories",
     "--data": "data_files",
+    "--set": "data_pairs",
 }
 
 
@@ -47,7 +49,7 @@ def _find_run(arguments: Sequence[str]) -> Callable[[], int] | None:
 
 
 def _find_apply(arguments: Sequence[str]) -> Callable[[], int] | None:
-    found = parse(arguments, single={"--state-directory": "state_directory"}, lists=_LISTS)
+    found = parse(arguments, single=_SINGLE, lists=_LISTS)
     if found is None or "source" not in found:
         return None
     for name in (*found.get("facts_files", ()), *found.get("data_files", ())):

@@ -5,7 +5,8 @@
   it, reported when it is reached; everything else that is wrong refuses the manifest.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,23 +14,29 @@ import msgspec
 
 from bundles.files import read_limited
 from hiera import yamltext
-from hiera.document import Document, Resolved, annotations_of
+from hiera.document import Document, annotations_of
 from hiera.errors import HieraError
-from hiera.expressions import Scope, evaluate, has_expression, resolve, resolve_tree
-from hiera.merge import merge_sources
-from hiera.secrets import has_secret, hidden_at, revealed
+from hiera.expressions import Scope, has_expression, resolve, resolve_tree
+from hiera.merge import merge_deep
+from hiera.secrets import has_secret, revealed
+from puller.data import Origin, Source
 from puller.errors import ManifestError, ResourceError, SourceError
+from puller.manifest import children
+from puller.manifest.children import Family
+from puller.manifest.data import BundleData, open_tree
+from puller.manifest.declaration import Declaration, Home, label
 from puller.manifest.entries import Entry, read_entries
-from puller.manifest.order import CycleError, ordered
+from puller.manifest.links import Links, link, order
 from puller.manifest.problems import Path as KeyPath
-from puller.manifest.problems import Problems, did_you_mean, unknown_key
+from puller.manifest.problems import Problems, unknown_key
 from puller.manifest.properties import decode, decode_common, find_problems
-from puller.resources.base import Properties, PropertyError, ResourceType
+from puller.resources.base import PropertyError, ResourceType
 from puller.resources.reference import Reference
 from puller.system import reason
 
 if TYPE_CHECKING:
     from hiera.annotations import Annotations
+    from hiera.tree.lookup import Tree as HieraTree
 
 _DATA_KEYS = ("data", "hierarchy", "overrides")
 _RUN_KEYS = ("resources", "resources_template", "fail_on_error", "pre_message", "post_message")
@@ -37,43 +44,8 @@ _CCM = "ccm"  # the reference's section for the same keys
 _CCM_TEMPLATE = "resources_jet_file"  # and its name for resources_template
 _SIZE_LIMIT = 64 * 1024 * 1024  # bytes
 
-
-class Declaration(msgspec.Struct):
-    """One resource of a manifest, with typed properties."""
-
-    type: ResourceType
-    properties: Properties
-    problems: Problems
-    """Of the text that it stands in; knows names and lines."""
-    path: KeyPath
-    failure: str = ""
-    """Why it cannot be applied on this machine, found while its values were resolved."""
-    dynamic: frozenset[str] = frozenset()
-    """Properties that were given by expressions."""
-
-    @property
-    def reference(self) -> Reference:
-        """``type#name``."""
-        return Reference.to(self.type.type_name, self.properties.name)
-
-    def names(self) -> Iterator[Reference]:
-        """All references that mean this resource."""
-        yield self.reference
-        if self.properties.alias:
-            yield Reference.to(self.type.type_name, self.properties.alias)
-
-    @property
-    def where(self) -> str:
-        """``file:line``."""
-        return self.problems.where(self.path)
-
-    def add_problem(self, error: PropertyError) -> None:
-        """A property is not valid: the manifest's problem, or this resource's failure when an expression gave it."""
-        if error.property in self.dynamic:
-            self.failure = self.failure or str(error)
-        else:
-            path = (*self.path, error.property)
-            self.problems.add(path, str(error), f"{_label(self.path)} {self.reference}")
+PRIVATE_KEY = "/etc/puller/keys/private_key.pkcs7.pem"
+"""Where a host's key for encrypted values is unless something else is said."""
 
 
 class Manifest(msgspec.Struct):
@@ -84,8 +56,8 @@ class Manifest(msgspec.Struct):
     directory: Path
     scope: Scope
     """Facts, data and functions, for templates and conditions."""
-    resolved: Resolved
-    """The manifest's own data, with where each value came from."""
+    data: BundleData
+    """Where ``scope.data`` comes from."""
     declarations: list[Declaration]
     order: list[int]
     fail_on_error: bool = False
@@ -93,11 +65,7 @@ class Manifest(msgspec.Struct):
     post_message: str = ""
     warnings: list[str] = []
     """What is suspicious, and not wrong."""
-    links: "Links" = msgspec.field(default_factory=lambda: Links())
-
-    def evaluate(self, condition: str) -> Any:
-        """The value of a bare expression; raises ``HieraError``."""
-        return evaluate(condition, self.scope)
+    links: Links = msgspec.field(default_factory=Links)
 
     def names_of(self, type_name: str) -> list[str]:
         """The names of all declared resources of a type."""
@@ -115,19 +83,13 @@ class Manifest(msgspec.Struct):
         """What is refreshed when this resource changes."""
         return self.links.subscribers.get(index, [])
 
+    def children(self, index: int) -> list[int]:
+        """The resources of an ``apply`` resource's manifest."""
+        return self.links.children.get(index, [])
+
     def subscribers(self) -> set[Reference]:
         """Every resource that subscribes to another."""
         return {reference for references in self.links.subscribers.values() for reference in references}
-
-
-class Links(msgspec.Struct):
-    """References as indexes; only resources that have any are in here."""
-
-    requirements: dict[int, list[tuple[Reference, int]]] = {}
-    subscriptions: dict[int, list[int]] = {}
-    subscribers: dict[int, list[Reference]] = {}
-    first: dict[int, list[int]] = {}
-    """All that comes before a resource, whatever the reason."""
 
 
 class Inputs(msgspec.Struct, frozen=True):
@@ -135,10 +97,14 @@ class Inputs(msgspec.Struct, frozen=True):
 
     facts: Mapping[str, Any]
     environ: Mapping[str, str]
-    sources: tuple[Mapping[str, Any], ...] = ()
+    sources: tuple[Source, ...] = ()
     """Data from outside of the manifest, lowest precedence first; merged over its own."""
-    annotations: "tuple[Annotations, ...]" = ()
-    """What those documents say about values."""
+    private_key: str = PRIVATE_KEY
+    """The file of this host's key for encrypted values."""
+    watch: Callable[[str, KeyPath, Scope, Path], Scope] | None = None
+    """Makes the scope for a resource from that of its manifest; told the text and the place in it (``recording``)."""
+    handed_down: Mapping[str, Any] = {}
+    """Data from the parent manifest; merged over a child's own, and lists are appended to its lists."""
 
 
 def load_manifest(path: Path, name: str, inputs: Inputs) -> Manifest:
@@ -146,16 +112,13 @@ def load_manifest(path: Path, name: str, inputs: Inputs) -> Manifest:
 
     Raises ``SourceError`` when it cannot be read, ``ManifestError`` with all problems when it is not valid.
     """
-    text = _read(path, name)
-    try:
-        value = yamltext.load(text, name)
-    except HieraError as error:
-        raise ManifestError([str(error)]) from error
-    problems = Problems.of_text(name, text)
-    if not isinstance(value, dict):
-        problems.add((), "is not a mapping; wanted keys such as data and resources")
-        problems.raise_any()
-    return _Loader(path.parent, name, value, problems, inputs, annotations_of(text, name)).load()
+    return _Loader.of_file(path, name, inputs, Family(path, name)).load()
+
+
+def load_value(path: Path, value: dict[str, Any], problems: Problems, inputs: Inputs) -> Manifest:
+    """A manifest that is no file: as if ``value`` had been read from ``path``; raises ``ManifestError``."""
+    name = problems.source
+    return _Loader(path.parent, name, value, problems, inputs, None, Family(path, name), None).load()
 
 
 def _read(path: Path, name: str) -> str:
@@ -174,6 +137,25 @@ def _read(path: Path, name: str) -> str:
 class _Loader:
     """The steps of reading one manifest."""
 
+    home: Home
+    data: BundleData
+
+    @classmethod
+    def of_file(
+        cls, path: Path, name: str, inputs: Inputs, family: Family, parent: Declaration | None = None
+    ) -> "_Loader":
+        """For the manifest at ``path``; raises ``SourceError`` and ``ManifestError``."""
+        text = _read(path, name)
+        try:
+            value = yamltext.load(text, name)
+        except HieraError as error:
+            raise ManifestError([str(error)]) from error
+        problems = Problems.of_text(name, text)
+        if not isinstance(value, dict):
+            problems.add((), "is not a mapping; wanted keys such as data and resources")
+            problems.raise_any()
+        return cls(path.parent, name, value, problems, inputs, annotations_of(text, name), family, parent)
+
     def __init__(
         self,
         directory: Path,
@@ -182,43 +164,61 @@ class _Loader:
         problems: Problems,
         inputs: Inputs,
         annotations: "Annotations | None",
+        family: Family,
+        parent: Declaration | None,
     ) -> None:
         self.annotations = annotations
+        self.family = family
+        self.parent = parent
         self.directory = directory
         self.name = name
         self.problems = problems
         self.inputs = inputs
         self.value = value
-        self.rendered: Problems | None = None
-        """Of the text that ``resources_template`` gave."""
         self.run, self.run_path = self._run_section(value)
 
     def load(self) -> Manifest:
-        self._check_keys()
-        resolved = self._resolve_data()
-        scope = self._scope(resolved)
-        declarations = self._merge_duplicates(
-            [d for e in self._entries(scope) if (d := self._declare(*e, scope))]
-        )
+        """The whole run, with all child manifests."""
+        declarations = self._merge_duplicates(self.read())
         for declaration in declarations:
             self._check(declaration)
-        links = self._link(declarations)
-        order = self._order(declarations, links)
-        messages = [self._message(key, scope) for key in ("pre_message", "post_message")]
-        self._raise_any(declarations)
+        links = link(declarations)
+        indexes = order(declarations, links)
+        messages = [self._message(key) for key in ("pre_message", "post_message")]
+        self.family.raise_any()
         return Manifest(
             self.name,
             self.directory,
-            scope,
-            resolved,
+            self.home.scope,
+            self.data,
             declarations,
-            order,
-            fail_on_error=self.run.get("fail_on_error", False),
+            indexes,
+            fail_on_error=self.home.fail_on_error,
             pre_message=messages[0],
             post_message=messages[1],
-            warnings=[warning for annotations in self._all_annotations() for warning in annotations.warnings],
+            warnings=self.family.warnings,
             links=links,
         )
+
+    def read(self) -> list[Declaration]:
+        """The resources of this manifest, those of a child before the ``apply`` resource that brings it."""
+        self._check_keys()
+        self.data = self._all_data()
+        scope = self._scope()
+        prefix = "" if self.parent is None else os.path.dirname(self.parent.properties.name)
+        fail_on_error = self.run.get("fail_on_error") is True
+        self.home = Home(self.directory, scope, fail_on_error, prefix, self.parent)
+        self.family.warnings += [warning for notes in self.data.annotations for warning in notes.warnings]
+        self.family.warnings += self._unheard_messages()
+        self.family.texts.append(self.problems)
+        found: list[Declaration] = []
+        for entry, problems in self._entries():
+            if (declaration := self._declare(entry, problems)) is None:
+                continue
+            if entry.type_name == children.TYPE and not declaration.failure:
+                found += children.expand(declaration, self.family, self._read_child)
+            found.append(declaration)
+        return found
 
     # The top level
 
@@ -251,63 +251,72 @@ class _Loader:
         if "resources" not in self.run and "resources_template" not in self.run:
             self.problems.add((), "declares no resources; wanted resources or resources_template")
 
-    def _message(self, key: str, scope: Scope) -> str:
+    def _message(self, key: str) -> str:
         text = self.run.get(key, "")
         if not isinstance(text, str):
             self.problems.add((*self.run_path, key), f"{key} is {text!r}, wanted text")
             return ""
         try:
-            return str(resolve(text, scope))
+            return str(resolve(text, self.home.scope))
         except HieraError as error:
             self.problems.add((*self.run_path, key), f"{key}: {error}")
             return ""
 
+    def _unheard_messages(self) -> list[str]:
+        unheard = [
+            key for key in ("pre_message", "post_message") if key in self.run and self.parent is not None
+        ]
+        return [
+            f"{self.problems.where((*self.run_path, key))}: {key} is shown of the top manifest only"
+            for key in unheard
+        ]
+
     # Data
 
-    def _resolve_data(self) -> Resolved:
-        document = {key: self.value[key] for key in _DATA_KEYS if key in self.value}
+    def _all_data(self) -> BundleData:
+        """All sources of data, checked against the annotations in them."""
         try:
-            parsed = Document.from_value(document, self.name, self.problems.locate, self.annotations)
-            return parsed.resolve(facts=self.inputs.facts, environ=self.inputs.environ)
+            data = BundleData(self._own_data(), self._hiera_tree(), self.inputs.sources)
+            failures = data.failures()
         except HieraError as error:
             self.problems.raise_any()
             raise ManifestError([str(error)]) from error
-
-    def _scope(self, resolved: Resolved) -> Scope:
-        from puller.templates.functions import bundle_functions
-
-        data: Mapping[str, Any] = resolved.data
-        for source in self.inputs.sources:
-            data = merge_sources(data, source)
-        data = self._annotated(data)
-        scope = Scope(facts=self.inputs.facts, data=data, environ=self.inputs.environ)
-        return scope.with_names(bundle_functions(self.directory, scope))
-
-    def _annotated(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The finished data: checked against its annotations, and with what is sensitive made secret."""
-        failures = [
-            failure for annotations in self._all_annotations() for failure in annotations.failures(data)
-        ]
         if failures:
             raise ManifestError([*self.problems.sentences(), *failures])
-        for path in (path for annotations in self._all_annotations() for path in annotations.sensitive):
-            data = hidden_at(data, path)
         return data
 
-    def _all_annotations(self) -> "tuple[Annotations, ...]":
-        own = () if self.annotations is None else (self.annotations,)
-        return (*own, *self.inputs.annotations)
+    def _hiera_tree(self) -> "HieraTree | None":
+        """The one of the bundle; what a child sees of it is in the data that it is handed."""
+        if self.parent is not None:
+            return None
+        inputs = self.inputs
+        return open_tree(self.directory, inputs.facts, inputs.private_key, self.family.warnings.append)
+
+    def _own_data(self) -> Source:
+        values = {key: self.value[key] for key in _DATA_KEYS if key in self.value}
+        document = Document.from_value(values, self.name, self.problems.locate, self.annotations)
+        resolved = document.resolve(facts=self.inputs.facts, environ=self.inputs.environ)
+        handed_down = self.inputs.handed_down
+        own = merge_deep(resolved.data, handed_down) if resolved.data else handed_down
+        return Source(Origin.MANIFEST, self.name, own, document, resolved.explanation)
+
+    def _scope(self) -> Scope:
+        from puller.templates.functions import bundle_functions
+
+        data = self.data
+        scope = Scope(self.inputs.facts, data.all, self.inputs.environ, {"hiera": data.hiera})
+        return scope.with_names(bundle_functions(self.directory, scope))
 
     # Resources
 
-    def _entries(self, scope: Scope) -> Iterator[tuple[Entry, Problems]]:
+    def _entries(self) -> Iterator[tuple[Entry, Problems]]:
         if "resources_template" in self.run:
-            yield from self._rendered_entries(scope)
+            yield from self._rendered_entries()
         elif "resources" in self.run:
             for entry in read_entries(self.run["resources"], (*self.run_path, "resources"), self.problems):
                 yield entry, self.problems
 
-    def _rendered_entries(self, scope: Scope) -> Iterator[tuple[Entry, Problems]]:
+    def _rendered_entries(self) -> Iterator[tuple[Entry, Problems]]:
         from puller.templates.rendering import render_list
 
         path = self.run["resources_template"]
@@ -317,9 +326,10 @@ class _Loader:
             )
             return
         try:
-            text = render_list(path, scope, self.directory)
+            text = render_list(path, self.home.scope, self.directory)
             name = f"{path} (rendered)"
-            problems = self.rendered = Problems.of_text(name, text)
+            problems = Problems.of_text(name, text)
+            self.family.texts.append(problems)
             value = yamltext.load(text, name)
         except (HieraError, ResourceError) as error:
             self.problems.add((*self.run_path, "resources_template"), str(error))
@@ -327,7 +337,7 @@ class _Loader:
         for entry in read_entries(value, (), problems):
             yield entry, problems
 
-    def _declare(self, entry: Entry, problems: Problems, scope: Scope) -> Declaration | None:
+    def _declare(self, entry: Entry, problems: Problems) -> Declaration | None:
         from puller.resources.registry import find_type
 
         resource_type = find_type(entry.type_name)
@@ -338,15 +348,25 @@ class _Loader:
         except PropertyError as error:
             problems.add((*entry.path, error.property), str(error), _subject(entry))
             return None
-        dynamic, failure = _resolve(raw, resource_type, scope)
-        if failure and "name" in dynamic:
+        written = entry.properties["name"]
+        scope = self.home.scope
+        if self.inputs.watch is not None:
+            scope = self.inputs.watch(problems.source, entry.path, scope, self.directory)
+        dynamic, secret, failure = _resolve(raw, resource_type, scope)
+        if failure and "name" in dynamic and raw["name"] is written:
             problems.add(entry.path, failure, _subject(entry))
+            return None
+        if shown := secret & _ALWAYS_SHOWN:
+            subject = f"{label(entry.path)} {entry.type_name}#{written}"
+            problems.add(entry.path, f"{min(shown)} is made of a secret, and would be shown", subject)
             return None
         try:
             properties = decode(resource_type, raw)
         except msgspec.ValidationError:
-            return self._explain(entry, raw, resource_type, problems, dynamic, failure)
-        return Declaration(resource_type, properties, problems, entry.path, failure, dynamic)
+            return self._explain(entry, raw, resource_type, problems, dynamic, secret, failure)
+        return Declaration(
+            resource_type, properties, problems, entry.path, self.home, failure, dynamic, secret
+        )
 
     def _explain(
         self,
@@ -355,13 +375,14 @@ class _Loader:
         resource_type: ResourceType,
         problems: Problems,
         dynamic: frozenset[str],
+        secret: frozenset[str],
         failure: str,
     ) -> Declaration | None:
         """Something does not decode: what was written is reported, what an expression gave is a failure."""
         written = []
         for error in find_problems(resource_type, raw):
             if error.property in dynamic:
-                failure = failure or str(error)
+                failure = failure or error.sentence(secret=error.property in secret)
             else:
                 written.append(error)
         for error in written:
@@ -370,7 +391,9 @@ class _Loader:
             if not written:
                 problems.add(entry.path, failure, _subject(entry))
             return None
-        return Declaration(resource_type, decode_common(raw), problems, entry.path, failure, dynamic)
+        return Declaration(
+            resource_type, decode_common(raw), problems, entry.path, self.home, failure, dynamic, secret
+        )
 
     def _add_written(self, entry: Entry, error: PropertyError, problems: Problems) -> None:
         path = (*entry.path, error.property)
@@ -393,6 +416,9 @@ class _Loader:
         return kept
 
     def _merged(self, first: Declaration, second: Declaration) -> Declaration | None:
+        if first.home is not second.home:  # their relative paths, data and conditions are not the same
+            second.refuse("name", f"is declared twice, first at {first.where}, in another manifest")
+            return None
         try:
             properties = first.type.merge(first.properties, second.properties)
             sentence = f"is declared twice, first at {first.where}"
@@ -402,11 +428,12 @@ class _Loader:
                 f"is declared twice, first at {first.where}, and the two do not agree: {error}",
             )
         if properties is None:
-            second.problems.add(second.path, sentence, f"{_label(second.path)} {second.reference}")
+            second.problems.add(second.path, sentence, f"{label(second.path)} {second.reference}")
             return None
         first.properties = properties
         first.failure = first.failure or second.failure
         first.dynamic |= second.dynamic
+        first.secret |= second.secret
         return first
 
     def _check(self, declaration: Declaration) -> None:
@@ -418,78 +445,23 @@ class _Loader:
         except PropertyError as error:
             declaration.add_problem(error)
 
-    # References
-
-    def _link(self, declarations: list[Declaration]) -> Links:
-        index = self._index(declarations)
-        links = Links()
-        for position, declaration in enumerate(declarations):
-            properties = declaration.properties
-            subscriptions = declaration.type.subscriptions(properties)
-            if not (properties.require or properties.after or subscriptions):
-                continue
-            required = self._find_all(declaration, "require", properties.require, index)
-            after = self._find_all(declaration, "after", properties.after, index)
-            subscribed = self._find_all(declaration, "subscribe", subscriptions, index)
-            links.requirements[position] = required
-            links.subscriptions[position] = [other for _, other in subscribed]
-            links.first[position] = [other for _, other in (*required, *after, *subscribed)]
-            for _, other in subscribed:
-                links.subscribers.setdefault(other, []).append(declaration.reference)
-        return links
-
-    def _index(self, declarations: list[Declaration]) -> dict[Reference, int]:
-        index: dict[Reference, int] = {}
-        for position, declaration in enumerate(declarations):
-            for name in declaration.names():
-                if (other := index.setdefault(name, position)) != position:
-                    sentence = f"{name} is also a name of the resource at {declarations[other].where}"
-                    declaration.problems.add(declaration.path, sentence, _label(declaration.path))
-        return index
-
-    def _find_all(
-        self,
-        declaration: Declaration,
-        name: str,
-        references: Iterable[Reference],
-        index: Mapping[Reference, int],
-    ) -> list[tuple[Reference, int]]:
-        found = []
-        for reference in references:
-            if (other := index.get(reference)) is None:
-                sentence = f"{name} names {reference}, which is not declared{did_you_mean(reference, index)}"
-                declaration.problems.add(
-                    (*declaration.path, name), sentence, f"{_label(declaration.path)} {declaration.reference}"
-                )
-            else:
-                found.append((reference, other))
-        return found
-
-    def _order(self, declarations: list[Declaration], links: Links) -> list[int]:
-        try:
-            return ordered(len(declarations), lambda index: links.first.get(index, ()))
-        except CycleError as cycle:
-            chain = [declarations[index] for index in cycle.indexes]
-            sentence = "resources wait for each other: " + " → ".join(str(d.reference) for d in chain)
-            chain[0].problems.add(chain[0].path, sentence, _label(chain[0].path))
-            return list(range(len(declarations)))
-
-    def _raise_any(self, declarations: list[Declaration]) -> None:
-        """All problems of the manifest, and of the text that its template rendered."""
-        texts = {id(self.problems): self.problems}
-        texts.update((id(d.problems), d.problems) for d in declarations)
-        if self.rendered is not None:
-            texts[id(self.rendered)] = self.rendered
-        sentences = [sentence for problems in texts.values() for sentence in problems.sentences()]
-        if sentences:
-            raise ManifestError(sentences)
+    def _read_child(
+        self, path: Path, name: str, data: Mapping[str, Any], parent: Declaration
+    ) -> list[Declaration]:
+        inputs = msgspec.structs.replace(self.inputs, sources=(), handed_down=data)
+        return _Loader.of_file(path, name, inputs, self.family, parent).read()
 
 
-def _resolve(raw: dict[str, Any], resource_type: ResourceType, scope: Scope) -> tuple[frozenset[str], str]:
-    """Replace, in ``raw``, what holds expressions; gives the properties that did, and why one could not be resolved."""
+def _resolve(
+    raw: dict[str, Any], resource_type: ResourceType, scope: Scope
+) -> tuple[frozenset[str], frozenset[str], str]:
+    """Replace, in ``raw``, what holds expressions.
+
+    Gives the properties that did, those that a secret went into, and why one could not be resolved.
+    """
     dynamic = []
+    secret = []
     failure = ""
-    tainted = False
     for key, value in list(raw.items()):
         if isinstance(value, str):
             if not has_expression(value):
@@ -508,20 +480,16 @@ def _resolve(raw: dict[str, Any], resource_type: ResourceType, scope: Scope) -> 
             dynamic.append(key)
             if has_secret(new):
                 new = revealed(new)
-                tainted = True
+                secret.append(key)
             raw[key] = new
-    if tainted:  # a secret was put into it, so nothing of it may be shown
+    if secret:  # the type's own content must not be shown either: what is on the machine may hold it
         raw["sensitive"] = True
-    return (frozenset(dynamic) if dynamic else _NOTHING), failure
+    return (frozenset(dynamic) if dynamic else _NOTHING), (frozenset(secret) if secret else _NOTHING), failure
 
 
 _NOTHING: frozenset[str] = frozenset()
+_ALWAYS_SHOWN = frozenset({"name", "alias", "ensure", "provider", "require", "after", "subscribe"})
 
 
 def _subject(entry: Entry) -> str:
-    return f"{_label(entry.path)} {entry.type_name}#{entry.properties.get('name')}"
-
-
-def _label(path: KeyPath) -> str:
-    """``resources[3]``: the entry that a path leads through."""
-    return f"resources[{next((part for part in path if isinstance(part, int)), 0)}]"
+    return f"{label(entry.path)} {entry.type_name}#{entry.properties.get('name')}"

@@ -55,7 +55,7 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     ensure: str = "present"
     """The desired state."""
     provider: str | None = None
-    """Force a provider; ``None`` lets Puller choose."""
+    """Force a provider, instead of the one that suits this machine."""
     require: tuple[Reference, ...] = ()
     """Resources that must have succeeded before this one is looked at."""
     after: tuple[Reference, ...] = ()
@@ -76,6 +76,10 @@ class PropertyError(ValueError):
     def __init__(self, name: str, sentence: str) -> None:
         super().__init__(f"{name} {sentence}")
         self.property = name
+
+    def sentence(self, *, secret: bool) -> str:
+        """What is wrong; the value is quoted unless it is ``secret``."""
+        return f"{self.property} is not valid, and made of a secret" if secret else str(self)
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -124,8 +128,14 @@ class Resource(ABC, Generic[P, S]):
     """Properties whose text is not searched for ``{{ … }}``."""
     providers: ClassVar[tuple[str, ...]] = ("posix",)
     """What can do the work, the first by default."""
+    priority: ClassVar[int] = 0
+    """Of providers that other distributions bring, the highest of those that can be used is chosen."""
     secret_properties: ClassVar[frozenset[str]] = frozenset()
     """What must not be shown of a resource that is sensitive."""
+    has_state: ClassVar[bool] = True
+    """Whether there is something to look at apart from what was declared."""
+    spellings: ClassVar[Mapping[str, Any]] = {}
+    """Other keys that ``accept`` takes, each with the JSON Schema of its values."""
     unpredictable: ClassVar[bool] = False
     """Whether a change may have effects elsewhere on the machine that noop cannot predict (commands, packages)."""
 
@@ -159,10 +169,21 @@ class Resource(ABC, Generic[P, S]):
         del actual
         return self.properties.ensure
 
+    def describe(self, actual: S) -> dict[str, Any]:
+        """What was seen, as plain values (``puller state``)."""
+        found: dict[str, Any] = msgspec.to_builtins(actual, enc_hook=str)
+        return {"ensure": self.final_ensure(actual), **found}
+
     def diff(self, actual: S) -> str | None:
         """A unified diff of what ``change`` does, where there is one to show."""
         del actual
         return None
+
+    @classmethod
+    def available(cls, facts: Mapping[str, Any]) -> bool:
+        """Whether this can do the work on a machine with these facts; looks at nothing but them."""
+        del facts
+        return True
 
     @classmethod
     def subscriptions(cls, properties: Properties) -> tuple[Reference, ...]:

@@ -65,6 +65,8 @@ class Exec(Resource[ExecProperties, ExecState]):
     secret_properties = frozenset({"command", "environment"})
     providers = ("posix", "shell")
     unpredictable = True
+    has_state = False
+    spellings = {"refresh_only": {"type": "boolean"}}  # noqa: RUF012  declared as ClassVar in the base class
 
     _completed: Completed | None = None
 
@@ -119,14 +121,17 @@ class Exec(Resource[ExecProperties, ExecState]):
         completed = self._run(kind, text, self.context.system.query)
         if completed.exit_code is None:
             # Neither yes nor no: running the command on a guess could do harm.
-            raise ResourceError(f"{kind} {text!r}: {completed.outcome}")
+            raise ResourceError(f"{kind}{self._shown(text)}: {completed.outcome}")
         return completed.exit_code == 0
 
     def _run(self, kind: str, text: str, run: Callable[[Command], Completed]) -> Completed:
         try:
             return run(self._command(text))
         except OSError as error:
-            raise ResourceError(f"{kind} {text!r} cannot be started: {reason(error)}") from error
+            raise ResourceError(f"{kind}{self._shown(text)} cannot be started: {reason(error)}") from error
+
+    def _shown(self, text: str) -> str:
+        return "" if self.properties.sensitive else f" {text!r}"
 
     def _command(self, text: str) -> Command:
         properties = self.properties

@@ -85,6 +85,11 @@ class File(Resource[FileProperties, FileState]):
     type_name = "file"
     properties_type = FileProperties
     secret_properties = frozenset({"content"})
+    spellings = {  # noqa: RUF012  declared as ClassVar in the base class
+        "contents": {"type": "string"},
+        "type": {"enum": ["constant", "http", "template"]},
+        "permission-mask": {"type": "string"},
+    }
 
     _content: Content | None = None
     _is_secret = False
@@ -152,6 +157,21 @@ class File(Resource[FileProperties, FileState]):
     def final_ensure(self, actual: FileState) -> str:
         return actual.kind
 
+    def describe(self, actual: FileState) -> dict[str, Any]:
+        found = actual.found
+        if found is None:
+            return {"ensure": actual.kind}
+        described = {
+            "ensure": actual.kind,
+            "owner": _user(found.st_uid),
+            "group": _group(found.st_gid),
+            "mode": f"{stat.S_IMODE(found.st_mode):04o}",
+        }
+        if not stat.S_ISREG(found.st_mode):
+            return described
+        digest = sha256(self.context.system.read_chunks(self.properties.name))
+        return {**described, "size": found.st_size, "sha256": digest}
+
     def diff(self, actual: FileState) -> str | None:
         from puller.diff import unified  # only when something is shown
 
@@ -184,7 +204,7 @@ class File(Resource[FileProperties, FileState]):
             if properties.interpolate:
                 from puller.resources.tinycm import interpolate  # a migration aid, rarely used
 
-                text = interpolate(text, self.context.scope.data)
+                return self._rendered(interpolate(text, self.context.scope.data))
             return Bytes(self._encoded(text), system)
         if properties.template is not None:
             from puller.templates.rendering import render_file  # the engines load what they need

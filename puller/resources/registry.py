@@ -1,14 +1,26 @@
-"""Resource types by name: our own, and those that other distributions bring by the entry point ``puller.resources``."""
+"""Resource types and providers by name: our own, and those that other distributions bring by entry points.
 
+* ``puller.resources`` holds types, each under its name.
+* ``puller.providers`` holds providers for types of others, each as ``type.provider``: a subclass of the type that does
+  the same work with another tool.
+"""
+
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from typing import cast
+from typing import TYPE_CHECKING, Any, cast
 
-from puller.resources.base import ResourceType
+from puller.errors import ConfigurationError, PullerError, ResourceError
+from puller.resources.base import Resource, ResourceType
 
-ENTRY_POINT = "puller.resources"
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+TYPES = "puller.resources"
+PROVIDERS = "puller.providers"
 
 _OWN = {
+    "apply": "puller.resources.apply:Apply",
     "archive": "puller.resources.archive:Archive",
     "exec": "puller.resources.exec:Exec",
     "file": "puller.resources.file:File",
@@ -20,18 +32,65 @@ _OWN = {
 
 @cache
 def find_type(name: str) -> ResourceType | None:
-    """The type of this name, imported when first asked for; ``None`` when there is none."""
+    """The type of this name, imported when first asked for; ``None`` when there is none.
+
+    Raises ``ConfigurationError`` for one of another distribution that cannot be used.
+    """
     if (own := _OWN.get(name)) is not None:
         module, _, attribute = own.partition(":")
         return cast(ResourceType, getattr(import_module(module), attribute))
     from importlib.metadata import entry_points  # slow, and only needed for what is not ours
 
-    point = next(iter(entry_points(group=ENTRY_POINT, name=name)), None)
-    return None if point is None else cast(ResourceType, point.load())
+    point = next(iter(entry_points(group=TYPES, name=name)), None)
+    return None if point is None else _load(point, Resource, ConfigurationError)
 
 
 def type_names() -> list[str]:
     """All names that ``find_type`` knows."""
     from importlib.metadata import entry_points
 
-    return sorted({*_OWN, *(point.name for point in entry_points(group=ENTRY_POINT))})
+    return sorted({*_OWN, *(point.name for point in entry_points(group=TYPES))})
+
+
+@cache
+def find_providers(type_name: str) -> dict[str, ResourceType]:
+    """What other distributions bring for a type, by the name of the provider; raises ``ResourceError``."""
+    from importlib.metadata import entry_points
+
+    of = find_type(type_name) or Resource
+    points = [(point.name.partition("."), point) for point in entry_points(group=PROVIDERS)]
+    return {name: _load(point, of, ResourceError) for (own, _, name), point in points if own == type_name}
+
+
+def choose_provider(
+    resource_type: ResourceType, forced: str | None, facts: Mapping[str, Any]
+) -> ResourceType:
+    """The class that does the work on this machine: the type itself, or a provider of another distribution.
+
+    The type's own providers go first. Raises ``ResourceError`` for a forced one that there is not, or not here.
+    """
+    if forced is None and resource_type.available(facts):
+        return resource_type  # the usual case: nobody else is asked, because finding them is slow
+    if forced in resource_type.providers:
+        return resource_type
+    others = find_providers(resource_type.type_name)
+    if forced is None:
+        usable = [other for other in others.values() if other.available(facts)]
+        return max(usable, key=lambda other: other.priority, default=resource_type)
+    if forced not in others:
+        known = ", ".join([*resource_type.providers, *others])
+        raise ResourceError(f"provider is {forced!r}, wanted one of {known}")
+    if not others[forced].available(facts):
+        raise ResourceError(f"provider {forced} cannot be used on this machine")
+    return others[forced]
+
+
+def _load(point: "EntryPoint", wanted: type, failure: type[PullerError]) -> ResourceType:
+    """What an entry point means; whatever is wrong with the code of others is said as theirs."""
+    try:
+        found = point.load()
+    except Exception as error:
+        raise failure(f"{point.group} {point.name} ({point.value}) cannot be loaded: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, wanted)):
+        raise failure(f"{point.group} {point.name} ({point.value}) is not a subclass of {wanted.__name__}")
+    return cast(ResourceType, found)

@@ -6,13 +6,17 @@ Its names (``ensure: contents``, ``type``, ``contents``, ``interpolate``, ``perm
 
 import string
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from hiera.secrets import Secret
 from puller.errors import ResourceError
 from puller.resources.base import Properties, PropertyError
 from puller.resources.mode import FileMode
+
+if TYPE_CHECKING:
+    from puller.templates.rendering import Rendered
 
 _KEYS = ("contents", "type", "permission-mask")
 _ENSURE = {"contents": "present", "removed": "absent"}
@@ -76,10 +80,13 @@ def _merge_property(name: str, one: Any, other: Any, absent: object) -> Any:
     raise PropertyError(name, f"is {one!r} in one definition and {other!r} in the other")
 
 
-def interpolate(text: str, constants: Mapping[str, Any]) -> str:
+def interpolate(text: str, constants: Mapping[str, Any]) -> "Rendered":
     """Replace ``{name}``, ``{list[0]}`` and ``{mapping[key]}`` as Python's format fields; raises ``ResourceError``."""
+    from puller.templates.rendering import Rendered
+
+    formatter = _ConstantsFormatter(constants)
     try:
-        return _ConstantsFormatter(constants).vformat(text, (), {})
+        return Rendered(formatter.vformat(text, (), {}), formatter.used_secret)
     except ResourceError:
         raise
     except (KeyError, IndexError, ValueError, TypeError) as error:
@@ -91,6 +98,7 @@ class _ConstantsFormatter(string.Formatter):
 
     def __init__(self, constants: Mapping[str, Any]) -> None:
         self._constants = constants
+        self.used_secret = False
 
     def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, str]:
         del args, kwargs
@@ -98,12 +106,16 @@ class _ConstantsFormatter(string.Formatter):
         value: Any = self._constants
         # Both spellings of TinyCM's documents: {dns[domain]} and {dns['domain']}.
         for key in [name, *(part.removesuffix("]").strip("'\"") for part in rest.split("[") if part)]:
-            value = _step(value, key, field_name)
+            value = self._opened(_step(value, key, field_name))
         if isinstance(value, list | dict):
             raise ResourceError(
                 f"content: {{{field_name}}} is a {type(value).__name__}, wanted a plain value"
             )
         return value, name
+
+    def _opened(self, value: Any) -> Any:
+        self.used_secret |= isinstance(value, Secret)
+        return value.reveal() if isinstance(value, Secret) else value
 
 
 def _step(value: Any, key: str, field: str) -> Any:

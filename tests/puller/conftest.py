@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from puller.data import Origin, Source
 from puller.manifest.loader import Inputs, Manifest, load_manifest
 
 Load = Callable[..., Manifest]
@@ -21,6 +22,7 @@ def load(tmp_path: Path) -> Load:
     ) -> Manifest:
         path = tmp_path / "manifest.yaml"
         path.write_text(textwrap.dedent(text))
-        return load_manifest(path, "web/manifest.yaml", Inputs(facts or {}, {}, sources))
+        given = tuple(Source(Origin.HOST, "data.yaml", data) for data in sources)
+        return load_manifest(path, "web/manifest.yaml", Inputs(facts or {}, {}, given))
 
     return build

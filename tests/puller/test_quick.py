@@ -19,6 +19,7 @@ PLAIN = [
     "apply --noop web --diff",
     "apply web --fact a=b --fact c=d --verbose",
     "apply --facts FILE --data FILE --data FILE web",
+    "apply web --set a.b=1 --set c=[d] --private-key FILE",
     "apply web --facts-dir DIR --state-directory DIR --quiet",
     "apply --diff --no-diff web",
 ]
@@ -36,6 +37,7 @@ NOT_PLAIN = [
     "apply web db",
     "apply web --fact",
     "apply web --fact --noop",
+    "apply web --set -1",
     "apply --facts no-such-file web",
     "apply -- web",
     "facts",

@@ -1,0 +1,112 @@
+"""Child manifests: which file an ``apply`` resource means, whether it may be applied, and what its resources inherit.
+
+* A child is a file of the same bundle, is applied once, and never within itself; ten are the most within each other.
+* The resources of a child join the one list of the run. What holds for the ``apply`` resource holds for each of them:
+  ``noop`` and ``sensitive`` here, requirements in ``links.py``, conditions in the engine.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from hiera.errors import HieraError
+from hiera.expressions import resolve_tree
+from puller.errors import ManifestError, SourceError
+from puller.manifest.declaration import Declaration
+from puller.manifest.problems import Problems
+from puller.resources.base import PropertyError
+
+if TYPE_CHECKING:
+    from puller.resources.apply import ApplyProperties
+
+TYPE = "apply"
+_DEEPEST = 10
+
+Read = Callable[[Path, str, Mapping[str, Any], Declaration], list[Declaration]]
+"""Reads a manifest, by its path, its name in messages, the data it is given and the resource that brings it."""
+
+
+class Family(msgspec.Struct):
+    """What a manifest and its children have in common while they are read."""
+
+    path: Path
+    """The top manifest; children are in its directory or below."""
+    name: str
+    """What messages call it."""
+    applied: dict[str, Declaration] = {}
+    """Children by their real path."""
+    texts: list[Problems] = []
+    """Of everything that was read."""
+    refused: list[str] = []
+    """The problems of children that could not be read to their end."""
+    warnings: list[str] = []
+
+    def raise_any(self) -> None:
+        """Raise ``ManifestError`` with all problems of all manifests, and of the texts that templates rendered."""
+        sentences = [sentence for text in self.texts for sentence in text.sentences()]
+        if sentences or self.refused:
+            raise ManifestError([*sentences, *self.refused])
+
+
+def expand(declaration: Declaration, family: Family, read: Read) -> list[Declaration]:
+    """The resources below an ``apply`` resource; what is wrong is noted, and then there are none."""
+    properties = cast("ApplyProperties", declaration.properties)
+    try:
+        declaration.type.check(properties)
+    except PropertyError:
+        return []  # noted when all resources are checked
+    # As the top manifest would call it: two children may name different files alike.
+    name = os.path.normpath(os.path.join(declaration.home.prefix, properties.name))
+    declaration.properties = msgspec.structs.replace(properties, name=name)
+    try:
+        path = _find(declaration, family)
+        scope = declaration.home.scope
+        data = scope.data if properties.data is None else resolve_tree(dict(properties.data), scope)
+        children = read(Path(path), os.path.join(os.path.dirname(family.name), name), data, declaration)
+    except HieraError as error:
+        declaration.failure = f"data: {error}"
+    except SourceError as error:
+        declaration.refuse("name", str(error))
+    except ManifestError as error:
+        family.refused += error.problems
+    else:
+        _hand_down(properties, children)
+        return children
+    return []
+
+
+def _find(declaration: Declaration, family: Family) -> str:
+    """The file of a child; raises ``SourceError`` when it must not be applied here."""
+    name, parents = declaration.properties.name, list(declaration.parents())
+    for parent in parents:
+        if not cast("ApplyProperties", parent.properties).allow_apply:
+            raise SourceError(f"apply resources are denied, by allow_apply at {parent.where}")
+    root = os.path.realpath(family.path.parent)
+    path = os.path.realpath(os.path.join(root, name))
+    if os.path.commonpath((root, path)) != root:
+        raise SourceError(f"{name} is outside of the manifest's directory")
+    _refuse_recursion(declaration, parents, path, family)
+    if len(parents) >= _DEEPEST:
+        raise SourceError(f"maximum apply depth of {_DEEPEST} exceeded")
+    if (first := family.applied.setdefault(path, declaration)) is not declaration:
+        raise SourceError(f"{name} is applied twice, first at {first.where}")
+    return path
+
+
+def _refuse_recursion(
+    declaration: Declaration, parents: Sequence[Declaration], path: str, family: Family
+) -> None:
+    first = family.applied.get(path)
+    if path == os.path.realpath(family.path) or any(parent is first for parent in parents):
+        names = [family.path.name, *(parent.properties.name for parent in reversed(parents))]
+        raise SourceError(f"manifests apply each other: {' → '.join([*names, declaration.properties.name])}")
+
+
+def _hand_down(properties: "ApplyProperties", children: Sequence[Declaration]) -> None:
+    """``noop`` and ``sensitive`` of the parent, which are only ever strengthened."""
+    stronger = {name: True for name in ("noop", "sensitive") if getattr(properties, name)}
+    for child in children if stronger else ():
+        child.properties = msgspec.structs.replace(child.properties, **stronger)

@@ -1,0 +1,97 @@
+"""One declared resource, and the manifest that it stands in."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hiera.expressions import Scope
+from puller.manifest.problems import Path as KeyPath
+from puller.manifest.problems import Problems
+from puller.resources.base import Properties, PropertyError, ResourceType
+from puller.resources.reference import Reference
+
+
+class Home(msgspec.Struct, frozen=True):
+    """A manifest as its resources see it."""
+
+    directory: Path
+    """Where relative paths start."""
+    scope: Scope
+    """Facts, data and functions, for templates and conditions."""
+    fail_on_error: bool = False
+    prefix: str = ""
+    """The directory of a child manifest, relative to that of the top one."""
+    parent: "Declaration | None" = None
+    """The ``apply`` resource that brought it; ``None`` for the top manifest."""
+
+
+class Declaration(msgspec.Struct):
+    """One resource of a manifest, with typed properties."""
+
+    type: ResourceType
+    properties: Properties
+    problems: Problems
+    """Of the text that it stands in; knows names and lines."""
+    path: KeyPath
+    home: Home
+    failure: str = ""
+    """Why it cannot be applied on this machine, found while its values were resolved."""
+    dynamic: frozenset[str] = frozenset()
+    """Properties that were given by expressions."""
+    secret: frozenset[str] = frozenset()
+    """Those of them that a secret went into."""
+
+    @property
+    def reference(self) -> Reference:
+        """``type#name``."""
+        return Reference.to(self.type.type_name, self.properties.name)
+
+    def names(self) -> Iterator[Reference]:
+        """All references that mean this resource."""
+        yield self.reference
+        if self.properties.alias:
+            yield Reference.to(self.type.type_name, self.properties.alias)
+
+    def parents(self) -> "Iterator[Declaration]":
+        """The ``apply`` resources that it is below, the nearest first."""
+        parent = self.home.parent
+        while parent is not None:
+            yield parent
+            parent = parent.home.parent
+
+    @property
+    def where(self) -> str:
+        """``file:line``."""
+        return self.problems.where(self.path)
+
+    @property
+    def label(self) -> str:
+        """``resources[3]``: the entry that it stands in."""
+        return label(self.path)
+
+    def shown(self) -> dict[str, Any]:
+        """Its properties as plain values, without what must not be shown."""
+        properties: dict[str, Any] = msgspec.to_builtins(self.properties, enc_hook=str)
+        properties.pop("name")
+        if self.properties.sensitive:
+            for name in (self.type.secret_properties | self.secret) & properties.keys():
+                properties[name] = "(sensitive)"
+        return {"ensure": self.properties.ensure, **properties}
+
+    def add_problem(self, error: PropertyError) -> None:
+        """A property is not valid: the manifest's problem, or this resource's failure when an expression gave it."""
+        if error.property in self.dynamic:
+            self.failure = self.failure or error.sentence(secret=bool(self.secret))
+        else:
+            self.refuse(error.property, str(error))
+
+    def refuse(self, name: str, sentence: str) -> None:
+        """Note a problem of the manifest with one property."""
+        self.problems.add((*self.path, name), sentence, f"{self.label} {self.reference}")
+
+
+def label(path: KeyPath) -> str:
+    """``resources[3]``: the entry that a path leads through."""
+    return f"resources[{next((part for part in path if isinstance(part, int)), 0)}]"

@@ -1,0 +1,130 @@
+"""References between the declared resources of a run, and the order that follows from them.
+
+* What names nothing, what is named twice and what waits for itself are problems of the manifest.
+* What an ``apply`` resource requires, each resource of its child manifest requires; subscribing to one subscribes to
+  every resource below it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from posixpath import join, normpath
+
+import msgspec
+
+from puller.manifest.declaration import Declaration
+from puller.manifest.order import CycleError, ordered
+from puller.manifest.problems import did_you_mean
+from puller.resources.reference import Reference
+
+_APPLY = "apply#"
+Found = list[tuple[Reference, int]]
+
+
+class Links(msgspec.Struct):
+    """References as indexes; only resources that have any are in here."""
+
+    requirements: dict[int, Found] = {}
+    subscriptions: dict[int, list[int]] = {}
+    subscribers: dict[int, list[Reference]] = {}
+    first: dict[int, list[int]] = {}
+    """All that comes before a resource, whatever the reason."""
+    children: dict[int, list[int]] = {}
+    """Of an ``apply`` resource: the resources of its manifest."""
+
+
+def link(declarations: Sequence[Declaration]) -> Links:
+    """Find what every reference means; notes problems."""
+    index = _index(declarations)
+    links = Links(children=_children(declarations))
+    for position, declaration in enumerate(declarations):
+        properties = declaration.properties
+        subscriptions = declaration.type.subscriptions(properties)
+        if not (properties.require or properties.after or subscriptions):
+            continue
+        required = _find_all(declaration, "require", properties.require, index)
+        after = _find_all(declaration, "after", properties.after, index)
+        subscribed = _find_all(declaration, "subscribe", subscriptions, index)
+        links.requirements[position] = required
+        links.first[position] = [other for _, other in (*required, *after, *subscribed)]
+        links.subscriptions[position] = [
+            below for _, other in subscribed for below in _with_children(other, links.children)
+        ]
+        for other in links.subscriptions[position]:
+            links.subscribers.setdefault(other, []).append(declaration.reference)
+    _hand_down(links)
+    return links
+
+
+def order(declarations: Sequence[Declaration], links: Links) -> list[int]:
+    """The order in which resources are applied; a cycle is noted as a problem."""
+    try:
+        return ordered(len(declarations), lambda index: links.first.get(index, ()))
+    except CycleError as cycle:
+        chain = [declarations[index] for index in cycle.indexes]
+        sentence = "resources wait for each other: " + " → ".join(str(d.reference) for d in chain)
+        chain[0].problems.add(chain[0].path, sentence, chain[0].label)
+        return list(range(len(declarations)))
+
+
+def _index(declarations: Sequence[Declaration]) -> dict[Reference, int]:
+    index: dict[Reference, int] = {}
+    for position, declaration in enumerate(declarations):
+        for name in declaration.names():
+            if (other := index.setdefault(name, position)) != position:
+                sentence = f"{name} is also a name of the resource at {declarations[other].where}"
+                declaration.problems.add(declaration.path, sentence, declaration.label)
+    return index
+
+
+def _find_all(
+    declaration: Declaration, name: str, references: Iterable[Reference], index: Mapping[Reference, int]
+) -> Found:
+    found = []
+    for reference in references:
+        other = index.get(_from_top(reference, declaration.home.prefix))
+        if other is None and (other := index.get(reference)) is None:
+            declaration.refuse(
+                name, f"{name} names {reference}, which is not declared{did_you_mean(reference, index)}"
+            )
+        else:
+            found.append((reference, other))
+    return found
+
+
+def _from_top(reference: Reference, prefix: str) -> Reference:
+    """The same reference as the top manifest would write it: child manifests are named relative to their parent."""
+    if not prefix or not reference.startswith(_APPLY):
+        return reference
+    return Reference(_APPLY + normpath(join(prefix, reference.removeprefix(_APPLY))))
+
+
+def _children(declarations: Sequence[Declaration]) -> dict[int, list[int]]:
+    below: dict[int, list[int]] = {}
+    for position, declaration in enumerate(declarations):
+        if declaration.home.parent is not None:
+            below.setdefault(id(declaration.home.parent), []).append(position)
+    if not below:
+        return {}
+    return {
+        position: below[id(declaration)]
+        for position, declaration in enumerate(declarations)
+        if id(declaration) in below
+    }
+
+
+def _with_children(position: int, children: Mapping[int, list[int]]) -> Iterable[int]:
+    yield position
+    for child in children.get(position, ()):
+        yield from _with_children(child, children)
+
+
+def _hand_down(links: Links) -> None:
+    """Children wait for what their parent waits for, and the parent waits for its children."""
+    # A parent stands after its children, so from the back each one has all of its own before its children get it.
+    for position in sorted(links.children, reverse=True):
+        requirements, first = links.requirements.get(position, []), links.first.get(position, [])
+        for child in links.children[position]:
+            if requirements:
+                links.requirements[child] = [*requirements, *links.requirements.get(child, [])]
+            if first:
+                links.first[child] = [*first, *links.first.get(child, [])]
+        links.first[position] = [*first, *links.children[position]]

@@ -1,0 +1,100 @@
+"""What a resource asks facts and data for, recorded while its values are resolved.
+
+* The mappings behave as those that they stand for; nothing is read that would not be read without them.
+* The deepest part that was asked for is what was used: ``facts.os.family``, not ``facts.os``. What was walked through
+  is used as a whole.
+* What was asked for and is not there is noted too: a default may have taken its place.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hiera.expressions import Scope
+from hiera.paths import MISSING
+from puller.manifest.problems import Path as KeyPath
+from puller.templates.functions import bundle_functions
+
+Way = tuple[Any, ...]
+"""The keys that lead to a value: ``("data", "web", "port")``."""
+
+
+class Uses:
+    """What one resource has used."""
+
+    def __init__(self) -> None:
+        self.values: dict[Way, Any] = {}
+        """By way; ``MISSING`` for what is not there."""
+
+    def note(self, way: Way, value: Any) -> None:
+        """``value`` was asked for; what leads to it was only a step."""
+        self.values.pop(way[:-1], None)
+        self.values[way] = value
+
+    def scope(self, scope: Scope, directory: Path) -> Scope:
+        """The same names, recording."""
+        recording = Scope(
+            Recording(scope.facts, ("facts",), self),
+            Recording(scope.data, ("data",), self),
+            Recording(scope.environ, ("environ",), self),
+            {**scope.functions, "hiera": self._hiera(scope)},
+        )
+        return recording.with_names(bundle_functions(directory, recording))
+
+    def _hiera(self, scope: Scope) -> Any:
+        def hiera(key: str, *arguments: Any, **named: Any) -> Any:
+            value = scope.functions["hiera"](key, *arguments, **named)
+            self.note(("hiera", key), value)
+            return value
+
+        return hiera
+
+
+class Recording(Mapping[Any, Any]):
+    """A mapping that notes what is asked of it."""
+
+    def __init__(self, values: Mapping[Any, Any], way: Way, uses: Uses) -> None:
+        self._values = values
+        self._way = way
+        self._uses = uses
+        self._whole = False
+
+    def __getitem__(self, key: Any) -> Any:
+        way = (*self._way, key)
+        try:
+            value = self._values[key]
+        except KeyError:
+            if not self._whole:
+                self._uses.note(way, MISSING)
+            raise
+        if self._whole:
+            return value
+        self._uses.note(way, value)
+        return Recording(value, way, self._uses) if isinstance(value, Mapping) else value
+
+    def __iter__(self) -> Iterator[Any]:
+        self._whole = True
+        if len(self._way) == 1:  # all facts, or all data: nobody has asked for it by a key
+            self._uses.values[self._way] = {}
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __bool__(self) -> bool:
+        return bool(self._values)
+
+
+class Recorder:
+    """What each resource of a manifest has used; ``watch`` is for ``Inputs``."""
+
+    def __init__(self) -> None:
+        self._uses: dict[tuple[str, KeyPath], Uses] = {}
+
+    def watch(self, source: str, path: KeyPath, scope: Scope, directory: Path) -> Scope:
+        """The scope for the resource at ``path`` of the text ``source``."""
+        return self.of(source, path).scope(scope, directory)
+
+    def of(self, source: str, path: KeyPath) -> Uses:
+        """What that resource has used."""
+        return self._uses.setdefault((source, path), Uses())

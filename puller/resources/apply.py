@@ -1,0 +1,57 @@
+"""The ``apply`` resource: a child manifest of the same bundle (``resources.md`` section 9).
+
+* Its resources are resources of the run like all others: references, order and refreshes work across manifests. They
+  are found when the manifest is read (``puller.manifest.children``).
+* What is left for the resource itself is to stand for them: it has an event that counts theirs.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from puller.resources.base import Difference, Properties, PropertyError, Resource
+
+
+class ApplyProperties(Properties, frozen=True):
+    """The properties of a child manifest."""
+
+    data: Mapping[str, Any] | None = None
+    """Merged over the child's own data; without it, the data of this manifest are."""
+    allow_apply: bool = True
+    """Whether the child may have children of its own."""
+
+
+class Apply(Resource[ApplyProperties, None]):
+    """A child manifest."""
+
+    type_name = "apply"
+    properties_type = ApplyProperties
+    expressions_kept = frozenset(
+        {"control", "data"}
+    )  # secrets in the data stay secrets until the child uses them
+    secret_properties = frozenset({"data"})
+    providers = ("puller",)
+    has_state = False
+
+    def look(self) -> None:
+        """There is nothing but the child's resources, which are looked at by themselves."""
+
+    def differences(self, actual: None, *, refresh: bool = False) -> Sequence[Difference]:
+        del actual, refresh
+        return ()
+
+    def change(self, differences: Sequence[Difference], actual: None) -> None:
+        """Its resources have been changed by themselves."""
+
+    def noop_message(self, differences: Sequence[Difference], actual: None) -> str:
+        del differences, actual
+        return ""
+
+    @classmethod
+    def check(cls, properties: ApplyProperties) -> None:
+        name = properties.name
+        if properties.ensure != "present":
+            raise PropertyError("ensure", f"is {properties.ensure!r}, wanted present")
+        if "://" in name:
+            raise PropertyError("name", f"must be a file path, not a URL: {name!r}")
+        if not name or name.startswith("/"):
+            raise PropertyError("name", f"is {name!r}, wanted a path relative to the manifest")
