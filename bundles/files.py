@@ -43,7 +43,7 @@ def replace_file(
     capabilities excepted) are carried over.
     """
     # A random name and O_EXCL: a link planted at the temporary name is an error, never followed.
-    temporary = f".{name[:200]}.{os.urandom(6).hex()}.new"
+    temporary = f".{_shortened(name)}.{os.urandom(6).hex()}.new"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, 0o600, dir_fd=directory)
     try:
@@ -65,6 +65,11 @@ def replace_file(
             os.unlink(temporary, dir_fd=directory)
         raise
     os.fsync(directory)
+
+
+def _shortened(name: str) -> str:
+    """The beginning of a name, so that there is room for more in the 255 bytes that file systems take."""
+    return os.fsdecode(os.fsencode(name)[:200])
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -16,6 +16,7 @@ from hiera.errors import HieraError
 from puller.errors import ConfigurationError
 from puller.manifest.properties import explain, parse_value
 from puller.resources.values import Duration
+from puller.state import PRIVATE_KEY
 from puller.system import reason
 
 _SIZE_LIMIT = 1024 * 1024  # bytes
@@ -66,7 +67,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     host_data_directory: str = "/etc/puller/data.d"
     data: str | tuple[str, ...] = ()
     """Site data: absolute paths and URLs, lowest precedence first."""
-    eyaml_private_key: str = "/etc/puller/keys/private_key.pkcs7.pem"
+    eyaml_private_key: str = PRIVATE_KEY
     facts_directory: str = "/etc/puller/facts.d"
     http: HttpOptions = HttpOptions()
     reports: ReportOptions = ReportOptions()

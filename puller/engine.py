@@ -6,7 +6,7 @@
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -38,6 +38,13 @@ class Settings(msgspec.Struct, frozen=True):
     """Why the run should stop before the next resource; empty to go on."""
 
 
+class Begun(msgspec.Struct, frozen=True):
+    """A resource that was changed together with one before it: what differed, and which refreshes that newly owes."""
+
+    differences: list[str]
+    newly_owed: frozenset[str]
+
+
 class Engine:
     """Applies one manifest, once."""
 
@@ -58,6 +65,7 @@ class Engine:
         self._stopped: dict[int, str] = {}
         """Manifests that nothing more is applied of, by the identity of their ``Home``, and why."""
         self._uncertain = False
+        self._begun: dict[int, Begun] = {}
         self._context = Context(
             system=system,
             directory=manifest.directory,
@@ -156,6 +164,7 @@ class Engine:
     ) -> Event:
         actual = resource.look()
         differences = resource.differences(actual, refresh=refresh)
+        begun = self._begun.pop(index, None)
         event = _event(
             declaration,
             State.STABLE,
@@ -171,8 +180,11 @@ class Engine:
                 event.state = State.WOULD_CHANGE
                 self._uncertain |= resource.unpredictable and self._settings.noop
             else:
-                actual = self._change(index, resource, differences, actual)
+                actual = self._change(index, resource, differences, actual, begun)
                 event.state = State.REFRESHED if any(d.refresh for d in differences) else State.CHANGED
+        elif begun:  # changed already, in one transaction with a resource before it
+            event.differences = begun.differences
+            event.state = State.CHANGED
         event.final_ensure = resource.final_ensure(actual)
         if children := self._manifest.children(index):
             self._stand_for(children, event)
@@ -183,12 +195,20 @@ class Engine:
         return event
 
     def _change(
-        self, index: int, resource: Resource[Any, Any], differences: Sequence[Difference], actual: Any
+        self,
+        index: int,
+        resource: Resource[Any, Any],
+        differences: Sequence[Difference],
+        actual: Any,
+        begun: Begun | None,
     ) -> Any:
         """Change, and look again; raises ``ResourceError`` when something still differs."""
+        if begun:
+            self._owed.clear(begun.newly_owed)
         newly_owed = self._owed.record(self._manifest.subscribers_of(index))
         try:
-            resource.change(differences, actual)
+            if begun or not self._change_together(index, resource, actual):
+                resource.change(differences, actual)
         except Exception:
             # Nobody is owed a refresh for a change that did not happen at all.
             if newly_owed and _is_unchanged(resource, differences):
@@ -219,6 +239,58 @@ class Engine:
         elif expected:
             event.state = State.WOULD_CHANGE
             event.noop_message = f"Would have changed {expected} of {len(events)} resources"
+
+    def _change_together(self, index: int, resource: Resource[Any, Any], actual: Any) -> bool:
+        """Change this and what follows it in one transaction; false when that cannot be, or has not done for this one.
+
+        When their turn comes the others are looked at as always. What the transaction has done they have changed; what
+        it has not done each tries alone, so that one that fails takes no other with it.
+        """
+        key = resource.transaction(actual)
+        followers = [] if key is None else list(self._followers(index, resource, key))
+        if not followers:
+            return False
+        for other, member, found in followers:
+            newly_owed = self._owed.record(self._manifest.subscribers_of(other))
+            self._begun[other] = Begun(
+                [str(difference) for difference in member.differences(found)], newly_owed
+            )
+        members = [(resource, actual), *((member, found) for _, member, found in followers)]
+        try:
+            type(resource).change_together(members)
+        except (OSError, ResourceError):
+            return not resource.differences(resource.look())
+        return True
+
+    def _followers(
+        self, index: int, first: Resource[Any, Any], key: Hashable
+    ) -> Iterator[tuple[int, Resource[Any, Any], Any]]:
+        """What comes right after a resource and is to be changed in the same way; it ends at the first doubt."""
+        following = self._manifest.order[self._manifest.order.index(index) + 1 :]
+        for other in following:
+            declaration = self._manifest.declarations[other]
+            properties = declaration.properties
+            if (
+                declaration.type is not type(first)
+                or declaration.failure
+                or properties.control
+                or properties.noop
+            ):
+                return
+            if any(home.fail_on_error for home in _homes(declaration)):
+                return
+            if self._manifest.requirements(other) and self._unmet_requirements(other):
+                return
+            member = declaration.type(properties, self._context_of(declaration, noop=False))
+            try:
+                found = member.look()
+                if not member.differences(found):
+                    continue
+                if member.transaction(found) != key:
+                    return
+            except (OSError, ResourceError):
+                return
+            yield other, member, found
 
     # Questions about other resources
 

@@ -20,11 +20,11 @@ from puller.engine import Settings
 from puller.exit_status import ExitStatus, worst
 from puller.lock import only_run
 from puller.log import Log, verbosity
-from puller.manifest.loader import PRIVATE_KEY, Inputs, load_manifest
+from puller.manifest.loader import Inputs, load_manifest
 from puller.manifest.source import open_source
 from puller.report import Summary
 from puller.signals import Stopped, StopRequests
-from puller.state import Directories
+from puller.state import PRIVATE_KEY, Directories
 
 
 class Options(msgspec.Struct, kw_only=True):

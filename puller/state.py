@@ -15,6 +15,8 @@ from bundles.files import write_file
 from puller.report import Report
 
 DEFAULT_CONFIGURATION = "/etc/puller/config.yaml"
+PRIVATE_KEY = "/etc/puller/keys/private_key.pkcs7.pem"
+"""Where a host's key for encrypted values is, unless something else is said."""
 _ROOT_STATE = Path("/var/lib/puller")
 _ROOT_RUN = Path("/run/puller")
 

@@ -11,11 +11,10 @@ import click
 
 from puller.cli.options import fact_options
 from puller.errors import UsageError
+from puller.state import PRIVATE_KEY
 
 if TYPE_CHECKING:
     from puller.answers import Answers
-
-PRIVATE_KEY = "/etc/puller/keys/private_key.pkcs7.pem"
 
 _EXISTING = click.Path(exists=True, dir_okay=False)
 _DIRECTORY = click.Path(exists=True, file_okay=False)

@@ -10,7 +10,8 @@ import msgspec
 
 from puller.data import Origin, Surroundings, assigned
 from puller.facts.given import facts_from
-from puller.manifest.loader import PRIVATE_KEY, Inputs
+from puller.manifest.loader import Inputs
+from puller.state import PRIVATE_KEY
 
 
 def data_options(function: Callable[..., Any]) -> Callable[..., Any]:

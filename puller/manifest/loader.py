@@ -32,6 +32,7 @@ from puller.manifest.problems import Problems, unknown_key
 from puller.manifest.properties import decode, decode_common, find_problems
 from puller.resources.base import PropertyError, ResourceType
 from puller.resources.reference import Reference
+from puller.state import PRIVATE_KEY
 from puller.system import reason
 
 if TYPE_CHECKING:
@@ -43,9 +44,6 @@ _RUN_KEYS = ("resources", "resources_template", "fail_on_error", "pre_message", 
 _CCM = "ccm"  # the reference's section for the same keys
 _CCM_TEMPLATE = "resources_jet_file"  # and its name for resources_template
 _SIZE_LIMIT = 64 * 1024 * 1024  # bytes
-
-PRIVATE_KEY = "/etc/puller/keys/private_key.pkcs7.pem"
-"""Where a host's key for encrypted values is unless something else is said."""
 
 
 class Manifest(msgspec.Struct):

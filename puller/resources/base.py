@@ -13,9 +13,9 @@ The engine drives all types through one flow (``puller.engine``)::
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import msgspec
 
@@ -163,6 +163,17 @@ class Resource(ABC, Generic[P, S]):
     @abstractmethod
     def noop_message(self, differences: Sequence[Difference], actual: S) -> str:
         """What ``change`` would have done: ``Would have …``. Raises where it is known that it would fail."""
+
+    def transaction(self, actual: S) -> Hashable | None:
+        """What consecutive changes must have in common to be made at once; ``None``: this one is made alone."""
+        del actual
+        return None
+
+    @classmethod
+    def change_together(cls, members: Sequence[tuple[Self, S]]) -> None:
+        """Make the changes of resources whose ``transaction`` is the same: all of them, or raise as ``change`` does."""
+        for resource, actual in members:
+            resource.change(resource.differences(actual), actual)
 
     def final_ensure(self, actual: S) -> str:
         """The state after the last look, in the words of ``ensure``."""

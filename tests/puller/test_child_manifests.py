@@ -377,3 +377,29 @@ def test_messages_of_a_child_are_not_shown_and_that_is_said(load_all: Load) -> N
     files = {"manifest.yaml": "pre_message: top\nresources: [{apply: {name: a.yaml}}]"}
     manifest = load_all({**files, "a.yaml": run("one") + "post_message: done\n"})
     assert manifest.warnings == ["web/a.yaml:3: post_message is shown of the top manifest only"]
+
+
+BUNDLE = """\
+resources:
+  - apply: [{roles/motd.yaml: {data: {text: VERSION}}}]
+"""
+CHILD = b"""\
+resources:
+  - file:
+      - "{{ facts.machine }}":
+          {ensure: directory, owner: "{{ facts.uid }}", group: "{{ facts.gid }}", mode: "0755"}
+      - "{{ facts.machine }}/motd":
+          {template: motd.j2, owner: "{{ facts.uid }}", group: "{{ facts.gid }}", mode: "0644"}
+"""
+
+
+def test_a_published_bundle_brings_its_children(publisher: Any, host: Any) -> None:
+    files = {"roles/motd.yaml": CHILD, "roles/motd.j2": b"version {{ data.text }}\n"}
+    publisher.publish("1.0.0", BUNDLE, files=files)
+    assert host.run().status == 0
+    assert (host.machine / "motd").read_text() == "version 1.0.0\n"
+    publisher.publish(
+        "1.1.0", BUNDLE, files={**files, "roles/motd.yaml": b"resources: [{apply: {name: motd.yaml}}]"}
+    )
+    assert host.run().status == 13, "a child that is not valid keeps the bundle from becoming current"
+    assert host.enforced == "1.0.0"
