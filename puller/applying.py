@@ -37,6 +37,7 @@ def apply_manifest(
     """
     system: System = NoopSystem() if settings.noop else LocalSystem()
     refreshes = OwedRefreshes(owed, scope, keep=not settings.noop)
+    settings = msgspec.structs.replace(settings, state_directory=owed.parent)
     engine = Engine(manifest, system, fetch, refreshes, settings)
     with stops.deferred():
         events = engine.apply()

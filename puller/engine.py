@@ -7,6 +7,7 @@
 
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -34,6 +35,8 @@ class Settings(msgspec.Struct, frozen=True):
     """Told of each event as it happens."""
     log: Callable[[str], None] = lambda line: None
     """Lines that resources want in the log."""
+    state_directory: Path | None = None
+    """Where resources keep what they must remember between runs; ``None``: the user's own place."""
     stopping: Callable[[], str] = lambda: ""
     """Why the run should stop before the next resource; empty to go on."""
 
@@ -73,6 +76,7 @@ class Engine:
             fetch=fetch,
             shared={},
             declared=manifest.names_of,
+            state_directory=settings.state_directory,
             log=settings.log,
             noop=settings.noop,
             uncertain=lambda: self._uncertain,
@@ -155,6 +159,8 @@ class Engine:
 
     def _context_of(self, declaration: Declaration, *, noop: bool) -> Context:
         context, home = self._noop_context if noop else self._context, declaration.home
+        # What commands of the real run have changed makes answers old for those that only look, too.
+        context.system.executed = self._context.system.executed
         if home.parent is None:
             return context
         return msgspec.structs.replace(context, directory=home.directory, scope=home.scope)

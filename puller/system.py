@@ -39,7 +39,7 @@ class System(Protocol):
     """What a resource may ask of the machine. Methods raise ``OSError``, or ``ResourceError`` with a sentence."""
 
     executed: int
-    """How many commands have changed something so far: an answer about many things at once is good until it grows."""
+    """How many commands have changed something so far: an answer about many things is good until it grows."""
 
     def lstat(self, path: str) -> os.stat_result | None:
         """The path itself, links not followed; ``None`` when nothing is there."""

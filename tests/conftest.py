@@ -11,6 +11,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
 import threading
 from collections import Counter
@@ -232,6 +233,19 @@ class Host:
         events = [event for bundle in self.report()["bundles"] for event in bundle["events"]]
         return {f"{event['type']}#{self._short(event['name'])}": event["state"] for event in events}
 
+    def assert_enforces(self, version: str) -> None:
+        """All of the story's version is on the machine, and ``puller status`` says so."""
+        assert (self.machine / "motd").read_text() == f"Hello from {version}\n"
+        assert (self.machine / "app.conf").read_bytes() == STORY_FILES["files/app.conf"]
+        assert self.enforced == version
+
+    def assert_told(self, message: str, outcome: Outcome) -> None:
+        """The run said it, the report has it, and ``puller status`` tells it; ``message`` is a regular expression."""
+        last = self.status()["last_run"]
+        for text in (outcome.output, "\n".join(last["problems"])):
+            assert re.search(message, text), f"{message!r} is not in:\n{text}"
+        assert last["exit_status"] == outcome.status == self.report()["exit_status"]
+
     def _short(self, name: str) -> str:
         return os.path.relpath(name, self.machine) if name.startswith("/") else name
 
@@ -325,3 +339,11 @@ def publisher(tmp_path: Path, web: Web) -> Publisher:
 def host(tmp_path: Path, web: Web, publisher: Publisher, execute: Execute) -> Host:
     """A host that follows ``publisher``, and has not run yet."""
     return Host(tmp_path / "host", publisher.site.anchor, web.url, execute)
+
+
+@pytest.fixture
+def settled(host: Host, publisher: Publisher) -> Host:
+    """A host on which the story's 1.0.0 is in force."""
+    publisher.publish("1.0.0")
+    assert host.run().status == 0
+    return host

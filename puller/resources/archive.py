@@ -113,12 +113,17 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
     secret_properties = frozenset({"password", "headers"})
     unpredictable = True  # what an archive holds is known once it is here
 
+    @property
+    def _receipts(self) -> Receipts:
+        state = self.context.state_directory
+        return Receipts(None if state is None else state / "archives")
+
     def look(self) -> ArchiveState:
         properties, system = self.properties, self.context.system
         found = system.lstat(properties.name)
         if properties.ensure == "absent":
             return ArchiveState(found)
-        receipt = Receipts().load(properties.name)
+        receipt = self._receipts.load(properties.name)
         return ArchiveState(
             found,
             self._checksum(found, receipt),
@@ -152,7 +157,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         digest = actual.sha256
         if plan.remove and actual.found is not None:
             system.remove(properties.name, actual.found)
-            Receipts().forget(properties.name)
+            self._receipts.forget(properties.name)
             return
         if plan.download:
             digest = self._download()
@@ -327,7 +332,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         """Leave word that what is in place is not what is wanted, whatever happens from here on."""
         properties = self.properties
         if properties.extract_parent is not None:
-            Receipts().save(Receipt(archive=properties.name, extract_parent=properties.extract_parent))
+            self._receipts.save(Receipt(archive=properties.name, extract_parent=properties.extract_parent))
 
     def _extract(self, plan: _Plan) -> tuple[str, ...]:
         from puller.archives.extract import extract
@@ -371,7 +376,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
             receipt = msgspec.structs.replace(before, file=identity)
         else:
             receipt = Receipt(archive=properties.name, sha256=digest, file=identity)
-        Receipts().save(receipt)
+        self._receipts.save(receipt)
 
     # At load
 

@@ -111,6 +111,8 @@ class Context(msgspec.Struct, frozen=True):
     """What resources of one type keep together for a run, such as one query for all, by the class of it."""
     declared: Callable[[str], Sequence[str]]
     """The names of all resources of a type in this manifest, for queries about many at once."""
+    state_directory: Path | None = None
+    """Where to keep what must be remembered between runs; ``None``: the user's own place."""
     log: Callable[[str], None] = lambda line: None
     """A line for the log, at the level of notices."""
     noop: bool = False
