@@ -17,6 +17,7 @@ from puller.errors import ResourceError
 from puller.resources.base import Difference, Properties, PropertyError, Resource
 from puller.resources.content import Bytes, Content, SourceFile, described, sha256
 from puller.resources.mode import FileMode
+from puller.resources.owners import group_id, group_name, user_id, user_name
 from puller.system import Attributes
 
 if TYPE_CHECKING:
@@ -163,8 +164,8 @@ class File(Resource[FileProperties, FileState]):
             return {"ensure": actual.kind}
         described = {
             "ensure": actual.kind,
-            "owner": _user(found.st_uid),
-            "group": _group(found.st_gid),
+            "owner": user_name(found.st_uid),
+            "group": group_name(found.st_gid),
             "mode": f"{stat.S_IMODE(found.st_mode):04o}",
         }
         if not stat.S_ISREG(found.st_mode):
@@ -273,24 +274,10 @@ class File(Resource[FileProperties, FileState]):
         if properties.ensure == "directory":
             mode = mode.searchable()
         return Attributes(
-            self._id("owner", properties.owner), self._id("group", properties.group), mode.over(actual_mode)
+            user_id(properties.owner, self.context),
+            group_id(properties.group, self.context),
+            mode.over(actual_mode),
         )
-
-    def _id(self, kind: str, name: str | int | None) -> int:
-        if isinstance(name, int):
-            return name
-        if not name or name.isdecimal():
-            return int(name or 0)
-        find = self.context.system.user_id if kind == "owner" else self.context.system.group_id
-        if (found := find(name)) is None:
-            if self.context.uncertain():
-                return (
-                    -1
-                )  # an earlier command of this noop may have made it: different from whatever is there now
-            raise ResourceError(
-                f"{kind} is {name!r}, and there is no such {'user' if kind == 'owner' else 'group'}"
-            )
-        return found
 
     # What is there
 
@@ -315,9 +302,9 @@ class File(Resource[FileProperties, FileState]):
         wanted = self._wanted_attributes(found.st_mode)
         differences = []
         if found.st_uid != wanted.uid:
-            differences.append(Difference("owner", _user(found.st_uid), str(self.properties.owner)))
+            differences.append(Difference("owner", user_name(found.st_uid), str(self.properties.owner)))
         if found.st_gid != wanted.gid:
-            differences.append(Difference("group", _group(found.st_gid), str(self.properties.group)))
+            differences.append(Difference("group", group_name(found.st_gid), str(self.properties.group)))
         if (mode := stat.S_IMODE(found.st_mode)) != wanted.mode:
             differences.append(Difference("mode", f"{mode:04o}", f"{wanted.mode:04o}"))
         return differences
@@ -442,21 +429,3 @@ def _check_checksum(properties: FileProperties) -> None:
 
 def _is_url(source: str) -> bool:
     return source.startswith(("http://", "https://"))
-
-
-def _user(uid: int) -> str:
-    import pwd
-
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
-
-
-def _group(gid: int) -> str:
-    import grp
-
-    try:
-        return grp.getgrgid(gid).gr_name
-    except KeyError:
-        return str(gid)
