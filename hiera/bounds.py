@@ -31,6 +31,8 @@ ITEM_LIMIT: Final = 1_000_000
 TIME_LIMIT: Final = 10.0
 """Seconds for one evaluation."""
 
+_MOST_REMEMBERED: Final = 100_000  # collections that are known to hold no secret
+
 NUMBER_BITS: Final = 8192
 WIDTH_LIMIT: Final = 10_000
 """Columns that text can be padded, indented or formatted to."""
@@ -47,10 +49,13 @@ class Meter(threading.local):
         self.left = 0
         self.deadline = 0.0
         self.secret = False
+        self._open: dict[int, Any] = {}
+        """Collections that were found to hold no secret, by identity: nothing can be put into one meanwhile."""
 
     def __enter__(self) -> Meter:
         if self.depth == 0:
             self.left, self.deadline, self.secret = BUDGET, time.monotonic() + TIME_LIMIT, False
+            self._open = {}
         self.depth += 1
         return self
 
@@ -58,6 +63,7 @@ class Meter(threading.local):
         self.depth -= 1
         if self.depth == 0:
             self.left = 0  # nothing is evaluated outside, so that compiling folds no constants
+            self._open = {}
 
     def spend(self, amount: int) -> None:
         """Count ``amount`` items or steps. Raises LimitError."""
@@ -83,9 +89,14 @@ class Meter(threading.local):
         if isinstance(value, Secret):
             self.secret = True
             return self.opened(value.reveal())
-        if isinstance(value, (dict, list, tuple)) and _holds_secret(value):
+        if not isinstance(value, (dict, list, tuple)) or self._open.get(id(value)) is value:
+            return value
+        seen: list[Any] = []
+        if _holds_secret(value, seen):
             self.secret = True
             return revealed(value)
+        if len(self._open) + len(seen) <= _MOST_REMEMBERED:
+            self._open.update((id(collection), collection) for collection in seen)
         return value
 
     def sealed(self, value: Any) -> Any:
@@ -97,10 +108,12 @@ class Meter(threading.local):
 meter: Final = Meter()
 
 
-def _holds_secret(value: Any) -> bool:
+def _holds_secret(value: Any, seen: list[Any]) -> bool:
+    """Whether there is a secret anywhere in a collection; ``seen`` gets it, and all collections in it."""
     count, found, waiting = 0, False, [value]
     while waiting:
         items = waiting.pop()
+        seen.append(items)
         count += len(items)
         verify_length(items, count)
         for item in items.values() if isinstance(items, dict) else items:
