@@ -12,6 +12,7 @@ import msgspec
 
 from puller.engine import Engine, Settings
 from puller.errors import ManifestError, UsageError
+from puller.fetching import fetch_url
 from puller.manifest.loader import Inputs, Manifest, load_value
 from puller.manifest.problems import Path as KeyPath
 from puller.manifest.problems import Problems
@@ -51,7 +52,7 @@ def ensure(
     # A session has the events of all that went before, so nothing else needs to be remembered.
     owed = OwedRefreshes(None, "ensure")
     system = NoopSystem() if settings.noop else LocalSystem()
-    engine = Engine(manifest, system, _fetch, owed, settings, before)
+    engine = Engine(manifest, system, fetch_url, owed, settings, before)
     with stops.deferred():
         events = engine.apply()
     if session is not None:
@@ -137,10 +138,3 @@ def _last_success(events: Sequence[Recorded], reference: Reference) -> int:
     return next(
         (e.sequence for e in reversed(events) if e.event.changed and e.event.reference == reference), 0
     )
-
-
-def _fetch(url: str) -> bytes:
-    """For remote sources; what talks HTTP is imported only for them."""
-    from puller.fetching import fetch_url
-
-    return fetch_url(url)

@@ -5,22 +5,21 @@ Apart from the command line, because a run that finds nothing to do spends most 
 """
 
 import contextlib
-import os
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from puller.applying import apply_manifest
-from puller.data import Origin, Surroundings, assigned
 from puller.engine import Settings
 from puller.exit_status import ExitStatus, worst
+from puller.fetching import fetch_url
+from puller.given import load_inputs
 from puller.lock import only_run
 from puller.log import Log, verbosity
-from puller.manifest.loader import Inputs, load_manifest
+from puller.manifest.loader import load_manifest
 from puller.manifest.source import open_source
 from puller.report import Summary
 from puller.signals import Stopped, StopRequests
@@ -118,8 +117,8 @@ def _apply(options: ApplyOptions, log: Log, stops: StopRequests) -> int:
     started = time.perf_counter()
     directories = options.directories
     with _lock(directories, noop=options.noop), open_source(options.source) as source:
-        inputs, facts = _inputs(options)
-        manifest = load_manifest(source.path, source.name, inputs)
+        inputs = load_inputs(msgspec.structs.asdict(options))
+        manifest = load_manifest(source.path, source.name, inputs.for_manifest())
         if manifest.pre_message:
             print(manifest.pre_message)
         applied = apply_manifest(
@@ -128,9 +127,9 @@ def _apply(options: ApplyOptions, log: Log, stops: StopRequests) -> int:
             stops,
             owed=directories.owed,
             scope=str(source.path),
-            fetch=_fetch,
+            fetch=fetch_url,
         )
-    for note in [*manifest.warnings, *applied.notes, *map(str, facts.problems)]:
+    for note in [*manifest.warnings, *applied.notes, *inputs.problems()]:
         log.warn(note)
     summary = Summary.of(applied.events, time.perf_counter() - started)
     log.notice(str(summary))
@@ -138,16 +137,6 @@ def _apply(options: ApplyOptions, log: Log, stops: StopRequests) -> int:
     if status in (ExitStatus.OK, ExitStatus.CHANGED) and manifest.post_message:
         print(manifest.post_message)
     return status
-
-
-def _inputs(options: ApplyOptions) -> tuple[Inputs, Any]:
-    from puller.facts.given import facts_from
-
-    facts = facts_from(msgspec.structs.asdict(options))
-    here = Surroundings(facts, dict(os.environ))
-    sources = here.load(map(Path, options.data_files), Origin.COMMAND_LINE)
-    given = assigned(options.data_pairs)
-    return Inputs(facts, here.environ, (*sources, *given), options.private_key), facts
 
 
 @contextlib.contextmanager
@@ -158,10 +147,3 @@ def _lock(directories: Directories, *, noop: bool) -> Iterator[None]:
         return
     with only_run(directories.run):
         yield
-
-
-def _fetch(url: str) -> bytes:
-    """For remote sources; what talks HTTP is imported only for them."""
-    from puller.fetching import fetch_url
-
-    return fetch_url(url)

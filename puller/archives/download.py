@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from http import HTTPStatus
 from typing import BinaryIO
-from urllib.parse import urlsplit
 
 import msgspec
 import requests
@@ -241,8 +240,3 @@ def _open_part(parent: int, name: str) -> int:
             return os.open(name, flags, dir_fd=parent)
         os.unlink(name, dir_fd=parent)
     return os.open(name, flags | os.O_CREAT | os.O_EXCL, MODE, dir_fd=parent)
-
-
-def name_in(url: str) -> str:
-    """The name of the file that a URL ends with; empty when there is none."""
-    return urlsplit(url).path.rpartition("/")[2]

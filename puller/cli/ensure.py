@@ -9,11 +9,12 @@ from typing import Any
 import click
 
 from puller import sessions
-from puller.cli.inputs import data_options, load_inputs
+from puller.cli.inputs import data_options
 from puller.cli.job_options import job_options
 from puller.cli.options import fact_options
 from puller.cli.property_options import properties_from, property_options
 from puller.ensuring import Wanted, ensure
+from puller.given import load_inputs
 from puller.jobs import Options
 from puller.log import Log, verbosity
 from puller.report import Event, Summary

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import msgspec
 
-from puller.cli.inputs import data_options, load_inputs
+from puller.cli.inputs import data_options
 from puller.cli.options import fact_options
 from puller.errors import UsageError
 from puller.exit_status import ExitStatus
+from puller.given import load_inputs
 from puller.manifest.loader import Inputs, Manifest, load_manifest
 from puller.state import DEFAULT_CONFIGURATION, Directories
 

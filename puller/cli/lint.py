@@ -4,9 +4,10 @@ from typing import Any
 
 import click
 
-from puller.cli.inputs import data_options, load_inputs
+from puller.cli.inputs import data_options
 from puller.cli.options import fact_options
 from puller.exit_status import ExitStatus
+from puller.given import load_inputs
 from puller.manifest.loader import load_manifest
 from puller.manifest.source import open_source
 

@@ -4,10 +4,11 @@ from typing import Any
 
 import click
 
-from puller.cli.inputs import data_options, load_inputs
+from puller.cli.inputs import data_options
 from puller.cli.options import fact_options
 from puller.cli.output import format_option, show
 from puller.cli.render_templates import find_template_options, render_templates, template_options
+from puller.given import load_inputs
 from puller.manifest.declaration import Declaration
 from puller.manifest.loader import Manifest, load_manifest
 from puller.manifest.source import open_source

@@ -14,10 +14,10 @@ import click
 import msgspec
 
 from hiera.expressions import Scope
-from puller.cli.inputs import CommandInputs
 from puller.cli.output import show
 from puller.data import merged
 from puller.errors import ResourceError, SourceError, UsageError
+from puller.given import CommandInputs
 from puller.manifest.source import MANIFEST
 
 _ENGINES = ("jinja", "jet", "go")

@@ -220,4 +220,3 @@ class Resource(ABC, Generic[P, S]):
 
 
 ResourceType = type[Resource[Any, Any]]
-Raw = Mapping[str, Any]

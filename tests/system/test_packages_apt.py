@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.util
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from runpy import run_path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -38,17 +38,8 @@ with open("/var/lib/dpkg/lock-frontend", "w") as lock:
 """
 
 
-def load_simulator(name: str) -> Any:
-    path = Path(__file__).parents[1] / "simulators" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"simulator_{name}", path)
-    assert spec
-    assert spec.loader
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-simulator = load_simulator("packages")
+SIMULATOR = Path(__file__).parents[1] / "simulators/packages.py"
+simulator: Any = SimpleNamespace(**run_path(str(SIMULATOR)))  # tests are not a package to import from
 
 
 class Machine:

@@ -6,12 +6,12 @@ Needs dnf, rpm, rpmbuild and createrepo_c (Debian: ``apt-get install dnf rpm cre
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from runpy import run_path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -66,17 +66,8 @@ metadata_expire=1h
 """
 
 
-def load_simulator(name: str) -> Any:
-    path = Path(__file__).parents[1] / "simulators" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"simulator_{name}", path)
-    assert spec
-    assert spec.loader
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-simulator = load_simulator("packages")
+SIMULATOR = Path(__file__).parents[1] / "simulators/packages.py"
+simulator: Any = SimpleNamespace(**run_path(str(SIMULATOR)))  # tests are not a package to import from
 
 
 class Fedora(LocalSystem):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from runpy import run_path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,23 +13,15 @@ import pytest
 from puller.packages.job import Job
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from tests.simulators.packages import Machine
 
 NewJob = Callable[..., Job]
 
 
 @pytest.fixture(scope="session")
-def simulator() -> ModuleType:
+def simulator() -> Any:
     """The module ``tests/simulators/packages.py``, loaded by path as tests are not a package."""
-    path = Path(__file__).parents[2] / "simulators" / "packages.py"
-    spec = importlib.util.spec_from_file_location("simulator_packages", path)
-    assert spec
-    assert spec.loader
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return SimpleNamespace(**run_path(str(Path(__file__).parents[2] / "simulators/packages.py")))
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from runpy import run_path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -30,17 +30,8 @@ MakePackage = Callable[..., Package]
 CASES = Path(__file__).parents[2] / "cases" / "packages"
 
 
-def load_simulator(name: str) -> Any:
-    path = Path(__file__).parents[2] / "simulators" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"simulator_{name}", path)
-    assert spec
-    assert spec.loader
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-simulator = load_simulator("packages")
+SIMULATOR = Path(__file__).parents[2] / "simulators/packages.py"
+simulator: Any = SimpleNamespace(**run_path(str(SIMULATOR)))  # tests are not a package to import from
 Deb, Rpm = simulator.Deb, simulator.Rpm
 OFFERED = ["1.0-1", "1.1-1", "2.0-1"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from runpy import run_path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,17 +20,8 @@ if TYPE_CHECKING:
 Apply = Callable[..., dict[str, Event]]
 
 
-def load_simulator(name: str) -> Any:
-    path = Path(__file__).parents[2] / "simulators" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"simulator_{name}", path)
-    assert spec
-    assert spec.loader
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-simulator = load_simulator("packages")
+SIMULATOR = Path(__file__).parents[2] / "simulators/packages.py"
+simulator: Any = SimpleNamespace(**run_path(str(SIMULATOR)))  # tests are not a package to import from
 
 PACKAGES = """
     resources:
