@@ -41,4 +41,4 @@ def apply_manifest(
     engine = Engine(manifest, system, fetch, refreshes, settings)
     with stops.deferred():
         events = engine.apply()
-    return Applied(events, [refreshes.lost] if refreshes.lost else [])
+    return Applied(events, refreshes.notes)

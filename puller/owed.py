@@ -2,16 +2,13 @@
 
 * A refresh is recorded on disk before the change that causes it, and cleared after it succeeded; so a crash, a failure
   or a reboot in between delays it to the next run and never loses it.
-* A file that is not understood is set aside under a name of its own, and ``lost`` says so: the run goes on.
+* A file that is not understood is set aside under a name of its own, and ``notes`` says so: the run goes on.
 """
 
 from collections.abc import Iterable
 from pathlib import Path
 
-import msgspec
-
-from bundles.files import write_file
-from puller.state import set_aside
+from puller.statefile import StateFile
 
 
 class OwedRefreshes:
@@ -21,10 +18,12 @@ class OwedRefreshes:
     """
 
     def __init__(self, path: Path | None, scope: str, *, keep: bool = True) -> None:
-        self._path = path
+        self._file = StateFile(path, dict[str, list[str]], "refreshes owed in it are lost") if path else None
         self._keep = keep
         self._scope = scope
-        self._all, self.lost = _load(path, keep=keep)
+        self.notes: list[str] = []
+        """Sentences for people: what was lost."""
+        self._all = (self._file and self._file.load(self.notes.append, keep=keep)) or {}
         self.before = frozenset(self._all.get(scope, ()))
         """Subscribers that an earlier run left without their refresh."""
         self._owed = set(self.before)
@@ -50,20 +49,5 @@ class OwedRefreshes:
     def _save(self) -> None:
         owed = {**self._all, self._scope: sorted(map(str, self._owed))}
         self._all = {scope: names for scope, names in owed.items() if names}
-        if not self._keep or self._path is None:
-            return
-        self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        write_file(self._path, msgspec.json.format(msgspec.json.encode(self._all)) + b"\n", mode=0o600)
-
-
-def _load(path: Path | None, *, keep: bool) -> tuple[dict[str, list[str]], str]:
-    """What is owed, and what happened to a file that is not understood; raises ``OSError``."""
-    if path is None:
-        return {}, ""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, list[str]]), ""
-    except FileNotFoundError:
-        return {}, ""
-    except (msgspec.DecodeError, IsADirectoryError) as error:
-        aside = f"set aside as {set_aside(path)}" if keep else "left as it is, in noop"
-        return {}, f"{path}: not understood ({error}); {aside}, and refreshes owed in it are lost"
+        if self._keep and self._file:
+            self._file.save(self._all)

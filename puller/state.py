@@ -1,11 +1,9 @@
 """Where this machine's state is kept, and the files of it that are not the bundles' own.
 
-A file that cannot be read is set aside under a name of its own and reported; it never stops a run that can go on
-without it, and it is never silently forgotten.
+How damage to one of them is answered is in ``puller.statefile``.
 """
 
 import os
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -78,6 +76,26 @@ class Directories(msgspec.Struct, frozen=True):
         return self.state / "owed.json"
 
     @property
+    def journal(self) -> Path:
+        """New bundles that are on trial."""
+        return self.state / "journal.json"
+
+    @property
+    def quarantine(self) -> Path:
+        """Bundles that are not to be tried again."""
+        return self.state / "quarantine.json"
+
+    @property
+    def pins(self) -> Path:
+        """Versions that this host's operator holds bundles at."""
+        return self.state / "pins.json"
+
+    @property
+    def disabled(self) -> Path:
+        """That nothing is applied for now, and why."""
+        return self.state / "disabled.json"
+
+    @property
     def status(self) -> Path:
         """What is going on right now."""
         return self.run / "status.json"
@@ -125,18 +143,3 @@ def load_last_report(directories: Directories) -> Report | None:
         return msgspec.json.decode(directories.last_run.read_bytes(), type=Report)
     except FileNotFoundError:
         return None
-
-
-def set_aside(path: Path) -> Path:
-    """Move a file that is not understood out of the way, under a name of its own; raises ``OSError``."""
-    aside = next(candidate for candidate in _names_aside(path) if not os.path.lexists(candidate))
-    os.rename(path, aside)
-    return aside
-
-
-def _names_aside(path: Path) -> Iterator[Path]:
-    yield path.with_name(f"{path.name}.unreadable")
-    number = 2
-    while True:
-        yield path.with_name(f"{path.name}.unreadable-{number}")
-        number += 1

@@ -12,7 +12,8 @@ from urllib.parse import quote
 import msgspec
 
 from bundles.files import read_limited, write_file
-from puller.state import Directories, set_aside
+from puller.state import Directories
+from puller.statefile import set_aside
 
 _LARGEST = 16 * 1024 * 1024  # bytes; names at the top of an archive are few
 _LONGEST_NAME = 200  # bytes; file systems take 255

@@ -54,7 +54,7 @@ def test_a_damaged_file_is_set_aside_and_reported(path: Path, damage: bytes) -> 
     path.write_bytes(damage)
     owed = OwedRefreshes(path, "web")
     assert owed.before == set()
-    assert f"set aside as {path}.unreadable" in owed.lost
+    assert f"set aside as {path}.unreadable" in owed.notes[0]
     assert path.with_name("owed.json.unreadable").read_bytes() == damage
 
 
@@ -67,5 +67,5 @@ def test_a_directory_in_its_place_is_set_aside(path: Path) -> None:
 
 def test_a_dry_run_leaves_a_damaged_file_alone(path: Path) -> None:
     path.write_bytes(b"garbage")
-    assert "left as it is" in OwedRefreshes(path, "web", keep=False).lost
+    assert "left as it is" in OwedRefreshes(path, "web", keep=False).notes[0]
     assert path.read_bytes() == b"garbage"

@@ -8,7 +8,8 @@ import pytest
 
 from puller import metrics
 from puller.report import BundleReport, Event, Health, HealthResult, Report, State, Summary
-from puller.state import Directories, load_last_report, load_status, save_report, save_status, set_aside
+from puller.state import Directories, load_last_report, load_status, save_report, save_status
+from puller.statefile import set_aside
 
 
 @pytest.fixture
