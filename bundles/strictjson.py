@@ -1,7 +1,7 @@
 """JSON from outside, with one reading only.
 
 * What two parsers might read differently is refused: repeated keys, floats, NaN, numbers beyond 2^53, a
-  byte-order mark.
+  byte-order mark, halves of characters.
 * Depth is bounded, so that whoever walks the value may recurse; size is bounded by the caller, who read
   the bytes.
 """
@@ -26,10 +26,20 @@ def load(data: bytes) -> Any:
             parse_float=_no_number,
             parse_constant=_no_number,
         )
+        if b"\\ud" in data.lower():  # an escape of half a character: it is no text, and has no UTF-8
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeError:
+        raise ValueError("is not UTF-8 text") from None
     except RecursionError:
         raise ValueError("nested too deeply") from None
     _check_depth(value)
     return value
+
+
+def excerpt(value: Any) -> str:
+    """The beginning of a value, for messages."""
+    text = json.dumps(value)
+    return text if len(text) <= 100 else text[:100] + "…"
 
 
 def _check_depth(value: Any) -> None:
