@@ -55,6 +55,7 @@ class RunOptions(Options, kw_only=True):
     """What ``puller run`` takes."""
 
     config: str
+    offline: bool = False
 
 
 class ApplyOptions(Options, kw_only=True):
@@ -95,6 +96,7 @@ def run(options: RunOptions) -> int:
                 stops,
                 options.settings(log, stops),
                 options.detailed_exitcodes,
+                options.offline,
             )
             return agent.run().exit_status
         except Stopped as stop:

@@ -12,7 +12,10 @@ _HELP = {
     "puller_last_run_duration_seconds": "How long it took.",
     "puller_last_run_exit_status": "What it ended with (see the README).",
     "puller_last_run_problems": "What went wrong outside of resources.",
+    "puller_last_run_applied": "0 when it was disabled or outside of the maintenance windows.",
     "puller_bundle_info": "The version of each bundle that is enforced.",
+    "puller_bundle_held": "1 when it is not the version that the site names for this host's channel.",
+    "puller_bundle_given_up": "1 when the last run gave up a new version and went back.",
     "puller_resources": "Resources of each bundle, by what became of them.",
 }
 _STATES = ("stable", "changed", "refreshed", "failed", "skipped", "would_change")
@@ -40,6 +43,7 @@ def _samples(report: Report) -> dict[str, list[str]]:
         "puller_last_run_duration_seconds": round(finished - started, 3),
         "puller_last_run_exit_status": int(report.exit_status),
         "puller_last_run_problems": len(report.problems),
+        "puller_last_run_applied": int(not report.paused),
     }
     samples = {name: [f"{name} {value}"] for name, value in values.items()}
     samples["puller_bundle_info"] = [
@@ -47,6 +51,11 @@ def _samples(report: Report) -> dict[str, list[str]]:
         for bundle in report.bundles
         if bundle.version
     ]
+    for name in ("held", "given_up"):
+        samples[f"puller_bundle_{name}"] = [
+            f'puller_bundle_{name}{{bundle="{bundle.name}"}} {int(bool(getattr(bundle, name)))}'
+            for bundle in report.bundles
+        ]
     samples["puller_resources"] = list(_counts(report))
     return samples
 

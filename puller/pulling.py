@@ -5,22 +5,25 @@ when it says that something may have changed.
 """
 
 import shutil
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from bundles.errors import BundleError, SettingsError
+from bundles.errors import BundleError, SettingsError, StoreError
 from bundles.glance import glance
 from bundles.index import Index, Release
-from bundles.secret import Secret
 from bundles.store import Installed, Store
 from bundles.transport import TransportSettings, open_mirrors
+from hiera.secrets import Secret
+from puller.choosing import Chooser
 from puller.config import BundleChoice, Configuration, HttpOptions
-from puller.errors import ConfigurationError
+from puller.errors import ConfigurationError, PullerError
+from puller.exit_status import ExitStatus
+from puller.report import BundleReport
 from puller.state import Directories
 from puller.system import reason
+from puller.troubles import Troubles
 from puller.version import __version__
 
 if TYPE_CHECKING:
@@ -33,6 +36,10 @@ class Published(Protocol):
     @property
     def index(self) -> Index:
         """Which version of each bundle a host should run, by channel."""
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences for people: mirrors that failed although another helped, damaged state."""
 
     def digest(self, release: Release) -> str:
         """SHA-256 of the archive of a release, as signed; raises ``FormatError`` when it is not published."""
@@ -52,7 +59,9 @@ class Site(msgspec.Struct, frozen=True):
         try:
             mirrors = open_mirrors(configuration.mirrors, transport_settings(configuration.http))
             client = TrustClient(directories.trust, Path(configuration.trust_anchor), mirrors)
-            return cls(client, client.refresh())
+            index = client.refresh()
+            client.discard_parts(directories.downloads)
+            return cls(client, index)
         except SettingsError as error:
             raise ConfigurationError(str(error)) from error
 
@@ -70,7 +79,7 @@ class Site(msgspec.Struct, frozen=True):
         digest = self.digest(release)
         if (installed := store.find(release.bundle, digest)) is not None:
             return installed
-        archive = directories.state / "downloads" / f"{digest}.tar.gz"
+        archive = directories.downloads / f"{digest}.tar.gz"
         archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             self.client.fetch(release, archive)
@@ -79,52 +88,84 @@ class Site(msgspec.Struct, frozen=True):
             archive.unlink(missing_ok=True)
 
 
-def unchanged(configuration: Configuration, directories: Directories) -> Published | None:
-    """What is published, when it is what this host enforces already; ``None`` when that takes more than a glance."""
+def unchanged(configuration: Configuration, directories: Directories, chooser: Chooser) -> Published | None:
+    """What is published, when this host has all of it already; ``None`` when that takes more than a glance."""
     settings = transport_settings(configuration.http)
     anchor = Path(configuration.trust_anchor)
-    known = glance(directories.trust, anchor, configuration.mirrors[0], settings, datetime.now(UTC))
+    known = glance(directories.trust, anchor, configuration.mirrors, settings, chooser.now)
     if known is None:
         return None
     store = Store(directories.bundles)
     try:
         for choice in configuration.bundles:
             current = store.current(choice.name)
-            if current is None or current.sha256 != known.digest(choose(known.index, choice)):
+            release = chooser.choose(known.index, choice, known.digest, current).release
+            if current is None or (release and store.find(choice.name, known.digest(release)) is None):
                 return None
     except (BundleError, ConfigurationError):
         return None
     return known
 
 
-def choose(index: Index, choice: BundleChoice) -> Release:
-    """The release that this host should run; raises ``ConfigurationError`` when none is published for it."""
-    if choice.version is not None:
-        return Release.of(choice.name, choice.version)
-    release = index.find(choice.name, choice.channel)
-    if release is None:
-        raise ConfigurationError(f"{choice.name}: channel {choice.channel!r} of the site has no such bundle")
-    return release
+class Offer(msgspec.Struct, frozen=True):
+    """What the site has for this host of one bundle; reasons go into ``report`` and ``troubles``."""
+
+    site: Published
+    chooser: Chooser
+    choice: BundleChoice
+    directories: Directories
+    """Where bundles arrive; in noop not where they are."""
+    store: Store
+    report: BundleReport
+    troubles: Troubles
+
+    def obtained(self, current: Installed | None) -> Installed | None:
+        """The bundle that this host should run, unpacked; ``None`` when what is here stays, with the reason noted."""
+        try:
+            wanted = self.chooser.choose(self.site.index, self.choice, self.site.digest, current)
+            if wanted.held:
+                self._hold(wanted.held)
+            return self._installed(wanted.release, current) if wanted.release else None
+        except (BundleError, PullerError, OSError) as error:
+            self.report.held = str(error)
+            self.troubles.caught(error)
+            return None
+
+    def _hold(self, why: str) -> None:
+        self.report.held = why
+        self.troubles.log.notice(f"held: {why}")
+        self.troubles.count(ExitStatus.HELD)
+
+    def _installed(self, release: Release, current: Installed | None) -> Installed:
+        digest = self.site.digest(release)
+        if current is not None and digest == current.sha256:
+            return current
+        if (installed := self.store.find(release.bundle, digest)) is not None:
+            return installed
+        if not isinstance(self.site, Site):  # a glance said that all is here, and then the store changed
+            raise StoreError(release.bundle, "was changed by somebody else during this run")
+        self.troubles.log.notice(f"{release}: fetching it from the site")
+        return self.site.install(release, Store(self.directories.bundles), self.directories)
 
 
 def transport_settings(options: HttpOptions) -> TransportSettings:
     """How the site is reached; raises ``ConfigurationError`` for a file of secrets that cannot be read."""
     token = _secret(options.token_file)
-    password = _secret(options.password_file) or (Secret(options.password) if options.password else None)
+    password = _secret(options.password_file) or options.password
     try:
         return TransportSettings(
             connect_timeout=options.connect_timeout,
             read_timeout=options.read_timeout,
             total_timeout=options.total_timeout,
             retries=options.retries,
-            proxy=Secret(options.proxy) if options.proxy is not None else None,
+            proxy=options.proxy,
             ca_bundle=options.ca_bundle,
             client_cert=options.client_certificate,
             client_key=options.client_key,
             username=options.username,
             password=password,
             token=token,
-            headers={name: Secret(value) for name, value in options.headers.items()},
+            headers=options.headers,
             user_agent=f"puller/{__version__}",
         )
     except ValueError as error:

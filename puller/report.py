@@ -131,6 +131,8 @@ class BundleReport(msgspec.Struct, kw_only=True, omit_defaults=True):
     """``applied``, or why not."""
     held: str = ""
     """Why another version than the published one is enforced, when it is."""
+    given_up: "BundleReport | None" = None
+    """The new bundle that this run has given up, with the reason as its outcome."""
     summary: Summary = msgspec.field(default_factory=Summary)
     events: list[Event] = []
 
@@ -148,6 +150,8 @@ class Report(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Version of the agent."""
     noop: bool = False
     exit_status: int
+    paused: str = ""
+    """Why nothing was applied by this run: disabled, or outside of the maintenance windows."""
     problems: list[str] = []
     """What went wrong outside of resources: fetching, verifying, unpacking, reading."""
     bundles: list[BundleReport] = []

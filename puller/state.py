@@ -3,6 +3,7 @@
 How damage to one of them is answered is in ``puller.statefile``.
 """
 
+import contextlib
 import os
 from datetime import UTC, datetime
 from pathlib import Path
@@ -49,6 +50,11 @@ class Directories(msgspec.Struct, frozen=True):
     def trust(self) -> Path:
         """Verified metadata."""
         return self.state / "trust"
+
+    @property
+    def downloads(self) -> Path:
+        """Archives that are on their way."""
+        return self.state / "downloads"
 
     @property
     def bundles(self) -> Path:
@@ -105,6 +111,16 @@ class Directories(msgspec.Struct, frozen=True):
         for directory in (self.state, self.bundles, self.runs, self.trust):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.run.mkdir(mode=0o755, parents=True, exist_ok=True)
+        self._forget_downloads()
+
+    def _forget_downloads(self) -> None:
+        """A run removes what it has unpacked, so what is there at its start is left over from one that was killed.
+
+        What has not come in full stays: the download goes on with it.
+        """
+        with contextlib.suppress(OSError):
+            for path in self.downloads.glob("*.tar.gz"):
+                path.unlink()
 
 
 def save_report(report: Report, directories: Directories, keep: int) -> Path:
@@ -135,6 +151,15 @@ def load_status(directories: Directories) -> Status | None:
     except (OSError, msgspec.DecodeError):
         return None
     return status if status.state != "running" or os.path.exists(f"/proc/{status.process}") else None
+
+
+def find_unfinished(directories: Directories) -> str | None:
+    """When a run began that has no end on record; to be asked by the holder of the lock. ``None``: there is none."""
+    try:
+        status = msgspec.json.decode(directories.status.read_bytes(), type=Status)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return status.since if status.state == "running" else None
 
 
 def load_last_report(directories: Directories) -> Report | None:

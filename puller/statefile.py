@@ -38,12 +38,17 @@ class StateFile(Generic[_Document]):
         With ``keep`` false nothing is changed, for a dry run. Raises ``OSError``.
         """
         try:
+            return self.read()
+        except ValueError as error:
+            aside = f"set aside as {set_aside(self.path)}" if keep else "left as it is"
+            note(f"{self.path}: {error}; {aside}, and {self._loss}")
+            return None
+
+    def read(self) -> _Document | None:
+        """The same, for a document that must not be done without: raises ``ValueError`` for one that cannot be used."""
+        try:
             return msgspec.json.decode(_read(self.path), type=self._kind)
         except FileNotFoundError:
-            return None
-        except (msgspec.DecodeError, ValueError) as error:
-            aside = f"set aside as {set_aside(self.path)}" if keep else "left as it is, in noop"
-            note(f"{self.path}: {error}; {aside}, and {self._loss}")
             return None
 
     def save(self, document: _Document) -> None:

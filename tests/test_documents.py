@@ -89,8 +89,7 @@ def test_the_readme_lists_every_exit_status_that_users_meet() -> None:
         for row in re.findall(r"^\| ([\d, ]+) \|", table, re.MULTILINE)
         for number in row.split(",")
     }
-    later = {ExitStatus.HEALTH_FAILED, ExitStatus.HEALTH_FAILED_TWICE, ExitStatus.HELD}
-    assert listed == set(ExitStatus) - later
+    assert listed == set(ExitStatus)
 
 
 def test_the_manifests_of_the_page_on_data_are_valid(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ _FLAGS: dict[str, tuple[str, bool]] = {
     "--quiet": ("quiet", True),
     "-q": ("quiet", True),
 }
+_RUN_FLAGS = {**_FLAGS, "--offline": ("offline", True)}
 _SINGLE = {"--state-directory": "state_directory", "--private-key": "private_key"}
 _LISTS = {
     "--fact": "fact_pairs",
@@ -38,7 +39,7 @@ def find_job(arguments: Sequence[str]) -> Callable[[], int] | None:
 
 
 def _find_run(arguments: Sequence[str]) -> Callable[[], int] | None:
-    found = parse(arguments, single={"--config": "config"}, lists={})
+    found = parse(arguments, flags=_RUN_FLAGS, single={"--config": "config"}, lists={})
     if found is None or "source" in found:
         return None
     from puller import jobs
@@ -49,7 +50,7 @@ def _find_run(arguments: Sequence[str]) -> Callable[[], int] | None:
 
 
 def _find_apply(arguments: Sequence[str]) -> Callable[[], int] | None:
-    found = parse(arguments, single=_SINGLE, lists=_LISTS)
+    found = parse(arguments, flags=_FLAGS, single=_SINGLE, lists=_LISTS)
     if found is None or "source" not in found:
         return None
     for name in (*found.get("facts_files", ()), *found.get("data_files", ())):
@@ -62,14 +63,18 @@ def _find_apply(arguments: Sequence[str]) -> Callable[[], int] | None:
 
 
 def parse(
-    arguments: Sequence[str], *, single: dict[str, str], lists: dict[str, str]
+    arguments: Sequence[str],
+    *,
+    flags: dict[str, tuple[str, bool]],
+    single: dict[str, str],
+    lists: dict[str, str],
 ) -> dict[str, Any] | None:
     """The values of options by name, and the one argument as ``source``; ``None`` for anything that is not plain."""
     found: dict[str, Any] = {}
     words = iter(arguments)
     for word in words:
-        if word in _FLAGS:
-            name, value = _FLAGS[word]
+        if word in flags:
+            name, value = flags[word]
             found[name] = value
         elif word in single or word in lists:
             following = next(words, None)

@@ -13,6 +13,7 @@ from bundles.store import Store
 from puller.cli.output import show
 from puller.config import Configuration, load_configuration
 from puller.errors import ConfigurationError
+from puller.holds import Holds
 from puller.report import BundleReport, Report
 from puller.state import DEFAULT_CONFIGURATION, Directories, load_last_report, load_status
 from puller.system import reason
@@ -53,11 +54,14 @@ def status(path: str, output_format: str) -> None:
 
 
 def _collect(configuration: Configuration, directories: Directories, report: Report | None) -> dict[str, Any]:
-    doing = load_status(directories)
+    doing, now = load_status(directories), datetime.now(UTC)
+    notes: list[str] = []
+    holds = Holds.load(configuration, directories, now, notes.append, keep=False)
     last = {bundle.name: bundle for bundle in report.bundles} if report else {}
     store = Store(directories.bundles)
     return {
         "running_since": doing.since if doing and doing.state == "running" else None,
+        "holds": {**holds.data(now), "lines": [*holds.lines(now), *notes]},
         "bundles": [_bundle(choice.name, store, last.get(choice.name)) for choice in configuration.bundles],
         "last_run": _last_run(report) if report else None,
     }
@@ -75,6 +79,8 @@ def _bundle(name: str, store: Store, last: BundleReport | None) -> dict[str, Any
     except (BundleError, OSError) as error:
         found["problem"] = str(error)
     found["held"] = last.held or None if last else None
+    if last and (given_up := last.given_up):
+        found["given_up"] = f"{given_up.version} {given_up.outcome}"
     return found
 
 
@@ -99,6 +105,8 @@ def _last_run(report: Report) -> dict[str, Any]:
 def _print(found: dict[str, Any]) -> None:
     if found["running_since"]:
         click.echo(f"a run is at work since {found['running_since']}")
+    for line in found["holds"]["lines"]:
+        click.echo(line)
     for bundle in found["bundles"]:
         click.echo(_bundle_line(bundle))
         if bundle["held"]:

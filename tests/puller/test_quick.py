@@ -13,6 +13,7 @@ from puller.cli.quick import find_job
 PLAIN = [
     "run",
     "run --noop",
+    "run --offline -q",
     "run --config here.yaml -v",
     "run --detailed-exitcodes --no-diff -q",
     "apply web",
@@ -29,6 +30,7 @@ NOT_PLAIN = [
     "--help",
     "run --help",
     "run web",
+    "apply web --offline",
     "run --config",
     "run --config=here.yaml",
     "run --nop",

@@ -55,7 +55,23 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.mark.parametrize(("damage", "message"), DAMAGE.values(), ids=DAMAGE)
+CASES = {
+    "emptied": "state.emptied",
+    "truncated": "state.truncated",
+    "garbage": "state.garbage",
+    "a link": "state.link",
+    "a dangling link": "state.link",
+    "a directory": "state.directory",
+}
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        pytest.param(*row, id=name, marks=[pytest.mark.attack(CASES[name])] if name in CASES else [])
+        for name, row in DAMAGE.items()
+    ],
+)
 def test_what_is_not_a_document_of_ours_is_set_aside_and_told(
     path: Path, damage: Callable[[Path], object], message: str
 ) -> None:
@@ -64,7 +80,7 @@ def test_what_is_not_a_document_of_ours_is_set_aside_and_told(
     before = os.lstat(path)
     notes: list[str] = []
     assert document(path).load(notes.append, keep=False) is None
-    assert "left as it is, in noop, and things are forgotten" in notes[0]
+    assert "left as it is, and things are forgotten" in notes[0]
     assert os.lstat(path).st_ino == before.st_ino
 
     assert document(path).load(notes.append) is None
@@ -80,10 +96,14 @@ def test_what_is_not_a_document_of_ours_is_set_aside_and_told(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda path: os.chown(path, 65534, 65534), "belongs to user 65534"),
-        (lambda path: path.chmod(0o622), "its mode is 0622"),
+        pytest.param(
+            lambda path: os.chown(path, 65534, 65534),
+            "belongs to user 65534",
+            id="another owner",
+            marks=pytest.mark.attack("state.owner"),
+        ),
+        pytest.param(lambda path: path.chmod(0o622), "its mode is 0622", id="writable by others"),
     ],
-    ids=["another owner", "writable by others"],
 )
 def test_what_others_could_have_written_is_not_believed(
     path: Path, change: Callable[[Path], object], message: str

@@ -1,0 +1,317 @@
+"""Bringing this host to one bundle: candidates, trial, health, and the way back.
+
+* The newest candidate that can be had, is understood and is not in quarantine is applied.
+* A bundle that has not passed yet is on trial (``puller.journal``). Health checks that it has broken, or two attempts
+  in a row that were cut short, give it up: it goes into quarantine, and the last good bundle is applied again.
+* There is no trial without a bundle to return to: the first one on a host stays, whatever its checks say.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import msgspec
+
+from bundles.errors import BundleError, StoreError
+from bundles.store import Installed, Store
+from puller.applying import Applied, apply_manifest
+from puller.engine import Settings
+from puller.errors import PullerError
+from puller.exit_status import ExitStatus
+from puller.fetching import fetch_url
+from puller.journal import Journal, Trial
+from puller.log import Log
+from puller.manifest.loader import Inputs, Manifest, load_manifest
+from puller.manifest.source import MANIFEST
+from puller.quarantine import Quarantine
+from puller.report import BundleReport, Event, Health, State, Summary
+from puller.returning import find_way_back
+from puller.signals import StopRequests
+from puller.state import Directories
+from puller.system import LocalSystem
+from puller.troubles import Troubles
+
+_MOST_CUT_SHORT = 2
+"""Attempts in a row: one can be anybody's power cut."""
+
+
+class Means(msgspec.Struct, frozen=True):
+    """What bundles are enforced with, the same for all of a run."""
+
+    store: Store
+    directories: Directories
+    inputs: Inputs
+    settings: Settings
+    stops: StopRequests
+    log: Log
+    troubles: Troubles
+    journal: Journal
+    quarantine: Quarantine
+    detailed_exitcodes: bool = False
+
+
+class Offer(Protocol):
+    """What the site has for this host."""
+
+    def obtained(self, current: Installed | None) -> Installed | None:
+        """The bundle that this host should run, unpacked; ``None`` when what is here stays, with the reason noted."""
+
+
+class Enforcement(msgspec.Struct):
+    """Of the bundle ``report.name``, in one run; what is done is put into ``report``."""
+
+    means: Means
+    report: BundleReport
+    _rejected: bool = False
+
+    def enforce(self, offer: Offer | None) -> None:
+        """Apply the best candidate; trouble with one is noted and leads to the next."""
+        for bundle in self._candidates(offer):
+            manifest = self._understood(bundle)
+            if manifest is None or not self._is_fit(bundle):
+                continue
+            try:
+                trial = self._begun(bundle, manifest)
+                self._activate(bundle)
+            except (BundleError, OSError) as error:
+                self._hold(error)
+                continue
+            self._apply(bundle, manifest, trial)
+            return
+        self.report.outcome = "nothing to enforce"
+        self._error("there is no usable bundle on this host", ExitStatus.NOTHING_TO_ENFORCE)
+
+    def current(self) -> Installed | None:
+        """What is enforced now; when that is damaged, the last good bundle instead, with the damage noted."""
+        name, store = self.report.name, self.means.store
+        try:
+            return store.current(name)
+        except BundleError as error:
+            self.means.troubles.warn(f"{error}; going back to the last good bundle")
+        try:
+            return store.good(name) if self.means.settings.noop else store.recover(name)
+        except BundleError as error:
+            self.means.troubles.caught(error)
+            return None
+
+    # Which bundle
+
+    def _candidates(self, offer: Offer | None) -> Iterator[Installed]:
+        """What could be applied, the best first: published, current, last good."""
+        current = self.current()
+        published = offer.obtained(current) if offer is not None else None
+        seen: set[str] = set()
+        for bundle in (published, current, self._linked("good")):
+            if bundle is None or bundle.sha256 in seen or self._is_quarantined(bundle):
+                continue
+            seen.add(bundle.sha256)
+            yield bundle
+        if current is not None and self._is_quarantined(current):  # a way back that a crash has cut short
+            back = find_way_back(self.means.store, self.means.quarantine, current)
+            if back is not None and back.sha256 not in seen:
+                yield back
+
+    def _linked(self, link: str) -> Installed | None:
+        with contextlib.suppress(StoreError):
+            found: Installed | None = getattr(self.means.store, link)(self.report.name)
+            return found
+        return None
+
+    def _is_quarantined(self, bundle: Installed) -> bool:
+        return self.means.quarantine.find(bundle.sha256) is not None
+
+    def _understood(self, bundle: Installed) -> Manifest | None:
+        """The manifest of a bundle; ``None`` with the reason noted when it is not valid on this host."""
+        try:
+            return self._manifest(bundle)
+        except PullerError as error:
+            self._rejected = True
+            self.report.held = f"{_named(bundle)} is rejected: {str(error).splitlines()[0]}"
+            self.means.troubles.error(f"{_named(bundle)} is rejected:\n{error}", error.exit_status)
+            return None
+
+    def _manifest(self, bundle: Installed) -> Manifest:
+        name = f"{bundle.name}-{bundle.version}/{MANIFEST}"
+        return load_manifest(bundle.path / MANIFEST, name, self.means.inputs)
+
+    def _hold(self, error: BundleError | OSError) -> None:
+        self.report.held = str(error)
+        self.means.troubles.caught(error)
+
+    # Trial
+
+    def _is_fit(self, bundle: Installed) -> bool:
+        """Whether a bundle may be applied, given how earlier attempts ended; one that may not goes into quarantine."""
+        trial = self.means.journal.find(bundle)
+        if trial is None or not (how := trial.interruption(self.means.journal.boot)):
+            return True
+        times = trial.cut_short + 1
+        what = f"{_named(bundle)}: the last run was cut short while it applied it ({how})"
+        if times < _MOST_CUT_SHORT or find_way_back(self.means.store, self.means.quarantine, bundle) is None:
+            self.means.troubles.warn(f"{what}; trying it again")
+            return True
+        reason = f"{times} runs in a row were cut short while they applied it, at last because {how}"
+        self._give_up(
+            bundle, reason, BundleReport(name=bundle.name, version=bundle.version, sha256=bundle.sha256)
+        )
+        return False
+
+    def _begun(self, bundle: Installed, manifest: Manifest) -> Trial | None:
+        """The trial of a bundle that has not passed yet, on record before anything is changed.
+
+        Raises ``OSError`` when it cannot be recorded, unless the bundle is enforced already.
+        """
+        good, current = self._linked("good"), self._linked("current")
+        if self.means.settings.noop or (good is not None and good.sha256 == bundle.sha256):
+            return None
+        try:
+            known = self.means.journal.find(bundle)
+            before = known.health if known else self._health_before(current, bundle, manifest)
+            return self.means.journal.begin(bundle, before)
+        except OSError as error:
+            if current is None or current.sha256 != bundle.sha256:
+                raise
+            self.means.troubles.caught(error)
+            return None
+
+    def _health_before(
+        self, current: Installed | None, bundle: Installed, manifest: Manifest
+    ) -> dict[str, Health]:
+        if current is None or not _has_health_checks(manifest):
+            return {}
+        from puller.gate import health_before
+
+        try:
+            enforced = manifest if current.sha256 == bundle.sha256 else self._manifest(current)
+        except PullerError:  # it was understood when it was applied; facts change
+            return {}
+        self.means.log.notice(f"{_named(bundle)}: asking the health checks before the change")
+        return health_before(enforced, manifest, LocalSystem())
+
+    def _activate(self, bundle: Installed) -> None:
+        current = self._linked("current")
+        if self.means.settings.noop or (current is not None and current.sha256 == bundle.sha256):
+            return
+        self.means.store.activate(bundle.name, bundle.sha256)
+        was = f", was {current.version}" if current else ""
+        self.means.log.warn(f"{_named(bundle)} is now enforced{was}")
+
+    # Applying
+
+    def _apply(self, bundle: Installed, manifest: Manifest, trial: Trial | None) -> None:
+        applied = self._applied(bundle, manifest)
+        if applied is None or self.means.settings.noop:
+            return
+        if self.means.stops.reason:
+            if trial:
+                self._record(lambda: self.means.journal.end(bundle))
+        elif trial and (fault := self._fault(manifest, applied, trial)):
+            self._go_back(bundle, fault)
+        else:
+            self._record(lambda: self._settle(bundle))
+
+    def _applied(self, bundle: Installed, manifest: Manifest) -> Applied | None:
+        """What became of the resources; ``None`` with the reason noted when none could be applied."""
+        report, troubles, started = self.report, self.means.troubles, time.perf_counter()
+        report.version, report.sha256 = bundle.version, bundle.sha256
+        try:
+            applied = apply_manifest(
+                manifest,
+                self.means.settings,
+                self.means.stops,
+                owed=self.means.directories.owed,
+                scope=bundle.name,
+                fetch=fetch_url,
+            )
+        except OSError as error:
+            troubles.caught(error)
+            report.outcome = "not applied"
+            return None
+        for note in [*manifest.warnings, *applied.notes]:
+            troubles.warn(note)
+        report.outcome, report.events = "applied", applied.events
+        report.summary = Summary.of(applied.events, time.perf_counter() - started)
+        self.means.log.notice(f"{_named(bundle)}: {report.summary}")
+        troubles.count(report.summary.exit_status(detailed=self.means.detailed_exitcodes))
+        return applied
+
+    def _fault(self, manifest: Manifest, applied: Applied, trial: Trial) -> str:
+        """Why a bundle on trial is given up; empty when it is kept."""
+        if not _has_health_checks(manifest):
+            return ""
+        from puller.gate import find_fault
+
+        return find_fault(manifest, applied.events, trial.health, LocalSystem())
+
+    def _settle(self, bundle: Installed) -> None:
+        """A bundle that was applied without failures is the one to return to; what nobody needs is removed."""
+        store, journal, summary = self.means.store, self.means.journal, self.report.summary
+        if summary.failed or summary.unmet:
+            journal.end(bundle)
+        else:
+            store.mark_good(bundle.name, bundle.sha256)
+            journal.close(bundle.name)
+        if not self._rejected:  # one that is rejected stays, or every run would download it again
+            store.prune(bundle.name)
+
+    def _record(self, save: Callable[[], object]) -> None:
+        """What is remembered of something done; that it cannot be is no reason to hide what was done."""
+        try:
+            save()
+        except (BundleError, OSError) as error:
+            self.means.troubles.warn(str(error))
+
+    # The way back
+
+    def _go_back(self, bundle: Installed, fault: str) -> None:
+        """Give up a bundle that was applied, and apply the last good one again."""
+        back = find_way_back(self.means.store, self.means.quarantine, bundle)
+        if back is None:
+            self.means.troubles.warn(
+                f"{_named(bundle)}: {fault}; there is no other bundle on this host to return to"
+            )
+            self._record(lambda: self._settle(bundle))
+            return
+        self._give_up(bundle, fault, msgspec.structs.replace(self.report))
+        manifest = self._understood(back)
+        try:
+            if manifest is None:
+                raise StoreError(back.name, f"{back.version} is not understood any more")
+            self._activate(back)
+        except (BundleError, OSError) as error:
+            self._error(f"cannot go back to {back.version}: {error}", ExitStatus.HEALTH_FAILED_TWICE)
+            return
+        applied = self._applied(back, manifest)
+        if applied is None or _has_failed(applied.events):
+            self._error(f"went back to {back.version}, and not all is well", ExitStatus.HEALTH_FAILED_TWICE)
+        else:
+            self._record(lambda: self._settle(back))
+
+    def _give_up(self, bundle: Installed, reason: str, given_up: BundleReport) -> None:
+        given_up.outcome = f"given up: {reason}"
+        self.report.given_up = given_up
+        self.report.held = f"{_named(bundle)} is in quarantine: {reason}"
+        self._error(f"{bundle.version} is given up: {reason}", ExitStatus.HEALTH_FAILED)
+        self._record(lambda: self.means.quarantine.add(bundle.name, bundle.version, bundle.sha256, reason))
+        self._record(lambda: self.means.journal.close(bundle.name))
+
+    def _error(self, sentence: str, status: ExitStatus) -> None:
+        self.means.troubles.error(f"{self.report.name}: {sentence}", status)
+
+
+def _named(bundle: Installed) -> str:
+    return f"{bundle.name} {bundle.version}"
+
+
+def _has_health_checks(manifest: Manifest) -> bool:
+    return any(declaration.properties.health_checks for declaration in manifest.declarations)
+
+
+def _has_failed(events: list[Event]) -> bool:
+    """Whether the last good bundle is not what it was: a health check that fails may have failed all along."""
+    return any(
+        (event.state is State.FAILED and not event.health_checks)
+        or any(result.status is Health.CRITICAL for result in event.health_checks)
+        for event in events
+    )
