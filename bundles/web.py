@@ -10,9 +10,11 @@
 import contextlib
 import logging
 import os
+import re
 import socket
 import ssl
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from http import HTTPStatus
@@ -28,8 +30,8 @@ from requests.utils import get_environ_proxies
 from bundles.credentials import credentials
 from bundles.deadline import Deadline, answers_under
 from bundles.errors import MissingError, OversizeError, SettingsError, TransportError
+from bundles.hidden import MASK, Hidden
 from bundles.location import Location, origin_of
-from bundles.secret import MASK, Secret, mask_userinfo
 from bundles.transport import CHUNK, TransportSettings
 
 if TYPE_CHECKING:
@@ -42,6 +44,12 @@ LONGEST_PAUSE = 60.0
 """Seconds; a server that asks for more is not waited for any longer."""
 
 _REDIRECTS = (301, 302, 303, 307, 308)
+_STATUSES_OF_A_RANGE = (
+    HTTPStatus.OK,
+    HTTPStatus.PARTIAL_CONTENT,
+    HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
+)
+_RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(?:\d{1,18}|\*)")
 
 Check = Callable[[requests.Response, bytes], None]
 
@@ -69,12 +77,21 @@ class DeadlineAdapter(HTTPAdapter):
     def get_connection_with_tls_context(self, *arguments: Any, **options: Any) -> Any:
         pool: Any = super().get_connection_with_tls_context(*arguments, **options)
         if "response_class" not in vars(pool.ConnectionCls):
-            hook = {"response_class": staticmethod(answers_under(self._limit_next_read))}
+            hook = {"response_class": staticmethod(answers_under(self._hook()))}
             pool.ConnectionCls = type("DeadlineConnection", (pool.ConnectionCls,), hook)
         return pool
 
-    def _limit_next_read(self, sock: socket.socket) -> None:
-        sock.settimeout(self.deadline.at_most(self._read_timeout))
+    def _hook(self) -> Callable[[socket.socket], None]:
+        """What limits the next read. urllib3 keeps a pool for as long as its connections are known to anybody: if they
+        knew this adapter, which has the pool, none of them would ever be closed.
+        """
+        this = weakref.ref(self)
+
+        def limit_next_read(sock: socket.socket) -> None:
+            if (adapter := this()) is not None:
+                sock.settimeout(adapter.deadline.at_most(adapter._read_timeout))
+
+        return limit_next_read
 
 
 class WebMirror:
@@ -95,9 +112,10 @@ class WebMirror:
     def __str__(self) -> str:
         return str(self._location)
 
-    def download(self, path: str, limit: int, into: BinaryIO) -> None:
-        url = f"{self._location.base}/{quote(path, safe='/+~')}"
-        self.fetch(url, limit, into, _check_is_no_web_page)
+    def download(self, path: str, limit: int, into: BinaryIO, *, resume: bool = False) -> None:
+        # A percent sign is one already: TUF names its files by role names that it has quoted.
+        url = f"{self._location.base}/{quote(path, safe='/+~%')}"
+        self.fetch(url, limit, into, _check_is_no_web_page, resume=resume)
 
     def fetch(
         self,
@@ -106,13 +124,15 @@ class WebMirror:
         into: BinaryIO,
         check_start: Check = lambda *_: None,
         conditions: Mapping[str, str] | None = None,
+        *,
+        resume: bool = False,
     ) -> None:
-        """Like `download`, for any URL; ``check_start`` gets the answer and the first bytes of its body.
+        """Like `download`, for any URL; ``check_start`` gets the answer and the first bytes of the file.
 
         ``conditions`` are headers such as ``If-None-Match``; raises `UnchangedError` when the server answers so.
         """
         self._adapter.deadline = Deadline(self._settings.total_timeout)
-        attempt = partial(self._attempt, url, limit, into, check_start, conditions or {})
+        attempt = partial(self._attempt, url, limit, into, check_start, conditions or {}, resume)
         try:
             attempt()
         except PassingError as trouble:
@@ -146,29 +166,70 @@ class WebMirror:
             raise TransportError(error.where, f"{error.what} (attempts: {attempts})") from None
 
     def _attempt(
-        self, url: str, limit: int, into: BinaryIO, check_start: Check, conditions: Mapping[str, str]
+        self,
+        url: str,
+        limit: int,
+        into: BinaryIO,
+        check_start: Check,
+        conditions: Mapping[str, str],
+        resume: bool,
     ) -> None:
-        into.seek(0)
-        into.truncate()
-        with contextlib.closing(self._open(url, conditions)) as response:
-            _check_length(response, limit)
-            _check_encoding(response)
-            received = 0
-            while chunk := self._read(response, min(CHUNK, limit + 1 - received)):
-                if received == 0:
-                    check_start(response, chunk)
+        held = into.seek(0, os.SEEK_END) if resume else 0
+        response, received = self._open_rest(url, held, conditions)
+        with contextlib.closing(response):
+            _check_length(response, limit - received)
+            self._check_encoding(response)
+            chunk = self._read(response, min(CHUNK, limit + 1 - received))
+            if chunk and received == 0:
+                check_start(response, chunk)  # before what is here already is given up for it
+            into.seek(received)
+            into.truncate()
+            while chunk:
                 received += len(chunk)
                 if received > limit:
                     raise OversizeError(
                         _url_of(response), f"has more than the {limit} bytes that are allowed"
                     )
                 into.write(chunk)
+                self._note_progress(received)
+                chunk = self._read(response, min(CHUNK, limit + 1 - received))
+
+    def _open_rest(self, url: str, held: int, conditions: Mapping[str, str]) -> tuple[requests.Response, int]:
+        """The answer with what follows the first ``held`` bytes, or with the whole; and where it starts."""
+        if held and (rest := self._rest(held)):
+            response = self._open(url, {**conditions, **rest})
+            if response.status_code == HTTPStatus.OK:  # as every server may that does not know of ranges
+                return response, 0
+            given = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
+            if response.status_code == HTTPStatus.PARTIAL_CONTENT and given and int(given[1]) == held:
+                return response, held
+            self._finish(response)  # 416, or not what was asked for: the file is another one by now
+        return self._open(url, conditions), 0
+
+    def _rest(self, held: int) -> Mapping[str, str]:
+        """The conditions that ask for what follows ``held`` bytes; none when the whole is to be asked for."""
+        return {"Range": f"bytes={held}-"}
+
+    def _note_progress(self, received: int) -> None:
+        """Called with how many bytes are here, after each piece."""
+
+    def _check_encoding(self, response: requests.Response) -> None:
+        encoding = response.headers.get("Content-Encoding", "identity")
+        # Web servers are often set up to call a .tar.gz file gzip encoded; its bytes are right all the same.
+        if encoding.lower() != "identity" and not urlsplit(_url_of(response)).path.endswith(".gz"):
+            raise TransportError(
+                _url_of(response), f"Content-Encoding is {encoding[:40]!r}, wanted 'identity'"
+            )
 
     def _open(self, url: str, conditions: Mapping[str, str]) -> requests.Response:
-        """The answer at the end of the redirects, with status 200 and its body not yet read."""
+        """The answer at the end of the redirects, with its body not yet read.
+
+        Its status is 200; or one of those to a range, when one is asked for.
+        """
+        wanted = _STATUSES_OF_A_RANGE if "Range" in conditions else (HTTPStatus.OK,)
         for _ in range(1 + MOST_REDIRECTS):
             response = self._get(url, conditions)
-            if response.status_code == HTTPStatus.OK:
+            if response.status_code in wanted:
                 return response
             self._finish(response)
             if response.status_code == HTTPStatus.NOT_MODIFIED and conditions:
@@ -211,13 +272,12 @@ class WebMirror:
             parts, same = urlsplit(found), origin_of(found) == origin_of(url)
         except (ValueError, SettingsError):
             raise TransportError(url, "redirects to what is no URL") from None
-        shown = mask_userinfo(found)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise TransportError(url, f"redirects to {shown}, wanted http or https")
+            raise TransportError(url, f"redirects to {found}, wanted http or https")
         if "@" in parts.netloc:
-            raise TransportError(url, f"redirects to {shown}, wanted a URL without credentials")
+            raise TransportError(url, f"redirects to {found}, wanted a URL without credentials")
         if parts.scheme != "https" and not same:
-            raise TransportError(url, f"redirects to {shown}, wanted the same origin or https")
+            raise TransportError(url, f"redirects to {found}, wanted the same origin or https")
         return found
 
     def _proxies(self, url: str) -> dict[str, str]:
@@ -254,10 +314,11 @@ class WebMirror:
         own = self._settings
         for value in (
             *self._credentials.values(),
-            *_revealed(own.proxy, own.password, own.token, self._location.password),
+            self._location.password,
+            *_revealed(own.proxy, own.password, own.token),
         ):
-            text = text.replace(value, MASK)
-        return mask_userinfo(text)
+            text = text.replace(value, MASK) if value else text
+        return text  # the URLs in it are masked by the error that it becomes
 
 
 _SENTENCES: tuple[tuple[tuple[type[BaseException], ...], bool, str], ...] = (
@@ -293,12 +354,12 @@ def _clock_hint(detail: str) -> str:
     return f"; this host's clock says {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}"
 
 
-def _revealed(*secrets: Secret | None) -> list[str]:
-    return [secret.reveal() for secret in secrets if secret is not None and secret.reveal()]
+def _revealed(*credentials: Hidden | None) -> list[str]:
+    return [hidden.reveal() for hidden in credentials if hidden is not None]
 
 
 def _url_of(response: requests.Response) -> str:
-    return mask_userinfo(response.url or "")
+    return response.url or ""
 
 
 def _refusal(response: requests.Response) -> TransportError:
@@ -329,13 +390,6 @@ def _check_length(response: requests.Response, limit: int) -> None:
     length = response.headers.get("Content-Length", "")
     if length.isascii() and length.isdecimal() and (len(length) > 18 or int(length) > limit):
         raise OversizeError(_url_of(response), f"has {length[:20]} bytes, at most {limit} are allowed")
-
-
-def _check_encoding(response: requests.Response) -> None:
-    encoding = response.headers.get("Content-Encoding", "identity")
-    # Web servers are often set up to call a .tar.gz file gzip encoded; its bytes are right all the same.
-    if encoding.lower() != "identity" and not urlsplit(_url_of(response)).path.endswith(".gz"):
-        raise TransportError(_url_of(response), f"Content-Encoding is {encoding[:40]!r}, wanted 'identity'")
 
 
 def _check_is_no_web_page(response: requests.Response, start: bytes) -> None:

@@ -5,6 +5,7 @@
   no difference, so that the same tests run everywhere.
 * With `--left-out` exactly those are run. With `-m`, the expression alone decides.
 * With `--no-skips`, a skipped test is a failure: `.ci/run` installs what every test needs.
+* The mark `attack` and `--attack-results` are in `attack_results.py`.
 """
 
 import contextlib
@@ -20,22 +21,32 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from http.server import ThreadingHTTPServer
 from pathlib import Path
+from runpy import run_path
+from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
 import pytest
 import yaml
 
+from bundles.channels import Channels
+from bundles.custody import Custody
+from bundles.keys import make_key
 from bundles.site import Site
+from bundles.steering import AT_ONCE, Wave
 from bundles.webserver import SiteHandler
 from puller.cli import main
 
 # In the order in which a test with several marks is counted; each is a marker in pyproject.toml.
-LEFT_OUT = ("clones", "booted", "packages", "nginx", "strace", "facter", "eyaml")
+LEFT_OUT = ("clones", "booted", "packages", "nginx", "strace", "crash", "facter", "eyaml", "softhsm")
 
 left_out = pytest.StashKey[Counter[str]]()
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    plugin = run_path(
+        str(Path(__file__).with_name("attack_results.py"))
+    )  # tests are not a package to import from
+    pluginmanager.register(SimpleNamespace(**plugin), "attack_results")
     parser.addoption(
         "--left-out", action="store_true", help="run what is left out otherwise, and nothing else"
     )
@@ -135,13 +146,24 @@ class Publisher:
         *,
         name: str = "web",
         files: Mapping[str, bytes] = STORY_FILES,
+        wave: Wave = AT_ONCE,
     ) -> None:
         """Publish a bundle, with its version for VERSION in the manifest, and deploy it."""
         source = self._sources / f"{name}-{version}"
         for path, data in {"manifest.yaml": manifest.replace("VERSION", version).encode(), **files}.items():
             (source / path).parent.mkdir(parents=True, exist_ok=True)
             (source / path).write_bytes(data)
-        self.site.publish(source, _no_passphrase, name=name, version=version)
+        self.site.publish(source, _no_passphrase, name=name, version=version, wave=wave)
+        self.deploy()
+
+    def rotate(self, role: str) -> None:
+        """Replace the key of a role, and deploy it."""
+        Custody(self.site, _no_passphrase).rotate(role, lambda: make_key(None))
+        self.deploy()
+
+    def say(self, statement: Callable[[Channels], object]) -> None:
+        """Say something about what is published already, and deploy it."""
+        statement(Channels(self.site, _no_passphrase))
         self.deploy()
 
     def refresh(self) -> None:

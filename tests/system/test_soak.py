@@ -1,0 +1,255 @@
+"""A thousand runs against a publisher that never rests and a web server that fails in every way it can.
+
+The story is drawn from a seed, so that a failure can be told again. All runs are in this process: what one of them
+leaks (a descriptor, a thread, memory, a file in the state directory) adds up, and is seen at the end.
+"""
+
+from __future__ import annotations
+
+import collections
+import gc
+import os
+import random
+import shutil
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bundles.rollout import place
+from bundles.steering import Wave
+
+if TYPE_CHECKING:
+    from tests.conftest import Host, Outcome, Publisher
+    from tests.system.conftest import Nginx
+
+pytestmark = pytest.mark.nginx
+
+RUNS = 1000
+SEED = 20_261_120
+
+# Before the README's server block serves anything: what a file with this name in the working directory makes of nginx.
+FAULTS = """
+    if (-f WORK/503) { return 503; }
+    if (-f WORK/403) { return 403; }
+    if (-f WORK/404) { return 404; }
+    if (-f WORK/hangs-up) { return 444; }
+    if (-f WORK/portal) { return 200 "<html>Please log in</html>"; }
+    if (-f WORK/stalls) { rewrite ^ /.stalls last; }
+    location = /.stalls { proxy_pass http://127.0.0.1:PORT; }
+"""
+NGINX_FAULTS = ("503", "403", "404", "hangs-up", "portal", "stalls")
+SITE_FAULTS = ("down", "stale", "garbage", "empty", "half-synced")
+
+
+@pytest.fixture
+def silence() -> Iterator[int]:
+    """The port of a server that accepts and never answers."""
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as listening:
+        yield listening.getsockname()[1]
+
+
+@pytest.fixture
+def publisher(tmp_path: Path, nginx: Nginx) -> Publisher:
+    """What is published is served at once: a thousand copies of a growing site would take most of the time."""
+    from tests.conftest import Publisher
+
+    class LivePublisher(Publisher):
+        def deploy(self) -> None:
+            pass
+
+    return LivePublisher(tmp_path / "publisher", nginx.root)
+
+
+@pytest.fixture
+def execute() -> Callable[..., tuple[int, str]]:
+    """In this process, so that leaks are seen."""
+    from tests.conftest import execute_here
+
+    return execute_here
+
+
+class World:
+    """The publisher, the web server and the host, and everything that happens to them."""
+
+    def __init__(self, nginx: Nginx, publisher: Publisher, host: Host, silence: int) -> None:
+        self.nginx, self.publisher, self.host = nginx, publisher, host
+        self.dice = random.Random(SEED)
+        self.published: list[str] = []
+        """Every version that was ever published, in order."""
+        self.counts: collections.Counter[str] = collections.Counter()
+        self._old_copy = nginx.work / "old"
+        self._misbehave(silence)
+        nginx.root.rmdir()
+        self._serve(publisher.site.public)
+
+    # What a publisher does
+
+    def publish(self) -> None:
+        version = f"1.{len(self.published)}.0"
+        percent = self.dice.choice([100, 100, 100, 50]) if self.published else 100
+        self.publisher.publish(version, wave=Wave(percent=percent))
+        self.published.append(version)
+
+    def go_back(self) -> None:
+        if len(self.published) > 1:
+            version = self.dice.choice(self.published)
+            self.publisher.say(lambda channels: channels.back("web", "stable", version))
+
+    def refresh(self) -> None:
+        self.publisher.refresh()
+
+    def rotate(self) -> None:
+        self.publisher.rotate(self.dice.choice(["timestamp", "snapshot", "targets", "root"]))
+
+    def change_the_site(self) -> None:
+        """One thing that publishers do, or nothing."""
+        action = self.dice.choices(
+            [None, self.publish, self.go_back, self.refresh, self.rotate], [10, 4, 1, 2, 1]
+        )[0]
+        if action:
+            action()
+            self.counts[f"publisher: {action.__name__}"] += 1
+
+    # What a run meets
+
+    def run_in_trouble(self) -> None:
+        """A run while the server or the site is not as it should be."""
+        fault = self.dice.choice(NGINX_FAULTS + SITE_FAULTS)
+        self.counts[f"fault: {fault}"] += 1
+        undo = self._spoil(fault)
+        try:
+            outcome = self.host.run()
+        finally:
+            undo()
+        assert outcome.status in (0, 10, 12, 13, 14, 15, 20), (fault, outcome)
+        self.counts[f"exit {outcome.status}"] += 1
+        self.assert_something_published_is_enforced(outcome)
+
+    def run(self) -> None:
+        """A run while all is well."""
+        outcome = self.host.run()
+        self.counts[f"exit {outcome.status}"] += 1
+        release = self.publisher.site.index().channels["stable"]["web"]
+        wave = release.rollout
+        held = wave is not None and place(str(self.host.settings["host_name"]), "web", release.version) >= 50
+        enforced = self.assert_something_published_is_enforced(outcome)
+        if held and wave is not None and enforced != release.version:
+            assert outcome.status == 20, outcome
+            assert wave.before is None or enforced == wave.before.version
+        else:
+            assert outcome.status == 0, outcome
+            assert enforced == release.version
+
+    def assert_something_published_is_enforced(self, outcome: Outcome) -> str:
+        enforced = self.host.enforced
+        assert enforced in self.published, outcome
+        self.host.assert_enforces(enforced)
+        return enforced
+
+    def _spoil(self, fault: str) -> Callable[[], object]:
+        """Make it so; gives what makes it good again."""
+        if fault in NGINX_FAULTS:
+            (self.nginx.work / fault).touch()
+            return (self.nginx.work / fault).unlink
+        if fault == "down":
+            self.nginx.stop()
+            return self.nginx.start
+        if fault == "stale":
+            self._serve(self._old_copy)
+        else:
+            self._serve(self._spoiled(fault))
+        return lambda: self._serve(self.publisher.site.public)
+
+    def _spoiled(self, fault: str) -> Path:
+        """A copy of the site with something wrong in it."""
+        copy, public = self.nginx.work / "spoiled", self.publisher.site.public
+        link_copy(self._old_copy if fault == "half-synced" else public, copy)
+        timestamp = copy / "metadata" / "timestamp.json"
+        timestamp.unlink()
+        if fault == "garbage":
+            timestamp.write_bytes(self.dice.randbytes(500))
+        elif fault == "half-synced":  # it names what is not there yet
+            shutil.copy(public / "metadata" / "timestamp.json", timestamp)
+        else:
+            shutil.rmtree(copy / "metadata")
+        return copy
+
+    def keep_a_copy(self) -> None:
+        """What an attacker, or a mirror that stands still, will serve later."""
+        link_copy(self.publisher.site.public, self._old_copy)
+
+    def _serve(self, tree: Path) -> None:
+        link = self.nginx.root.with_name("next")
+        link.symlink_to(tree)
+        link.replace(self.nginx.root)
+
+    def _misbehave(self, silence: int) -> None:
+        path = self.nginx.work / "nginx.conf"
+        faults = FAULTS.replace("WORK", str(self.nginx.work)).replace("PORT", str(silence))
+        text = path.read_text().replace("listen 127.0.0.1", f"{faults}\n    listen 127.0.0.1", 1)
+        path.write_text(text)
+        self.nginx.stop()
+        self.nginx.start()
+
+
+def link_copy(source: Path, target: Path) -> None:
+    """A copy of a site; its files are replaced and never written to, so links will do."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target, copy_function=os.link)
+
+
+def open_descriptors() -> int:
+    gc.collect()  # a test holds the exception that ended a command, and with it frames and what they have open
+    return len(os.listdir("/proc/self/fd"))
+
+
+def kinds_of_descriptors() -> dict[str, int]:
+    """What is open, for the message of a failure."""
+    links = Path("/proc/self/fd").iterdir()
+    return dict(
+        collections.Counter(str(link.readlink()).partition(":[")[0] for link in links if link.is_symlink())
+    )
+
+
+def resident() -> int:
+    """Memory of this process in bytes."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_thousand_runs_leak_nothing_and_always_enforce_what_was_published(
+    nginx: Nginx, publisher: Publisher, host: Host, silence: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host.configure(
+        http={"retries": 0, "connect_timeout": "1s", "read_timeout": "200ms", "total_timeout": "2s"}
+    )
+    world = World(nginx, publisher, host, silence)
+    world.publish()
+    world.keep_a_copy()
+    world.run()
+    memory: list[int] = []
+    for number in range(RUNS):
+        world.change_the_site()
+        if world.dice.random() < 0.3:
+            world.run_in_trouble()
+        else:
+            world.run()
+        if number % 100 == 0:
+            memory.append(resident())
+            if number == 100:
+                before = open_descriptors(), threading.active_count()
+        if world.dice.random() < 0.05:
+            world.keep_a_copy()
+    world.run()
+
+    assert (open_descriptors(), threading.active_count()) == before, str(kinds_of_descriptors())
+    assert memory[-1] - memory[2] < 16 * 1024 * 1024, memory
+    files = [path for path in host.state.rglob("*") if path.is_file() and path.parent.name != "root_history"]
+    assert len(files) < 60, sorted(map(str, files))  # 20 reports, and what two bundles and the metadata have
+    with capsys.disabled():
+        print(f"\n{RUNS} runs, {len(world.published)} releases: ", dict(sorted(world.counts.items())))
+        print("memory in MiB, each 100 runs:", [round(size / 2**20, 1) for size in memory])
