@@ -12,15 +12,27 @@ BundleError
   - UnpackError         an archive that is not a canonical, safe bundle
 * PublishError        what the publisher asked for would break a promise of the site
   - KeyFileError        a signing key that cannot be used: wrong passphrase, wrong type, open to others
+    - TokenError          a key in a token or a service that does not answer, or not as it should
 * SettingsError       what this machine was told does not work: the site's URL, a proxy, the trust anchor
 * StoreError          the local store of this machine: disk full, permission, corruption
 """
 
+from bundles.hidden import mask_urls
+
+
+def reason_of(error: BaseException) -> str:
+    """What an error of a library says, which may be no more than its name."""
+    return str(error) or type(error).__name__
+
 
 class BundleError(Exception):
-    """Base of all errors of this package; ``str()`` is a sentence of the form *where: what*."""
+    """Base of all errors of this package; ``str()`` is a sentence of the form *where: what*.
+
+    Neither part shows the user information or the query of a URL.
+    """
 
     def __init__(self, where: str, what: str) -> None:
+        where, what = mask_urls(where), mask_urls(what)
         super().__init__(f"{where}: {what}" if where else what)
         self.where = where
         self.what = what
@@ -68,6 +80,10 @@ class PublishError(BundleError):
 
 class KeyFileError(PublishError):
     """A signing key that cannot be read or used."""
+
+
+class TokenError(KeyFileError):
+    """A signing key in a hardware token or a key service that cannot be used now."""
 
 
 class SettingsError(BundleError):

@@ -58,6 +58,21 @@ def _check_keys(keys: Any, where: str) -> None:
     seen: dict[str, str] = {}
     for key_id, key in keys.items() if isinstance(keys, dict) else ():
         # Without regard to scheme and spelling: both may be written differently for one and the same key.
-        public = "".join(str(key.get("keyval") if isinstance(key, dict) else key).lower().split())
+        public = _spelled_one_way(key.get("keyval") if isinstance(key, dict) else key)
         if (other := seen.setdefault(public, key_id)) != key_id:
             raise SignatureError(where, f"lists one key under two ids, {other[:12]}… and {key_id[:12]}…")
+
+
+def _spelled_one_way(key: Any) -> str:
+    """PEM has many spellings: line lengths, words around it, and points of a curve that are compressed or not."""
+    text = str(key.get("public") if isinstance(key, dict) else key)
+    if "-----BEGIN" not in text:
+        return "".join(text.lower().split())
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
+
+    try:
+        found = load_pem_public_key(text.encode())
+    except (ValueError, UnsupportedAlgorithm):
+        return text  # no key at all: nothing that it signs is ever accepted
+    return found.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo).hex()

@@ -5,17 +5,22 @@
   refresh`.
 * An edition is signed and checked in memory as a whole. A missing key or a wrong passphrase leaves no trace.
 * It is written so that a reader, also one that copies the files meanwhile, sees the old edition or the
-  new one: files with a version in their name first, none of them ever changed, and ``timestamp.json``,
-  which names them, last.
+  new one: files with a version in their name first, none of them ever changed, then ``timestamp.json``,
+  which names them, and last a new root.
+* A new root takes keys away only from metadata that is good without them. What is signed anew for it is signed
+  by the old keys too, as far as they can be had, so that hosts accept it before they see the new root and after.
 """
 
+import contextlib
+import copy
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tuf.api.exceptions import RepositoryError
+from securesystemslib.exceptions import UnverifiedSignatureError
+from tuf.api.exceptions import RepositoryError, UnsignedMetadataError
 from tuf.api.metadata import (
     Metadata,
     MetaFile,
@@ -27,9 +32,9 @@ from tuf.api.metadata import (
     Timestamp,
 )
 
-from bundles.errors import FormatError, KeyFileError, PublishError, SignatureError
+from bundles.errors import FormatError, KeyFileError, PublishError, SignatureError, TokenError, reason_of
 from bundles.files import read_limited, write_file
-from bundles.keys import Passphrase, Signer, key_file, load_signer
+from bundles.keys import NewKey, Passphrase, Signer, find_key_file, key_file, open_key
 from bundles.lifetimes import Lifetimes
 from bundles.metadata import check_metadata
 
@@ -49,6 +54,8 @@ class Published:
     targets: Targets
     snapshot: Snapshot
     timestamp: Timestamp
+    documents: dict[str, Metadata[Any]] = field(default_factory=dict)
+    """What was read, with its signatures, of each role but the root."""
 
     @classmethod
     def nothing(cls, root: Root) -> "Published":
@@ -64,11 +71,18 @@ class Published:
 
         ``anchor`` is the publisher's own copy of a root. Expiry is not looked at: it is why one signs anew.
         """
-        root = _newest_root(directory, _load(Root, anchor))
+        root = _newest_root(directory, _load(Root, anchor).signed)
         timestamp = _load(Timestamp, directory / "timestamp.json", root)
-        snapshot = _load(Snapshot, directory / f"{timestamp.snapshot_meta.version}.snapshot.json", root)
-        version = snapshot.meta["targets.json"].version
-        return cls(root, _load(Targets, directory / f"{version}.targets.json", root), snapshot, timestamp)
+        version = timestamp.signed.snapshot_meta.version
+        snapshot = _load(Snapshot, directory / f"{version}.snapshot.json", root)
+        version = snapshot.signed.meta["targets.json"].version
+        targets = _load(Targets, directory / f"{version}.targets.json", root)
+        documents: dict[str, Metadata[Any]] = {
+            "targets": targets,
+            "snapshot": snapshot,
+            "timestamp": timestamp,
+        }
+        return cls(root, targets.signed, snapshot.signed, timestamp.signed, documents)
 
     def of(self, role: str) -> Signed:
         signed: Signed = getattr(self, role)
@@ -76,39 +90,86 @@ class Published:
 
 
 class Keyring:
-    """The private keys of a site; each is asked for its passphrase once."""
+    """The private keys of a site that can be used here; each is asked for its passphrase once."""
 
     def __init__(self, directory: Path, passphrase: Passphrase) -> None:
-        self._directory = directory
+        self.directory = directory
         self._passphrase = passphrase
-        self._signers: dict[Path, Signer] = {}
+        self._signers: dict[str, Signer] = {}
+
+    def lend(self, key: NewKey) -> None:
+        """Use a key that has no file yet."""
+        if key.signer is not None:
+            self._signers[key.public.keyid] = key.signer
 
     def holds(self, role: str, root: Root) -> bool:
         """Whether enough keys are here to sign for ``role``."""
-        return len(self._paths(role, root)) >= root.roles[role].threshold
+        return len(self._here(role, root)) >= root.roles[role].threshold
 
-    def signers(self, role: str, root: Root) -> list[Signer]:
-        """Those that sign for ``role``; raises `KeyFileError` when they are too few or cannot be used."""
-        paths, threshold = self._paths(role, root), root.roles[role].threshold
-        if len(paths) < threshold:
+    def sign(self, metadata: Metadata[Any], role: str, root: Root) -> None:
+        """Sign with the keys of ``role``; raises `KeyFileError` when they are too few or cannot be used.
+
+        A token that does not answer matters only when the others are not enough.
+        """
+        self.check_holds(role, root)
+        failures = self.sign_as_far_as_possible(metadata, role, root)
+        if failures and not _is_verified(metadata, root):
+            raise failures[0]
+
+    def check_holds(self, role: str, root: Root) -> None:
+        """Raises `KeyFileError` when not enough keys are here to sign for ``role``."""
+        here, threshold = self._here(role, root), root.roles[role].threshold
+        if len(here) < threshold:
             wanted = ", ".join(
-                key_file(self._directory, role, key_id).name for key_id in root.roles[role].keyids
+                key_file(self.directory, role, key_id).name for key_id in root.roles[role].keyids
             )
-            what = f"holds {len(paths)} of the {threshold} keys needed to sign for {role}, wanted {wanted}"
-            raise KeyFileError(str(self._directory), what)
-        return [self._signer(path, key_id) for path, key_id in paths.items()]
+            what = f"holds {len(here)} of the {threshold} keys needed to sign for {role}, wanted {wanted}"
+            raise KeyFileError(str(self.directory), what)
 
-    def _paths(self, role: str, root: Root) -> dict[Path, str]:
-        ids = {key_file(self._directory, role, key_id): key_id for key_id in root.roles[role].keyids}
-        return {path: key_id for path, key_id in ids.items() if path.exists()}
+    def sign_as_far_as_possible(self, metadata: Metadata[Any], role: str, root: Root) -> list[TokenError]:
+        """Sign with the keys of ``role`` that are here, be they few or none; what tokens do not answer is returned.
 
-    def _signer(self, path: Path, key_id: str) -> Signer:
-        if path not in self._signers:
-            self._signers[path] = load_signer(path, self._passphrase)
-        signer = self._signers[path]
-        if signer.public_key.keyid != key_id:
-            raise KeyFileError(str(path), f"holds the key {signer.public_key.keyid}, wanted {key_id}")
-        return signer
+        Raises `KeyFileError` for a key file that cannot be used.
+        """
+        failures: list[TokenError] = []
+        for key_id in self._here(role, root):
+            if key_id in metadata.signatures:
+                continue
+            try:
+                signer = self._signer(role, root, key_id)
+                sign_with(metadata, signer, str(find_key_file(self.directory, role, key_id) or "a new key"))
+            except TokenError as error:
+                failures.append(error)
+        return failures
+
+    def _here(self, role: str, root: Root) -> list[str]:
+        return [
+            key_id
+            for key_id in root.roles[role].keyids
+            if key_id in self._signers or find_key_file(self.directory, role, key_id)
+        ]
+
+    def _signer(self, role: str, root: Root, key_id: str) -> Signer:
+        if key_id not in self._signers:
+            path = find_key_file(self.directory, role, key_id) or key_file(self.directory, role, key_id)
+            self._signers[key_id] = open_key(path, root.get_key(key_id), self._passphrase)
+        return self._signers[key_id]
+
+
+def sign_with(metadata: Metadata[Any], signer: Signer, where: str) -> None:
+    """Add one signature, and check it; raises `TokenError`, and `KeyFileError` when nobody gives a PIN."""
+    try:
+        signature = metadata.sign(signer, append=True)
+        signer.public_key.verify_signature(signature, metadata.signed_bytes)
+    except UnsignedMetadataError as error:
+        cause = error.__cause__ or error
+        if isinstance(cause, KeyFileError):
+            raise cause from None
+        raise TokenError(where, f"does not sign: {reason_of(cause)}") from error
+    except UnverifiedSignatureError:
+        del metadata.signatures[signer.public_key.keyid]
+        what = f"signs with another key than {signer.public_key.keyid}, which the site knows"
+        raise TokenError(where, what) from None
 
 
 @dataclass(slots=True)
@@ -121,11 +182,46 @@ class Edition:
     lifetimes: Lifetimes
     now: datetime
     files: dict[str, bytes] = field(default_factory=dict)
+    former_root: Root | None = None
+    root_file: bytes | None = None
+
+    def following_root(self, root: Root) -> Metadata[Root]:
+        """``root`` as the one that follows what is published, not yet signed."""
+        following = copy.deepcopy(root)
+        following.version = self.published.root.version + 1
+        following.expires = self.now + self.lifetimes.root
+        return Metadata(following)
 
     def sign_root(self) -> None:
-        """Sign the root anew, with the next version and expiry."""
-        data = self._signed(self.published.root)
-        self.files[f"{self.published.root.version}.root.json"] = data
+        """Sign the root anew, with the next version and expiry; raises `KeyFileError`."""
+        metadata = self.following_root(self.published.root)
+        self.keyring.sign(metadata, Root.type, metadata.signed)
+        self.adopt_root(metadata)
+
+    def adopt_root(self, metadata: Metadata[Root]) -> None:
+        """Make the next root that of this edition; raises `SignatureError` when it is not signed enough."""
+        root = metadata.signed
+        for delegator in (self.published.root, root):
+            if not _is_verified(metadata, delegator):
+                raise SignatureError(f"root version {root.version}", "is not signed by enough keys")
+        self.former_root, self.published.root = self.published.root, root
+        self.root_file = metadata.to_bytes()
+
+    def stale_under(self, root: Root) -> tuple[str, ...]:
+        """Roles to be signed anew for ``root``: those that it does not stand behind, and those that name them."""
+        stale = [role for role in ROLES if role in self.published.documents and self._is_stale(role, root)]
+        return ROLES[ROLES.index(stale[0]) :] if stale else ()
+
+    def sign_stale(self) -> tuple[str, ...]:
+        """Sign anew what the root does not stand behind; the roles signed. Raises `KeyFileError`."""
+        stale = self.stale_under(self.published.root)
+        if "targets" in stale:
+            self.sign_targets()
+        elif "snapshot" in stale:
+            self.sign_snapshot()
+        if stale:
+            self.sign_timestamp()
+        return stale
 
     def sign_targets(self, changed: dict[str, TargetFile] | None = None) -> None:
         """Sign the targets anew, ``changed`` among them, and with them the snapshot that names them."""
@@ -146,20 +242,40 @@ class Edition:
         """Completes every edition."""
         self.files["timestamp.json"] = self._signed(self.published.timestamp)
 
+    @property
+    def is_good_before_its_root(self) -> bool:
+        """Whether hosts that have not seen the new root accept what it is published with."""
+        if self.former_root is None:
+            return True
+        signed = [Metadata.from_bytes(data) for data in self.files.values()]
+        return all(_is_verified(metadata, self.former_root) for metadata in signed)
+
+    def contents(self) -> dict[str, bytes]:
+        """All files by name, in the order of writing."""
+        root = {f"{self.published.root.version}.root.json": self.root_file} if self.root_file else {}
+        return self.files | root
+
     def write(self) -> None:
         """Raises ``OSError``; what was published before stays complete then."""
-        for name, data in self.files.items():
+        for name, data in self.contents().items():
             write_file(self.directory / name, data)
+
+    def _is_stale(self, role: str, root: Root) -> bool:
+        """Not good any more; or still good, but with the signature of a key that the role has lost."""
+        document = self.published.documents[role]
+        lost = document.signatures.keys() - set(root.roles[role].keyids)
+        return not _is_verified(document, root) or bool(lost and self.keyring.holds(role, root))
 
     def _signed(self, signed: Signed) -> bytes:
         role, root = signed.type, self.published.root
-        signers = self.keyring.signers(role, root)
         signed.version = self._next_version(role)
         signed.expires = self.now + self.lifetimes.of(role)
         metadata: Metadata[Any] = Metadata(signed)
-        for signer in signers:
-            metadata.sign(signer, append=True)
+        self.keyring.sign(metadata, role, root)
         root.verify_delegate(role, metadata.signed_bytes, metadata.signatures)
+        if self.former_root and not _is_verified(metadata, self.former_root):
+            with contextlib.suppress(KeyFileError):  # a key may be replaced because it is lost
+                self.keyring.sign_as_far_as_possible(metadata, role, self.former_root)
         return metadata.to_bytes()
 
     def _next_version(self, role: str) -> int:
@@ -178,14 +294,14 @@ def first_root(keys: dict[str, Signer]) -> Root:
 
 def _newest_root(directory: Path, root: Root) -> Root:
     while (path := directory / f"{root.version + 1}.root.json").exists():
-        following = _load(Root, path, root)
+        following = _load(Root, path, root).signed
         if following.version != root.version + 1:
             raise SignatureError(str(path), f"is version {following.version}, wanted {root.version + 1}")
         root = following
     return root
 
 
-def _load(kind: type[_Role], path: Path, root: Root | None = None) -> _Role:
+def _load(kind: type[_Role], path: Path, root: Root | None = None) -> Metadata[_Role]:
     """Metadata that ``root``, and if it is a root its own keys, signed."""
     data = _read(path)
     check_metadata(data, str(path))
@@ -202,7 +318,12 @@ def _load(kind: type[_Role], path: Path, root: Root | None = None) -> _Role:
         raise SignatureError(
             str(path), f"is not what this site signed ({reason}); restore it from a copy"
         ) from None
-    return signed
+    return metadata
+
+
+def _is_verified(metadata: Metadata[Any], root: Root) -> bool:
+    role = metadata.signed.type
+    return bool(root.get_verification_result(role, metadata.signed_bytes, metadata.signatures))
 
 
 def _read(path: Path) -> bytes:

@@ -5,6 +5,8 @@
     site.yaml            how long signatures last
     root.json            the newest root: the trust anchor for new hosts
     keys/                private keys, never below public/
+    pending-root.json    a change of the root that waits for signatures
+    unfinished.json      a change of keys that was cut off; whoever signs next completes it
     public/              what a web server serves
       metadata/          N.root.json  N.targets.json  N.snapshot.json  timestamp.json
       targets/           <sha256>.index.json  web/<sha256>.web-1.4.0.tar.gz
@@ -28,10 +30,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import yaml
 from tuf.api.exceptions import LengthOrHashMismatchError
-from tuf.api.metadata import TargetFile
+from tuf.api.metadata import Root, TargetFile
 
+from bundles import steering, strictyaml, unfinished
 from bundles.errors import BundleError, FormatError, PublishError, SettingsError, SignatureError
 from bundles.files import open_directory, read_limited, replace_file, sync_directory, write_file
 from bundles.index import INDEX, Index, Release, parse_channel
@@ -39,13 +41,16 @@ from bundles.keys import Passphrase, generate_key
 from bundles.lifetimes import Lifetimes
 from bundles.pack import BuiltBundle, build_bundle
 from bundles.signing import ROLES, Edition, Keyring, Published, first_root
+from bundles.steering import AT_ONCE, Statement, Wave
+from bundles.targets import target_path
 from bundles.transport import DirectoryMirror
 from bundles.trees import measure, open_regular, pieces_of, remove_tree
-from bundles.trust import TrustClient, target_path
+from bundles.trust import TrustClient
 from bundles.unpack import inspect
 
 SETTINGS = "site.yaml"
 ANCHOR = "root.json"
+PENDING = "pending-root.json"
 
 _LARGEST_SETTINGS = 64 * 1024
 _DIRECTORY_MODE = 0o755
@@ -55,14 +60,23 @@ _RENEW_BEFORE = 3
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What `Site.publish` did; ``before`` is the version that the channel had."""
+    """What `Site.publish` did."""
 
     release: Release
-    channel: str
+    """As the channel says it now, with its rollout."""
+    statement: Statement
     size: int
+    """Bytes."""
     sha256: str
-    before: str | None
-    changed: bool
+
+    @property
+    def changed(self) -> bool:
+        return self.statement.changed
+
+    @property
+    def before(self) -> str | None:
+        """The version that the channel had."""
+        return self.statement.before.version if self.statement.before else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +126,13 @@ class Site:
         self.directory = directory
         self.public = directory / "public"
         self.anchor = directory / ANCHOR
-        self._metadata = self.public / "metadata"
+        self.keys = directory / "keys"
+        self.pending_root = directory / PENDING
+        self.metadata = self.public / "metadata"
+        self._unfinished = directory / "unfinished.json"
         self._targets = self.public / "targets"
         self._now = now
-        if not self._metadata.is_dir():
+        if not self.metadata.is_dir():
             raise PublishError(str(directory), "is not a site; `puller site init` makes one")
 
     @classmethod
@@ -153,6 +170,7 @@ class Site:
         name: str | None = None,
         version: str | None = None,
         channel: str = "stable",
+        wave: Wave = AT_ONCE,
     ) -> Publication:
         """Make ``source``, a bundle's directory or a built archive, what ``channel`` says of the bundle.
 
@@ -161,15 +179,15 @@ class Site:
         contents.
         """
         parse_channel(channel)
-        with self._locked(), self._built(source, name, version) as bundle:
-            return self._publish(bundle, channel, passphrase)
+        with self.locked(), self._built(source, name, version) as bundle:
+            return self._publish(bundle, channel, wave, passphrase)
 
     def refresh(self, passphrase: Passphrase) -> Renewal:
         """Sign the timestamp anew, and whatever else is in the last third of its lifetime."""
-        with self._locked():
-            edition = self._edition(passphrase)
+        with self.locked():
+            edition = self.edition(passphrase)
             due = [role for role in ROLES[:-1] if self._is_due(role, edition)]
-            signed = [role for role in due if edition.keyring.holds(role, edition.published.root)]
+            signed = [role for role in due if self._can_sign(role, edition)]
             if "root" in signed:
                 edition.sign_root()
             if "targets" in signed:
@@ -177,12 +195,12 @@ class Site:
             elif "snapshot" in signed:
                 edition.sign_snapshot()
             edition.sign_timestamp()
-            self._write(edition)
+            self.write(edition)
             return Renewal([*signed, "timestamp"], [role for role in due if role not in signed])
 
     def index(self) -> Index:
         """What hosts are told to run."""
-        return self._index(self._published())
+        return self.index_of(self._published())
 
     def releases(self) -> list[Listed]:
         """What `index` says, with size and digest, sorted by channel and bundle."""
@@ -190,13 +208,17 @@ class Site:
         infos = published.targets.targets
         return [
             Listed(channel, release, infos[release.target].length, infos[release.target].hashes["sha256"])
-            for channel, releases in sorted(self._index(published).channels.items())
+            for channel, releases in sorted(self.index_of(published).channels.items())
             for _, release in sorted(releases.items())
         ]
 
     def roles(self) -> list[RoleStatus]:
         """Version and expiry of each role."""
         return _statuses(self._published())
+
+    def root(self) -> Root:
+        """Keys and thresholds of the roles, as they are in force."""
+        return self._published().root
 
     def verify(self) -> Verification:
         """Check everything below ``public/`` as a host would, from the first root on.
@@ -205,7 +227,7 @@ class Site:
         """
         index, published = self._index_for_hosts(), self._published()
         infos = published.targets.targets.values()
-        current = {release.target: release for of in index.channels.values() for release in of.values()}
+        current = {release.target: release for release in index.releases()}
         problems = [problem for info in infos if (problem := self._problem(info, current.get(info.path)))]
         if problems:
             what = f"{len(problems)} of {len(infos)} targets: {'; '.join(problems)}"
@@ -225,40 +247,44 @@ class Site:
         write_file(directory / SETTINGS, _settings_text(lifetimes).encode())
         site = cls(directory, now)
         keys = {role: generate_key(directory / "keys", role, passphrase) for role in ROLES}
-        edition = site._edition(lambda _: passphrase or b"", Published.nothing(first_root(keys)))
+        edition = site.edition(lambda _: passphrase or b"", Published.nothing(first_root(keys)))
         edition.sign_root()
         edition.sign_targets({INDEX: site._write_index(Index())})
         edition.sign_timestamp()
-        site._write(edition)
+        site.write(edition)
 
     def _index_for_hosts(self) -> Index:
-        mirror, first_root = DirectoryMirror(str(self.public)), self._metadata / "1.root.json"
+        mirror, first_root = DirectoryMirror(str(self.public)), self.metadata / "1.root.json"
         with tempfile.TemporaryDirectory() as scratch:
             try:
                 return TrustClient(Path(scratch), first_root, [mirror], self._now).refresh()
             except SettingsError as error:  # to a host the anchor is a setting; here it is part of the site
                 raise SignatureError(error.where, error.what) from None
 
-    def _publish(self, bundle: BuiltBundle, channel: str, passphrase: Passphrase) -> Publication:
+    def _publish(self, bundle: BuiltBundle, channel: str, wave: Wave, passphrase: Passphrase) -> Publication:
         release = Release.of(bundle.description.name, bundle.description.version)
-        edition = self._edition(passphrase)
+        edition = self.edition(passphrase)
         known = edition.published.targets.targets.get(release.target)
         if known is not None:
             self._check_same(release, bundle, known)
         info = known or TargetFile(bundle.size, {"sha256": bundle.sha256}, release.target)
-        index = self._index(edition.published)
+        index = self.index_of(edition.published)
         before = index.find(release.bundle, channel)
-        changed = known is None or before != release
-        if changed:
-            updated = index.with_release(release, channel)
-            edition.sign_targets({release.target: info, INDEX: _index_info(updated)})
-            edition.sign_timestamp()
-            if known is None:
-                self._write_target(info, bundle.path)
-            self._write_index(updated)
-            self._write(edition)
-        version = before.version if before else None
-        return Publication(release, channel, info.length, info.hashes["sha256"], version, changed)
+        following = steering.published(before, release, wave, edition.now)
+        statement = Statement(channel, before, following, edition.now)
+        if statement.changed:
+            new = [] if known else [(info, bundle.path)]
+            self.announce(edition, index.with_release(following, channel), *new)
+        return Publication(following, statement, info.length, info.hashes["sha256"])
+
+    def announce(self, edition: Edition, index: Index, *new: tuple[TargetFile, Path]) -> None:
+        """Sign ``index`` and ``new`` targets, and write them; hosts see it all or nothing of it."""
+        edition.sign_targets({**{info.path: info for info, _ in new}, INDEX: _index_info(index)})
+        edition.sign_timestamp()
+        for info, source in new:
+            self._write_target(info, source)
+        self._write_index(index)
+        self.write(edition)
 
     def _check_same(self, release: Release, bundle: BuiltBundle, known: TargetFile) -> None:
         """Other bytes may hold the same files: another zlib compresses otherwise."""
@@ -281,19 +307,25 @@ class Site:
             output = Path(scratch, "bundle.tar.gz")
             yield build_bundle(source, output, name=name or source.resolve().name, version=version)
 
-    def _edition(self, passphrase: Passphrase, published: Published | None = None) -> Edition:
+    def edition(self, passphrase: Passphrase, published: Published | None = None) -> Edition:
+        """What is published, to be changed and signed; raises `FormatError` and `SignatureError`."""
         return Edition(
-            self._metadata,
+            self.metadata,
             published or self._published(),
-            Keyring(self.directory / "keys", passphrase),
+            Keyring(self.keys, passphrase),
             self._lifetimes(),
             self._now(),
         )
 
     def _published(self) -> Published:
-        return Published.load(self._metadata, self.anchor)
+        if self._unfinished.exists():
+            raise PublishError(
+                str(self.directory), "a change of keys was cut off: puller site refresh ends it"
+            )
+        return Published.load(self.metadata, self.anchor)
 
-    def _index(self, published: Published) -> Index:
+    def index_of(self, published: Published) -> Index:
+        """What is published there; raises `SignatureError` when the file is not as signed."""
         info = published.targets.targets[INDEX]
         path = self._file_of(info)
         data = _read(path)
@@ -317,10 +349,22 @@ class Site:
         with open_regular(source, follow=True) as stream, open_directory(destination.parent) as parent:
             replace_file(parent, destination.name, pieces_of(stream), mode=0o644)
 
-    def _write(self, edition: Edition) -> None:
-        edition.write()
-        if root := edition.files.get(f"{edition.published.root.version}.root.json"):
-            write_file(self.anchor, root)
+    def write(self, edition: Edition) -> None:
+        """Publish ``edition``; raises ``OSError``."""
+        if edition.is_good_before_its_root:
+            edition.write()
+        else:
+            unfinished.record(self._unfinished, edition.contents())
+            edition.write()
+            unfinished.forget(self._unfinished)
+        if edition.root_file:
+            write_file(self.anchor, edition.root_file)
+
+    def _can_sign(self, role: str, edition: Edition) -> bool:
+        """A change of the root that waits for signatures is the next version; it brings a new expiry, too."""
+        if role == "root" and self.pending_root.exists():
+            return False
+        return edition.keyring.holds(role, edition.published.root)
 
     def _is_due(self, role: str, edition: Edition) -> bool:
         left = edition.published.of(role).expires - edition.now
@@ -342,9 +386,9 @@ class Site:
     def _lifetimes(self) -> Lifetimes:
         path = self.directory / SETTINGS
         try:
-            settings = yaml.load(_read(path), yaml.CSafeLoader)
-        except yaml.YAMLError as error:
-            raise PublishError(str(path), f"is not YAML: {error}") from None
+            settings = strictyaml.load(_read(path))
+        except ValueError as error:
+            raise PublishError(str(path), str(error)) from None
         settings = {} if settings is None else settings
         expiry = settings.get("expiry", {}) if isinstance(settings, dict) else None
         if not isinstance(expiry, dict) or settings.keys() - {"expiry"}:
@@ -353,7 +397,7 @@ class Site:
         return Lifetimes.parse(expiry, f"{path}: expiry")
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """One publisher at a time; the kernel lets go of the lock when the process ends, however it ends."""
         path = self.directory / ".lock"
         with _explained(self.directory), open(path, "w") as lock:
@@ -361,6 +405,7 @@ class Site:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise PublishError(str(self.directory), "is being published to by another process") from None
+            unfinished.finish(self._unfinished, self.metadata)
             yield
 
 

@@ -1,7 +1,7 @@
 """Showing values: YAML for people, JSON for programs."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -39,6 +39,14 @@ def show(value: Any, output_format: str) -> None:
         explicit_end=False,
         width=110,
     )
+
+
+def print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    """Columns as wide as they need to be."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    for row in (head, *rows):
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        click.echo("  ".join(cells).rstrip())
 
 
 def _dumper() -> type[Any]:

@@ -1,30 +1,28 @@
 """``puller site``: publish signed bundles in a static directory that any web server can serve."""
 
-import os
-import sys
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from bundles.errors import KeyFileError, SettingsError
-from bundles.files import read_limited
+from bundles.errors import SettingsError
+from puller.cli.output import print_table, show
+from puller.cli.site_keys import keys, rotate, threshold
+from puller.cli.site_options import (
+    channel_option,
+    new_passphrase,
+    passphrase_of_keys,
+    passphrase_option,
+    site_directory,
+    wave_of,
+    wave_options,
+)
+from puller.cli.site_root import root
+from puller.cli.site_waves import account, back, halt, next_step, promote, reach, rollout, withdraw
 
 if TYPE_CHECKING:
-    from bundles.keys import Passphrase
-    from bundles.site import Publication, RoleStatus
-
-_VARIABLE = "PULLER_PASSPHRASE"
-_LONGEST_PASSPHRASE = 64 * 1024
-
-_directory = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-_passphrase_file = click.option(
-    "--passphrase-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help=f"Read the passphrase of the keys from this file.  [default: ${_VARIABLE}, else a question]",
-)
+    from bundles.site import Listed, RoleStatus, Site
 
 
 @click.group("site")
@@ -42,9 +40,13 @@ def site() -> None:
     """
 
 
+for command in (promote, rollout, halt, back, withdraw, keys, rotate, threshold, root):
+    site.add_command(command)
+
+
 @site.command("init")
-@_directory
-@_passphrase_file
+@site_directory
+@passphrase_option
 @click.option(
     "--no-passphrase", is_flag=True, help="Store the keys unencrypted; who can read them can publish."
 )
@@ -72,7 +74,7 @@ def init(directory: Path, passphrase_file: Path | None, no_passphrase: bool, exp
 
     if no_passphrase and passphrase_file is not None:
         raise click.UsageError("--no-passphrase and --passphrase-file exclude each other")
-    passphrase = None if no_passphrase else _new_passphrase(passphrase_file)
+    passphrase = None if no_passphrase else new_passphrase(passphrase_file)
     made = Site.init(directory, passphrase, dict(_lifetime(text) for text in expiry))
     click.echo(f"{directory}: a new site; its keys are in {directory / 'keys'}, {_protection(passphrase)}")
     click.echo("Next:")
@@ -81,64 +83,88 @@ def init(directory: Path, passphrase_file: Path | None, no_passphrase: bool, exp
 
 
 @site.command("publish")
-@_directory
+@site_directory
 @click.argument("source", type=click.Path(exists=True, path_type=Path))
 @click.option("--name", help="What the bundle is called.  [default: the name of the directory]")
 @click.option("--version", help="Its version, such as 1.4.0. A built bundle states its own.")
-@click.option("--channel", default="stable", show_default=True, help="Whose hosts get it.")
-@_passphrase_file
+@channel_option
+@wave_options
+@passphrase_option
 def publish(
     directory: Path,
     source: Path,
     name: str | None,
     version: str | None,
     channel: str,
+    percent: float | None,
+    over: str | None,
+    start: str | None,
     passphrase_file: Path | None,
 ) -> None:
     """Publish SOURCE, a bundle's directory or a built .tar.gz, in the site DIR.
 
     The hosts that follow the channel get this version with their next run, also when it is an older
-    one: publish what was published before to go back. The contents of a version never change;
-    publishing the same again does nothing.
+    one: all of them, or with --percent or --over some of them first. The contents of a version never
+    change; publishing the same again does nothing.
 
     \b
     Example:
       puller site publish site web --version 1.4.0
       puller site publish site web-1.5.0.tar.gz --channel canary
+      puller site publish site web --version 1.5.0 --percent 10
+      puller site publish site web --version 1.5.0 --over 24h --start 2026-11-20T22:00Z
     """
     from bundles.site import Site
 
-    made = Site(directory)
-    published = made.publish(
-        source, _passphrase(passphrase_file), name=name, version=version, channel=channel
+    wave = wave_of(percent, over, start)
+    published = Site(directory).publish(
+        source,
+        passphrase_of_keys(passphrase_file),
+        name=name,
+        version=version,
+        channel=channel,
+        wave=wave,
     )
-    click.echo(_account(published))
+    for line in account(published.statement, f" ({published.size} bytes, sha256 {published.sha256})"):
+        click.echo(line)
     if published.changed:
-        click.echo(f"Next:\n  rsync -a --delay-updates {made.public}/ www:/srv/www/puller/")
+        click.echo(next_step(directory))
 
 
 @site.command("list")
-@_directory
-def list_(directory: Path) -> None:
-    """Show what the site DIR tells hosts to run, and how long its signatures last."""
+@site_directory
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Text for people, JSON for programs.",
+)
+def list_(directory: Path, output_format: str) -> None:
+    """Show what the site DIR tells hosts to run, and how long its signatures last.
+
+    In JSON, `reached` is the part of the hosts in percent, and `rollout` is as in the signed index.
+    """
     from bundles.site import Site
 
-    made = Site(directory)
-    releases = [
-        (item.channel, item.release.bundle, item.release.version, item.sha256[:12], f"{item.size} bytes")
-        for item in made.releases()
-    ]
+    made, now = Site(directory), datetime.now(UTC)
+    releases, roles = made.releases(), made.roles()
+    if output_format == "json":
+        show({"releases": [_listed(item, now) for item in releases], "roles": _plain_roles(roles)}, "json")
+        return
     if releases:
-        _print_table(("CHANNEL", "BUNDLE", "VERSION", "SHA256", "SIZE"), releases)
+        head = ("CHANNEL", "BUNDLE", "VERSION", "SHA256", "SIZE", "HOSTS")
+        print_table(head, [_row(item, now) for item in releases])
     else:
         click.echo(f"{directory}: nothing is published yet")
     click.echo()
-    _print_roles(made.roles())
+    _print_roles(roles)
 
 
 @site.command("refresh")
-@_directory
-@_passphrase_file
+@site_directory
+@passphrase_option
 def refresh(directory: Path, passphrase_file: Path | None) -> None:
     """Sign the metadata of the site DIR anew, before it expires.
 
@@ -153,15 +179,15 @@ def refresh(directory: Path, passphrase_file: Path | None) -> None:
     from bundles.site import Site
 
     made = Site(directory)
-    renewal = made.refresh(_passphrase(passphrase_file))
+    renewal = made.refresh(passphrase_of_keys(passphrase_file))
     click.echo(f"{directory}: signed anew: {', '.join(renewal.signed)}")
     for role in renewal.due:
-        click.echo(f"{directory}: {role} expires soon, and its key is not in {directory / 'keys'}", err=True)
+        click.echo(f"{directory}: {role} expires soon, and {_why_not_signed(made, role)}", err=True)
     _print_roles(made.roles())
 
 
 @site.command("verify")
-@_directory
+@site_directory
 def verify(directory: Path) -> None:
     """Check everything in DIR/public as a host would: signatures, expiry, and every published file."""
     from bundles.site import Site
@@ -173,7 +199,7 @@ def verify(directory: Path) -> None:
 
 
 @site.command("serve")
-@_directory
+@site_directory
 @click.option("--address", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option(
     "--port",
@@ -201,42 +227,12 @@ def serve(directory: Path, address: str, port: int) -> None:
         server.serve_forever()
 
 
-def _passphrase(file: Path | None) -> "Passphrase":
-    """Where the passphrase of existing keys comes from; a question is asked once, for all of them."""
-    asked: list[bytes] = []
-
-    def passphrase(key: Path) -> bytes:
-        if (given := _given_passphrase(file)) is not None:
-            return given
-        if not asked:
-            asked.append(_ask(f"Passphrase of {key}", confirm=False))
-        return asked[0]
-
-    return passphrase
-
-
-def _new_passphrase(file: Path | None) -> bytes:
-    given = _given_passphrase(file)
-    return _ask("Passphrase for the new keys", confirm=True) if given is None else given
-
-
-def _given_passphrase(file: Path | None) -> bytes | None:
-    """From the file, else from the environment; line ends after it do not belong to it."""
-    if file is not None:
-        return read_limited(file, _LONGEST_PASSPHRASE).rstrip(b"\r\n")
-    return os.environb.get(_VARIABLE.encode()) or None
-
-
-def _ask(question: str, *, confirm: bool) -> bytes:
-    if not _is_terminal():
-        what = f"is needed, and there is no terminal to ask at: use --passphrase-file or ${_VARIABLE}"
-        raise KeyFileError("passphrase", what)
-    answer: str = click.prompt(question, hide_input=True, confirmation_prompt=confirm, err=True)
-    return answer.encode()
-
-
-def _is_terminal() -> bool:
-    return sys.stdin.isatty()
+def _why_not_signed(made: "Site", role: str) -> str:
+    if role != "root":
+        return f"not enough of its keys are in {made.keys}"
+    how = "show" if made.pending_root.exists() else "renew"
+    what = "a change of it is pending" if made.pending_root.exists() else f"its keys are not in {made.keys}"
+    return f"{what}: puller site root {how} {made.directory}"
 
 
 def _protection(passphrase: bytes | None) -> str:
@@ -250,12 +246,31 @@ def _lifetime(text: str) -> tuple[str, str]:
     return role, duration
 
 
-def _account(published: "Publication") -> str:
-    release, channel = published.release, published.channel
-    if not published.changed:
-        return f"{release} is in channel {channel} already, with the same contents: nothing to do"
-    before = f", was {published.before}" if published.before not in (None, release.version) else ""
-    return f"{release} is in channel {channel}{before} ({published.size} bytes, sha256 {published.sha256})"
+def _row(item: "Listed", now: datetime) -> tuple[str, ...]:
+    release = item.release
+    hosts = reach(release, now).removeprefix("for ")
+    return item.channel, release.bundle, release.version, item.sha256[:12], f"{item.size} bytes", hosts
+
+
+def _listed(item: "Listed", now: datetime) -> dict[str, Any]:
+    from bundles.steering import reached_by
+
+    release = item.release
+    return {
+        "channel": item.channel,
+        "bundle": release.bundle,
+        "version": release.version,
+        "sha256": item.sha256,
+        "size": item.size,
+        "reached": reached_by(release, now),
+        "rollout": release.fields().get("rollout"),
+    }
+
+
+def _plain_roles(roles: "list[RoleStatus]") -> list[dict[str, Any]]:
+    return [
+        {"role": role.role, "version": role.version, "expires": role.expires.isoformat()} for role in roles
+    ]
 
 
 def _print_roles(roles: "list[RoleStatus]") -> None:
@@ -263,7 +278,7 @@ def _print_roles(roles: "list[RoleStatus]") -> None:
         (role.role, str(role.version), f"{role.expires:%Y-%m-%d %H:%M} UTC", _left(role.expires))
         for role in roles
     ]
-    _print_table(("ROLE", "VERSION", "EXPIRES", ""), rows)
+    print_table(("ROLE", "VERSION", "EXPIRES", ""), rows)
 
 
 def _left(expires: datetime) -> str:
@@ -271,13 +286,6 @@ def _left(expires: datetime) -> str:
     if left.total_seconds() < 0:
         return "has expired: puller site refresh"
     return f"in {left.days} days" if left.days > 1 else f"in {left.total_seconds() / 3600:.0f} hours"
-
-
-def _print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    for row in (head, *rows):
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        click.echo("  ".join(cells).rstrip())
 
 
 def _log_requests() -> None:

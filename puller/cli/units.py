@@ -1,4 +1,4 @@
-"""``puller install-units``: the systemd service and timer, with the path of this very command in them."""
+"""``puller install-units``: systemd services and timers, with the path of this very command in them."""
 
 import shutil
 import sys
@@ -16,13 +16,28 @@ _PLACES = {
     "puller.timer": "etc/systemd/system/puller.timer",
     "puller-tmpfiles.conf": "etc/tmpfiles.d/puller.conf",
 }
+_PUBLISHERS_PLACES = {
+    "puller-site-refresh@.service": "etc/systemd/system/puller-site-refresh@.service",
+    "puller-site-refresh@.timer": "etc/systemd/system/puller-site-refresh@.timer",
+}
+_NEXT = "systemctl daemon-reload && systemctl enable --now puller.timer"
+_PUBLISHERS_NEXT = (
+    "put the passphrase of the keys of /srv/site into /etc/puller/publisher/srv-site.passphrase, then\n"
+    "  systemctl daemon-reload && systemctl enable --now puller-site-refresh@srv-site.timer"
+)
 
 
 @click.command("install-units")
 @click.option("--root", default="/", show_default=True, help="Install below this directory (for images).")
 @click.option("--stdout", is_flag=True, help="Print the files instead of installing them.")
-def install_units(root: str, stdout: bool) -> None:
+@click.option(
+    "--publisher", is_flag=True, help="Install what signs sites anew every day, where they are published."
+)
+def install_units(root: str, stdout: bool, publisher: bool) -> None:
     """Install puller.service, puller.timer and their tmpfiles into /etc.
+
+    With --publisher puller-site-refresh@.service and its timer instead; the instance is the path of a site, as
+    `systemd-escape --path` writes it.
 
     The service starts the command that you are running now, by its absolute path. Local changes belong into drop-ins
     (`systemctl edit puller.timer`), which are kept.
@@ -32,14 +47,14 @@ def install_units(root: str, stdout: bool) -> None:
       systemctl daemon-reload && systemctl enable --now puller.timer
     """
     command = _command_path()
-    for name, place in _PLACES.items():
+    for name, place in (_PUBLISHERS_PLACES if publisher else _PLACES).items():
         text = (_shipped() / name).read_text(encoding="utf-8").replace(_PLACEHOLDER, command)
         if stdout:
             click.echo(f"# /{place}\n{text}")
         else:
             _install(Path(root) / place, text)
     if not stdout:
-        click.echo("next: systemctl daemon-reload && systemctl enable --now puller.timer")
+        click.echo(f"next: {_PUBLISHERS_NEXT if publisher else _NEXT}")
 
 
 def _install(path: Path, text: str) -> None:

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from bundles.channels import Channels
 from bundles.errors import ExpiredError, FormatError, KeyFileError, PublishError, SignatureError, UnpackError
 from bundles.index import Release
 from bundles.lifetimes import Lifetimes, parse_duration
 from bundles.pack import build_bundle
 from bundles.site import Site
+from bundles.steering import Wave
 
 if TYPE_CHECKING:
     from tests.bundles.trust.conftest import Clock, Host, Publisher
@@ -135,6 +137,7 @@ def test_publishing_the_same_again_changes_nothing(publisher: Publisher) -> None
     assert contents(publisher.site.public) == before
 
 
+@pytest.mark.attack("republish.contents")
 def test_the_same_version_with_other_contents_is_refused(publisher: Publisher, host: Host) -> None:
     before = contents(publisher.site.public)
     with pytest.raises(
@@ -202,7 +205,7 @@ def test_a_built_archive_states_its_name_and_version(publisher: Publisher, tmp_p
     ],
 )
 def test_what_cannot_be_published_is_refused_before_anything_is_written(
-    publisher: Publisher, change: dict[str, str], error: type[Exception], message: str
+    publisher: Publisher, change: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     before = contents(publisher.site.directory)
     source = publisher.source("text\n")
@@ -504,6 +507,23 @@ def test_a_publisher_that_is_killed_leaves_the_old_or_the_new_and_the_next_one_g
         assert host.fetch()
     # Bundle, its copy, index, targets, snapshot and timestamp: only the last rename makes them visible.
     assert new_seen == [False] * 11 + [True] * 2
+    assert site.verify()
+
+
+def test_a_halt_that_is_killed_is_seen_or_not_and_the_next_one_goes_on(
+    publisher: Publisher, new_host: Callable[..., Host], survives: Survives
+) -> None:
+    site, host = publisher.site, new_host(publisher.site.public)
+    channels, seen, survived = Channels(site, never), list[bool](), False
+    while not survived:
+        version = f"1.{len(seen) + 1}.0"
+        site.publish(publisher.source(version), never, version=version, wave=Wave(percent=10))
+        survived = survives(len(seen), partial(channels.halt, "web", "stable"))
+        release = host.refresh().find("web", "stable")
+        assert release is not None
+        assert release.rollout is not None
+        seen.append(release.rollout.halted)
+    assert seen == [False] * 7 + [True] * 2  # index, targets, snapshot, and timestamp that makes them visible
     assert site.verify()
 
 

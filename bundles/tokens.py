@@ -1,0 +1,118 @@
+"""Signing keys that never leave their place: hardware tokens, and the key services of clouds and of Vault.
+
+* securesystemslib's signers do all of the talking; a URI names the key. What they need beyond Puller comes with an
+  extra, and an error names it.
+* Whatever goes wrong in a token, a service or their libraries leaves as a `TokenError`.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+from urllib.parse import parse_qsl, urlsplit
+
+from securesystemslib.exceptions import UnsupportedLibraryError
+from securesystemslib.signer import (
+    AWSSigner,
+    AzureSigner,
+    GCPSigner,
+    HSMSigner,
+    Key,
+    Signer,
+    VaultSigner,
+)
+
+from bundles.errors import TokenError, reason_of
+
+Pin = Callable[[], bytes]
+"""Asked for the PIN of a token, when it needs one."""
+
+_Imported = tuple[str, Key]
+
+
+class _Scheme(NamedTuple):
+    extra: str
+    form: str
+    find: Callable[[str, Pin], _Imported]
+    """The public key of a URI, and the URI in full. Raises anything."""
+
+
+def import_key(uri: str, pin: Pin) -> _Imported:
+    """The URI in full and the public key that it leads to; raises `TokenError`."""
+    scheme = _scheme(uri)
+    try:
+        return scheme.find(uri, pin)
+    except Exception as error:
+        raise _explained(uri, scheme, error) from error
+
+
+def open_token(uri: str, public: Key, pin: Pin) -> Signer:
+    """What signs for ``public`` by the key at ``uri``; raises `TokenError`."""
+    scheme = _scheme(uri)
+    try:
+        return Signer.from_priv_key_uri(uri, public, lambda _: pin().decode())
+    except Exception as error:
+        raise _explained(uri, scheme, error) from error
+
+
+def _scheme(uri: str) -> _Scheme:
+    name = uri.partition(":")[0]
+    if name not in _SCHEMES:
+        forms = ", ".join(scheme.form for scheme in _SCHEMES.values())
+        raise TokenError(uri, f"is not the URI of a signing key, wanted one of {forms}")
+    return _SCHEMES[name]
+
+
+def _explained(uri: str, scheme: _Scheme, error: Exception) -> TokenError:
+    if isinstance(error, TokenError):
+        return error
+    if isinstance(error, UnsupportedLibraryError):
+        return TokenError(
+            uri, f"needs more than is installed: pip install 'puller[{scheme.extra}]' ({error})"
+        )
+    return TokenError(uri, f"does not give a key: {reason_of(error)} (its form is {scheme.form})")
+
+
+def _in_token(uri: str, pin: Pin) -> _Imported:
+    parts = urlsplit(uri)
+    number = int(parts.path) if parts.path else None
+    label = dict(parse_qsl(parts.query)).get("label")
+    return HSMSigner.import_(number, label, lambda _: pin().decode())
+
+
+def _in_aws(uri: str, _: Pin) -> _Imported:
+    return AWSSigner.import_(uri.partition(":")[2])
+
+
+def _in_google(uri: str, _: Pin) -> _Imported:
+    return GCPSigner.import_(uri.partition(":")[2])
+
+
+def _in_azure(uri: str, _: Pin) -> _Imported:
+    parts = urlsplit(uri)
+    name, *version = parts.path.removeprefix("/keys/").split("/")
+    return _same_version(uri, version, AzureSigner.import_(parts.netloc.partition(".")[0], name))
+
+
+def _in_vault(uri: str, _: Pin) -> _Imported:
+    name, *version = uri.partition(":")[2].split("/")
+    return _same_version(uri, version, VaultSigner.import_(name))
+
+
+def _same_version(uri: str, version: list[str], found: _Imported) -> _Imported:
+    """Both services only show their newest version of a key."""
+    newest = found[0].rpartition("/")[2]
+    if version not in ([], [newest]):
+        raise TokenError(uri, f"has a newer version, {newest}; a key is added at its newest version")
+    return found
+
+
+_SCHEMES = {
+    "hsm": _Scheme("hsm", "hsm:2?label=TOKEN", _in_token),
+    "awskms": _Scheme("awskms", "awskms:KEY_ID", _in_aws),
+    "gcpkms": _Scheme(
+        "gcpkms",
+        "gcpkms:projects/P/locations/L/keyRings/R/cryptoKeys/K/cryptoKeyVersions/V",
+        _in_google,
+    ),
+    "azurekms": _Scheme("azurekms", "azurekms://VAULT.vault.azure.net/keys/KEY/VERSION", _in_azure),
+    "hv": _Scheme("vault", "hv:KEY/VERSION", _in_vault),
+}
