@@ -5,7 +5,8 @@ times as much, most of it for importing what verifies signatures. *Yes* rests on
 
 * the site's ``timestamp.json`` is, byte for byte, the one that this host has verified and stored;
 * from it the stored snapshot, targets and index follow by their SHA-256;
-* the site has no newer root, none of the stored metadata has expired, and the trust anchor is the one of this store.
+* the site has no newer root, none of the stored metadata has expired, and the trust anchor is the one of this store;
+* of several mirrors, every one says so, but for those that are known to fail and rest for now (``bundles.mirrors``).
 
 Nothing is accepted here that was not verified before, and nothing is written. Whatever is out of the ordinary (a
 redirect, a proxy, a client certificate, trouble of any kind) is *cannot be told*.
@@ -15,7 +16,7 @@ import hashlib
 import http.client
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
@@ -27,19 +28,25 @@ import msgspec
 from bundles.credentials import credentials
 from bundles.deadline import Deadline, answers_under
 from bundles.errors import BundleError, FormatError
+from bundles.files import read_limited
 from bundles.index import INDEX, Index, Release
 from bundles.location import Location
-from bundles.transport import TransportSettings
+from bundles.transport import TransportSettings, locate
 
+_LARGEST = 5_000_000  # bytes of one stored file
 _LONGEST_REFUSAL = 64 * 1024  # bytes of what a server says beside a 404
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+
+_Mirrors = list[tuple[Location, TransportSettings]]
 
 
 class Known:
     """What was verified before and still is what the site publishes; asked as ``trust.TrustClient`` is."""
 
-    def __init__(self, index: Index, targets: Mapping[str, Any]) -> None:
+    def __init__(self, index: Index, targets: Mapping[str, Any], notes: list[str]) -> None:
         self.index = index
+        self.notes = notes
+        """Sentences for people: mirrors that rest because they failed."""
         self._targets = targets
 
     def digest(self, release: Release) -> str:
@@ -51,22 +58,20 @@ class Known:
 
 
 def glance(
-    directory: Path, anchor: Path, site: str, settings: TransportSettings, now: datetime
+    directory: Path, anchor: Path, sites: Sequence[str], settings: TransportSettings, now: datetime
 ) -> Known | None:
     """What this host knows of the site, when that is still all; ``None`` when it cannot be told at a glance.
 
-    ``directory`` is that of ``TrustClient``, and ``now`` has a time zone.
+    ``directory`` is that of ``TrustClient``, ``sites`` are the mirrors, and ``now`` has a time zone.
     """
     try:
         stored = _Stored(directory, anchor, now)
-        if _is_out_of_the_ordinary(site, settings):
-            return None
-        with _Look(Location.parse(site), settings) as look:
-            if look.status_of(f"metadata/{stored.root_version + 1}.root.json") != HTTPStatus.NOT_FOUND:
-                return None
-            if look.content_of("metadata/timestamp.json", len(stored.timestamp)) != stored.timestamp:
-                return None
-        return Known(Index.parse(stored.index), stored.targets)
+        mirrors = locate(sites, settings)
+        notes: list[str] = []
+        if len(mirrors) > 1:
+            mirrors, notes = _without_resting(mirrors, directory, now)
+        if mirrors and all(_is_unchanged(stored, location, own) for location, own in mirrors):
+            return Known(Index.parse(stored.index), stored.targets, notes)
     except (
         OSError,
         http.client.HTTPException,
@@ -74,10 +79,34 @@ def glance(
         LookupError,
         TypeError,
         AttributeError,
+        RecursionError,
         BundleError,
     ):
         # Damaged files, trouble with the network: the whole workflow finds out what it is, and says it.
         return None
+    return None
+
+
+def _without_resting(mirrors: _Mirrors, directory: Path, now: datetime) -> tuple[_Mirrors, list[str]]:
+    """The mirrors that a refresh would ask now, and what is wrong with the others."""
+    from bundles.mirrors import MEMORY, MirrorMemory  # here, because most hosts have one site
+
+    try:
+        memory = MirrorMemory.parse(read_limited(directory / MEMORY, _LARGEST), now)
+    except FileNotFoundError:
+        return mirrors, []
+    notes = list(memory.sentences(str(location) for location, _ in mirrors))
+    return [mirror for mirror in mirrors if not memory.rests(str(mirror[0]))], notes
+
+
+def _is_unchanged(stored: "_Stored", location: Location, settings: TransportSettings) -> bool:
+    """Whether a mirror has what is stored, and nothing newer; raises for whatever does not fit."""
+    if _is_out_of_the_ordinary(location, settings):
+        return False
+    with _Look(location, settings) as look:
+        if look.status_of(f"metadata/{stored.root_version + 1}.root.json") != HTTPStatus.NOT_FOUND:
+            return False
+        return look.content_of("metadata/timestamp.json", len(stored.timestamp)) == stored.timestamp
 
 
 class _Stored:
@@ -88,7 +117,7 @@ class _Stored:
         self._directory = directory
         root = self._read("root.json")
         self.root_version = int(self._signed(root, "root")["version"])
-        self._check_anchor(anchor.read_bytes())
+        self._check_anchor(read_limited(anchor, _LARGEST))
         self.timestamp = self._read("timestamp.json")
         snapshot = self._followed(self._signed(self.timestamp, "timestamp"), "snapshot.json")
         targets = self._followed(self._signed(snapshot, "snapshot"), "targets.json")
@@ -97,7 +126,7 @@ class _Stored:
         _require(hashlib.sha256(self.index).hexdigest() == self.targets[INDEX]["hashes"]["sha256"])
 
     def _read(self, name: str) -> bytes:
-        return (self._directory / name).read_bytes()
+        return read_limited(self._directory / name, _LARGEST)
 
     def _followed(self, signed: Mapping[str, Any], name: str) -> bytes:
         data = self._read(name)
@@ -113,7 +142,7 @@ class _Stored:
     def _check_anchor(self, anchor: bytes) -> None:
         """A trust anchor that was replaced means another site, or keys that are no longer trusted."""
         version = int(msgspec.json.decode(anchor)["signed"]["version"])
-        _require((self._directory / "root_history" / f"{version}.root.json").read_bytes() == anchor)
+        _require(self._read(f"root_history/{version}.root.json") == anchor)
 
 
 class _Look:
@@ -127,7 +156,8 @@ class _Look:
             "Accept-Encoding": "identity",
             **credentials(location, settings),
         }
-        self._deadline = Deadline(settings.total_timeout)
+        # Two small files: a site that takes longer than one silence may is not looked at any longer.
+        self._deadline = Deadline(min(settings.total_timeout, settings.read_timeout))
         self._read_timeout = settings.read_timeout
         self._connection = _connection(parts.scheme, parts.netloc, settings)
         self._connection.response_class = answers_under(self._limit_next_read)  # type: ignore[assignment]  # a hook
@@ -171,11 +201,11 @@ def _connection(scheme: str, netloc: str, settings: TransportSettings) -> http.c
     return http.client.HTTPSConnection(netloc, timeout=settings.connect_timeout, context=context)
 
 
-def _is_out_of_the_ordinary(site: str, settings: TransportSettings) -> bool:
+def _is_out_of_the_ordinary(location: Location, settings: TransportSettings) -> bool:
     """A directory, a proxy, a client certificate: what ``bundles.web`` knows how to do, and this does not."""
     environment = {name.lower() for name, value in os.environ.items() if value}
     return (
-        site.startswith("/")
+        location.is_directory
         or bool(settings.proxy and settings.proxy.reveal())
         or settings.client_cert is not None
         or not environment.isdisjoint(_PROXIES)

@@ -43,10 +43,10 @@ class MirrorFetcher(FetcherInterface):
         return f"{self.mirror}/{self.path}"
 
     def download_bytes(self, url: str, max_length: int) -> bytes:
-        self.path, self.data = url, b""
+        self.path, self.data = url.lstrip("/"), b""
         buffer = io.BytesIO()
         try:
-            self.mirror.download(url, max_length, buffer)
+            self.mirror.download(self.path, max_length, buffer)
         except MissingError as error:
             # python-tuf takes this one as the end of the root chain. Everything else passes through it.
             raise DownloadHTTPError(str(error), _NOT_FOUND) from error
@@ -61,16 +61,24 @@ class MirrorFetcher(FetcherInterface):
 
 
 class Workflow(Updater):
-    """One refresh from one mirror, as of ``now``."""
+    """One refresh from one mirror, as of ``now``; ``directory`` is that of the metadata on the mirror."""
 
-    def __init__(self, store: TrustDirectory, anchor: Anchor, mirror: Mirror, now: datetime) -> None:
+    def __init__(
+        self,
+        store: TrustDirectory,
+        anchor: Anchor,
+        mirror: Mirror,
+        now: datetime,
+        *,
+        directory: str = "metadata",
+    ) -> None:
         self.fetcher = MirrorFetcher(mirror)
         self._store = store
         # Snapshot and targets have a length in the metadata that names them; these caps are for the
         # other two.
         config = UpdaterConfig(root_max_length=LARGEST_ROOT, targets_max_length=LARGEST_FILE)
         super().__init__(
-            str(store.path), "metadata/", fetcher=self.fetcher, config=config, bootstrap=anchor.data
+            str(store.path), directory, fetcher=self.fetcher, config=config, bootstrap=anchor.data
         )
         self.trusted = self._trusted_set
         self.trusted.reference_time = now

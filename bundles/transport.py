@@ -6,16 +6,19 @@
   its own URL says, because whoever runs it is not trusted with the passwords of the first.
 """
 
+import contextlib
+import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import msgspec
 
 from bundles.errors import MissingError, OversizeError, SettingsError, TransportError
+from bundles.files import open_directory
+from bundles.hidden import Hidden
 from bundles.location import Location
-from bundles.secret import Secret
 from bundles.trees import open_regular
 
 if TYPE_CHECKING:
@@ -23,12 +26,16 @@ if TYPE_CHECKING:
 
     from bundles.web import WebMirror
 
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
 CHUNK = 64 * 1024
 LONGEST_VALIDATOR = 1024  # characters
+MOST_RETRIES_OF_SEVERAL = 1
+"""What is tried again on each of several mirrors, whatever is configured."""
 
 
 class TransportSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How to reach a site over HTTP; times are seconds. To be decoded with ``dec_hook=decode_secret``."""
+    """How to reach a site over HTTP; times are seconds."""
 
     connect_timeout: float = 10.0
     """For one address of the host; also for the TLS handshake."""
@@ -38,7 +45,7 @@ class TransportSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """For one file, with its redirects and retries."""
     retries: int = 3
     """After the first attempt, for what can pass: lost connections, time limits, status 408, 429 and 5xx."""
-    proxy: Secret | None = None
+    proxy: Hidden | None = None
     """URL of a proxy, which may hold a password. Empty: none, whatever the environment says."""
     ca_bundle: str | None = None
     """PEM file or directory of certificate authorities; otherwise the system's."""
@@ -46,10 +53,10 @@ class TransportSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     client_key: str | None = None
     """When it is not in the same file as the certificate."""
     username: str | None = None
-    password: Secret | None = None
-    token: Secret | None = None
+    password: Hidden | None = None
+    token: Hidden | None = None
     """Sent as ``Authorization: Bearer``."""
-    headers: dict[str, Secret] = {}
+    headers: Mapping[str, Hidden] = {}
     """Sent to the site only, as credentials are."""
     user_agent: str | None = None
     """Instead of ``puller/<version>``."""
@@ -83,8 +90,11 @@ def _is_header_text(text: str) -> bool:
 class Mirror(Protocol):
     """One place that a site is served from."""
 
-    def download(self, path: str, limit: int, into: BinaryIO) -> None:
-        """Write the file at ``path``, relative to the site, to the empty ``into``.
+    def download(self, path: str, limit: int, into: BinaryIO, *, resume: bool = False) -> None:
+        """Write the file at ``path``, relative to the site, to ``into``, and nothing else.
+
+        With ``resume``, what ``into`` holds is taken for the beginning of the file, and only the rest is asked
+        for where that can be done. Whether it was the beginning of this file, the caller has to verify.
 
         Raises `MissingError`, `OversizeError` beyond ``limit`` bytes, and any other `TransportError`; a part
         of the file may have been written then. Trouble with ``into`` itself is an ``OSError``.
@@ -98,14 +108,21 @@ class Mirror(Protocol):
 
 def open_mirrors(locations: Sequence[str], settings: TransportSettings | None = None) -> list[Mirror]:
     """A mirror for each location, in that order; connects to nothing yet. Raises `SettingsError`."""
+    return [_open(place, own) for place, own in locate(locations, settings or TransportSettings())]
+
+
+def locate(locations: Sequence[str], settings: TransportSettings) -> list[tuple[Location, TransportSettings]]:
+    """Each location with the settings that hold for it; raises `SettingsError`."""
     parsed = [Location.parse(location) for location in locations]
     if not parsed:
         raise SettingsError(
             "site", "no location is configured, wanted a URL such as https://www.example.org/puller"
         )
-    settings = settings or TransportSettings()
+    if len(parsed) > 1:
+        # The next mirror is the better retry: one that hangs is to cost a minute, not the whole run.
+        settings = msgspec.structs.replace(settings, retries=min(settings.retries, MOST_RETRIES_OF_SEVERAL))
     own = settings.without_credentials()
-    return [_open(place, settings if place.origin == parsed[0].origin else own) for place in parsed]
+    return [(place, settings if place.origin == parsed[0].origin else own) for place in parsed]
 
 
 def _open(location: Location, settings: TransportSettings) -> Mirror:
@@ -175,7 +192,10 @@ def _open_url(url: str, settings: TransportSettings | None) -> "tuple[WebMirror,
 
 
 class DirectoryMirror:
-    """A copy of a site below a local directory, verified exactly as one on the web."""
+    """A copy of a site below a local directory, verified exactly as one on the web.
+
+    Links in it are not followed: a stick that comes from anywhere is not to say which files of this machine are read.
+    """
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -183,9 +203,12 @@ class DirectoryMirror:
     def __str__(self) -> str:
         return self._directory
 
-    def download(self, path: str, limit: int, into: BinaryIO) -> None:
+    def download(self, path: str, limit: int, into: BinaryIO, *, resume: bool = False) -> None:
+        """As `Mirror.download`; always from the start, because a local file is there at once."""
         source = Path(self._directory, path)
-        with self._open(source) as stream:
+        into.seek(0)
+        into.truncate()
+        with self._open(source, path.split("/")) as stream:
             size = os.fstat(stream.fileno()).st_size
             if size > limit:
                 raise OversizeError(str(source), f"has {size} bytes, at most {limit} are allowed")
@@ -195,16 +218,31 @@ class DirectoryMirror:
                 into.write(chunk)
                 left -= len(chunk)
 
-    def _open(self, source: Path) -> BinaryIO:
+    def _open(self, source: Path, parts: list[str]) -> BinaryIO:
+        if not {"", ".", ".."}.isdisjoint(parts):
+            raise TransportError(str(source), "is not a path within a site")
         try:
-            return open_regular(source, follow=True)
+            return _open_below(self._directory, parts)
         except FileNotFoundError:
             if not os.path.isdir(self._directory):
                 # Not *missing*: a medium that is not mounted says nothing about what was published.
                 raise TransportError(self._directory, "no such directory; is the medium mounted?") from None
             raise MissingError(str(source), "there is no such file") from None
         except OSError as error:
-            raise TransportError(str(source), error.strerror or str(error)) from None
+            is_link = error.errno == errno.ELOOP
+            what = "is a symbolic link, wanted a regular file" if is_link else error.strerror or str(error)
+            raise TransportError(str(source), what) from None
+
+
+def _open_below(directory: str, parts: list[str]) -> BinaryIO:
+    """A regular file below ``directory``, which may itself be reached through links; raises ``OSError``."""
+    *directories, name = parts
+    with contextlib.ExitStack() as opened:
+        descriptor = opened.enter_context(open_directory(directory))
+        for each in directories:
+            descriptor = os.open(each, _DIRECTORY, dir_fd=descriptor)
+            opened.callback(os.close, descriptor)
+        return open_regular(Path(name), directory=descriptor)
 
 
 def _read(stream: BinaryIO, size: int, source: Path) -> bytes:

@@ -50,10 +50,13 @@ def walk(
                     waiting.append(f"{directory}{entry.name}/")
 
 
-def open_regular(path: Path, *, follow: bool = False) -> BinaryIO:
-    """Open a regular file to read, and nothing else: a FIFO here is an error and does not hang."""
+def open_regular(path: Path, *, follow: bool = False, directory: int | None = None) -> BinaryIO:
+    """Open a regular file to read, and nothing else: a FIFO here is an error and does not hang.
+
+    ``path`` is relative to the open ``directory``, if one is given.
+    """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
-    descriptor = os.open(path, flags)
+    descriptor = os.open(path, flags, dir_fd=directory)
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)

@@ -2,42 +2,39 @@
 
 * Nothing is returned that enough of the site's keys did not sign, that has expired, or that is older
   than what this host has seen before. The trust anchor came with the machine.
-* Mirrors are tried in order. Each can only withhold: one that is down, stale or hostile is passed over,
-  and noted.
-* A file is checked while nobody else can see it, and placed afterwards.
+* Every mirror is asked, and the highest version that one of them has wins: each can only withhold. One that is
+  down, behind or hostile is passed over, noted, and left alone for a while.
 """
 
-import contextlib
-import os
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any
 
-from tuf.api.exceptions import DownloadError, LengthOrHashMismatchError, RepositoryError
+from tuf.api.exceptions import DownloadError, RepositoryError
 from tuf.api.metadata import Metadata, Root, TargetFile, Targets
 
 from bundles.anchor import Anchor
 from bundles.errors import (
     BundleError,
     FormatError,
-    OversizeError,
-    SignatureError,
+    MissingError,
+    RollbackError,
     StoreError,
     TransportError,
     TrustError,
 )
-from bundles.files import read_limited, sync_directory
+from bundles.files import read_limited
 from bundles.index import INDEX, LARGEST_INDEX, Index, Release
+from bundles.mirrors import MEMORY, MirrorMemory
+from bundles.parts import discard_left
 from bundles.refresh import Workflow
+from bundles.targets import download_target, explained, fetch_target, is_target, target_path
 from bundles.transport import Mirror
 from bundles.trusted import LARGEST_FILE, TrustDirectory
-from bundles.verdicts import mismatch, verdict
-
-_Result = TypeVar("_Result")
+from bundles.verdicts import verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +44,16 @@ class Fetched:
     path: Path
     size: int
     sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What one mirror publishes, verified; ``version`` is that of its timestamp."""
+
+    mirror: Mirror
+    index: Index
+    targets: Targets
+    version: int
 
 
 class TrustClient:
@@ -77,16 +84,24 @@ class TrustClient:
         trusted stays then.
         """
         anchor = Anchor.load(self._anchor)
-        with _explained(self._store.path):
+        with explained(self._store.path):
             self._store.prepare(anchor)
-        return self._from_any_mirror(lambda mirror: self._refresh_from(mirror, anchor))
+            memory = self._remembered()
+        views, failures = self._ask_all(anchor, memory)
+        if not views:
+            raise self._worst(list(failures.values()))
+        newest = views[-1]  # each is measured against those before, and none that is older gets through
+        self._account_for(memory, views, failures)
+        self._prefer([view.mirror for view in views if view.version == newest.version])
+        self._targets = newest.targets
+        return newest.index
 
     def index(self) -> Index:
         """What was trusted last, expired or not, from this machine alone; raises `StoreError`."""
-        with _explained(self._store.path):
+        with explained(self._store.path):
             targets, data = self._stored_targets(), self._store.read(INDEX)
         info = targets.targets.get(INDEX)
-        if info is None or data is None or not _is(info, data):
+        if info is None or data is None or not is_target(info, data):
             raise StoreError(
                 str(self._store.path / INDEX), "is missing or damaged; the next refresh brings it back"
             )
@@ -100,59 +115,119 @@ class TrustClient:
     def fetch(self, release: Release, destination: Path) -> Fetched:
         """Download the bundle of ``release``, verify it, and place it at ``destination``.
 
-        After `refresh` or `index`. Raises `FormatError` for a release that was not published, otherwise
-        as `refresh`.
+        What another attempt left beside ``destination`` is gone on with. After `refresh` or `index`. Raises
+        `FormatError` for a release that was not published, `StoreError` when there is no room for it,
+        otherwise as `refresh`.
         """
         info = self._published(release)
-        return self._from_any_mirror(lambda mirror: self._fetch_from(mirror, info, destination))
+        failures: list[BundleError] = []
+        for mirror in self._mirrors:
+            try:
+                fetch_target(mirror, info, target_path(info), destination)
+            except (TransportError, TrustError, FormatError) as error:
+                failures.append(error)
+            else:
+                self.notes += map(str, failures)
+                self._prefer([mirror])
+                return Fetched(destination, info.length, info.hashes["sha256"])
+        raise self._worst(failures)
 
-    def _refresh_from(self, mirror: Mirror, anchor: Anchor) -> Index:
-        with _explained(self._store.path):
+    def discard_left(self, directory: Path) -> None:
+        """Remove what killed runs have left in ``directory`` of bundles, unless it is still worth going on with.
+
+        After `refresh`; trouble with it is noted.
+        """
+        published = self._targets.targets.values() if self._targets else ()
+        wanted = {info.hashes["sha256"] for info in published if "sha256" in info.hashes}
+        try:
+            discard_left(directory, wanted, self._now())
+        except OSError as error:  # it is in nobody's way until the disk is full
+            self.notes.append(f"{error.filename or directory}: cannot be removed: {error.strerror or error}")
+
+    # Mirrors
+
+    def _ask_all(self, anchor: Anchor, memory: MirrorMemory) -> tuple[list[_View], dict[Mirror, BundleError]]:
+        """What each mirror publishes or how it failed; those that rest are asked only when no other helps."""
+        views: list[_View] = []
+        failures: dict[Mirror, BundleError] = {}
+        for mirror in sorted(self._mirrors, key=lambda mirror: memory.turn(str(mirror))):
+            if views and memory.rests(str(mirror)):
+                continue
+            try:
+                views.append(self._refresh_from(mirror, anchor))
+            except (TransportError, TrustError, FormatError) as error:
+                failures[mirror] = error
+        return views, failures
+
+    def _refresh_from(self, mirror: Mirror, anchor: Anchor) -> _View:
+        with explained(self._store.path):
             workflow = Workflow(self._store, anchor, mirror, self._now())
             try:
                 workflow.refresh()
             except (RepositoryError, DownloadError) as error:
                 raise verdict(error, workflow) from error
             data = self._index_from(mirror, workflow.targets)
-        self._targets = workflow.targets
-        return Index.parse(data, f"{mirror}/{target_path(workflow.targets.targets[INDEX])}")
+        index = Index.parse(data, f"{mirror}/{target_path(workflow.targets.targets[INDEX])}")
+        return _View(mirror, index, workflow.targets, workflow.trusted.timestamp.version)
+
+    def _account_for(
+        self, memory: MirrorMemory, views: list[_View], failures: dict[Mirror, BundleError]
+    ) -> None:
+        """Remember which mirrors failed and which helped, and say what is wrong with any."""
+        names = [str(mirror) for mirror in self._mirrors]
+        for mirror, error in failures.items():
+            where = error.where.removeprefix(f"{mirror}/").removeprefix(str(mirror))
+            memory.failed(str(mirror), f"{where}: {error.what}" if where else error.what)
+        for view in views:
+            memory.helped(str(view.mirror))
+        memory.keep_only(names)
+        self.notes += memory.sentences(names)
+        newest = views[-1]
+        for view in views:
+            if view.version < newest.version:
+                what = f"its timestamp is version {view.version}, {newest.mirror} has {newest.version}"
+                self.notes.append(f"{view.mirror}: is behind: {what}")
+        self._remember(memory)
+
+    def _remembered(self) -> MirrorMemory:
+        data = self._store.read(MEMORY)
+        if data is None:
+            return MirrorMemory(self._now())
+        try:
+            return MirrorMemory.parse(data, self._now())
+        except ValueError as error:
+            self._store.set_aside(MEMORY, f"is damaged ({error}); every mirror is asked again")
+            return MirrorMemory(self._now())
+
+    def _remember(self, memory: MirrorMemory) -> None:
+        try:
+            self._store.write_or_remove(MEMORY, memory.to_bytes())
+        except OSError as error:  # costs the next run a few requests, and nothing else
+            self.notes.append(f"{self._store.path / MEMORY}: cannot be written: {error.strerror or error}")
+
+    def _worst(self, failures: list[BundleError]) -> BundleError:
+        """The one to raise when no mirror helped; the others are noted."""
+        worst = max(failures, key=lambda error: (_gravity(error, failures), _is_incomplete(error)))
+        self.notes += [str(error) for error in failures if error is not worst]
+        return worst
+
+    def _prefer(self, mirrors: list[Mirror]) -> None:
+        """What helped in this run is asked first for the rest of it."""
+        self._mirrors = [*mirrors, *(mirror for mirror in self._mirrors if mirror not in mirrors)]
+
+    # What is stored
 
     def _index_from(self, mirror: Mirror, targets: Targets) -> bytes:
         """The index, from this machine when it has not changed."""
         info = targets.targets.get(INDEX)
         if info is None or "sha256" not in info.hashes:
             raise FormatError(str(mirror), f"publishes no {INDEX}; is it a site of Puller?")
-        if (stored := self._store.read(INDEX)) is not None and _is(info, stored):
+        if (stored := self._store.read(INDEX)) is not None and is_target(info, stored):
             return stored
         buffer = BytesIO()
-        _download(mirror, info, min(info.length, LARGEST_INDEX), buffer)
+        download_target(mirror, info, target_path(info), min(info.length, LARGEST_INDEX), buffer)
         self._store.write(INDEX, buffer.getvalue())
         return buffer.getvalue()
-
-    def _fetch_from(self, mirror: Mirror, info: TargetFile, destination: Path) -> Fetched:
-        with _explained(destination), _placed(destination) as part:
-            _download(mirror, info, info.length, part)
-        return Fetched(destination, info.length, info.hashes["sha256"])
-
-    def _from_any_mirror(self, action: Callable[[Mirror], _Result]) -> _Result:
-        failures: list[BundleError] = []
-        for mirror in self._mirrors:
-            try:
-                result = action(mirror)
-            except (TransportError, TrustError, FormatError) as error:
-                failures.append(error)
-                continue
-            self.notes += map(str, failures)
-            self._prefer(mirror)
-            return result
-        worst = max(failures, key=_gravity)
-        self.notes += [str(error) for error in failures if error is not worst]
-        raise worst
-
-    def _prefer(self, mirror: Mirror) -> None:
-        """What helped once in this run is asked first for the rest of it."""
-        self._mirrors.remove(mirror)
-        self._mirrors.insert(0, mirror)
 
     def _published(self, release: Release) -> TargetFile:
         if self._targets is None:
@@ -185,60 +260,12 @@ class TrustClient:
             raise StoreError(str(path), f"damaged; the next refresh brings it back ({error})") from None
 
 
-def _gravity(error: BundleError) -> int:
+def _gravity(error: BundleError, among: list[BundleError]) -> int:
+    if isinstance(error, RollbackError) and any(map(_is_incomplete, among)):
+        return 0  # a mirror that is behind one that is incomplete, as while both are uploaded to
     return 2 if isinstance(error, TrustError) else 1 if isinstance(error, FormatError) else 0
 
 
-def target_path(info: TargetFile) -> str:
-    """Where a target is served: with its hash in its name, so that no URL ever changes its contents."""
-    directory, slash, name = info.path.rpartition("/")
-    return f"targets/{directory}{slash}{info.hashes['sha256']}.{name}"
-
-
-def _download(mirror: Mirror, info: TargetFile, limit: int, into: BinaryIO) -> None:
-    path = target_path(info)
-    where = f"{mirror}/{path}"
-    try:
-        mirror.download(path, limit, into)
-        info.verify_length_and_hashes(into)
-    except OversizeError as error:
-        raise SignatureError(error.where, f"{error.what}, the signed metadata says {info.length}") from None
-    except LengthOrHashMismatchError as error:
-        raise SignatureError(where, mismatch(error)) from None
-
-
-def _is(info: TargetFile, data: bytes) -> bool:
-    try:
-        info.verify_length_and_hashes(data)
-    except LengthOrHashMismatchError:
-        return False
-    return True
-
-
-@contextlib.contextmanager
-def _placed(destination: Path) -> Iterator[BinaryIO]:
-    """A private file beside ``destination``, which takes its place when the block ends well."""
-    for leftover in destination.parent.glob(f".{destination.name}.*.part"):  # of a run that was killed
-        leftover.unlink(missing_ok=True)
-    descriptor, name = tempfile.mkstemp(".part", f".{destination.name}.", destination.parent)
-    try:
-        with open(descriptor, "w+b") as part:
-            yield part
-            part.flush()
-            os.fsync(part.fileno())
-        os.rename(name, destination)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
-    sync_directory(destination.parent)
-
-
-@contextlib.contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Trouble with this machine's own files, in our words."""
-    try:
-        yield
-    except OSError as error:
-        where = str(error.filename or path)
-        raise StoreError(where, error.strerror or str(error)) from error
+def _is_incomplete(error: BundleError) -> bool:
+    """Whether a mirror lacks a file that its own verified metadata names: its timestamp is as new as any."""
+    return isinstance(error, MissingError) and not error.where.endswith("/timestamp.json")

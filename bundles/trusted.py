@@ -28,6 +28,7 @@ from tuf.api.metadata import Metadata, Root, Snapshot, Targets, Timestamp
 from bundles.anchor import Anchor, parse_root
 from bundles.errors import SettingsError
 from bundles.files import read_limited, sync_directory, write_file
+from bundles.index import INDEX
 
 LARGEST_FILE = 5_000_000
 """Bytes; no metadata that was accepted is larger."""
@@ -40,6 +41,9 @@ _CLOCK_TOLERANCE = timedelta(minutes=5)
 class _Standing(enum.Enum):
     TRUSTED = enum.auto()
     ROTATED = enum.auto()
+    """Signed by a key that has been revoked."""
+    SHORT = enum.auto()
+    """Signed by keys that are still trusted, of which more are demanded by now. It stays until it is replaced."""
     DAMAGED = enum.auto()
 
 
@@ -57,9 +61,11 @@ class TrustDirectory:
         for leftover in self.path.glob(".*.new"):  # of a run that was killed while it wrote
             leftover.unlink()
         history = self.path / _HISTORY
-        if os.path.lexists(history) and not _is_directory(history):
+        if os.path.lexists(history) and not _is_real_directory(history):
             self.set_aside(_HISTORY, "is not a directory")
         history.mkdir(mode=0o700, exist_ok=True)
+        if _is_real_directory(self.path / "root.json"):  # a link is made here anew in every refresh
+            self.set_aside("root.json", "is a directory")
         self._check_origin(anchor)
         self._check_clock()
 
@@ -86,6 +92,13 @@ class TrustDirectory:
             self.set_aside(name, "is not the root of that version")
         write_file(self.path / name, data)
 
+    def write_or_remove(self, name: str, data: bytes) -> None:
+        """`write`, or no file at all when there is nothing to write."""
+        if data:
+            self.write(name, data)
+        else:
+            (self.path / name).unlink(missing_ok=True)
+
     def set_aside(self, name: str, why: str) -> None:
         """Keep what is at ``name`` for people to look at, under a name that nothing reads."""
         kept = f"{name}.damaged-{self._now():%Y%m%dT%H%M%S.%fZ}"
@@ -106,6 +119,9 @@ class TrustDirectory:
                 self.set_aside(f"{role.type}.json", "is damaged; versions are checked against the rest")
         if _Standing.ROTATED in (standings[Timestamp], standings[Snapshot]):
             self._forget_versions(root)
+        if not set(standings.values()) <= {_Standing.TRUSTED}:
+            # It follows from what is no longer trusted, and without it nobody takes the rest for complete.
+            (self.path / INDEX).unlink(missing_ok=True)
 
     def _standing(self, role: type[Timestamp | Snapshot | Targets], root: Root) -> _Standing:
         data = self.read(f"{role.type}.json")
@@ -116,9 +132,12 @@ class TrustDirectory:
             root.verify_delegate(role.type, metadata.signed_bytes, metadata.signatures)
         except UnsignedMetadataError:
             # Signatures by the present keys that do not hold were damaged; missing ones were not needed then.
-            present = metadata.signatures.keys() & root.roles[role.type].keyids
-            enough = len(present) >= root.roles[role.type].threshold
-            return _Standing.DAMAGED if enough else _Standing.ROTATED
+            wanted = root.roles[role.type]
+            present = metadata.signatures.keys() & wanted.keyids
+            if len(present) >= wanted.threshold:
+                return _Standing.DAMAGED
+            revoked = metadata.signatures.keys() - wanted.keyids
+            return _Standing.ROTATED if revoked else _Standing.SHORT
         except RepositoryError:
             return _Standing.DAMAGED
         return _Standing.TRUSTED if metadata.signed.type == role.type else _Standing.DAMAGED
@@ -169,5 +188,5 @@ class TrustDirectory:
             )
 
 
-def _is_directory(path: Path) -> bool:
-    return stat.S_ISDIR(os.lstat(path).st_mode)
+def _is_real_directory(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()

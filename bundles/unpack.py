@@ -21,6 +21,7 @@ from bundles.identity import DESCRIPTION
 from bundles.limits import LIMITS, Limits
 from bundles.paths import MemberPath
 from bundles.reader import BundleReader
+from bundles.room import check_room
 from bundles.trees import Counted, open_regular, pieces_of, remove_tree, sync_filesystem
 
 _DIRECTORY_MODE = 0o555
@@ -96,14 +97,8 @@ def _check_identity(description: BundleDescription, name: str | None, version: s
 
 def _check_room(destination: Path, description: BundleDescription) -> None:
     """Better to say so now than to fill the disk for everybody else first; raises ``StoreError``."""
-    disk = os.statvfs(destination.parent)
-    blocks = sum(-(-entry.size // disk.f_frsize) for entry in description.files.values())
-    needed = (blocks + len(description.directories) + 1) * disk.f_frsize
-    if needed > (free := disk.f_bavail * disk.f_frsize):
-        raise StoreError(str(destination), f"needs {needed} bytes, {free} are free")
-    inodes = len(description.files) + len(description.directories) + 2
-    if disk.f_files and inodes > disk.f_favail:  # Btrfs has no fixed number of inodes, and says 0
-        raise StoreError(str(destination), f"needs {inodes} inodes, {disk.f_favail} are free")
+    files = len(description.files) + len(description.directories) + 2
+    check_room(destination, destination.parent, size=description.size, files=files)
 
 
 def _fill_and_place(reader: BundleReader, destination: Path) -> None:

@@ -102,13 +102,22 @@ class Agent(msgspec.Struct):
             return
         with only_run(self.directories.run):
             try:
-                self.directories.make()
+                notes = self.directories.make()
             except OSError as error:
                 raise ConfigurationError(f"{error.filename}: cannot be made: {reason(error)}") from error
+            for note in notes:
+                self.troubles.warn(note)
             if unfinished := find_unfinished(self.directories):
                 self.troubles.warn(f"the run that began {unfinished} did not come to its end")
-            save_status(self.directories, "running")
+            self._tell("running")
             yield
+
+    def _tell(self, state: str) -> None:
+        """What ``puller status`` says of this run; that it cannot be said is no reason not to do it."""
+        try:
+            save_status(self.directories, state)
+        except OSError as error:
+            self.troubles.warn(sentence_of(error))
 
     @contextlib.contextmanager
     def _place_for_downloads(self) -> Iterator[Directories]:
@@ -218,7 +227,7 @@ class Agent(msgspec.Struct):
         """The report on disk and the metrics; a disk that is full now is no reason to hide what was done."""
         try:
             save_report(report, self.directories, self.configuration.reports.keep)
-            save_status(self.directories, "idle")
+            self._tell("idle")
             if textfile := self.configuration.reports.textfile:
                 metrics.write(report, Path(textfile))
         except OSError as error:

@@ -60,7 +60,7 @@ class Site(msgspec.Struct, frozen=True):
             mirrors = open_mirrors(configuration.mirrors, transport_settings(configuration.http))
             client = TrustClient(directories.trust, Path(configuration.trust_anchor), mirrors)
             index = client.refresh()
-            client.discard_parts(directories.downloads)
+            client.discard_left(directories.downloads)
             return cls(client, index)
         except SettingsError as error:
             raise ConfigurationError(str(error)) from error

@@ -10,12 +10,15 @@ from pathlib import Path
 
 import msgspec
 
-from bundles.files import write_file
+from bundles.files import read_limited
+from puller.decoding import decode
 from puller.report import Report
+from puller.statefile import LARGEST, set_aside, write_state
 
 DEFAULT_CONFIGURATION = "/etc/puller/config.yaml"
 PRIVATE_KEY = "/etc/puller/keys/private_key.pkcs7.pem"
 """Where a host's key for encrypted values is, unless something else is said."""
+_LARGEST_REPORT = 64 * 1024 * 1024  # bytes: an event for each of a hundred thousand resources
 _ROOT_STATE = Path("/var/lib/puller")
 _ROOT_RUN = Path("/run/puller")
 
@@ -106,12 +109,24 @@ class Directories(msgspec.Struct, frozen=True):
         """What is going on right now."""
         return self.run / "status.json"
 
-    def make(self) -> None:
-        """Make what is missing, readable by the owner alone; raises ``OSError``."""
+    @property
+    def archives(self) -> Path:
+        """Receipts of extracted archives."""
+        return self.state / "archives"
+
+    def make(self) -> list[str]:
+        """Make what is missing, readable by the owner alone, and set aside what is in the place of a directory.
+
+        Gives a sentence about each such thing. Raises ``OSError``.
+        """
+        below = (self.bundles, self.runs, self.trust, self.data, self.downloads, self.archives)
+        wrong = [path for path in below if os.path.lexists(path) and not path.is_dir()]
+        notes = [f"{path}: is not a directory; set aside as {set_aside(path)}" for path in wrong]
         for directory in (self.state, self.bundles, self.runs, self.trust):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.run.mkdir(mode=0o755, parents=True, exist_ok=True)
         self._forget_downloads()
+        return notes
 
     def _forget_downloads(self) -> None:
         """A run removes what it has unpacked, so what is there at its start is left over from one that was killed.
@@ -128,8 +143,8 @@ def save_report(report: Report, directories: Directories, keep: int) -> Path:
     data = msgspec.json.encode(report)
     path = directories.runs / f"{report.run}.json"
     # Reports hold file names and differences, which not everybody on the machine needs to see.
-    write_file(path, data, mode=0o600)
-    write_file(directories.last_run, data, mode=0o600)
+    write_state(path, data)
+    write_state(directories.last_run, data)
     for old in sorted(directories.runs.glob("*.json"))[:-keep]:
         old.unlink(missing_ok=True)
     return path
@@ -138,33 +153,34 @@ def save_report(report: Report, directories: Directories, keep: int) -> Path:
 def save_status(directories: Directories, state: str) -> None:
     """Say what is going on: ``running`` since now in this process, or ``idle``. Raises ``OSError``."""
     status = Status(state=state, since=datetime.now(UTC).isoformat(timespec="seconds"), process=os.getpid())
-    # Not synced: it does not survive a reboot anyway.
-    temporary = directories.status.with_name(".status.json.new")
-    temporary.write_bytes(msgspec.json.encode(status))
-    temporary.replace(directories.status)
+    # It does not survive a reboot anyway.
+    write_state(directories.status, msgspec.json.encode(status), mode=0o644, durable=False)
 
 
 def load_status(directories: Directories) -> Status | None:
     """What is going on, as far as it can be told: ``running`` only while that process is there."""
-    try:
-        status = msgspec.json.decode(directories.status.read_bytes(), type=Status)
-    except (OSError, msgspec.DecodeError):
+    status = _read_status(directories)
+    if status is None:
         return None
     return status if status.state != "running" or os.path.exists(f"/proc/{status.process}") else None
 
 
 def find_unfinished(directories: Directories) -> str | None:
     """When a run began that has no end on record; to be asked by the holder of the lock. ``None``: there is none."""
+    status = _read_status(directories)
+    return status.since if status and status.state == "running" else None
+
+
+def _read_status(directories: Directories) -> Status | None:
     try:
-        status = msgspec.json.decode(directories.status.read_bytes(), type=Status)
-    except (OSError, msgspec.DecodeError):
+        return decode(read_limited(directories.status, LARGEST), Status)
+    except (OSError, ValueError):
         return None
-    return status.since if status.state == "running" else None
 
 
 def load_last_report(directories: Directories) -> Report | None:
-    """The newest report; ``None`` when there is none. Raises ``OSError``, ``msgspec.DecodeError``."""
+    """The newest report; ``None`` when there is none. Raises ``OSError``, ``ValueError`` for what is no report."""
     try:
-        return msgspec.json.decode(directories.last_run.read_bytes(), type=Report)
+        return decode(read_limited(directories.last_run, _LARGEST_REPORT), Report)
     except FileNotFoundError:
         return None

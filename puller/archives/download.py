@@ -7,24 +7,22 @@
 """
 
 import os
-import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
-from http import HTTPStatus
+from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
 import msgspec
 import requests
 
-from bundles.errors import BundleError, OversizeError, TransportError
-from bundles.files import open_directory
+from bundles.errors import BundleError, TransportError
+from bundles.hidden import Hidden
 from bundles.location import Location
-from bundles.secret import Secret
-from bundles.transport import CHUNK, TransportSettings
+from bundles.transport import TransportSettings
 from bundles.trees import Counted, pieces_of
-from bundles.web import Check, WebMirror
+from bundles.web import WebMirror
 from puller.archives.kinds import Kind
+from puller.directories import open_directory
 from puller.errors import ResourceError
 
 MODE = 0o600
@@ -33,8 +31,6 @@ MODE = 0o600
 Progress = Callable[[int, int | None], None]
 """Told how many bytes are there, and of how many."""
 
-_QUERY = re.compile(r"(https?://[^\s?#]*)\?[^\s,]*?(?=:?(?:[\s,]|$))")
-_RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18}|\*)")
 _STARTS = {Kind.TAR_GZ: (b"\x1f\x8b",), Kind.ZIP: (b"PK\3\4", b"PK\5\6")}
 
 
@@ -48,8 +44,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float
     limit: int
     username: str | None = None
-    password: Secret | None = None
-    headers: Mapping[str, Secret] = {}
+    password: Hidden | None = None
+    headers: Mapping[str, Hidden] = {}
 
 
 def download(
@@ -71,7 +67,7 @@ def download(
         try:
             digest = _fetch(request, part, progress or (lambda have, of: None))
         except BundleError as error:
-            raise ResourceError(without_query(str(error))) from None
+            raise ResourceError(str(error)) from None
         # Owner before mode: chown clears bits of the mode.
         os.fchown(part.fileno(), uid, gid)
         os.fchmod(part.fileno(), MODE)
@@ -80,11 +76,6 @@ def download(
         os.rename(part_name, name, src_dir_fd=parent, dst_dir_fd=parent)
         os.fsync(parent)
     return digest
-
-
-def without_query(text: str) -> str:
-    """``text`` with the query of every URL in it masked: signed URLs carry a permission there."""
-    return _QUERY.sub(r"\1?***", text)
 
 
 def _fetch(request: Request, part: BinaryIO, progress: Progress) -> str:
@@ -105,7 +96,7 @@ def _fetch(request: Request, part: BinaryIO, progress: Progress) -> str:
 
 def _fetch_once(request: Request, part: BinaryIO, progress: Progress) -> str:
     mirror = _ResumingMirror(request, progress)
-    mirror.fetch(request.url.partition("#")[0], request.limit, part, mirror.check_start)
+    mirror.fetch(request.url.partition("#")[0], request.limit, part, mirror.check_start, resume=True)
     return _sha256(part)
 
 
@@ -124,13 +115,11 @@ class _ResumingMirror(WebMirror):
             total_timeout=request.timeout,
             username=None if own else request.username,
             password=None if own else request.password,
-            headers=dict(request.headers),
+            headers=request.headers,
         )
         super().__init__(Location(location.base) if own else location, settings)
         self._request = request
         self._progress = progress
-        self._start = 0
-        """Where the bytes begin that are asked for, and then those that come."""
         self._total: int | None = None
         self._validator = ""
         """What the server calls the version of the file that the bytes so far belong to."""
@@ -142,68 +131,33 @@ class _ResumingMirror(WebMirror):
             kind = "a web page" if start.lstrip()[:1] == b"<" else f"no {self._request.kind}"
             raise TransportError(response.url, f"is {kind}: it starts with {start[:12]!r}")
 
-    def _attempt(
-        self, url: str, limit: int, into: BinaryIO, check_start: Check, conditions: Mapping[str, str]
-    ) -> None:
-        have = into.seek(0, os.SEEK_END)
+    def _open_rest(self, url: str, held: int, conditions: Mapping[str, str]) -> tuple[requests.Response, int]:
+        response, start = super()._open_rest(url, held, conditions)
+        self._validator = _validator(response)
+        self._total = _total(response, start)
+        return response, start
+
+    def _rest(self, held: int) -> Mapping[str, str]:
         # Without a name for its version, only a checksum can tell whether both parts are of one file.
-        self._start = have if self._validator or self._request.checksum else 0
-        with closing(self._open(url, {**conditions, **self._rest()})) as response:
-            self._check(response, limit)
-            self._validator = _validator(response)
-            received = into.seek(self._start)
-            into.truncate()
-            while chunk := self._read(response, min(CHUNK, limit + 1 - received)):
-                if received == 0:
-                    check_start(response, chunk)
-                received += len(chunk)
-                if received > limit:
-                    raise OversizeError(url, f"has more than the {limit} bytes that are allowed")
-                into.write(chunk)
-                self._progress(received, self._total)
-            into.flush()
-
-    def _rest(self) -> dict[str, str]:
-        """The headers that ask for what is not here yet."""
-        if not self._start:
+        if not self._validator and not self._request.checksum:
             return {}
-        return {
-            "Range": f"bytes={self._start}-",
-            **({"If-Range": self._validator} if self._validator else {}),
-        }
+        condition = {"If-Range": self._validator} if self._validator else {}
+        return {**super()._rest(held), **condition}
 
-    def _get(self, url: str, conditions: Mapping[str, str]) -> requests.Response:
-        response = super()._get(url, conditions)
-        if response.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and self._start:
-            self._finish(response)
-            self._start = 0
-            response = super()._get(url, {})
-        if response.status_code == HTTPStatus.PARTIAL_CONTENT and self._start:
-            self._check_range(response)
-            response.status_code = HTTPStatus.OK  # as good: it is what was asked for
-        elif response.status_code == HTTPStatus.OK:
-            self._start = 0
-            self._total = None
-        return response
+    def _note_progress(self, received: int) -> None:
+        self._progress(received, self._total)
 
-    def _check_range(self, response: requests.Response) -> None:
-        given = response.headers.get("Content-Range", "")
-        match = _RANGE.fullmatch(given)
-        if match is None or int(match[1]) != self._start:
-            response.close()
-            raise TransportError(response.url, f"Content-Range is {given[:60]!r}, wanted from {self._start}")
-        self._total = None if match[2] == "*" else int(match[2])
-
-    def _check(self, response: requests.Response, limit: int) -> None:
-        length = response.headers.get("Content-Length", "")
-        if length.isascii() and length.isdecimal() and len(length) < 19:
-            self._total = self._start + int(length)
-        if (self._total or 0) > limit:
-            raise OversizeError(response.url, f"has {self._total} bytes, at most {limit} are allowed")
+    def _check_encoding(self, response: requests.Response) -> None:
         encoding = response.headers.get("Content-Encoding", "identity").lower()
         # Web servers are often set up to call a .tar.gz file gzip encoded; its bytes are right all the same.
         if encoding != "identity" and not (self._request.kind is Kind.TAR_GZ and encoding.endswith("gzip")):
             raise TransportError(response.url, f"Content-Encoding is {encoding[:40]!r}, wanted 'identity'")
+
+
+def _total(response: requests.Response, start: int) -> int | None:
+    """The length of the whole file, if the server says it."""
+    length = response.headers.get("Content-Length", "")
+    return start + int(length) if length.isascii() and length.isdecimal() and len(length) < 19 else None
 
 
 def _validator(response: requests.Response) -> str:

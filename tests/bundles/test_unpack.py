@@ -162,6 +162,7 @@ def assert_refused(archive: Path, destination: Path) -> str:
     return str(unpacking.value)
 
 
+@pytest.mark.attack("partial.truncated")
 def test_an_archive_cut_off_at_any_block_is_refused(tmp_path: Path, built: BuiltBundle) -> None:
     tar = gzip.decompress(built.path.read_bytes())
     for size in range(0, len(tar), BLOCK):
@@ -169,6 +170,7 @@ def test_an_archive_cut_off_at_any_block_is_refused(tmp_path: Path, built: Built
         assert "cut off here" in assert_refused(tmp_path / "web.tar.gz", tmp_path / "out")
 
 
+@pytest.mark.attack("partial.truncated")
 def test_a_download_cut_off_at_any_byte_is_refused(tmp_path: Path, built: BuiltBundle) -> None:
     data = built.path.read_bytes()
     for size in range(len(data)):
@@ -231,8 +233,18 @@ def test_a_web_page_is_not_a_bundle(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "version", "message"),
     [
-        ("db", "1.4.0", "bundle.json: name: is 'web', wanted 'db'"),
-        ("web", "1.3.9", "bundle.json: version: is '1.4.0', wanted '1.3.9'"),
+        pytest.param(
+            "db",
+            "1.4.0",
+            "bundle.json: name: is 'web', wanted 'db'",
+            marks=pytest.mark.attack("wrong-software.other-name"),
+        ),
+        pytest.param(
+            "web",
+            "1.3.9",
+            "bundle.json: version: is '1.4.0', wanted '1.3.9'",
+            marks=pytest.mark.attack("wrong-software.other-version"),
+        ),
     ],
 )
 def test_the_wrong_software_is_refused(
@@ -336,6 +348,7 @@ def test_an_interrupt_leaves_nothing(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["sources", "web-1.4.0.tar.gz"]
 
 
+@pytest.mark.attack("disk.full")
 @pytest.mark.root
 def test_a_disk_without_room_is_noticed_before_anything_is_written(
     tmp_path: Path, make_bundle: MakeBundle, small_disk: Path
@@ -343,21 +356,23 @@ def test_a_disk_without_room_is_noticed_before_anything_is_written(
     built = make_bundle({"large": os.urandom(2_000_000)})
     with pytest.raises(StoreError) as caught:
         unpack(built.path, small_disk / "out")
-    assert str(caught.value).startswith(f"{small_disk / 'out'}: needs 2")
-    assert str(caught.value).endswith(" are free")
+    assert str(caught.value).startswith(f"{small_disk / 'out'}: needs 2.0 MB, and ")
+    assert str(caught.value).endswith(f" are free on {small_disk}")
     assert list(small_disk.iterdir()) == []
 
 
+@pytest.mark.attack("disk.inodes")
 @pytest.mark.root
 def test_a_disk_without_inodes_is_noticed_before_anything_is_written(
     tmp_path: Path, make_bundle: MakeBundle, small_disk: Path
 ) -> None:
     built = make_bundle({f"f{number}": b"" for number in range(100)})
-    with pytest.raises(StoreError, match=r"needs 103 inodes, \d+ are free"):
+    with pytest.raises(StoreError, match=r"needs 103 inodes, \d+ are free on "):
         unpack(built.path, small_disk / "out")
     assert list(small_disk.iterdir()) == []
 
 
+@pytest.mark.attack("disk.full")
 @pytest.mark.root
 def test_a_disk_that_fills_up_meanwhile_leaves_nothing(
     tmp_path: Path, make_bundle: MakeBundle, small_disk: Path, monkeypatch: pytest.MonkeyPatch

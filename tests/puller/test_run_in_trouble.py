@@ -155,6 +155,7 @@ DAMAGE: dict[str, tuple[Callable[[Host], object], str]] = {
 }
 
 
+@pytest.mark.attack("state.garbage")
 @pytest.mark.parametrize(("damage", "message"), DAMAGE.values(), ids=DAMAGE)
 def test_damaged_state_is_told_set_aside_and_made_good(
     settled: Host, publisher: Publisher, damage: Callable[[Host], object], message: str
@@ -175,6 +176,7 @@ def test_damaged_state_is_told_set_aside_and_made_good(
 # --- the disk -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.attack("disk.full", "disk.readable")
 @pytest.mark.root
 def test_a_disk_that_is_full_is_told_and_the_last_good_bundle_is_enforced(
     settled: Host, publisher: Publisher, small_disk: Path
@@ -187,7 +189,7 @@ def test_a_disk_that_is_full_is_told_and_the_last_good_bundle_is_enforced(
     (settled.machine / "motd").unlink()
     outcome = settled.run()
     assert outcome.status == 14
-    settled.assert_told("[Nn]o space left on device", outcome)
+    settled.assert_told(f"needs 3\\.0 MB, and .* are to stay free; .* are free on {small_disk}", outcome)
     settled.assert_enforces("1.0.0")
 
     subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
@@ -195,6 +197,7 @@ def test_a_disk_that_is_full_is_told_and_the_last_good_bundle_is_enforced(
     settled.assert_enforces("1.1.0")
 
 
+@pytest.mark.attack("disk.full", "disk.readable")
 @pytest.mark.root
 def test_even_on_a_disk_without_a_free_byte_the_last_good_bundle_is_enforced(
     settled: Host, small_disk: Path
@@ -208,7 +211,8 @@ def test_even_on_a_disk_without_a_free_byte_the_last_good_bundle_is_enforced(
     assert os.statvfs(small_disk).f_bavail == 0
     outcome = settled.run()
     assert outcome.status == 78
-    assert "ERROR  the report cannot be kept: no space left on the file system\n" in outcome.output
+    kept = rf"ERROR  the report cannot be kept: {settled.state}/runs/\S+\.json: no space left on the file system\n"
+    assert re.search(kept, outcome.output), outcome.output
     settled.assert_enforces("1.0.0")
 
 

@@ -207,7 +207,9 @@ class Host:
         client = self.client()
         release = client.refresh().find(bundle, "stable")
         assert release is not None
-        return client.fetch(release, self.downloads / "bundle").path.read_bytes()
+        place = self.downloads / "bundle"
+        place.unlink(missing_ok=True)  # it was unpacked, and is fetched anew
+        return client.fetch(release, place).path.read_bytes()
 
 
 @pytest.fixture
@@ -249,6 +251,8 @@ class Server:
     requests: list[Request] = field(default_factory=list)
     root: Path | None = None
     """Serve the files below it where no answer is set."""
+    ranges: bool = False
+    """Serve parts of these files, too, as web servers do."""
     stopping: threading.Event = field(default_factory=threading.Event)
     tls: Any = None
     port: int = 0
@@ -288,7 +292,20 @@ class Server:
         if answers:
             return answers.pop(0) if len(answers) > 1 else answers[0]
         path = self.root / request.target.lstrip("/") if self.root else None
-        return answer(path.read_bytes()) if path and path.is_file() else answer(b"no such file\n", 404)
+        if path is None or not path.is_file():
+            return answer(b"no such file\n", 404)
+        return _rest_of(path.read_bytes(), request) if self.ranges else answer(path.read_bytes())
+
+
+def _rest_of(data: bytes, request: Request) -> Answer:
+    """What a server that knows of ranges answers; only those without an end are asked for."""
+    asked = request.headers.get("range", "")
+    start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
+    if not asked:
+        return answer(data)
+    if start >= len(data):
+        return answer(b"", 416, Content_Range=f"bytes */{len(data)}")
+    return answer(data[start:], 206, Content_Range=f"bytes {start}-{len(data) - 1}/{len(data)}")
 
 
 def _read_request(stream: socket.socket) -> Request | None:

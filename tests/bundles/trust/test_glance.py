@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bundles.errors import FormatError
+from bundles.errors import FormatError, SignatureError
 from bundles.glance import Known, glance
 from bundles.index import Release
-from bundles.secret import Secret
-from bundles.transport import TransportSettings
+from bundles.mirrors import MEMORY, MirrorMemory
+from bundles.transport import TransportSettings, open_mirrors
+from hiera.secrets import Secret
 
 if TYPE_CHECKING:
     from tests.bundles.trust.conftest import Answer, Authority, Clock, Host, Publisher, Server
@@ -43,9 +44,9 @@ def host(new_host: Callable[..., Host], server: Server) -> Host:
 def look(host: Host, server: Server, clock: Clock) -> Callable[..., Known | None]:
     """What a glance of ``host`` says."""
 
-    def glance_now(site: str = "", settings: TransportSettings = QUICK) -> Known | None:
+    def glance_now(*sites: str, settings: TransportSettings = QUICK) -> Known | None:
         assert isinstance(host.anchor, Path)
-        return glance(host.state, host.anchor, site or server.origin, settings, clock())
+        return glance(host.state, host.anchor, sites or (server.origin,), settings, clock())
 
     return glance_now
 
@@ -199,9 +200,109 @@ def test_a_site_over_tls_is_believed_only_with_a_certificate_that_is_trusted(
 ) -> None:
     secure = new_server(root=publisher.served, tls=authority.server()).origin
     settings = TransportSettings(ca_bundle=str(authority.bundle), retries=0)
-    assert look(secure, settings) is not None
+    assert look(secure, settings=settings) is not None
     assert look(secure) is None
     assert (
-        look(new_server(root=publisher.served, tls=authority.server(timedelta(days=-1))).origin, settings)
+        look(
+            new_server(root=publisher.served, tls=authority.server(timedelta(days=-1))).origin,
+            settings=settings,
+        )
         is None
     )
+
+
+# --- several mirrors ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def second(publisher: Publisher, new_server: Callable[..., Server]) -> Server:
+    """Another mirror of the same site."""
+    return new_server(root=publisher.served)
+
+
+def test_every_mirror_is_looked_at(look: Look, server: Server, second: Server) -> None:
+    known = look(server.origin, second.origin)
+    assert known is not None
+    assert known.notes == []
+    assert server.paths == second.paths == ["/metadata/2.root.json", "/metadata/timestamp.json"]
+
+
+@pytest.mark.parametrize("newer", ["the first", "the second"])
+@pytest.mark.parametrize("what", ["release", "root"])
+def test_what_is_new_on_one_mirror_only_is_not_overlooked(
+    look: Look, server: Server, publisher: Publisher, new_server: Callable[..., Server], newer: str, what: str
+) -> None:
+    server.root = publisher.copy("frozen")
+    if what == "release":
+        publisher.publish("1.1.0")
+    else:
+        publisher.forge().write_root()
+    fresh = new_server(root=publisher.served)
+    origins = [server.origin, fresh.origin]
+    assert look(*(origins[::-1] if newer == "the first" else origins)) is None
+
+
+def test_a_mirror_that_fails_is_not_judged_until_it_is_known_to_fail(
+    look: Look, host: Host, server: Server, second: Server, answer: Callable[..., Answer], clock: Clock
+) -> None:
+    second.on("/metadata/timestamp.json", answer(b"", 500))
+    both = (server.origin, second.origin)
+    assert look(*both) is None
+    host.mirrors = open_mirrors(both, QUICK)
+    host.refresh()
+    second.requests.clear()
+    known = look(*both)
+    assert known is not None
+    assert known.notes == host.notes
+    assert known.notes[0].startswith(f"{second.origin}: failed once since ")
+    assert second.requests == []
+    clock.advance(minutes=6)
+    assert look(*both) is None, "it is asked again, and still fails"
+
+
+def test_mirrors_that_all_rest_are_not_judged(
+    look: Look, host: Host, server: Server, second: Server, clock: Clock
+) -> None:
+    memory = MirrorMemory(clock())
+    for mirror in (server, second):
+        memory.failed(mirror.origin, "why")
+    (host.state / MEMORY).write_bytes(memory.to_bytes())
+    assert look(server.origin, second.origin) is None
+    assert look(server.origin) is not None, "a single site is always looked at"
+
+
+@pytest.mark.parametrize("damage", [b"", b"garbage", b"[]", b'{"format":1}'])
+def test_a_damaged_memory_of_mirrors_is_left_to_the_others(
+    look: Look, host: Host, server: Server, second: Server, damage: bytes
+) -> None:
+    (host.state / MEMORY).write_bytes(damage)
+    assert look(server.origin, second.origin) is None
+
+
+def test_the_credentials_of_the_first_site_are_not_for_other_mirrors(
+    look: Look, server: Server, second: Server
+) -> None:
+    settings = TransportSettings(token=Secret("canary"))
+    elsewhere = second.origin.replace("localhost", "127.0.0.1")
+    assert look(server.origin, elsewhere, settings=settings) is not None
+    assert {r.headers.get("authorization") for r in server.requests} == {"Bearer canary"}
+    assert {r.headers.get("authorization") for r in second.requests} == {None}
+
+
+def test_a_directory_among_the_mirrors_is_left_to_the_others(
+    look: Look, server: Server, publisher: Publisher
+) -> None:
+    assert look(server.origin, str(publisher.served)) is None
+
+
+def test_after_new_demands_on_signatures_a_glance_does_not_tell_until_they_are_met(
+    look: Look, publisher: Publisher, host: Host
+) -> None:
+    """What is stored was verified by an older root; that alone does not make it what the site says now."""
+    forge = publisher.forge()
+    forge.root.roles["targets"].threshold = 2
+    forge.write_root()
+    for _ in range(2):
+        with pytest.raises(SignatureError):
+            host.refresh()
+        assert look() is None

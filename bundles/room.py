@@ -1,0 +1,48 @@
+"""Room on a disk, asked for before it is used: an update that does not fit is refused before it hurts anybody.
+
+* A reserve stays free, for reports and state and for everybody else on this file system.
+* It is a courtesy and no guarantee: others write at the same time, and a disk that is full after all is handled where
+  it happens.
+"""
+
+import os
+from pathlib import Path
+
+from bundles.errors import StoreError
+
+LARGEST_RESERVE = 16 * 1024 * 1024
+"""Bytes; of a small file system a twentieth is kept free instead."""
+
+_UNITS = ("bytes", "kB", "MB", "GB", "TB")
+
+
+def check_room(where: Path, directory: Path, *, size: int, files: int) -> None:
+    """Raises ``StoreError`` about ``where`` when ``files`` new files of ``size`` bytes do not fit below ``directory``.
+
+    A file takes whole blocks, and so at most one block more than its size. Raises ``OSError`` too.
+    """
+    disk = os.statvfs(directory)
+    free, reserve = disk.f_bavail * disk.f_frsize, min(LARGEST_RESERVE, disk.f_blocks * disk.f_frsize // 20)
+    needed = size + files * disk.f_frsize
+    if needed + reserve > free:
+        what = f"needs {_readable(needed)}, and {_readable(reserve)} are to stay free"
+        raise StoreError(str(where), f"{what}; {_readable(free)} are free on {_mount_point(directory)}")
+    if disk.f_files and files > disk.f_favail:  # Btrfs has no fixed number of inodes, and says 0
+        what = f"needs {files} inodes, {disk.f_favail} are free on {_mount_point(directory)}"
+        raise StoreError(str(where), what)
+
+
+def _readable(size: float) -> str:
+    """``12.3 MB``: three digits are enough to see what is missing."""
+    unit = 0
+    while size >= 1000 and unit < len(_UNITS) - 1:
+        size, unit = size / 1000, unit + 1
+    return f"{size:.1f} {_UNITS[unit]}" if unit else f"{size:.0f} {_UNITS[unit]}"
+
+
+def _mount_point(directory: Path) -> Path:
+    """The directory that the file system is mounted on, which people know it by."""
+    place = Path(os.path.realpath(directory))
+    while place != place.parent and place.stat().st_dev == place.parent.stat().st_dev:
+        place = place.parent
+    return place

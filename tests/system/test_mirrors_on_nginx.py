@@ -1,0 +1,135 @@
+"""A real web server and downloads that are cut off, and several mirrors of which some are down."""
+
+from __future__ import annotations
+
+import random
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.conftest import Host, Publisher
+    from tests.system.conftest import Nginx
+
+pytestmark = pytest.mark.nginx
+
+LARGE = {"files/large": random.Random(1).randbytes(600_000)}
+
+
+def set_up(nginx: Nginx, directive: str) -> None:
+    """Start nginx again with one directive more, or with none."""
+    configuration = nginx.work / "nginx.conf"
+    plain = re.sub(r"^http \{.*$", "http {", configuration.read_text(), flags=re.MULTILINE)
+    nginx.stop()
+    configuration.write_text(plain.replace("http {", f"http {{ {directive}"))
+    nginx.start()
+
+
+def statuses(nginx: Nginx) -> list[int]:
+    """How the bundle with the large file was answered, oldest first; nginx logs a request when it is over."""
+    log = (nginx.work / "access.log").read_text()
+    return [int(status) for status in re.findall(r'"GET \S*web-1\.1\.0\S* [^"]+" (\d+)', log)]
+
+
+def publish(publisher: Publisher) -> None:
+    publisher.publish("1.1.0", files={**publisher.story_files, **LARGE})
+
+
+def cut_off(host: Host, nginx: Nginx, puller: str) -> Path:
+    """A run that is killed in the middle of its download; gives the part that it has left."""
+    set_up(nginx, "limit_rate 150k;")
+    command = [puller, "run", "--config", str(host.configuration)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+        end = time.monotonic() + 60
+        while not (parts := list(large_parts(host))) and time.monotonic() < end:
+            time.sleep(0.05)
+        run.send_signal(signal.SIGKILL)
+    set_up(nginx, "")
+    (part,) = parts
+    assert part.stat().st_size < len(LARGE["files/large"])
+    return part
+
+
+def large_parts(host: Host) -> list[Path]:
+    parts = (host.state / "downloads").glob(".*.part")
+    return [part for part in parts if part.stat().st_size >= 100_000]
+
+
+def downloads(host: Host) -> list[Path]:
+    return list((host.state / "downloads").iterdir())
+
+
+@pytest.fixture
+def published(host: Host, publisher: Publisher) -> Host:
+    """A host that enforces 1.0.0; 1.1.0 with a large file is on the site."""
+    publisher.publish("1.0.0")
+    assert host.run().status == 0
+    publish(publisher)
+    return host
+
+
+def test_a_killed_runs_download_is_gone_on_with(published: Host, nginx: Nginx, puller: str) -> None:
+    cut_off(published, nginx, puller)
+    assert published.run().status == 0
+    published.assert_enforces("1.1.0")
+    assert statuses(nginx)[-1] == 206
+    assert downloads(published) == []
+
+
+def test_a_part_that_is_not_the_beginning_is_started_over(published: Host, nginx: Nginx, puller: str) -> None:
+    part = cut_off(published, nginx, puller)
+    part.write_bytes(bytes(part.stat().st_size))
+    assert published.run().status == 0
+    published.assert_enforces("1.1.0")
+    assert statuses(nginx)[-2:] == [206, 200]
+    assert downloads(published) == []
+
+
+def test_a_server_without_ranges_sends_the_whole(published: Host, nginx: Nginx, puller: str) -> None:
+    cut_off(published, nginx, puller)
+    set_up(nginx, "max_ranges 0;")
+    assert published.run().status == 0
+    published.assert_enforces("1.1.0")
+    assert statuses(nginx)[-1] == 200
+    assert downloads(published) == []
+
+
+def test_a_file_that_is_shorter_on_the_server_is_not_taken(
+    published: Host, nginx: Nginx, publisher: Publisher, puller: str
+) -> None:
+    part = cut_off(published, nginx, puller)
+    on_server = publisher.newest("targets/web/*.tar.gz")
+    whole = on_server.read_bytes()
+    on_server.write_bytes(whole[: part.stat().st_size // 2])
+    outcome = published.run()
+    assert outcome.status == 10
+    published.assert_told("the signed metadata says", outcome)
+    published.assert_enforces("1.0.0")
+    assert statuses(nginx)[-3:] == [416, 200, 200], "the whole instead of the rest, and once from the start"
+    assert downloads(published) == []
+    on_server.write_bytes(whole)
+    assert published.run().status == 0
+    published.assert_enforces("1.1.0")
+
+
+def test_with_a_mirror_that_is_down_every_run_is_told_and_goes_on(
+    published: Host, nginx: Nginx, publisher: Publisher
+) -> None:
+    down = "http://127.0.0.1:1"
+    published.configure(site=[down, nginx.url])
+    for version in ("1.2.0", "1.3.0"):
+        publisher.publish(version)
+        outcome = published.run()
+        assert outcome.status == 0
+        published.assert_told(f"{down}: failed once since .*, next tried at .*Connection refused", outcome)
+        published.assert_enforces(version)
+    before = len(nginx.requests())
+    outcome = published.run()
+    assert outcome.status == 0
+    published.assert_told(f"{down}: failed once since", outcome)
+    assert len(nginx.requests()) == before + 2, "a glance, at the mirror that works"
