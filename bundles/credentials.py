@@ -3,7 +3,6 @@
 import base64
 
 from bundles.location import Location
-from bundles.secret import Secret
 from bundles.transport import TransportSettings
 
 
@@ -11,14 +10,15 @@ def credentials(location: Location, settings: TransportSettings) -> dict[str, st
     """Headers for the configured origin; what the URL says goes before what the settings say."""
     headers = {name: value.reveal() for name, value in settings.headers.items()}
     if location.username is not None:
-        headers["Authorization"] = _basic(location.username, location.password)
+        headers["Authorization"] = _basic(location.username, location.password or "")
     elif settings.username is not None:
-        headers["Authorization"] = _basic(settings.username, settings.password)
+        headers["Authorization"] = _basic(
+            settings.username, settings.password.reveal() if settings.password else ""
+        )
     elif settings.token is not None:
         headers["Authorization"] = f"Bearer {settings.token.reveal()}"
     return headers
 
 
-def _basic(username: str, password: Secret | None) -> str:
-    text = f"{username}:{password.reveal() if password else ''}"
-    return f"Basic {base64.b64encode(text.encode()).decode()}"
+def _basic(username: str, password: str) -> str:
+    return f"Basic {base64.b64encode(f'{username}:{password}'.encode()).decode()}"

@@ -1,7 +1,7 @@
 """Where a site is: a URL, or a directory such as a mounted stick.
 
 * Parsed once, at the door; a location that cannot be fetched from is refused there.
-* The text of a location never holds a password: user information is split off into `Secret`.
+* Neither ``str`` nor ``repr`` of a location shows the user name and password that its URL may hold.
 """
 
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import msgspec
 
 from bundles.errors import SettingsError
-from bundles.secret import Secret, mask_userinfo
+from bundles.hidden import mask_location
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _WANTED = (
@@ -22,24 +22,24 @@ class Location(msgspec.Struct, frozen=True):
 
     base: str
     username: str | None = None
-    password: Secret | None = None
+    password: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> "Location":
         """Read a location as an operator writes it; raises `SettingsError`."""
         if any(character.isspace() or not character.isprintable() for character in text):
-            raise SettingsError(mask_userinfo(ascii(text)), f"blanks and control characters: {_WANTED}")
+            raise SettingsError(mask_location(ascii(text)), f"blanks and control characters: {_WANTED}")
         if text.startswith("/"):
             return cls(text.rstrip("/") or "/")
         parts = _split(text)
         if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
-            raise SettingsError(mask_userinfo(text), _WANTED)
+            raise SettingsError(mask_location(text), _WANTED)
         if parts.query or parts.fragment:
-            raise SettingsError(mask_userinfo(text), "a site has no query or fragment, paths are added to it")
+            raise SettingsError(mask_location(text), "a site has no query or fragment, paths are added to it")
         base = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
         if parts.username is None:
             return cls(base)
-        return cls(base, unquote(parts.username), Secret(unquote(parts.password or "")))
+        return cls(base, unquote(parts.username), unquote(parts.password or ""))
 
     @property
     def is_directory(self) -> bool:
@@ -52,6 +52,9 @@ class Location(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return self.base
+
+    def __repr__(self) -> str:
+        return f"Location({self.base!r})"
 
 
 def origin_of(url: str) -> str:
@@ -66,5 +69,6 @@ def _split(url: str) -> SplitResult:
         parts = urlsplit(url)
         _ = parts.port  # read here because it is the property that refuses ports that are no number
     except ValueError as error:
-        raise SettingsError(mask_userinfo(url), f"{error}: {_WANTED}") from None
+        what = str(error).partition(" as ")[0]  # what it cannot read as a port may be a part of a password
+        raise SettingsError(mask_location(url), f"{what}: {_WANTED}") from None
     return parts

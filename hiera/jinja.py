@@ -50,6 +50,7 @@ from hiera.checks import CHECKS
 from hiera.errors import ExpressionError, HieraError, LimitError, MissingError
 from hiera.paths import MISSING, step
 from hiera.plain import described, plain
+from hiera.secrets import Secret
 
 MAPPING_METHODS: Final = frozenset({"get", "items", "keys", "values"})
 TEXT_METHODS: Final = frozenset(
@@ -133,11 +134,20 @@ class _Steps:
         return len(self._items)
 
 
+class _Context(Context):
+    """The names of a template; one that stands for a secret is opened as what is asked of mappings is."""
+
+    def resolve_or_missing(self, key: str) -> Any:
+        value = super().resolve_or_missing(key)
+        return meter.opened(value) if isinstance(value, Secret) else value
+
+
 class Sandbox(ImmutableSandboxedEnvironment):
     """An environment that keeps this module's promises."""
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
     code_generator_class = _Generator
+    context_class = _Context
     concat = staticmethod(bounds.concat)
 
     def __init__(self, text_methods: frozenset[str] = frozenset(), **options: Any) -> None:

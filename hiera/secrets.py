@@ -1,7 +1,8 @@
-"""Values that must not be shown.
+"""Values that must not be shown: the one type for them.
 
 * ``str``, ``repr`` and ``format`` of a secret are a mask; only ``reveal`` gives what is inside.
 * A text that a secret was put into is a secret itself.
+* What knows no secrets, such as a library for HTTP, needs nothing but ``reveal`` of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,13 @@ class Secret:
 
     def __init__(self, value: Any) -> None:
         self._value = value
+
+    @classmethod
+    def parse(cls, value: object) -> Self:
+        """A password or token as settings and properties have it. Raises ValueError, which does not show it."""
+        if not isinstance(value, str):
+            raise ValueError("is not text: quote it")
+        return cls(value)
 
     def reveal(self) -> Any:
         """What is inside, for the place that needs it: a file, an environment, a template."""
@@ -54,7 +62,7 @@ def has_secret(value: Any) -> bool:
     """Whether ``value`` is a secret or holds one anywhere."""
     if isinstance(value, dict):
         return any(has_secret(name) or has_secret(item) for name, item in value.items())
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return any(map(has_secret, value))
     return isinstance(value, Secret)
 
@@ -63,8 +71,9 @@ def revealed(value: Any, kind: type[Secret] = Secret) -> Any:
     """A copy of ``value`` with each secret of ``kind`` in it replaced by what is inside."""
     if isinstance(value, dict):
         return {revealed(name, kind): revealed(item, kind) for name, item in value.items()}
-    if isinstance(value, list):
-        return [revealed(item, kind) for item in value]
+    if isinstance(value, (list, tuple)):
+        items = [revealed(item, kind) for item in value]
+        return items if isinstance(value, list) else getattr(type(value), "_make", tuple)(items)
     return revealed(value.reveal(), kind) if isinstance(value, kind) else value
 
 

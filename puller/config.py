@@ -5,19 +5,23 @@ error with its line: a misspelt key must not mean its default.
 """
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from bundles.files import read_limited
+from bundles.hidden import mask_location, mask_urls
 from hiera import yamltext
 from hiera.errors import HieraError
+from hiera.secrets import Secret
 from puller.errors import ConfigurationError
 from puller.manifest.properties import explain, parse_value
 from puller.resources.values import Duration
 from puller.state import PRIVATE_KEY
 from puller.system import reason
+from puller.windows import Window, find_problem
 
 _SIZE_LIMIT = 1024 * 1024  # bytes
 
@@ -38,15 +42,15 @@ class HttpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     read_timeout: Duration = Duration(30.0)
     total_timeout: Duration = Duration(300.0)
     retries: int = 3
-    proxy: str | None = None
+    proxy: Secret | None = None
     ca_bundle: str | None = None
     client_certificate: str | None = None
     client_key: str | None = None
     username: str | None = None
-    password: str | None = None
+    password: Secret | None = None
     password_file: str | None = None
     token_file: str | None = None
-    headers: dict[str, str] = {}
+    headers: dict[str, Secret] = {}
 
 
 class ReportOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -69,14 +73,19 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Site data: absolute paths and URLs, lowest precedence first."""
     eyaml_private_key: str = PRIVATE_KEY
     facts_directory: str = "/etc/puller/facts.d"
+    windows: tuple[Window, ...] = ()
+    """When anything may be applied; none means always."""
     http: HttpOptions = HttpOptions()
     reports: ReportOptions = ReportOptions()
     state_directory: str = "/var/lib/puller"
     run_directory: str = "/run/puller"
 
+    def __repr__(self) -> str:
+        return mask_urls(super().__repr__())
+
     @property
     def mirrors(self) -> tuple[str, ...]:
-        """The locations of the site, in the order in which they are tried."""
+        """The locations of the site, in the order in which they are asked."""
         return (self.site,) if isinstance(self.site, str) else self.site
 
     @property
@@ -88,8 +97,8 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 def load_configuration(path: Path) -> Configuration:
     """Read and check it; raises ``ConfigurationError`` with every problem and its line."""
     try:
-        text = read_limited(path, _SIZE_LIMIT).decode("utf-8")
-        value = yamltext.load(text, str(path))
+        data = read_limited(path, _SIZE_LIMIT)
+        value = yamltext.load(data, str(path))
     except FileNotFoundError:
         raise ConfigurationError(
             f"{path}: there is no configuration; `puller config sample` prints one to start from"
@@ -100,7 +109,7 @@ def load_configuration(path: Path) -> Configuration:
         raise ConfigurationError(str(error)) from error
     if not isinstance(value, dict):
         raise ConfigurationError(f"{path}: is not a mapping; `puller config sample` prints one to start from")
-    return _decode(value, text, path)
+    return _decode(value, data.decode(), path)
 
 
 def _decode(value: dict[str, Any], text: str, path: Path) -> Configuration:
@@ -115,6 +124,10 @@ def _decode(value: dict[str, Any], text: str, path: Path) -> Configuration:
     if problem := _problem(configuration):
         key, sentence = problem
         raise ConfigurationError(f"{path}:{yamltext.locate(text, (key,))[0]}: {key} {sentence}")
+    original = partial(yamltext.original, text)
+    if found := find_problem(configuration.windows, value.get("windows", ()), original):
+        place, sentence = found
+        raise ConfigurationError(f"{path}:{yamltext.locate(text, place)[0]}: {sentence}")
     return configuration
 
 
@@ -124,10 +137,10 @@ def _problem(configuration: Configuration) -> tuple[str, str] | None:
         return "site", "names no location"
     for mirror in configuration.mirrors:
         if not mirror.startswith(("http://", "https://", "/")):
-            return "site", f"is {mirror!r}, wanted a URL or the absolute path of a directory"
+            return "site", f"is {mask_location(mirror)!r}, wanted a URL or the absolute path of a directory"
     for location in configuration.site_data:
         if not location.startswith(("http://", "https://", "/")):
-            return "data", f"has {location!r}, wanted a URL or the absolute path of a file"
+            return "data", f"has {mask_location(location)!r}, wanted a URL or the absolute path of a file"
     names = [choice.name for choice in configuration.bundles]
     if not names:
         return "bundles", "names no bundle"

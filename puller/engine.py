@@ -18,6 +18,7 @@ from hiera.expressions import Scope, evaluate
 from puller.errors import MutationInNoop, PullerError, ResourceError
 from puller.manifest.declaration import Declaration, Home
 from puller.manifest.loader import Manifest
+from puller.masking import Masks
 from puller.owed import OwedRefreshes
 from puller.report import Event, Health, State
 from puller.resources.base import Context, Difference, Resource
@@ -67,6 +68,7 @@ class Engine:
         self._events: list[Event | None] = [*([None] * len(manifest.declarations)), *before]
         self._stopped: dict[int, str] = {}
         """Manifests that nothing more is applied of, by the identity of their ``Home``, and why."""
+        self._masks = Masks()
         self._uncertain = False
         self._begun: dict[int, Begun] = {}
         self._context = Context(
@@ -77,7 +79,7 @@ class Engine:
             shared={},
             declared=manifest.names_of,
             state_directory=settings.state_directory,
-            log=settings.log,
+            log=self._log_below(manifest.scope),
             noop=settings.noop,
             uncertain=lambda: self._uncertain,
         )
@@ -127,18 +129,14 @@ class Engine:
         except (MutationInNoop, PullerError):
             raise
         except Exception as error:  # noqa: BLE001  promise: one resource's trouble, even a bug, never ends the run
-            import traceback
-
-            trouble = traceback.format_exception(error, limit=-3)
-            event = _event(
-                declaration, State.FAILED, errors=[f"internal error: {error!r}\n{''.join(trouble)}"]
-            )
+            event = _event(declaration, State.FAILED, errors=[_bug(error, declaration)])
         event.duration = time.perf_counter() - started
-        if declaration.secret:
-            from puller.masking import mask  # few resources hold secrets
-
-            mask(event, declaration)
+        self._masks.apply(event, declaration)
         return event
+
+    def _log_below(self, scope: Scope) -> Callable[[str], None]:
+        """Takes lines for the log from the resources of a manifest."""
+        return lambda line: self._settings.log(self._masks.of(scope.data)(line))
 
     def _event_of(self, index: int, declaration: Declaration) -> Event:
         if declaration.failure:
@@ -163,7 +161,8 @@ class Engine:
         context.system.executed = self._context.system.executed
         if home.parent is None:
             return context
-        return msgspec.structs.replace(context, directory=home.directory, scope=home.scope)
+        log = self._log_below(home.scope)
+        return msgspec.structs.replace(context, directory=home.directory, scope=home.scope, log=log)
 
     def _converge(
         self, index: int, declaration: Declaration, resource: Resource[Any, Any], *, refresh: bool, noop: bool
@@ -381,6 +380,14 @@ def _event(declaration: Declaration, state: State, **fields: Any) -> Event:
         requested_ensure=properties.ensure,
         **fields,
     )
+
+
+def _bug(error: Exception, declaration: Declaration) -> str:
+    """An error that nobody has expected, with the end of its traceback; what it says of itself may be a secret."""
+    import traceback
+
+    said = type(error).__name__ if declaration.properties.sensitive else repr(error)
+    return f"internal error: {said}\n{''.join(traceback.format_tb(error.__traceback__, limit=-3))}"
 
 
 def _is_unchanged(resource: Resource[Any, Any], before: Sequence[Difference]) -> bool:

@@ -1,49 +1,152 @@
-"""What a run says of a resource, without the secrets that went into its properties.
+"""What a run says, without the secrets that it works with.
 
-Types do not show what must not be shown; this is for the sentences of others: of a server that quotes a URL, of the
-system about a path, of a health check that prints what it was given.
+* Types and templates do not show what must not be shown. This is for the sentences of others: of a server that quotes
+  a URL, of the system about a path, of a command that prints what it was given.
+* A secret is found in a text as it is, by each of its lines, and as Python, JSON and URLs write it. What a command
+  makes of one otherwise (its base64, say) is not recognised; so of a sensitive resource nothing is shown that its
+  commands print.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from hiera.secrets import MASK
+from bundles.hidden import mask_urls
+from hiera.secrets import MASK, Secret, has_secret
+from puller.manifest.data import known
 from puller.manifest.declaration import Declaration
 from puller.report import Event
 
+SHORTEST = 4
+"""Characters; what is shorter stands in too many words that say nothing of it."""
+
+
+class Mask:
+    """Puts the mask in the place of each of ``texts``."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        forms = {form for text in texts for form in _forms(text) if len(form) >= SHORTEST}
+        longest_first = sorted(forms, key=len, reverse=True)  # one may hold another
+        # In any case of letters: some things are named by a secret in capitals.
+        self._pattern = re.compile("|".join(map(re.escape, longest_first)), re.IGNORECASE) if forms else None
+
+    def __call__(self, text: str) -> str:
+        """``text`` with the masks in it."""
+        return self._pattern.sub(MASK, text) if self._pattern is not None else text
+
+
+class Masks:
+    """The masks for the data of all manifests of a run; each is made when somebody has something to say."""
+
+    def __init__(self) -> None:
+        self._masks: dict[int, tuple[Mask, int]] = {}
+        """By the identity of the data, with how many of its keys had been read."""
+
+    def of(self, data: Mapping[Any, Any]) -> Mask:
+        """The mask for every secret of the data, as far as it has been read by now."""
+        found = known(data)
+        mask, count = self._masks.get(id(data), (None, 0))
+        if mask is None or count != len(found):
+            mask = Mask(text for value in found.values() for text in _secret_texts(value))
+            self._masks[id(data)] = mask, len(found)
+        return mask
+
+    def apply(self, event: Event, declaration: Declaration) -> None:
+        """Take secrets out of all that the event says: those of the data, and of the resource's own properties."""
+        if not (event.errors or event.differences or event.noop_message or event.diff or event.health_checks):
+            return
+        of_data, of_properties = self.of(declaration.home.scope.data), Mask(_hidden_texts(declaration))
+
+        def masked(text: str) -> str:
+            return of_data(of_properties(text))
+
+        if declaration.properties.sensitive:
+            _hide_outputs(event)
+        event.errors = [mask_urls(masked(error)) for error in event.errors]
+        event.differences = [mask_urls(masked(difference)) for difference in event.differences]
+        event.noop_message = masked(event.noop_message)
+        event.diff = masked(event.diff)
+        for result in event.health_checks:
+            result.name, result.output = of_data(result.name), masked(result.output)
+
 
 def mask(event: Event, declaration: Declaration) -> None:
-    """Take the values of secret properties out of all texts of the event."""
-    values = msgspec.to_builtins(declaration.properties, enc_hook=str)
-    texts = {text for name in declaration.secret & values.keys() for text in _texts(values[name])}
-    for text in sorted(texts, key=len, reverse=True):  # one may hold another
-        event.errors = [error.replace(text, MASK) for error in event.errors]
-        event.differences = [difference.replace(text, MASK) for difference in event.differences]
-        event.noop_message = event.noop_message.replace(text, MASK)
-    if "health_checks" in declaration.secret:
-        # Their output may hold any part of the command.
-        event.errors = [_without_output(error, event) for error in event.errors]
-        for result in event.health_checks:
-            result.output = MASK if result.output else ""
+    """The same for one event by itself."""
+    Masks().apply(event, declaration)
 
 
-def _without_output(error: str, event: Event) -> str:
+def _hide_outputs(event: Event) -> None:
+    """What a command prints may be any part of what must not be shown."""
     for result in event.health_checks:
         if result.output:
-            error = error.replace(result.output, MASK)
-    return error
+            event.errors = [error.replace(result.output, MASK) for error in event.errors]
+            result.output = MASK
+
+
+def _hidden_texts(declaration: Declaration) -> Iterator[str]:
+    """The texts of a resource's properties that must not be shown."""
+    properties, hidden = declaration.properties, declaration.hidden
+    for name in properties.__struct_fields__:
+        value = getattr(properties, name)
+        if name == "health_checks":
+            value = [check.command for check in value]  # their names are for people
+        if name in hidden or has_secret(value):
+            yield from _texts(msgspec.to_builtins(value, enc_hook=_opened))
+
+
+def _opened(value: Any) -> Any:
+    return value.reveal() if isinstance(value, Secret) else str(value)
+
+
+def _secret_texts(value: Any) -> Iterator[str]:
+    """Every text of the secrets in a value."""
+    if isinstance(value, Secret):
+        yield from _texts(value.reveal())
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _secret_texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _secret_texts(item)
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in a value that is not blank."""
-    if isinstance(value, str):
-        if value.strip():
-            yield value
-    elif isinstance(value, dict):
+    """Every text and number in a value."""
+    if isinstance(value, Secret):
+        yield from _texts(value.reveal())
+    elif isinstance(value, str):
+        yield value
+    elif isinstance(value, int | float):
+        yield str(value)
+    elif isinstance(value, Mapping):
         for item in value.values():
             yield from _texts(item)
-    elif isinstance(value, list):
+    elif isinstance(value, list | tuple):
         for item in value:
             yield from _texts(item)
+
+
+def _forms(text: str) -> Iterator[str]:
+    """How a secret text is met in the sentences of others."""
+    yield from (text, *(line.strip() for line in text.splitlines()))
+    for write in _WRITERS:
+        yield from (write(text), write(text.strip()))
+
+
+def _as_in_json(text: str) -> str:
+    return msgspec.json.encode(text).decode()[1:-1]
+
+
+def _as_in_python(text: str) -> str:
+    return repr(text)[1:-1]
+
+
+def _as_in_url(text: str) -> str:
+    from urllib.parse import quote
+
+    return quote(text, safe="")
+
+
+_WRITERS: tuple[Callable[[str], str], ...] = (_as_in_json, _as_in_python, _as_in_url)

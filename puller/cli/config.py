@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from bundles.hidden import mask_location
 from puller.config import load_configuration, sample
 from puller.state import DEFAULT_CONFIGURATION
 
@@ -34,7 +35,9 @@ def check(path: str) -> None:
     """
     configuration = load_configuration(Path(path))
     click.echo(f"{path}: valid")
-    click.echo(f"site: {', '.join(configuration.mirrors)}")
+    click.echo(f"site: {', '.join(map(mask_location, configuration.mirrors))}")
     for choice in configuration.bundles:
         which = f"version {choice.version}" if choice.version else f"channel {choice.channel}"
         click.echo(f"bundle: {choice.name}, {which}")
+    for window in configuration.windows:
+        click.echo(f"window: {window}")

@@ -97,6 +97,11 @@ class _WithTree(Mapping[str, Any]):
         """Without this, a mere ``if data`` would read all files of the tree."""
         return True
 
+    @property
+    def found(self) -> Mapping[Any, Any]:
+        """What somebody has asked for, and ``MISSING`` for what is not there."""
+        return self._found
+
     def _find(self, key: Any) -> Any:
         values: list[Any] = []
         for value in self._values(key):
@@ -126,6 +131,11 @@ class _WithTree(Mapping[str, Any]):
         from puller.manifest.lookup import ask_tree
 
         return ask_tree(self._tree, literal(key)) if isinstance(key, str) else MISSING
+
+
+def known(data: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """What has been read of all data: of those with a tree, the keys that somebody has asked for."""
+    return data.found if isinstance(data, _WithTree) else data
 
 
 def open_tree(

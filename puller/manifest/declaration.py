@@ -6,11 +6,15 @@ from typing import Any
 
 import msgspec
 
+from bundles.hidden import mask_urls, mask_userinfo
 from hiera.expressions import Scope
 from puller.manifest.problems import Path as KeyPath
 from puller.manifest.problems import Problems
 from puller.resources.base import Properties, PropertyError, ResourceType
 from puller.resources.reference import Reference
+
+HIDDEN = "(sensitive)"
+"""What is shown in the place of a property that must not be."""
 
 
 class Home(msgspec.Struct, frozen=True):
@@ -71,25 +75,40 @@ class Declaration(msgspec.Struct):
         """``resources[3]``: the entry that it stands in."""
         return label(self.path)
 
+    @property
+    def hidden(self) -> frozenset[str]:
+        """Its properties that must not be shown."""
+        if not self.properties.sensitive:
+            return self.secret
+        return self.secret | self.type.hidden_when_sensitive()
+
     def shown(self) -> dict[str, Any]:
         """Its properties as plain values, without what must not be shown."""
         properties: dict[str, Any] = msgspec.to_builtins(self.properties, enc_hook=str)
         properties.pop("name")
-        if self.properties.sensitive:
-            for name in (self.type.secret_properties | self.secret) & properties.keys():
-                properties[name] = "(sensitive)"
+        hidden = self.hidden
+        for name, value in properties.items():
+            if name in hidden:
+                properties[name] = HIDDEN
+            elif isinstance(value, str):
+                properties[name] = mask_urls(value) if _is_url(value) else mask_userinfo(value)
         return {"ensure": self.properties.ensure, **properties}
 
     def add_problem(self, error: PropertyError) -> None:
         """A property is not valid: the manifest's problem, or this resource's failure when an expression gave it."""
+        sentence = error.sentence(secret=bool(self.secret) or error.property in self.hidden)
         if error.property in self.dynamic:
-            self.failure = self.failure or error.sentence(secret=bool(self.secret))
+            self.failure = self.failure or sentence
         else:
-            self.refuse(error.property, str(error))
+            self.refuse(error.property, sentence)
 
     def refuse(self, name: str, sentence: str) -> None:
         """Note a problem of the manifest with one property."""
         self.problems.add((*self.path, name), sentence, f"{self.label} {self.reference}")
+
+
+def _is_url(text: str) -> bool:
+    return text.startswith(("http://", "https://"))
 
 
 def label(path: KeyPath) -> str:

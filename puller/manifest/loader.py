@@ -38,6 +38,7 @@ from puller.system import reason
 if TYPE_CHECKING:
     from hiera.annotations import Annotations
     from hiera.tree.lookup import Tree as HieraTree
+    from puller.masking import Mask
 
 _DATA_KEYS = ("data", "hierarchy", "overrides")
 _RUN_KEYS = ("resources", "resources_template", "fail_on_error", "pre_message", "post_message")
@@ -137,6 +138,8 @@ class _Loader:
 
     home: Home
     data: BundleData
+    list_mask: "Mask | None" = None
+    """Given when the list of resources was rendered with secrets at hand."""
 
     @classmethod
     def of_file(
@@ -324,16 +327,24 @@ class _Loader:
             )
             return
         try:
-            text = render_list(path, self.home.scope, self.directory)
+            rendered = render_list(path, self.home.scope, self.directory)
             name = f"{path} (rendered)"
-            problems = Problems.of_text(name, text)
+            problems = Problems.of_text(name, rendered.text)
+            if rendered.is_secret:
+                problems.mask = self.list_mask = self._data_mask()
             self.family.texts.append(problems)
-            value = yamltext.load(text, name)
+            value = yamltext.load(rendered.text, name)
         except (HieraError, ResourceError) as error:
-            self.problems.add((*self.run_path, "resources_template"), str(error))
+            said = self.list_mask(str(error)) if self.list_mask else str(error)
+            self.problems.add((*self.run_path, "resources_template"), said)
             return
         for entry in read_entries(value, (), problems):
             yield entry, problems
+
+    def _data_mask(self) -> "Mask":
+        from puller.masking import Masks  # few lists of resources are made with secrets
+
+        return Masks().of(self.data.all)
 
     def _declare(self, entry: Entry, problems: Problems) -> Declaration | None:
         from puller.resources.registry import find_type
@@ -351,6 +362,8 @@ class _Loader:
         if self.inputs.watch is not None:
             scope = self.inputs.watch(problems.source, entry.path, scope, self.directory)
         dynamic, secret, failure = _resolve(raw, resource_type, scope)
+        if self.list_mask is not None:
+            secret |= _possibly_secret(raw, resource_type, self.list_mask)
         if failure and "name" in dynamic and raw["name"] is written:
             problems.add(entry.path, failure, _subject(entry))
             return None
@@ -378,13 +391,16 @@ class _Loader:
     ) -> Declaration | None:
         """Something does not decode: what was written is reported, what an expression gave is a failure."""
         written = []
+        hidden = secret | (
+            resource_type.hidden_when_sensitive() if raw.get("sensitive") is True else _NOTHING
+        )
         for error in find_problems(resource_type, raw):
             if error.property in dynamic:
-                failure = failure or error.sentence(secret=error.property in secret)
+                failure = failure or error.sentence(secret=error.property in hidden)
             else:
                 written.append(error)
         for error in written:
-            self._add_written(entry, error, problems)
+            self._add_written(entry, error, problems, secret=error.property in hidden)
         if written or ("name" in dynamic and not isinstance(raw["name"], str)):
             if not written:
                 problems.add(entry.path, failure, _subject(entry))
@@ -393,10 +409,11 @@ class _Loader:
             resource_type, decode_common(raw), problems, entry.path, self.home, failure, dynamic, secret
         )
 
-    def _add_written(self, entry: Entry, error: PropertyError, problems: Problems) -> None:
+    def _add_written(self, entry: Entry, error: PropertyError, problems: Problems, *, secret: bool) -> None:
         path = (*entry.path, error.property)
-        sentence = str(error)
-        if sentence.endswith("quote it") and (written := problems.original(path)) is not None:
+        sentence = error.sentence(secret=secret)
+        shows_value = ", wanted" in sentence  # a password is asked to be quoted, too
+        if shows_value and sentence.endswith("quote it") and (written := problems.original(path)) is not None:
             sentence += f", as '{written}'"
         problems.add(path, sentence, _subject(entry))
 
@@ -421,10 +438,9 @@ class _Loader:
             properties = first.type.merge(first.properties, second.properties)
             sentence = f"is declared twice, first at {first.where}"
         except PropertyError as error:
-            properties, sentence = (
-                None,
-                f"is declared twice, first at {first.where}, and the two do not agree: {error}",
-            )
+            what = error.sentence(secret=error.property in first.hidden | second.hidden)
+            properties = None
+            sentence = f"is declared twice, first at {first.where}, and the two do not agree: {what}"
         if properties is None:
             second.problems.add(second.path, sentence, f"{label(second.path)} {second.reference}")
             return None
@@ -483,6 +499,17 @@ def _resolve(
     if secret:  # the type's own content must not be shown either: what is on the machine may hold it
         raw["sensitive"] = True
     return (frozenset(dynamic) if dynamic else _NOTHING), (frozenset(secret) if secret else _NOTHING), failure
+
+
+def _possibly_secret(raw: dict[str, Any], resource_type: ResourceType, mask: "Mask") -> frozenset[str]:
+    """Marks a resource as sensitive that a template has written with secrets at hand; gives what must not be shown.
+
+    What the template did with them is not known: what a type calls secret may be made of them, and so is, of course,
+    anything that they stand in.
+    """
+    raw["sensitive"] = True
+    hidden = resource_type.hidden_when_sensitive()
+    return frozenset(key for key, value in raw.items() if key in hidden or mask(str(value)) != str(value))
 
 
 _NOTHING: frozenset[str] = frozenset()

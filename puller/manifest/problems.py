@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from bundles.hidden import mask_urls
 from hiera import yamltext
 from puller.errors import ManifestError
 
@@ -21,6 +22,8 @@ class Problems(msgspec.Struct):
     """Line and column of the value at a path."""
     original: Callable[[Sequence[str | int]], str | None]
     """The scalar at a path as it was written."""
+    mask: Callable[[str], str] = mask_urls
+    """Takes out of a sentence what must not be shown."""
     _found: list[tuple[int, str]] = []
 
     @classmethod
@@ -33,7 +36,8 @@ class Problems(msgspec.Struct):
     def add(self, path: Path, sentence: str, subject: str = "") -> None:
         """Note a problem with the value at ``path``; ``subject`` names the resource that it belongs to."""
         line = self.locate(path)[0]
-        self._found.append((line, f"{self.source}:{line}: " + (f"{subject}: " if subject else "") + sentence))
+        said = self.mask(f"{subject}: {sentence}" if subject else sentence)
+        self._found.append((line, f"{self.source}:{line}: {said}"))
 
     def where(self, path: Path) -> str:
         """``file:line`` of a path."""

@@ -100,7 +100,9 @@ def _sentence(error: str, value: object) -> str:
     if place:
         return f"has {_WORDS.get(got, got)} at {place.lstrip('.')}, wanted {wanted}"
     hint = ": quote it" if "str" in kinds and got in ("int", "float", "bool") else ""
-    return f"is {_shown(value)}, wanted {wanted}{hint}"
+    # A text in the place of a mapping may be a password, one key too high.
+    shown = _WORDS.get(got, got) if kinds == ["object"] else _shown(value)
+    return f"is {shown}, wanted {wanted}{hint}"
 
 
 def _shown(value: object) -> str:

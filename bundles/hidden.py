@@ -1,0 +1,42 @@
+"""What must not be shown: credentials, and what URLs hold of them.
+
+* This package has no type for secrets of its own. Credentials are handed in as anything that prints as a mask and
+  gives its text to ``reveal`` alone, such as Puller's one type for secrets.
+* Text from outside (a URL, a library's error) goes through `mask_urls` before it is shown; every error of this
+  package does that by itself.
+"""
+
+import re
+from typing import Protocol
+
+MASK = "***"
+
+# The user information of a URL: everything between "://" and the last "@" before the path.
+_USERINFO = re.compile(r"(?<=://)[^/?#\s]*@")
+_UP_TO_LAST_AT = re.compile(r"\A(\W?[A-Za-z]+:/*)?.*@", re.DOTALL)
+# A query ends with the URL: at a blank, a comma or a quote; a colon behind it belongs to the sentence.
+_QUERY = re.compile(r"(https?://[^\s?#'\"]*)\?[^\s,'\"]*?(?=:?(?:[\s,'\"]|$))")
+
+
+class Hidden(Protocol):
+    """A text such as a password or a token; its ``str`` and ``repr`` are masks."""
+
+    def reveal(self) -> str:
+        """The text itself, for the one place that needs it."""
+        ...
+
+
+def mask_userinfo(text: str) -> str:
+    """``text`` with the user name and password of every URL in it masked."""
+    return _USERINFO.sub(f"{MASK}@", text) if "@" in text else text
+
+
+def mask_location(text: str) -> str:
+    """The same for a text that is one URL, perhaps a broken one: what stands before its last ``@``, and its query."""
+    location, mark, _ = _UP_TO_LAST_AT.sub(rf"\1{MASK}@", text).partition("?")
+    return f"{location}?{MASK}" if mark else location
+
+
+def mask_urls(text: str) -> str:
+    """The same, and with their queries masked: in a signed URL the query is the permission."""
+    return _QUERY.sub(rf"\1?{MASK}", mask_userinfo(text)) if "://" in text else text
