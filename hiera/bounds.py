@@ -4,8 +4,7 @@
   patience run out, and the error says which limit it met.
 * What one step can multiply (repeating, padding, replacing, formatting) is computed before it is done;
   everything that is made is counted against one budget; the clock is looked at on every step.
-* What this does not bound: a regular expression with a catastrophic pattern is one step. Patterns come from
-  the author of a bundle, and the unit's start timeout ends such a run.
+* A regular expression is one step, which has a limit of its own: ``hiera.regex``.
 """
 
 from __future__ import annotations

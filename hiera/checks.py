@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from hiera import regex
+
 _INT: Final = re.compile(r"[-+]?\d+", re.ASCII)
 _FLOAT: Final = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 _DURATION: Final = re.compile(r"[-+]?(\d+(\.\d+)?(ns|us|µs|ms|s|m|h|d|w|M|y))+", re.ASCII)
@@ -85,7 +87,7 @@ def is_shell_safe(value: Any) -> bool:
 def matches(value: Any, pattern: str) -> bool:
     """Text in which the regular expression is found; write ``^`` and ``$`` to bind it."""
     text = _text(value)
-    return text is not None and re.search(pattern, text) is not None
+    return text is not None and regex.is_found(re.compile(pattern), text)
 
 
 CHECKS: Final = {

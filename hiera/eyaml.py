@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from hiera.envelope import EnvelopeError, open_envelope, seal
 
-_ANY = re.compile(r"ENC\[.*?\]")  # on one line, as hiera-eyaml has it; folded YAML text is one line
 _TOKEN = re.compile(r"ENC\[(?:(\w+),)?([a-zA-Z0-9+/ =\n]+?)\]")
 
 
 def is_encrypted(text: str) -> bool:
     """Whether there is an encrypted part in ``text``."""
-    return "ENC[" in text and _ANY.search(text) is not None
+    # On one line, as hiera-eyaml has it; folded YAML text is one line.
+    return "ENC[" in text and any("]" in line.partition("ENC[")[2] for line in text.split("\n"))
 
 
 def encrypt(plain: str, certificate_pems: Sequence[bytes]) -> str:

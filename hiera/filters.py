@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from jinja2.runtime import Undefined
 
-from hiera import bounds
+from hiera import bounds, regex
 from hiera.addresses import ipaddr, ipv4, ipv6, ipwrap
 from hiera.errors import ExpressionError, LimitError
 from hiera.plain import described, plain
@@ -67,12 +67,10 @@ def to_nice_yaml(value: Any, indent: int = 4, sort_keys: bool = True) -> str:
 
 
 def from_json(text: str) -> Any:
-    """The value that a JSON text stands for."""
-    return json.loads(_text(text, "from_json"), parse_constant=_no_constant)
+    """The value that a JSON text stands for; read as strictly as facts in JSON."""
+    from hiera.jsontext import load
 
-
-def _no_constant(name: str) -> Any:
-    raise ExpressionError("", f"from_json was given {name}, which is not JSON")
+    return load(_text(text, "from_json"), "the text given to from_json")
 
 
 def from_yaml(text: str) -> Any:
@@ -179,22 +177,29 @@ def regex_replace(
         bounds.verify_length(text, made)
         return text
 
-    return _pattern(pattern, ignorecase, multiline).sub(expand, _subject(value, "regex_replace"), count)
+    compiled, text = _pattern(pattern, ignorecase, multiline), _subject(value, "regex_replace")
+    return regex.bounded(compiled, text, lambda: compiled.sub(expand, text, count))
 
 
 def regex_search(
     value: Any, pattern: str, *groups: str, ignorecase: bool = False, multiline: bool = False
 ) -> Any:
     """The first match, or a list of the groups asked for (``'\\\\1'``, ``'\\\\g<name>'``); null for none."""
-    match = _pattern(pattern, ignorecase, multiline).search(_subject(value, "regex_search"))
-    if match is None or not groups:
-        return match and match[0]
-    return [match.expand(group) for group in groups]
+    compiled, text = _pattern(pattern, ignorecase, multiline), _subject(value, "regex_search")
+
+    def search() -> Any:
+        match = compiled.search(text)
+        if match is None or not groups:
+            return match and match[0]
+        return [match.expand(group) for group in groups]
+
+    return regex.bounded(compiled, text, search)
 
 
 def regex_findall(value: Any, pattern: str, multiline: bool = False, ignorecase: bool = False) -> list[Any]:
     """All matches: of the whole pattern, of its one group, or lists of its groups."""
-    found = _pattern(pattern, ignorecase, multiline).findall(_subject(value, "regex_findall"))
+    compiled, text = _pattern(pattern, ignorecase, multiline), _subject(value, "regex_findall")
+    found = regex.bounded(compiled, text, lambda: compiled.findall(text))
     return [list(item) if isinstance(item, tuple) else item for item in found]
 
 
@@ -205,12 +210,13 @@ def regex_escape(value: Any) -> str:
 
 def matches_start(value: Any, pattern: str, ignorecase: bool = False, multiline: bool = False) -> bool:
     """Test ``match``: the regular expression fits at the start of the text."""
-    return _pattern(pattern, ignorecase, multiline).match(_subject(value, "match")) is not None
+    compiled, text = _pattern(pattern, ignorecase, multiline), _subject(value, "match")
+    return regex.bounded(compiled, text, lambda: compiled.match(text) is not None)
 
 
 def matches_anywhere(value: Any, pattern: str, ignorecase: bool = False, multiline: bool = False) -> bool:
     """Test ``search``: the regular expression fits somewhere in the text."""
-    return _pattern(pattern, ignorecase, multiline).search(_subject(value, "search")) is not None
+    return regex.is_found(_pattern(pattern, ignorecase, multiline), _subject(value, "search"))
 
 
 # -- lists and mappings ---------------------------------------------------------------------------

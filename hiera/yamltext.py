@@ -6,8 +6,8 @@
 * A key is text, or an integer written the way it is printed. ``on: x`` and ``1.10: x`` would be keys that
   no author meant, so they are refused with the advice to quote them.
 * A key stands once in a mapping. Merge keys and aliases work; an aliased value is one shared object.
-* One document, of bounded length and depth. An alias counts as long as the text it stands for, so a bomb
-  is refused before it is built.
+* One document, of bounded length, depth and number of values. An alias counts as what it stands for, so a
+  bomb is refused before it is built.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ SIZE_LIMIT: Final = 16 << 20
 
 DEPTH_LIMIT: Final = 100
 """Collections inside one another, with aliases written out."""
+
+VALUES_LIMIT: Final = 1_000_000
+"""Values in a document, with aliases written out: an empty list takes thirty times the memory of its text."""
 
 _LONGEST_NUMBER: Final = 1000  # converting digits takes time quadratic in their number
 _LONGEST_SHARED: Final = 40  # equal texts up to this length become one object; longer ones seldom repeat
@@ -141,8 +144,9 @@ class _Reader:
         self.next: Callable[[], Any] = self.parser.get_event
         self.plain: dict[str, Any] = {}
         self.quoted: dict[str, str] = {}
-        self.anchors: dict[str, tuple[Any, int, int]] = {}  # value, length, height
+        self.anchors: dict[str, tuple[Any, int, int, int]] = {}  # value, length, number of values, height
         self.aliased = 0  # characters that the aliases so far stand for
+        self.values = 0  # so far, with what the aliases stand for
         self.deepest = 0
 
     def document(self) -> Any:
@@ -160,6 +164,9 @@ class _Reader:
         kind = type(event)
         if kind is AliasEvent:
             return self.alias(event, depth)
+        self.values += 1
+        if self.values > VALUES_LIMIT:
+            raise LimitError(self.where(event), f"more than {VALUES_LIMIT} values are not read")
         if event.anchor is not None:
             return self.anchored(event, depth)
         return self.scalar(event) if kind is ScalarEvent else self.collection(event, depth)
@@ -179,7 +186,7 @@ class _Reader:
 
     def typed(self, event: Any, tag: str) -> Any:
         if tag not in _SCALARS:
-            raise self.error(event, f"the tag {_short(tag)} is not supported")
+            raise self.error(event, _unsupported(tag))
         try:
             return _typed(tag, event.value)
         except (ValueError, OverflowError, LookupError):
@@ -192,7 +199,7 @@ class _Reader:
         self.deepest = max(self.deepest, depth)
         mapping = type(event) is MappingStartEvent
         if event.tag not in (None, "!", _TAG + ("map" if mapping else "seq")):
-            raise self.error(event, f"the tag {_short(event.tag)} is not supported")
+            raise self.error(event, _unsupported(event.tag))
         return self.mapping(event, depth + 1) if mapping else self.sequence(depth + 1)
 
     def sequence(self, depth: int) -> list[Any]:
@@ -241,24 +248,30 @@ class _Reader:
 
     def anchored(self, event: Any, depth: int) -> Any:
         """A value with a name; its length and height are kept, because every alias costs as much again."""
-        aliased, deepest = self.aliased, self.deepest
+        aliased, values, deepest = self.aliased, self.values, self.deepest
         self.anchors.pop(event.anchor, None)  # an alias inside the value itself names nothing yet
         self.deepest = depth - 1
         value = self.scalar(event) if type(event) is ScalarEvent else self.collection(event, depth)
         length = self.parser.peek_event().start_mark.index - event.start_mark.index + self.aliased - aliased
-        self.anchors[event.anchor] = value, length, self.deepest - depth + 1
+        self.anchors[event.anchor] = value, length, self.values - values + 1, self.deepest - depth + 1
         self.deepest = max(deepest, self.deepest)
         return value
 
     def alias(self, event: Any, depth: int) -> Any:
         if event.anchor not in self.anchors:
-            raise self.error(event, f"*{event.anchor} names nothing that is complete above it")
-        value, length, height = self.anchors[event.anchor]
+            raise self.error(
+                event,
+                "a text that begins with * is quoted; as an alias it names nothing that is complete above it",
+            )
+        value, length, values, height = self.anchors[event.anchor]
         self.aliased += length
+        self.values += values
         self.deepest = max(self.deepest, depth + height - 1)
         if len(self.text) + self.aliased > self.limit or self.deepest > DEPTH_LIMIT:
             what = f"longer than {self.limit} characters or nested more than {DEPTH_LIMIT} deep"
             raise LimitError(self.where(event), f"aliases make this {what}")
+        if self.values > VALUES_LIMIT:
+            raise LimitError(self.where(event), f"aliases make this more than {VALUES_LIMIT} values")
         return value
 
     def where(self, event: Any) -> str:
@@ -379,6 +392,13 @@ def _skip(parser: Any) -> None:
         depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
         if depth == 0:
             return
+
+
+def _unsupported(tag: str) -> str:
+    """The sentence for a tag, which is not quoted when it may as well be a password that begins so."""
+    if tag.startswith(_TAG):
+        return f"the tag {_short(tag)} is not supported"
+    return "a text that begins with ! is quoted; as a tag it is not supported"
 
 
 def _short(tag: str) -> str:

@@ -83,7 +83,8 @@ class Agent(msgspec.Struct):
                 self.troubles.caught(error)
             except OSError as error:  # so is what it remembers
                 self.troubles.error(sentence_of(error), ExitStatus.CONFIGURATION)
-            return self._conclude(started, reports)
+            with self.stops.deferred():
+                return self._conclude(started, reports)
 
     @property
     def troubles(self) -> Troubles:

@@ -1,6 +1,6 @@
 """Running other programs: argument lists, a fixed environment, bounded time, bounded output.
 
-* A command never outlives its time limit: its whole process group is ended, TERM first, then KILL.
+* A command never outlives its time limit: it and everything that it has started are ended, TERM first, then KILL.
 * A child that keeps the pipes open after the command has ended is not waited for.
 * Output is kept up to a limit, in memory that does not grow with what the command prints.
 """
@@ -14,11 +14,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from puller.descendants import Descendants, adopt_orphans, starting
+
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _GRACE = 5.0  # seconds between TERM and KILL
 _LINGER = 0.5  # seconds that output may still arrive after the command has ended
 _CHUNK = 65536
+_LOOK = 0.5  # seconds between looks at what has ended
+_LAST_WAIT = 2.0  # seconds after KILL; what is then still there waits for a disk or a file server
 
 
 def base_environment() -> dict[str, str]:
@@ -69,7 +73,7 @@ class Completed:
         if self.timed_out:
             return f"killed after {self.duration:.1f} s, its time limit"
         if self.signal is not None:
-            return f"ended by signal {signal.Signals(self.signal).name}"
+            return f"ended by signal {_name_of(self.signal)}"
         return f"exit code {self.exit_code}"
 
     def tail(self, lines: int = 10) -> str:
@@ -78,28 +82,41 @@ class Completed:
         return "\n".join(text.splitlines()[-lines:])
 
 
+def _name_of(number: int) -> str:
+    """``SIGTERM``; real-time signals have numbers only."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
+
+
 def run(command: Command) -> Completed:
     """Run to the end or to the time limit.
 
     Raises ``OSError`` when the program cannot be started (``FileNotFoundError``, ``PermissionError``).
     """
     started = time.monotonic()
-    process = _start(command)
+    with starting:
+        process = _start(command)
+        descendants = Descendants(process.pid)
     stdout, stderr = _Tail(command.output_limit), _Tail(command.output_limit)
     timed_out = False
     try:
-        timed_out = not _read_until_exit(process, stdout, stderr, started + command.timeout)
+        timed_out = not _read_until_exit(process, descendants, stdout, stderr, started + command.timeout)
         if timed_out:
-            _end_group(process)
+            _end(process, descendants)
+        # One that not even KILL has ended hangs in the kernel; waiting for it would be waiting without a limit.
+        code = process.poll() if timed_out else process.wait()
     except BaseException:
-        _end_group(process)
+        _end(process, descendants)
+        process.poll()
         raise
     finally:
         _close_pipes(process)
-    code = process.wait()
+        descendants.forget()
     return Completed(
-        exit_code=code if code >= 0 and not timed_out else None,
-        signal=-code if code < 0 and not timed_out else None,
+        exit_code=code if code is not None and code >= 0 and not timed_out else None,
+        signal=-code if code is not None and code < 0 and not timed_out else None,
         timed_out=timed_out,
         stdout=stdout.text(),
         stderr=stderr.text(),
@@ -108,6 +125,7 @@ def run(command: Command) -> Completed:
 
 
 def _start(command: Command) -> "subprocess.Popen[bytes]":
+    adopt_orphans()
     environment = {**base_environment(), **command.environment}
     program = _find(command.arguments[0], environment["PATH"])
     return subprocess.Popen(
@@ -160,7 +178,11 @@ class _Tail:
 
 
 def _read_until_exit(
-    process: "subprocess.Popen[bytes]", stdout: _Tail, stderr: _Tail, deadline: float
+    process: "subprocess.Popen[bytes]",
+    descendants: Descendants,
+    stdout: _Tail,
+    stderr: _Tail,
+    deadline: float,
 ) -> bool:
     """Collect output until the command ended; false when the deadline came first.
 
@@ -180,13 +202,14 @@ def _read_until_exit(
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
                     return ended
-                for key, _ in selector.select(remaining):
+                for key, _ in selector.select(min(remaining, _LOOK)):
                     if key.fd == pidfd:
                         selector.unregister(pidfd)
                         ended = True
                         deadline = min(deadline, time.monotonic() + _LINGER)
                     elif not _read_some(key.fd, key.data):
                         selector.unregister(key.fileobj)
+                descendants.reap()
             return ended
     finally:
         os.close(pidfd)
@@ -202,31 +225,22 @@ def _read_some(descriptor: int, tail: _Tail) -> bool:
     return bool(data)
 
 
-def _end_group(process: "subprocess.Popen[bytes]") -> None:
-    """TERM, a pause, KILL, to the whole group: children of the command go with it."""
-    _signal_group(process.pid, signal.SIGTERM)
-    limit = time.monotonic() + _GRACE
-    while _group_exists(process) and time.monotonic() < limit:
+def _end(process: "subprocess.Popen[bytes]", descendants: Descendants) -> None:
+    """TERM, a pause, KILL, to the command and all that it has started, whatever session that is in."""
+    descendants.signal(signal.SIGTERM)
+    _wait_for_end(process, descendants, time.monotonic() + _GRACE)
+    limit = time.monotonic() + _LAST_WAIT
+    while descendants.living() and time.monotonic() < limit:
+        # Again and again: what is killed may just have started another.
+        descendants.signal(signal.SIGKILL)
+        _wait_for_end(process, descendants, time.monotonic() + 0.1)
+
+
+def _wait_for_end(process: "subprocess.Popen[bytes]", descendants: Descendants, limit: float) -> None:
+    while descendants.living() and time.monotonic() < limit:
         time.sleep(0.02)
-    _signal_group(process.pid, signal.SIGKILL)
-
-
-def _group_exists(process: "subprocess.Popen[bytes]") -> bool:
-    process.poll()  # reap the leader, or the group would never look empty
-    try:
-        os.killpg(process.pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # a member that changed its user; it exists
-        return True
-    return True
-
-
-def _signal_group(group: int, number: int) -> None:
-    try:
-        os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):
-        return
+        process.poll()
+        descendants.reap()
 
 
 def _close_pipes(process: "subprocess.Popen[bytes]") -> None:

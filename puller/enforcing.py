@@ -71,14 +71,9 @@ class Enforcement(msgspec.Struct):
             manifest = self._understood(bundle)
             if manifest is None or not self._is_fit(bundle):
                 continue
-            try:
-                trial = self._begun(bundle, manifest)
-                self._activate(bundle)
-            except (BundleError, OSError) as error:
-                self._hold(error)
-                continue
-            self._apply(bundle, manifest, trial)
-            return
+            with self.means.stops.deferred():  # a run that is asked to stop leaves no attempt without an end
+                if self._is_brought_in(bundle, manifest):
+                    return
         self.report.outcome = "nothing to enforce"
         self._error("there is no usable bundle on this host", ExitStatus.NOTHING_TO_ENFORCE)
 
@@ -140,6 +135,17 @@ class Enforcement(msgspec.Struct):
         self.means.troubles.caught(error)
 
     # Trial
+
+    def _is_brought_in(self, bundle: Installed, manifest: Manifest) -> bool:
+        """Make it current and apply it; false with the reason noted when that cannot even begin."""
+        try:
+            trial = self._begun(bundle, manifest)
+            self._activate(bundle)
+        except (BundleError, OSError) as error:
+            self._hold(error)
+            return False
+        self._apply(bundle, manifest, trial)
+        return True
 
     def _is_fit(self, bundle: Installed) -> bool:
         """Whether a bundle may be applied, given how earlier attempts ended; one that may not goes into quarantine."""

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import msgspec
 
-from puller.applying import apply_manifest
+from puller.applying import Applied, apply_manifest
 from puller.engine import Settings
 from puller.exit_status import ExitStatus, worst
 from puller.fetching import fetch_url
-from puller.given import load_inputs
+from puller.given import CommandInputs, load_inputs
 from puller.lock import only_run
 from puller.log import Log, verbosity
-from puller.manifest.loader import load_manifest
+from puller.manifest.loader import Manifest, load_manifest
 from puller.manifest.source import open_source
 from puller.report import Summary
 from puller.signals import Stopped, StopRequests
@@ -123,17 +123,31 @@ def _apply(options: ApplyOptions, log: Log, stops: StopRequests) -> int:
         manifest = load_manifest(source.path, source.name, inputs.for_manifest())
         if manifest.pre_message:
             print(manifest.pre_message)
-        applied = apply_manifest(
-            manifest,
-            options.settings(log, stops),
-            stops,
-            owed=directories.owed,
-            scope=str(source.path),
-            fetch=fetch_url,
-        )
+        with stops.deferred():  # from here on something may have been changed, and that is told in any case
+            applied = apply_manifest(
+                manifest,
+                options.settings(log, stops),
+                stops,
+                owed=directories.owed,
+                scope=str(source.path),
+                fetch=fetch_url,
+            )
+            return _tell(options, log, stops, manifest, inputs, applied, time.perf_counter() - started)
+
+
+def _tell(
+    options: ApplyOptions,
+    log: Log,
+    stops: StopRequests,
+    manifest: Manifest,
+    inputs: CommandInputs,
+    applied: Applied,
+    duration: float,
+) -> int:
+    """Say what became of a manifest; gives the exit status."""
     for note in [*manifest.warnings, *applied.notes, *inputs.problems()]:
         log.warn(note)
-    summary = Summary.of(applied.events, time.perf_counter() - started)
+    summary = Summary.of(applied.events, duration)
     log.notice(str(summary))
     status = worst(stops.exit_status, summary.exit_status(detailed=options.detailed_exitcodes))
     if status in (ExitStatus.OK, ExitStatus.CHANGED) and manifest.post_message:

@@ -47,12 +47,12 @@ class StopRequests:
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
-        """While the block runs a signal is only noted: what is being changed is brought to its end."""
-        self._deferring = True
+        """While the block runs a signal is only noted: what is being changed is brought to its end. May be nested."""
+        before, self._deferring = self._deferring, True
         try:
             yield
         finally:
-            self._deferring = False
+            self._deferring = before
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         del frame

@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from bundles.files import open_directory, replace_file
+from bundles.files import in_progress, naming, remove_leftovers, replace_file, temporary_name
+from puller.directories import REAL_DIRECTORY, open_directory
 from puller.errors import ChangedMeanwhile, MutationInNoop
 
 if TYPE_CHECKING:  # starting programs is imported when one is started: most resources need none
     from puller.commands import Command, Completed
 
 
-_REAL_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PINNED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOTE = "user.puller."  # an extended attribute: it is lost with the file, and never describes another one
 
 
@@ -111,6 +112,9 @@ class LocalSystem:
 
     def __init__(self) -> None:
         self.executed = 0
+        self._tidied: set[tuple[int, int]] = set()
+        self._above: dict[str, tuple[int, int] | None] = {}
+        """The directories in which something was looked for and not found."""
         self._users: dict[str, int] = {}
         self._groups: dict[str, int] = {}
 
@@ -118,6 +122,7 @@ class LocalSystem:
         try:
             return os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
+            self._above[path] = _find_directory(os.path.dirname(path))
             return None
 
     def is_directory(self, path: str) -> bool:
@@ -146,7 +151,7 @@ class LocalSystem:
                 yield chunk
 
     def children(self, path: str) -> list[tuple[str, os.stat_result]]:
-        descriptor = os.open(path, _REAL_DIRECTORY)
+        descriptor = os.open(path, REAL_DIRECTORY)
         try:
             with os.scandir(descriptor) as entries:
                 return [(entry.name, entry.stat(follow_symlinks=False)) for entry in entries]
@@ -183,6 +188,9 @@ class LocalSystem:
     ) -> None:
         name = os.path.basename(path)
         with _open_parent(path, within) as parent, _old_file(parent, name, path, looked_at) as old:
+            if looked_at is None:
+                self._require_same_directory(path, parent)
+            self._tidy(parent)
             replace_file(
                 parent,
                 name,
@@ -197,13 +205,16 @@ class LocalSystem:
         above = os.path.dirname(path)
         if not self.is_directory(above):
             self.make_directory(above, Attributes(os.geteuid(), os.getegid(), 0o755))
+        name = os.path.basename(path)
         with _open_parent(path, within) as parent:
+            self._require_same_directory(path, parent)
+            self._tidy(parent)
             # Under another name until it is as it should be: a crash must not leave one that nobody repairs.
-            temporary = f".{os.urandom(8).hex()}.new"
+            temporary = temporary_name(name)
             os.mkdir(temporary, 0o700, dir_fd=parent)
             try:
-                _set_directory_attributes(parent, temporary, attributes)
-                os.rename(temporary, os.path.basename(path), src_dir_fd=parent, dst_dir_fd=parent)
+                with _directory_in_progress(parent, temporary, attributes):
+                    os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
             except BaseException:
                 os.rmdir(temporary, dir_fd=parent)
                 raise
@@ -212,13 +223,12 @@ class LocalSystem:
     def set_attributes(self, path: str, attributes: Attributes, looked_at: os.stat_result) -> None:
         # O_PATH pins the very thing that was looked at, without opening it: a FIFO or device is not touched, and what
         # is renamed into its place meanwhile is not either.
-        descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with _open_parent(path, "") as parent:
+            descriptor = os.open(os.path.basename(path) or ".", _PINNED, dir_fd=parent)
         try:
             _require_same(path, looked_at, os.fstat(descriptor))
-            pinned = f"/proc/self/fd/{descriptor}"
-            if (looked_at.st_uid, looked_at.st_gid) != (attributes.uid, attributes.gid):
-                os.chown(pinned, attributes.uid, attributes.gid)
-            os.chmod(pinned, attributes.mode)
+            with naming(path):
+                _set_pinned(f"/proc/self/fd/{descriptor}", attributes, looked_at)
         finally:
             os.close(descriptor)
 
@@ -226,6 +236,22 @@ class LocalSystem:
         with _open_parent(path, within) as parent:
             pinned = f"/proc/self/fd/{parent}/{os.path.basename(path)}"
             os.setxattr(pinned, _NOTE + key, text.encode("ascii"), follow_symlinks=False)
+
+    def _require_same_directory(self, path: str, parent: int) -> None:
+        """What is made is made where it was missed: a file that is replaced is known by itself, a new one is not."""
+        known = self._above.pop(path, None)
+        found = os.fstat(parent)
+        if known and known != (found.st_dev, found.st_ino):
+            raise ChangedMeanwhile(
+                f"{path}: its directory was replaced by somebody else while Puller looked at it"
+            )
+
+    def _tidy(self, directory: int) -> None:
+        """Once in a run, as it means to read the names of a directory, which may be many."""
+        found = os.fstat(directory)
+        if (found.st_dev, found.st_ino) not in self._tidied:
+            self._tidied.add((found.st_dev, found.st_ino))
+            remove_leftovers(directory)
 
     def remove(self, path: str, looked_at: os.stat_result, *, within: str = "") -> None:
         name = os.path.basename(path)
@@ -333,27 +359,44 @@ def _open_regular(path: str) -> int:
     return descriptor
 
 
+def _find_directory(path: str) -> tuple[int, int] | None:
+    """Which directory is at a path; none is no error here."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 @contextlib.contextmanager
 def _open_parent(path: str, within: str) -> Iterator[int]:
     """The directory that holds ``path``, open; below ``within``, if given, no link leads to it."""
     directory = os.path.dirname(path)
     below = directory.removeprefix(within) if within else ""
-    with contextlib.ExitStack() as stack:
+    with naming(path), contextlib.ExitStack() as stack:
         descriptor = stack.enter_context(open_directory(within or directory))
         for name in filter(None, below.split("/")):
-            descriptor = os.open(name, _REAL_DIRECTORY, dir_fd=descriptor)
+            descriptor = os.open(name, REAL_DIRECTORY, dir_fd=descriptor)
             stack.callback(os.close, descriptor)
         yield descriptor
 
 
-def _set_directory_attributes(parent: int, name: str, attributes: Attributes) -> None:
-    """Chown before chmod, as for files, of a directory that was made just now."""
-    descriptor = os.open(name, _REAL_DIRECTORY, dir_fd=parent)
-    try:
+@contextlib.contextmanager
+def _directory_in_progress(parent: int, name: str, attributes: Attributes) -> Iterator[None]:
+    """Give a directory that was made just now its owner and mode (in this order, as for files), and hold it."""
+    descriptor = os.open(name, REAL_DIRECTORY, dir_fd=parent)
+    with in_progress(descriptor):
         os.fchown(descriptor, attributes.uid, attributes.gid)
         os.fchmod(descriptor, attributes.mode)
-    finally:
-        os.close(descriptor)
+        yield
+
+
+def _set_pinned(pinned: str, attributes: Attributes, looked_at: os.stat_result) -> None:
+    if (looked_at.st_uid, looked_at.st_gid) != (attributes.uid, attributes.gid):
+        # Between two owners nobody may do more than under both: a run may be killed here.
+        os.chmod(pinned, stat.S_IMODE(looked_at.st_mode) & attributes.mode)
+        os.chown(pinned, attributes.uid, attributes.gid)
+    os.chmod(pinned, attributes.mode)
 
 
 def _stat_at(parent: int, name: str) -> os.stat_result:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from hiera import regex
 from hiera.errors import LookupFailure
 from hiera.tree import regexp, ruby
 
@@ -110,7 +111,7 @@ class _Merger:
             return
 
         def knocks_out(item: Any) -> bool:
-            bare = self._pattern.sub("", item) if isinstance(item, str) else item
+            bare = self._bare(item) if isinstance(item, str) else item
             if bare == item:
                 return False
             dest[:] = [held for held in dest if held not in (bare, item)]
@@ -122,10 +123,14 @@ class _Merger:
         if self._options.preserve_unmergeables:
             return dest
         if self._options.knockout_prefix and isinstance(source, str):
-            return source if self._pattern.sub("", source) == source else ""
+            return source if self._bare(source) == source else ""
         if self._options.knockout_prefix and isinstance(source, list):
-            _delete_if(source, lambda item: isinstance(item, str) and self._pattern.search(item) is not None)
+            _delete_if(source, lambda item: isinstance(item, str) and regex.is_found(self._pattern, item))
         return source
+
+    def _bare(self, text: str) -> str:
+        """``text`` without what the prefix, as an expression, fits."""
+        return regex.bounded(self._pattern, text, lambda: self._pattern.sub("", text))
 
 
 def _pattern(prefix: str | None) -> re.Pattern[str]:

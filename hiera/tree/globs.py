@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
 
+from hiera import regex
 from hiera.errors import LimitError
 from hiera.tree.documents import Documents, Entry, Kind
 
@@ -114,15 +115,15 @@ def _matches(pattern: str, name: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _regexp(pattern: str) -> re.Pattern[str]:
-    out: list[str] = []
+    out: list[str | None] = []
     position = 0
     while position < len(pattern):
         found = _PART.match(pattern, position)
         part = found[0] if found else pattern[position]
-        out.append(_translated(part))
+        out.append(None if part[0] == "*" else _translated(part))
         position += len(part)
     try:
-        return re.compile("".join(out), re.DOTALL)
+        return re.compile(regex.starred(out), re.DOTALL)
     except re.error:  # such as [z-a], which matches nothing
         return re.compile(r"(?!)")
 
@@ -131,8 +132,6 @@ _PART = re.compile(r"\*+|\?|\[[!^]?\]?[^\]]*\]|\\.", re.DOTALL)
 
 
 def _translated(part: str) -> str:
-    if part[0] == "*":
-        return ".*?"
     if part == "?":
         return "."
     if part[0] == "[" and len(part) > 1:

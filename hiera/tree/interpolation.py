@@ -81,7 +81,8 @@ class Interpolator:
         step = step.add("interpolation", subject)
         parts = _Parts()
         end = 0
-        for found in _EXPRESSION.finditer(subject):
+        closed = subject.rfind("}") + 1  # beyond it nothing ends, and each %{ would be tried up to the end
+        for found in _EXPRESSION.finditer(subject, 0, closed):
             parts.add(subject[end : found.start()])
             end = found.end()
             expression = found[1].strip(_BLANKS)

@@ -9,8 +9,9 @@ from hiera.tree import psych
 
 MAX_DEPTH = 100  # as in Ruby
 
-# A text is matched whole, so that what looks like a comment inside it stays.
-_TEXT_OR_COMMENT = re.compile(r'"(?:[^"\\]|\\.)*"|/\*.*?\*/|//[^\n]*\n', re.DOTALL)
+# A text is matched whole, so that what looks like a comment inside it stays. What has no end is matched as well, or
+# the rest would be searched for its end again from each character.
+_TEXT_OR_COMMENT = re.compile(r'"(?:[^"\\]|\\.)*+"?|/\*.*?(?:\*/|\Z)|//[^\n]*\n', re.DOTALL)
 _UNKNOWN_ESCAPE = re.compile(r'\\(?:u[0-9A-Fa-f]{4}|["\\/bfnrtu]|(.))', re.DOTALL)
 _BRACKET = re.compile(r"[\[\]{}]")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -54,6 +55,8 @@ def _cleaned(text: str) -> str:
 
 def _clean(found: re.Match[str]) -> str:
     part = found[0]
+    if part.startswith("/*") and (len(part) < 4 or not part.endswith("*/")):
+        return part
     if part[0] == "/":
         return re.sub(r"[^\n]", " ", part)
     return _UNKNOWN_ESCAPE.sub(lambda escape: escape[1] or escape[0], part) if "\\" in part else part

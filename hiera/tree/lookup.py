@@ -162,7 +162,11 @@ class Tree:
             if merge is not None:
                 step.add("merge_source", options.NAME)
         searched = step.add("data", name)
-        value = self._find(key, strategies.strategy(merge), run, searched)
+        try:
+            value = self._find(key, strategies.strategy(merge), run, searched)
+        except HieraError:
+            searched.conceal()  # what was found on the way may be meant to be converted to Sensitive
+            raise
         convert_to = None if value is ABSENT else chosen.option(key.root, "convert_to")
         if convert_to is None:
             return value

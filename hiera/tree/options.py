@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from hiera import regex
 from hiera.errors import LookupFailure
 from hiera.tree import regexp, ruby
 from hiera.tree.absent import ABSENT, Absent
@@ -21,14 +22,16 @@ class LookupOptions:
 
     def __init__(self, options: Mapping[Any, Any] | None) -> None:
         self._exact: dict[str, Any] = {}
-        self._patterns: list[tuple[re.Pattern[str], Any]] = []
+        self._patterns: list[re.Pattern[str]] = []
+        self._values: list[Any] = []
         for name, value in (options or {}).items():
             if not isinstance(name, str):
                 raise LookupFailure(
                     NAME, f"the key {ruby.inspect(name)} is no text; in quotes it would be one"
                 )
             if name.startswith("^"):
-                self._patterns.append((regexp.compiled(name), value))
+                self._patterns.append(regexp.compiled(name))
+                self._values.append(value)
             else:
                 self._exact[name] = value
 
@@ -37,7 +40,8 @@ class LookupOptions:
         exact = self._exact.get(root)
         if exact is not None:
             return exact
-        return next((value for pattern, value in self._patterns if pattern.search(root)), None)
+        number = regex.find_first(self._patterns, root)
+        return None if number is None else self._values[number]
 
     def option(self, root: str, name: str) -> Any:
         """The option ``name`` (``merge`` or ``convert_to``) for the key ``root``, or null."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from hiera import regex
 from hiera.errors import DocumentError, LookupFailure
 from hiera.secrets import Decrypted, Secret
 from hiera.tree import regexp, ruby
@@ -318,7 +319,9 @@ def _patterns(arguments: tuple[Any, ...], value: Any) -> bool:
     if not isinstance(value, str):
         return False
     patterns = (regexp.compiled(entry) if isinstance(entry, str) else entry for entry in arguments)
-    return not arguments or any(isinstance(one, re.Pattern) and one.search(value) for one in patterns)
+    return not arguments or any(
+        isinstance(one, re.Pattern) and regex.is_found(one, value) for one in patterns
+    )
 
 
 def _enum(arguments: tuple[Any, ...], value: Any) -> bool:

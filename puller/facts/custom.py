@@ -89,5 +89,7 @@ def _run(path: str, limit: float) -> dict[str, Any]:
     completed = run(Command([path], timeout=limit, output_limit=documents.SIZE_LIMIT + 1))
     if completed.exit_code != 0:
         raise FactError(path, f"{completed.outcome}: {completed.tail(3)}".rstrip(": "))
+    if "\ufffd" in completed.stdout:  # what stands for bytes that are no text
+        raise FactError(f"output of {path}", "is not UTF-8 text")
     text = completed.stdout.encode()
     return documents.parse(text, documents.form_of_output(text), f"output of {path}")

@@ -8,8 +8,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 from typing import Any
 
@@ -23,6 +21,8 @@ SIZE_LIMIT = 1 << 20
 
 DEPTH_LIMIT = 100
 """Mappings and lists inside one another."""
+
+_SHOWN = 80  # characters of a line in a message
 
 
 def parse(text: bytes, form: str, source: str) -> dict[str, Any]:
@@ -71,7 +71,8 @@ def assignment(text: str, source: str) -> dict[str, Any]:
     except ExpressionError:
         path = ()
     if not equals or not path:
-        raise FactError(source, f"is {text!r}, wanted NAME=VALUE or NAME.NAME=VALUE")
+        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+        raise FactError(source, f"is {shown!r}, wanted NAME=VALUE or NAME.NAME=VALUE")
     return nested([_text(str(step), source) for step in path], _text(value.strip(), source))
 
 
@@ -100,37 +101,13 @@ def _yaml(text: bytes, source: str) -> Any:
 
 
 def _json(text: bytes, source: str) -> Any:
+    from hiera import jsontext
+    from hiera.errors import HieraError
+
     try:
-        return json.loads(
-            _decoded(text, source),
-            object_pairs_hook=_each_once,
-            parse_constant=_refuse_constant,
-            parse_float=_finite,
-        )
-    except json.JSONDecodeError as error:
-        raise FactError(f"{source}:{error.lineno}:{error.colno}", error.msg) from error
-    except (ValueError, RecursionError) as error:
-        raise FactError(source, str(error)) from error
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice!r} is given twice")
-    return members
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if math.isinf(number):
-        raise ValueError(f"{text} is too large for a number")
-    return number
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON value")
+        return jsontext.load(text, source)
+    except HieraError as error:
+        raise FactError(error.where, error.what) from error
 
 
 def _decoded(text: bytes, source: str) -> str:

@@ -9,14 +9,21 @@ FunctionError       raised by functions that templates call: a sentence; the eng
 
 from __future__ import annotations
 
+from typing import Final
+
 from puller.errors import ResourceError
+
+_AROUND: Final = 100  # characters of a line on either side of a mistake
 
 
 class TemplateError(ResourceError):
     """A template that cannot be parsed or rendered; ``str()`` is ``file:line:column: sentence``.
 
     ``line`` and ``column`` count from 1; a tab is one column. ``source_line`` is that line of the template.
+    ``is_of_text``: it quotes the template at most, and no value that the template has seen.
     """
+
+    is_of_text = False
 
     def __init__(self, file: str, line: int, column: int, message: str, source_line: str = "") -> None:
         super().__init__(file, line, column, message)
@@ -30,9 +37,11 @@ class TemplateError(ResourceError):
         return f"{self.file}:{self.line}:{self.column}: {self.message}"
 
     def excerpt(self) -> str:
-        """The line of the template, and below it a caret at the column."""
-        indent = "".join("\t" if c == "\t" else " " for c in self.source_line[: self.column - 1])
-        return f"{self.source_line}\n{indent}^"
+        """The line of the template (of a very long one, what is around the column), and below it a caret."""
+        start = max(0, self.column - 1 - _AROUND) if len(self.source_line) > 2 * _AROUND else 0
+        shown = self.source_line[start : start + 2 * _AROUND]
+        indent = "".join("\t" if c == "\t" else " " for c in shown[: self.column - 1 - start])
+        return f"{shown}\n{indent}^"
 
 
 class LimitError(TemplateError):

@@ -76,9 +76,10 @@ class JinjaEngine:
         file, line = _place(error, name)
         lines = self.texts.get(file, "").splitlines()
         source_line = lines[line - 1] if line <= len(lines) else ""
-        if isinstance(error, (FunctionError, TemplateError)):
-            kind = LimitError if isinstance(error, (Exceeded, LimitError)) else TemplateError
-            return kind(file, line, 1, str(error), source_line)
+        if isinstance(error, (Exceeded, LimitError)):
+            return LimitError(file, line, 1, str(error), source_line)
+        if isinstance(error, (FunctionError, TemplateError)) and not meter.secret:
+            return TemplateError(file, line, 1, str(error), source_line)
         ours = translated(error, self.texts.get(file, ""), names)
         kind = LimitError if isinstance(ours, HieraLimitError) else TemplateError
         return kind(file, line, 1, str(ours), source_line)

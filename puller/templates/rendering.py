@@ -1,6 +1,7 @@
 """Template files and texts of a manifest, rendered by the engine that they name."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -11,10 +12,10 @@ from hiera.secrets import has_secret, revealed
 from puller.errors import ResourceError
 from puller.system import reason
 from puller.templates import engine as engines
-from puller.templates.errors import FunctionError, TemplateError
+from puller.templates.errors import FunctionError, LimitError, TemplateError
 
 if TYPE_CHECKING:
-    from puller.templates.jinja import JinjaEngine
+    from puller.templates.jinja import JinjaEngine, JinjaTemplate
 
 Delimiters = tuple[str, str]
 """The left and the right one; one that is empty is the engine's own."""
@@ -37,36 +38,73 @@ def engine_of(path: str) -> str:
 
 
 def render_file(
-    path: str, engine: str, scope: Scope, directory: Path, delimiters: Delimiters = OWN
+    path: str,
+    engine: str,
+    scope: Scope,
+    directory: Path,
+    delimiters: Delimiters = OWN,
+    *,
+    sensitive: bool = False,
 ) -> Rendered:
-    """Render a template file; raises ``ResourceError``, with the line of the template where there is one."""
+    """Render a template file; raises ``ResourceError``, with the line of the template where there is one.
+
+    ``sensitive``: errors quote no values, whether these are known as secrets or not.
+    """
     try:
         text = read_limited(path, _LIMIT).decode("utf-8")
     except OSError as error:
         raise ResourceError(f"template {path} cannot be read: {reason(error)}") from error
     except ValueError as error:
         raise ResourceError(f"template {path} is not usable: {error}") from error
-    return render_text(path.removeprefix(f"{directory}/"), text, engine, scope, directory, delimiters)
+    name = path.removeprefix(f"{directory}/")
+    return render_text(name, text, engine, scope, directory, delimiters, sensitive=sensitive)
 
 
 def render_text(
-    name: str, text: str, engine: str, scope: Scope, directory: Path, delimiters: Delimiters = OWN
+    name: str,
+    text: str,
+    engine: str,
+    scope: Scope,
+    directory: Path,
+    delimiters: Delimiters = OWN,
+    *,
+    sensitive: bool = False,
 ) -> Rendered:
     """The same for a text; ``name`` is what messages call it, ``directory`` where includes are found."""
     loaded = load(engine, delimiters, root=directory)
+    with errors_explained():
+        template = loaded.compile(name, text)
+    if engine == "jinja":
+        with errors_explained(secret=sensitive):
+            text = cast("JinjaTemplate", template).render_names(scope.names)
+        return Rendered(text, cast("JinjaEngine", loaded).used_secret)
+    seen = seen_by(engine, scope, directory)
+    with errors_explained(seen, secret=sensitive):
+        return Rendered(template.render(seen.dot, seen.functions), seen.is_secret)
+
+
+@contextmanager
+def errors_explained(seen: "Seen | None" = None, *, secret: bool = False, below: str = "") -> Iterator[None]:
+    """Make a ``TemplateError`` a ``ResourceError`` with the place in front, below a directory.
+
+    What the template says of values is left out when there were secrets among what it has seen.
+    """
     try:
-        if engine == "jinja":
-            jinja = cast("JinjaEngine", loaded)
-            return Rendered(jinja.render(name, text, scope), jinja.used_secret)
-        seen = seen_by(engine, scope, directory)
-        return Rendered(loaded.compile(name, text).render(seen.dot, seen.functions), seen.is_secret)
+        yield
     except TemplateError as error:
-        raise ResourceError(explained(error)) from error
+        raise ResourceError(
+            below + explained(error, secret=secret or bool(seen and seen.is_secret))
+        ) from error
 
 
-def explained(error: TemplateError) -> str:
+def explained(error: TemplateError, *, secret: bool = False) -> str:
     """What is wrong, and below it the line of the template with a mark at the place."""
-    return f"{error}\n{error.excerpt()}" if error.source_line else str(error)
+    if secret and not (error.is_of_text or isinstance(error, LimitError)):
+        place = f"{error.file}:{error.line}:{error.column}"
+        said = f"{place}: fails; there may be secrets in what it says, so that is not shown"
+    else:
+        said = str(error)
+    return f"{said}\n{error.excerpt()}" if error.source_line else said
 
 
 def load(
@@ -98,13 +136,21 @@ def load(
         raise ResourceError(str(error)) from error
 
 
-class Seen(NamedTuple):
+class Seen:
     """What a template sees at its top, and may call beside its engine's own functions."""
 
-    dot: engines.Scope
-    functions: Mapping[str, Callable[..., Any]]
-    is_secret: bool
-    """Whether there are secrets among it that the engine would not recognise."""
+    def __init__(
+        self, dot: engines.Scope, functions: Mapping[str, Callable[..., Any]], *, is_secret: bool = False
+    ) -> None:
+        self.dot = dot
+        self.functions = functions
+        self.is_secret = is_secret
+        """Whether there were secrets among it by now that the engine does not recognise."""
+
+    def opened(self, value: Any) -> Any:
+        """``value`` for an engine that knows no secrets."""
+        self.is_secret = self.is_secret or has_secret(value)
+        return revealed(value)
 
 
 def seen_by(engine: str, scope: Scope, directory: Path) -> Seen:
@@ -113,22 +159,22 @@ def seen_by(engine: str, scope: Scope, directory: Path) -> Seen:
     For the engines of Go's kind values are plain: all facts are gathered, and secrets opened.
     """
     if engine == "jinja":
-        return Seen(engines.Scope(scope.facts, scope.data, scope.environ), scope.functions, False)
+        return Seen(engines.Scope(scope.facts, scope.data, scope.environ), scope.functions)
     data = dict(scope.data)
     is_secret = has_secret(data)
     dot = engines.Scope(dict(scope.facts), revealed(data) if is_secret else data, scope.environ)
-    seen = Scope(dot["facts"], dot["data"], dot["environ"])
-    functions = _functions(seen, directory)
+    functions = _functions(Scope(dot["facts"], dot["data"], dot["environ"]), directory)
+    seen = Seen(dot, functions, is_secret=is_secret)
     if (hiera := scope.functions.get("hiera")) is not None:
-        functions["hiera"] = _placed(lambda key, *default: revealed(hiera(key, *default)))
-    return Seen(dot, functions, is_secret)
+        functions["hiera"] = _placed(lambda key, *default: seen.opened(hiera(key, *default)))
+    return seen
 
 
-def render_list(path: str, scope: Scope, directory: Path) -> str:
-    """The text of ``resources_template``: a file of the manifest's directory."""
+def render_list(path: str, scope: Scope, directory: Path) -> Rendered:
+    """``resources_template``: a file of the manifest's directory."""
     from puller.templates.functions import find_inside
 
-    return render_file(find_inside(directory, path), engine_of(path), scope, directory).text
+    return render_file(find_inside(directory, path), engine_of(path), scope, directory)
 
 
 def _functions(scope: Scope, directory: Path) -> dict[str, Callable[..., Any]]:

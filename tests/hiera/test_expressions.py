@@ -60,6 +60,7 @@ def test_a_filter_gives_what_its_users_expect(case: dict[str, Any]) -> None:
 # -- limits of the language -----------------------------------------------------------------------
 
 
+@pytest.mark.attack("input.sandbox")
 @pytest.mark.parametrize("expression", REFUSED)
 def test_nothing_but_values_can_be_reached(expression: str) -> None:
     scope = Scope({"x": 1}, {"map": {"b": 1}, "list": [1]}, functions={"hello": hello})
@@ -69,6 +70,7 @@ def test_nothing_but_values_can_be_reached(expression: str) -> None:
         resolve(f"a {{{{ {expression} }}}}", scope)
 
 
+@pytest.mark.attack("input.endless-template")
 @pytest.mark.parametrize("expression", RUNAWAY["expressions"])
 def test_what_would_take_all_memory_is_stopped(expression: str) -> None:
     with pytest.raises(LimitError):

@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+from typing import NamedTuple
 
 import pytest
 
@@ -11,7 +12,15 @@ from hiera.secrets import MASK, Decrypted, Secret, has_secret, revealed
 
 @pytest.mark.parametrize("secret", [Secret("hunter2"), Decrypted("hunter2"), Secret({"p": "hunter2"})])
 def test_nothing_that_prints_a_secret_shows_it(secret: Secret) -> None:
-    for shown in (str(secret), repr(secret), f"{secret:>5}", str([secret]), str({"k": secret})):
+    shown_somehow = (
+        str(secret),
+        repr(secret),
+        ascii(secret),
+        f"{secret:>5}",
+        str([secret]),
+        str({"k": secret}),
+    )
+    for shown in shown_somehow:
         assert "hunter2" not in shown
         assert MASK in shown
 
@@ -42,3 +51,19 @@ def test_secrets_are_found_and_revealed_at_any_depth() -> None:
     assert not has_secret({"a": [1, "text"]})
     assert revealed(data) == {"a": [1, {"k": "v"}]}
     assert revealed(data, Decrypted) == {"a": [1, {"k": Secret(Decrypted("v"))}]}
+
+
+def test_a_tuple_keeps_its_kind_and_loses_its_masks() -> None:
+    class Pair(NamedTuple):
+        name: str
+        value: object
+
+    assert has_secret((1, Secret("x")))
+    assert revealed([("a", Secret("x")), Pair("b", Secret("y"))]) == [("a", "x"), Pair("b", "y")]
+    assert isinstance(revealed(Pair("b", Secret("y"))), Pair)
+
+
+def test_settings_and_properties_take_text_for_a_secret_and_quote_nothing_else() -> None:
+    assert Secret.parse("hunter2") == Secret("hunter2")
+    with pytest.raises(ValueError, match=r"^is not text: quote it$"):
+        Secret.parse(4711)

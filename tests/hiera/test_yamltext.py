@@ -15,6 +15,18 @@ from hiera.yamltext import Places, load, locate, original
 
 CASES = yaml.safe_load((Path(__file__).parents[1] / "cases/hiera/yamltext.yaml").read_text())
 
+
+def cases(*, broken: bool) -> list[Any]:
+    """The texts that are refused, or those that are read; some are a case of ``tests/attacks.yaml``."""
+    return [
+        pytest.param(
+            case, id=case["text"], marks=[pytest.mark.attack(case["attack"])] if "attack" in case else []
+        )
+        for case in CASES
+        if ("error" in case) is broken
+    ]
+
+
 KEYS = st.text(max_size=5) | st.integers()
 SCALARS = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -26,13 +38,13 @@ VALUES = st.recursive(
 )
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if "error" not in c], ids=lambda case: case["text"])
+@pytest.mark.parametrize("case", cases(broken=False))
 def test_a_text_becomes_a_value(case: dict[str, Any]) -> None:
     value = load(case["text"], "f")
     assert (value, json.dumps(value)) == (case["value"], json.dumps(case["value"]))
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if "error" in c], ids=lambda case: case["text"])
+@pytest.mark.parametrize("case", cases(broken=True))
 def test_a_broken_text_is_refused_with_its_place(case: dict[str, Any]) -> None:
     with pytest.raises(DocumentError) as caught:
         load(case["text"], "f")
@@ -80,12 +92,14 @@ def test_text_that_is_not_utf8_is_refused_with_its_line() -> None:
         load("a: '\udc80'", "f")
 
 
+@pytest.mark.attack("input.large")
 def test_a_text_longer_than_the_limit_is_not_read() -> None:
     assert load("a: bcd", "f", limit=6) == {"a": "bcd"}
     with pytest.raises(LimitError, match="f: is longer than the 5 characters that are read"):
         load("a: bcd", "f", limit=5)
 
 
+@pytest.mark.attack("input.nesting")
 @pytest.mark.parametrize("text", ["[" * 101 + "]" * 101, "{a: " * 101 + "}" * 101, "- " * 101, "[" * 100_000])
 def test_deep_nesting_is_refused(text: str) -> None:
     with pytest.raises(LimitError, match="is nested more than 100 deep"):
@@ -96,17 +110,31 @@ def test_nesting_up_to_the_limit_is_read() -> None:
     assert load("[" * 100 + "]" * 100, "f")
 
 
+@pytest.mark.attack("input.alias-bomb")
 def test_an_alias_bomb_is_refused_before_it_is_built() -> None:
     levels = [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
-    with pytest.raises(LimitError, match=r"^f:\d+:\d+: aliases make this longer than \d+ characters"):
+    with pytest.raises(LimitError, match=r"^f:7:\d+: aliases make this more than 1000000 values$"):
         load("\n".join(["a0: &a0 [x]", *levels]), "f")
 
 
+@pytest.mark.parametrize("item", ["[]", "{}", "x", "''", "&a 1", "{a: 1}"])
+def test_so_many_values_that_they_fill_the_memory_are_refused(item: str) -> None:
+    with pytest.raises(LimitError, match=r"^f:1:\d+: more than 1000000 values are not read$"):
+        load(f"[{f'{item},' * 1_000_001}]", "f")
+
+
+def test_empty_aliases_count_as_values() -> None:
+    with pytest.raises(LimitError, match="aliases make this more than 1000000 values"):
+        load(f"a: &a [{'[],' * 2000}]\nb: [{'*a,' * 1000}]", "f")
+
+
+@pytest.mark.attack("input.alias-bomb")
 def test_aliases_of_a_long_text_are_a_bomb_too() -> None:
     with pytest.raises(LimitError, match="aliases make this longer"):
         load(f"a: &a {'x' * 100_000}\nb: [{','.join(['*a'] * 1000)}]", "f")
 
 
+@pytest.mark.attack("input.alias-bomb", "input.nesting")
 def test_aliases_that_nest_too_deep_are_refused() -> None:
     chain = [f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 200)]
     with pytest.raises(LimitError, match="nested more than 100 deep"):

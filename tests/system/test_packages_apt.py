@@ -222,6 +222,7 @@ def test_every_state_converges_as_noop_said_and_the_second_run_changes_nothing(
 # Troubles
 
 
+@pytest.mark.attack("apt.conffile")
 def test_a_changed_configuration_file_is_kept_and_nobody_is_asked(
     debian: Machine, repository: Repository
 ) -> None:
@@ -234,6 +235,7 @@ def test_a_changed_configuration_file_is_kept_and_nobody_is_asked(
     assert (debian.root / "etc/tool.all.conf.dpkg-dist").read_text() == "version = 2.0\n"
 
 
+@pytest.mark.attack("apt.lock")
 def test_the_lock_is_waited_for_but_not_for_ever(debian: Machine, repository: Repository) -> None:
     repository.add("tool", "1.0")
     repository.publish()
@@ -245,6 +247,7 @@ def test_the_lock_is_waited_for_but_not_for_ever(debian: Machine, repository: Re
         assert outcomes(apply(debian, {"tool": {"lock_timeout": 60}})) == {"tool": "changed"}
 
 
+@pytest.mark.attack("apt.interrupted")
 def test_dpkg_is_killed_at_the_time_limit_and_repaired_in_the_next_run(
     debian: Machine, repository: Repository
 ) -> None:
@@ -310,6 +313,51 @@ def test_package_lists_that_are_out_of_date_are_fetched_anew(debian: Machine, re
     assert dpkg(debian)["tool:all"] == ("1.0-2", "installed")
 
 
+@pytest.mark.attack("apt.missing")
+def test_a_package_that_does_not_exist_fails_with_its_name_and_keeps_no_other_from_its_place(
+    debian: Machine, repository: Repository
+) -> None:
+    repository.add("tool", "1.0")
+    repository.publish()
+    done = apply(debian, {"no-such-tool": {}, "tool": {}})
+    assert outcomes(done) == {"no-such-tool": "failed", "tool": "changed"}
+    assert "Unable to locate package no-such-tool" in done.stdout
+    assert "no-such-tool:all" not in dpkg(debian)
+    done = apply(debian, {"tool": {"ensure": "9.9"}})
+    assert outcomes(done) == {"tool": "failed"}
+    assert "9.9" in done.stdout
+    assert dpkg(debian)["tool:all"] == ("1.0", "installed")
+
+
+@pytest.mark.attack("apt.mirror")
+def test_a_mirror_that_is_down_fails_in_bounded_time_and_the_next_run_installs(
+    debian: Machine, repository: Repository
+) -> None:
+    """Nothing listens at the mirror: the lists cannot be fetched, and neither can the package of older lists."""
+    repository.add("tool", "1.0")
+    repository.publish(update=False)
+    sources = debian.root / "etc/apt/sources.list"
+    up = sources.read_text()
+    sources.write_text("deb [trusted=yes] http://127.0.0.1:9/debian ./\n")
+    done = apply(debian, {"tool": {"timeout": 60}})
+    assert outcomes(done) == {"tool": "failed"}
+    assert "Unable to locate package tool" in done.stdout
+    assert "fetching the package lists anew" in done.stdout
+
+    sources.write_text(up)
+    debian.run("apt-get", "update")
+    package = next(repository.directory.glob("tool_*.deb"))
+    package.rename(package.with_suffix(".away"))
+    done = apply(debian, {"tool": {}})
+    assert outcomes(done) == {"tool": "failed"}
+    assert "Unable to fetch some archives" in done.stdout
+    assert "tool:all" not in dpkg(debian)
+
+    package.with_suffix(".away").rename(package)
+    assert outcomes(apply(debian, {"tool": {}})) == {"tool": "changed"}
+
+
+@pytest.mark.attack("apt.held")
 def test_a_held_package_is_left_alone(debian: Machine, repository: Repository) -> None:
     repository.add("tool", "1.0", "2.0")
     repository.publish()

@@ -1,0 +1,80 @@
+"""Runs that meet each other: what a command has left behind never keeps the next run from its work."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.conftest import Host, Publisher
+
+# A command that ends at once and leaves a process behind, in the background or in a session of its own.
+LEAVES = {
+    "in the background": "sleep 60 & echo $! > left",
+    "in a session of its own": "setsid sh -c 'echo $$ > left; exec sleep 60' &",
+    "with its output closed": "sleep 60 >&- 2>&- & echo $! > left",
+}
+
+
+def run(host: Host) -> tuple[int, str]:
+    """In a process of its own, because the lock belongs to processes."""
+    done = subprocess.run(
+        [sys.executable, "-m", "puller", "run", "--config", str(host.configuration)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.attack("overlap.child")
+@pytest.mark.parametrize("how", LEAVES)
+def test_what_a_command_leaves_behind_does_not_keep_the_lock(
+    how: str, settled: Host, publisher: Publisher, tmp_path: Path
+) -> None:
+    (tmp_path / "leave").write_text(
+        f"cd {settled.machine}\n{LEAVES[how]}\nwhile [ ! -s left ]; do sleep 0.01; done\n"
+    )
+    leave = f"""\
+      - leave:
+          command: sh {tmp_path}/leave
+          creates: {settled.machine}/left
+"""
+    publisher.publish("1.1.0", publisher.story.replace("  - exec:\n", f"  - exec:\n{leave}"))
+    assert run(settled)[0] == 0
+    left = int((settled.machine / "left").read_text())
+    try:
+        assert not [fd for fd in Path(f"/proc/{left}/fd").iterdir() if os.readlink(fd).endswith("/lock")]
+        assert run(settled)[0] == 0, "and not 75"
+    finally:
+        os.kill(left, signal.SIGKILL)
+
+
+@pytest.mark.attack("commands.hang", "commands.children")
+def test_a_command_that_hangs_is_ended_with_all_that_it_has_started_and_the_next_run_is_in_order(
+    settled: Host, publisher: Publisher, tmp_path: Path
+) -> None:
+    (tmp_path / "hang").write_text(
+        f"(setsid sh -c 'echo $$ > {settled.machine}/left; exec sleep 60' >&- 2>&- &)\nsleep 60\n"
+    )
+    hang = f"""\
+      - hang:
+          command: sh {tmp_path}/hang
+          timeout: 1s
+          creates: {tmp_path}/never
+"""
+    publisher.publish("1.1.0", publisher.story.replace("  - exec:\n", f"  - exec:\n{hang}"))
+    status, output = run(settled)
+    assert status == 6, output
+    assert "its time limit" in output
+    assert not Path(f"/proc/{(settled.machine / 'left').read_text().strip()}").exists()
+
+    publisher.publish("1.2.0")
+    assert run(settled)[0] == 0
+    settled.assert_enforces("1.2.0")
