@@ -282,6 +282,10 @@ class Machine:
         lines = self.run("systemctl", "show", "--property", names, unit).stdout.splitlines()
         return dict(line.split("=", 1) for line in lines)
 
+    def cut_power(self) -> None:
+        """As a power cut does: nothing gets to finish."""
+        os.kill(self.init, signal.SIGKILL)
+
     def say(self) -> str:
         """What a failure needs: units that failed, the end of the journal, the console."""
         failed = self.run("systemctl", "--failed", "--no-pager", check=False).stdout
@@ -290,19 +294,33 @@ class Machine:
 
 
 @pytest.fixture
-def debian(debian_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    """A fresh machine for each test, on this machine's network: a server on loopback is in reach."""
+def debian_disk(debian_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A fresh disk for each test."""
     directory = tmp_path_factory.mktemp("machine")
     directory.chmod(0o755)
-    root, log = directory / "root", directory / "console.log"
+    root = directory / "root"
     run_checked("cp", "--archive", "--reflink=auto", debian_tree, root)
     try:
-        with boot(root, log) as init:
-            machine = Machine(root, init, log)
-            wait_until(lambda: is_up(machine), "the machine has booted", 60, machine.say)
-            yield machine
+        yield root
     finally:
         remove_tree(directory)
+
+
+@pytest.fixture
+def debian(debian_disk: Path) -> Iterator[Machine]:
+    """A fresh machine for each test, on this machine's network: a server on loopback is in reach."""
+    with powered_on(debian_disk) as machine:
+        yield machine
+
+
+@contextlib.contextmanager
+def powered_on(root: Path) -> Iterator[Machine]:
+    """Boot what is on a disk, and wait until it is up."""
+    log = root.with_name("console.log")
+    with boot(root, log) as init:
+        machine = Machine(root, init, log)
+        wait_until(lambda: is_up(machine), "the machine has booted", 60, machine.say)
+        yield machine
 
 
 def is_up(machine: Machine) -> bool:
@@ -330,7 +348,8 @@ def boot(root: Path, log: Path) -> Iterator[int]:
         init = find_init(container.pid)
         assert init
         yield init
-        os.kill(init, signal.SIGRTMIN + 4)  # systemd's "power off"
+        with contextlib.suppress(ProcessLookupError):  # a test has cut the power
+            os.kill(init, signal.SIGRTMIN + 4)  # systemd's "power off"
         with contextlib.suppress(subprocess.TimeoutExpired):
             container.wait(15)
     finally:

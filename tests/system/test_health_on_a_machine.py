@@ -1,0 +1,129 @@
+"""A new bundle that breaks a service, and one during which the machine goes down twice: both lead back by themselves.
+
+A machine without a network, kept by a directory that could be a stick.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bundles.site import Site
+
+if TYPE_CHECKING:
+    from tests.system.conftest import Completed, Machine
+
+pytestmark = [pytest.mark.booted, pytest.mark.root]
+
+UNIT = """\
+[Service]
+ExecStart=/usr/bin/sh -c "exec sleep $(cat /etc/greeter)"
+"""
+MANIFEST = """\
+resources:
+  - file:
+      - defaults: {owner: root, group: root, mode: "0644"}
+      - /etc/systemd/system/greeter.service: {source: greeter.service}
+      - /etc/greeter: {content: "GREETING"}
+  - service:
+      - greeter:
+          ensure: running
+          subscribe: [file#/etc/greeter, file#/etc/systemd/system/greeter.service]
+          health_checks:
+            - {name: up, command: "sh -c 'sleep 0.5; systemctl is-active greeter || exit 2'"}
+EXTRA"""
+WAIT = """\
+  - exec:
+      - wait: {command: "sh -c 'touch /root/waiting; exec sleep 600'", timeout: 700s}
+"""
+CONFIGURATION = """\
+site: /srv/site
+bundles: [{name: greeter}]
+trust_anchor: /srv/root.json
+"""
+
+
+class Stick:
+    """What the machine is kept by."""
+
+    def __init__(self, directory: Path, disk: Path) -> None:
+        self.site = Site.init(directory / "site", None)
+        self.directory, self.disk = directory, disk
+        (disk / "etc/puller").mkdir()
+        (disk / "etc/puller/config.yaml").write_text(CONFIGURATION)
+        shutil.copy(self.site.anchor, disk / "srv/root.json")
+
+    def publish(self, version: str, greeting: str, extra: str = "") -> None:
+        source = self.directory / version
+        source.mkdir()
+        (source / "greeter.service").write_text(UNIT)
+        (source / "manifest.yaml").write_text(MANIFEST.replace("GREETING", greeting).replace("EXTRA", extra))
+        self.site.publish(source, lambda key: b"", name="greeter", version=version)
+        shutil.rmtree(self.disk / "srv/site", ignore_errors=True)
+        shutil.copytree(self.site.public, self.disk / "srv/site")
+
+
+def run(machine: Machine) -> Completed:
+    return machine.run("puller", "run", timeout=120, check=False)
+
+
+def enforced(machine: Machine) -> tuple[str, str]:
+    """The version that is in force, and whether its service is up."""
+    status: dict[str, Any] = json.loads(machine.run("puller", "status", "--format", "json").stdout)
+    up = machine.run("systemctl", "is-active", "greeter", check=False).stdout.strip()
+    return status["bundles"][0]["enforced"], up
+
+
+def cut_power_during_a_run(machine: Machine, waited: Path) -> None:
+    waited.unlink(missing_ok=True)
+    from tests.system.conftest import wait_until
+
+    inside = [
+        "nsenter",
+        "--target",
+        str(machine.init),
+        "--all",
+        "--root",
+        "--wd=/",
+        "/usr/local/bin/puller",
+        "run",
+    ]
+    with subprocess.Popen(inside, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+        wait_until(waited.exists, "the run is in the middle of the new bundle", 60, machine.say)
+        machine.cut_power()
+
+
+def test_a_machine_finds_its_way_back_from_a_broken_service_and_from_power_cuts(
+    debian_disk: Path, tmp_path: Path
+) -> None:
+    from tests.system.conftest import powered_on
+
+    stick = Stick(tmp_path, debian_disk)
+    with powered_on(debian_disk) as machine:
+        stick.publish("1.0.0", "infinity")
+        assert run(machine).returncode == 0
+        assert enforced(machine) == ("1.0.0", "active")
+
+        stick.publish("1.1.0", "no-number")
+        outcome = run(machine)
+        assert outcome.returncode == 7, outcome.stdout + outcome.stderr
+        assert "1.1.0 is given up: service#greeter: health check up: CRITICAL" in outcome.stdout
+        assert enforced(machine) == ("1.0.0", "active")
+        assert "greeter 1.1.0" in machine.run("puller", "quarantine", "list").stdout
+
+        stick.publish("1.2.0", "infinity", WAIT)
+        cut_power_during_a_run(machine, debian_disk / "root/waiting")
+    with powered_on(debian_disk) as machine:
+        cut_power_during_a_run(machine, debian_disk / "root/waiting")
+    with powered_on(debian_disk) as machine:
+        outcome = run(machine)
+        assert outcome.returncode == 7, outcome.stdout + outcome.stderr
+        assert "2 runs in a row were cut short" in outcome.stdout
+        assert "the machine restarted" in outcome.stdout
+        assert enforced(machine) == ("1.0.0", "active")
+        assert run(machine).returncode == 20
