@@ -47,7 +47,7 @@ def parse_identity(data: bytes) -> Identity:
     """
     try:
         identity = msgspec.json.decode(data, type=Identity)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise FormatError(DESCRIPTION, str(error)) from None
     parse_name(identity.name)
     parse_version(identity.version)

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -68,12 +68,15 @@ class Answers(Protocol):
 
 
 class TreeAnswers:
-    """A Hiera 5 tree."""
+    """A Hiera 5 tree; keys that are ``sensitive`` elsewhere in a bundle are secrets here, too."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, sensitive: Collection[object] = ()) -> None:
         self._tree = tree
+        self._sensitive = sensitive
 
     def ask(self, key: str, question: Question) -> Answer:
+        from hiera.secrets import hidden
+        from hiera.tree import keys
         from hiera.tree.explain import SILENT, recorder
 
         step = recorder() if question.explained else SILENT
@@ -88,6 +91,9 @@ class TreeAnswers:
             pass
         except HieraError as error:
             answer.error = str(error)
+        if self._sensitive and not answer.error and keys.parse(key).root in self._sensitive:
+            answer.value = hidden(answer.value)
+            step.conceal()
         if question.explained:
             answer.lines, answer.record = str(step).splitlines(), step.as_data()
             answer.places = tuple(f'level "{level}" ({path})' for level, path in step.holders())
@@ -110,6 +116,12 @@ class DocumentAnswers:
         self._document = document
         self._facts = facts
         self._done: Resolved | None = None
+
+    @property
+    def sensitive_keys(self) -> frozenset[object]:
+        """The top-level keys with something in them that must not be shown."""
+        annotations = self._document.annotations
+        return frozenset(path[0] for path in annotations.sensitive) if annotations else frozenset()
 
     def _resolved(self) -> Resolved:
         if self._done is None:

@@ -117,13 +117,16 @@ def _assigned(pair: str) -> Source:
     from puller.errors import UsageError
 
     key, equals, text = pair.partition("=")
+    if not equals:
+        # Without quoting it: it may be the second half of a password with a blank in it.
+        raise UsageError("--set is given something without '=', wanted KEY=VALUE or KEY.KEY=VALUE")
     try:
         steps = parse_path(key) if key else ()
         value: Any = yamltext.load(text, f"--set {key}")
     except HieraError as error:
         raise UsageError(str(error)) from error
-    if not equals or not steps:
-        raise UsageError(f"--set is {pair!r}, wanted KEY=VALUE or KEY.KEY=VALUE")
+    if not steps:
+        raise UsageError("--set begins with '=', wanted KEY=VALUE or KEY.KEY=VALUE")
     for step in reversed(steps):
         value = {str(step): value}
     return Source(Origin.COMMAND_LINE, f"--set {key}", value)
@@ -135,5 +138,7 @@ def read(path: Path) -> str:
         return read_limited(path, SIZE_LIMIT).decode("utf-8")
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {reason(error)}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: is not UTF-8 text, at byte {error.start}") from None
     except ValueError as error:
-        raise ConfigurationError(f"{path}: is not usable: {error}") from error
+        raise ConfigurationError(str(error)) from error

@@ -78,7 +78,7 @@ class _Unplaced(Problems):
     def add(self, path: KeyPath, sentence: str, subject: str = "") -> None:
         del path
         _, _, reference = subject.partition("] ")
-        self._found.append((0, f"{reference}: {sentence}" if reference else sentence))
+        self._found.append((0, self.mask(f"{reference}: {sentence}" if reference else sentence)))
 
     def where(self, path: KeyPath) -> str:
         del path

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from bundles.files import write_file
+from puller.decoding import decode
 from puller.errors import UsageError
 from puller.report import Event
 from puller.resources.reference import Reference
@@ -69,7 +70,7 @@ class Session:
             if os.stat(directory).st_uid != os.geteuid():
                 # What it says decides what is run, so nobody else may say it.
                 raise UsageError(f"{directory}: belongs to another user")
-            return cls(directory, msgspec.json.decode((directory / _MARK).read_bytes(), type=Start))
+            return cls(directory, decode((directory / _MARK).read_bytes(), Start))
         except FileNotFoundError:
             raise UsageError(
                 f"{directory}: there is no session here; make one with: puller session new"
@@ -131,6 +132,6 @@ def _is_named(event: Event, reference: Reference) -> bool:
 
 def _load(path: Path) -> Recorded:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Recorded)
+        return decode(path.read_bytes(), Recorded)
     except msgspec.DecodeError as error:
         raise UsageError(f"{path}: is not an event of a session ({error})") from error

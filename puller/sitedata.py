@@ -12,11 +12,14 @@ from pathlib import Path
 import msgspec
 
 from bundles.errors import BundleError
-from bundles.files import read_limited, write_file
+from bundles.files import read_limited
+from bundles.hidden import mask_urls
 from bundles.transport import TransportSettings, Validators
 from hiera.errors import HieraError
 from puller.data import SIZE_LIMIT, Origin, Source, Surroundings, read
+from puller.decoding import decode
 from puller.errors import PullerError
+from puller.statefile import write_state
 from puller.system import reason
 
 Trouble = BundleError | PullerError | HieraError | OSError
@@ -28,6 +31,7 @@ class Copy(msgspec.Struct, frozen=True):
     """A document as it was when it was last good."""
 
     location: str
+    """As it may be shown: credentials in a URL are not for the state directory."""
     text: str
     validators: Validators = Validators()
 
@@ -85,7 +89,7 @@ class SiteData(msgspec.Struct, frozen=True):
             self.note(f"{error}; {then}", error)
             return known
         if self.keep and new != copy:
-            self._keep(new)
+            self._keep(new, self._path(location))
         return source
 
     def _fetched(self, location: str, copy: Copy | None) -> Copy:
@@ -99,10 +103,10 @@ class SiteData(msgspec.Struct, frozen=True):
         found = download_if_changed(location, SIZE_LIMIT, into, known, self.settings(location))
         if found is None and copy is not None:
             return copy
-        return Copy(location, _decoded(into.getvalue(), location), found or Validators())
+        return Copy(shown(location), _decoded(into.getvalue(), location), found or Validators())
 
     def _source(self, copy: Copy, below: Iterable[Source]) -> Source:
-        return self.surroundings.resolve(copy.text, shown(copy.location), Origin.SITE, below)
+        return self.surroundings.resolve(copy.text, copy.location, Origin.SITE, below)
 
     def _resolved(self, copy: Copy | None, below: Iterable[Source]) -> Source | None:
         """What a copy gives; it may be good no more, when facts of this host have changed."""
@@ -121,18 +125,18 @@ class SiteData(msgspec.Struct, frozen=True):
     def _copy(self, location: str) -> Copy | None:
         """The last good copy; one that is damaged is as good as none, for the next one replaces it."""
         try:
-            copy = msgspec.json.decode(read_limited(self._path(location), 8 * SIZE_LIMIT), type=Copy)
-        except (FileNotFoundError, msgspec.DecodeError, ValueError):
+            copy = decode(read_limited(self._path(location), 8 * SIZE_LIMIT), Copy)
+        except (FileNotFoundError, IsADirectoryError, msgspec.DecodeError, ValueError):
             return None
         except OSError as error:
             self._note_os(error)
             return None
-        return copy if copy.location == location else None
+        return copy if copy.location == shown(location) else None
 
-    def _keep(self, copy: Copy) -> None:
+    def _keep(self, copy: Copy, path: Path) -> None:
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_file(self._path(copy.location), msgspec.json.encode(copy), mode=0o600)
+            write_state(path, msgspec.json.encode(copy))
         except OSError as error:
             self._note_os(error)
 
@@ -141,10 +145,8 @@ class SiteData(msgspec.Struct, frozen=True):
 
 
 def shown(location: str) -> str:
-    """A location without user name and password."""
-    from bundles.secret import mask_userinfo
-
-    return mask_userinfo(location)
+    """A location without user name, password and query."""
+    return mask_urls(location)
 
 
 def _decoded(data: bytes, location: str) -> str:

@@ -19,13 +19,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bundles.errors import FormatError
-from bundles.files import open_directory
 from bundles.paths import shown
 from bundles.trees import kind_of, open_regular, sync_filesystem
 from puller.archives.kinds import Kind
 from puller.archives.limits import LIMITS, Limits
 from puller.archives.members import Member, Type
 from puller.archives.reading import read_members
+from puller.directories import open_directory
 from puller.errors import ResourceError
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -45,7 +45,7 @@ def extract(
         open_directory(parent) as target,
         _private_directory(target, archive) as staging,
     ):
-        tree = _Tree(staging, uid, gid)
+        tree = _Tree(staging, uid, gid, limits.entries)
         try:
             for member, contents in read_members(stream, kind, limits):
                 tree.add(member, contents)
@@ -87,10 +87,12 @@ class _Tree:
     directories on the way to the last member, as most members have the same way as the one before.
     """
 
-    def __init__(self, root: int, uid: int, gid: int) -> None:
+    def __init__(self, root: int, uid: int, gid: int, most_directories: int) -> None:
         self._root = root
         self._uid = uid
         self._gid = gid
+        self._most_directories = most_directories
+        self._directories = 0
         self._now = int(time.time())
         self._open: list[tuple[str, int]] = []
         self._links: list[Member] = []
@@ -172,6 +174,7 @@ class _Tree:
         if make:
             with suppress(FileExistsError):
                 os.mkdir(name, 0o700, dir_fd=current)
+                self._count_directory()
                 made = True
         try:
             descriptor = os.open(name, _DIRECTORY, dir_fd=current)
@@ -184,6 +187,12 @@ class _Tree:
             os.fchown(descriptor, self._uid, self._gid)
             os.fchmod(descriptor, 0o755)
         return descriptor
+
+    def _count_directory(self) -> None:
+        """One short name of a member can ask for as many directories as a path may be deep."""
+        self._directories += 1
+        if self._directories > self._most_directories:
+            raise FormatError("", f"holds more than {self._most_directories} directories")
 
     def _leave(self, depth: int) -> None:
         while len(self._open) > depth:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from bundles.files import read_limited, write_file
+from puller.decoding import decode
 from puller.state import Directories
 from puller.statefile import set_aside
 
@@ -45,7 +46,7 @@ class Receipts:
         """The receipt for the archive at this path; ``None`` when there is none that can be used."""
         try:
             data = read_limited(self._path(archive), _LARGEST)
-            receipt = msgspec.json.decode(data, type=Receipt)
+            receipt = decode(data, Receipt)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError, msgspec.DecodeError, ValueError):
             return None
         return receipt if (receipt.format, receipt.archive) == (1, archive) else None

@@ -32,8 +32,10 @@ def _report(error: Exception) -> int:
     from puller.failures import status_of
 
     if (status := status_of(error)) is not None:
+        from bundles.hidden import mask_urls
+
         for line in str(error).splitlines():
-            print(f"puller: {line}", file=sys.stderr)
+            print(f"puller: {mask_urls(line)}", file=sys.stderr)
         return status
     import traceback
 

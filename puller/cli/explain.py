@@ -140,7 +140,7 @@ def _last_report(directories: Directories) -> Report | None:
         return load_last_report(directories)
     except OSError as error:
         _say(f"{error.filename}: cannot be read: {reason(error)}")
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         _say(f"{directories.last_run}: is not a report ({error}); the next run replaces it")
     return None
 

@@ -14,7 +14,7 @@ from puller.errors import UsageError
 from puller.state import PRIVATE_KEY
 
 if TYPE_CHECKING:
-    from puller.answers import Answers
+    from puller.answers import Answers, DocumentAnswers
 
 _EXISTING = click.Path(exists=True, dir_okay=False)
 _DIRECTORY = click.Path(exists=True, file_okay=False)
@@ -103,11 +103,11 @@ def open_answers(
         yield TreeAnswers(_tree({**options, "config": source}, None, facts, warn))
     else:
         with _unpacked(source) as (directory, manifest, name):
-            answers: list[Answers] = []
+            document = _document(manifest, name, facts) if os.path.exists(manifest) else None
+            answers: list[Answers] = [document] if document is not None else []
             if os.path.exists(os.path.join(directory, "hiera.yaml")):
-                answers.append(TreeAnswers(_tree(options, directory, facts, warn)))
-            if os.path.exists(manifest):
-                answers.append(_document(manifest, name, facts))
+                sensitive = document.sensitive_keys if document is not None else frozenset()
+                answers.insert(0, TreeAnswers(_tree(options, directory, facts, warn), sensitive))
             if not answers:
                 raise UsageError(f"{source}: there is neither a hiera.yaml nor a manifest.yaml in it")
             yield answers[0] if len(answers) == 1 else BundleAnswers(answers)
@@ -141,19 +141,23 @@ def _tree(
     )
 
 
-def _document(path: str, name: str, facts: Mapping[str, Any]) -> Any:
+def _document(path: str, name: str, facts: Mapping[str, Any]) -> DocumentAnswers:
     """The document in a file of its own, or in a manifest, whose other keys say nothing about data."""
     import functools
 
     from bundles.files import read_limited
     from hiera import yamltext
-    from hiera.document import Document
+    from hiera.document import Document, annotations_of
     from puller.answers import DocumentAnswers
 
-    text = read_limited(path, yamltext.SIZE_LIMIT).decode("utf-8", "surrogateescape")
+    try:
+        text = read_limited(path, yamltext.SIZE_LIMIT).decode("utf-8", "surrogateescape")
+    except ValueError as error:
+        raise UsageError(str(error)) from error
     value = yamltext.load(text, name)
     if isinstance(value, dict) and not value.keys() <= {"data", "hierarchy", "overrides"}:
-        document = Document.from_value(value, name, functools.partial(yamltext.locate, text))
+        locate = functools.partial(yamltext.locate, text)
+        document = Document.from_value(value, name, locate, annotations_of(text, name))
     else:
         document = Document.parse(text, name)
     return DocumentAnswers(document, facts)

@@ -46,7 +46,10 @@ def properties_from(resource_type: ResourceType, values: Mapping[str, Any]) -> d
     for field in msgspec.structs.fields(resource_type.properties_type):
         value = values.get(_PREFIX + field.name)
         if value is not None and value != ():
-            properties[field.encode_name] = _Kind.of(field.type).read(field.encode_name, value)
+            is_secret = field.name in resource_type.secret_properties
+            properties[field.encode_name] = _Kind.of(field.type).read(
+                field.encode_name, value, is_secret=is_secret
+            )
     conditions = {name: values[f"control_{name}"] for name in ("if", "unless") if values[f"control_{name}"]}
     if conditions:
         properties["control"] = conditions
@@ -108,8 +111,8 @@ class _Kind(msgspec.Struct, frozen=True):
             )
         return cls(_yaml, "YAML")
 
-    def read(self, name: str, value: Any) -> Any:
-        """From what click has parsed; raises ``UsageError``."""
+    def read(self, name: str, value: Any, *, is_secret: bool) -> Any:
+        """From what click has parsed; raises ``UsageError``, which quotes no secret."""
         if self.is_flag:
             return value
         try:
@@ -119,7 +122,8 @@ class _Kind(msgspec.Struct, frozen=True):
                 return [dict([_pair(text, self.read_one)]) for text in value]
             return [self.read_one(text) for text in value] if self.is_many else self.read_one(value)
         except ValueError:
-            raise UsageError(f"--{name.replace('_', '-')} is {value!r}, wanted {self.metavar}") from None
+            shown = "given otherwise" if is_secret else repr(value)
+            raise UsageError(f"--{name.replace('_', '-')} is {shown}, wanted {self.metavar}") from None
 
 
 def _is_union(kind: Any) -> bool:

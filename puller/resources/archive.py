@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from bundles.errors import FormatError
-from hiera.secrets import Secret as HiddenValue
+from hiera.secrets import Secret
 from puller.archives.kinds import ENDINGS, Kind, find_kind
 from puller.archives.receipts import Receipt, Receipts, identity_of
 from puller.errors import ResourceError
@@ -37,19 +37,6 @@ _HEADER = re.compile(r"[A-Za-z0-9-]+")
 _CHECKSUM = re.compile(r"[0-9a-f]{64}")
 
 
-class SecretText(HiddenValue):
-    """A text that is used and never shown, as properties have it."""
-
-    __slots__ = ()
-
-    @classmethod
-    def parse(cls, value: object) -> "SecretText":
-        """Take text; raises ``ValueError``, which does not show the value either."""
-        if not isinstance(value, str):
-            raise ValueError("is not text: quote it")
-        return cls(value)
-
-
 class ArchiveProperties(Properties, frozen=True):
     """The properties of an archive."""
 
@@ -69,9 +56,9 @@ class ArchiveProperties(Properties, frozen=True):
     """Group of both: name, or id when all digits."""
     username: str | None = None
     """For basic authentication."""
-    password: SecretText | None = None
+    password: Secret | None = None
     """For basic authentication."""
-    headers: dict[str, SecretText] = msgspec.field(default_factory=dict)
+    headers: dict[str, Secret] = msgspec.field(default_factory=dict)
     """Further headers of the request; an ``Authorization`` goes before ``username``."""
     timeout: Duration = Duration(600.0)
     """The most time that fetching may take, with redirects and retries."""
@@ -306,7 +293,6 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
             raise self._not_understood(error) from error
 
     def _download(self) -> str:
-        from bundles.secret import Secret
         from puller.archives.download import Request, download  # and with it what talks HTTP
         from puller.archives.limits import LIMITS
         from puller.archives.progress import progress_bar
@@ -319,8 +305,8 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
             timeout=properties.timeout,
             limit=LIMITS.archive,
             username=properties.username,
-            password=None if properties.password is None else Secret(properties.password.reveal()),
-            headers={name: Secret(value.reveal()) for name, value in properties.headers.items()},
+            password=properties.password,
+            headers=properties.headers,
         )
         uid, gid = self._ids()
         with progress_bar(os.path.basename(properties.name)) as progress:
@@ -423,7 +409,8 @@ def _check_url(properties: ArchiveProperties) -> None:
         parts = urlsplit(properties.url)
         _ = parts.port  # read here because it is the property that refuses ports that are no number
     except ValueError as error:
-        raise PropertyError("url", f"is {shown}: {error}") from None
+        what = str(error).partition(" as ")[0]  # what it cannot read as a port may be a part of a password
+        raise PropertyError("url", f"is {shown}: {what}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or not properties.url.isprintable():
         raise PropertyError("url", f"is {shown}, wanted an http:// or https:// URL")
     kind, wanted = find_kind(parts.path.rpartition("/")[2]), find_kind(properties.name)
@@ -443,9 +430,9 @@ def _check_path(name: str, path: str | None) -> None:
 
 def _shown(url: str) -> str:
     """Without what may be a secret: user information and query."""
-    from bundles.secret import mask_userinfo
+    from bundles.hidden import mask_location
 
-    return mask_userinfo(url).partition("?")[0]
+    return mask_location(url).partition("?")[0]
 
 
 def _state_of(actual: ArchiveState) -> str:

@@ -79,7 +79,7 @@ class PropertyError(ValueError):
 
     def sentence(self, *, secret: bool) -> str:
         """What is wrong; the value is quoted unless it is ``secret``."""
-        return f"{self.property} is not valid, and made of a secret" if secret else str(self)
+        return f"{self.property} is not valid; it is secret, so it is not shown here" if secret else str(self)
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -133,7 +133,9 @@ class Resource(ABC, Generic[P, S]):
     priority: ClassVar[int] = 0
     """Of providers that other distributions bring, the highest of those that can be used is chosen."""
     secret_properties: ClassVar[frozenset[str]] = frozenset()
-    """What must not be shown of a resource that is sensitive."""
+    """What of its own properties must not be shown of a resource that is sensitive."""
+    command_lines: ClassVar[frozenset[str]] = frozenset({"health_checks"})
+    """Properties that become the command line of a process, which everybody on the machine can see while it runs."""
     has_state: ClassVar[bool] = True
     """Whether there is something to look at apart from what was declared."""
     spellings: ClassVar[Mapping[str, Any]] = {}
@@ -191,6 +193,11 @@ class Resource(ABC, Generic[P, S]):
         """A unified diff of what ``change`` does, where there is one to show."""
         del actual
         return None
+
+    @classmethod
+    def hidden_when_sensitive(cls) -> frozenset[str]:
+        """All properties that must not be shown of a resource that is sensitive."""
+        return cls.secret_properties | {"health_checks"}
 
     @classmethod
     def available(cls, facts: Mapping[str, Any]) -> bool:

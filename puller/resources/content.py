@@ -64,5 +64,9 @@ def sha256(chunks: Iterable[bytes]) -> str:
 
 
 def described(size: int, digest: str) -> str:
-    """Content named without showing it, as it may be a secret."""
+    """Content named without showing it."""
     return f"sha256 {digest[:12]}… ({size} bytes)"
+
+
+OTHER, SENSITIVE = "another one", "the sensitive one"
+"""The same for content that is a secret: with its checksum and size, guesses at a short one could be tried."""

@@ -62,7 +62,8 @@ class Exec(Resource[ExecProperties, ExecState]):
 
     type_name = "exec"
     properties_type = ExecProperties
-    secret_properties = frozenset({"command", "environment"})
+    secret_properties = frozenset({"command", "environment", "onlyif", "unless"})
+    command_lines = frozenset({"command", "onlyif", "unless", "health_checks"})
     providers = ("posix", "shell")
     unpredictable = True
     has_state = False

@@ -15,7 +15,7 @@ import msgspec
 from hiera.expressions import Scope
 from puller.errors import ResourceError
 from puller.resources.base import Difference, Properties, PropertyError, Resource
-from puller.resources.content import Bytes, Content, SourceFile, described, sha256
+from puller.resources.content import OTHER, SENSITIVE, Bytes, Content, SourceFile, described, sha256
 from puller.resources.mode import FileMode
 from puller.resources.owners import group_id, group_name, user_id, user_name
 from puller.system import Attributes
@@ -211,7 +211,15 @@ class File(Resource[FileProperties, FileState]):
             from puller.templates.rendering import render_file  # the engines load what they need
 
             path = self._resolved(properties.template)
-            return self._rendered(render_file(path, properties.engine, self._scope, self.context.directory))
+            return self._rendered(
+                render_file(
+                    path,
+                    properties.engine,
+                    self._scope,
+                    self.context.directory,
+                    sensitive=properties.sensitive,
+                )
+            )
         if properties.source is not None:
             return self._remote() if _is_url(properties.source) else self._local(properties.source)
         return None
@@ -241,8 +249,11 @@ class File(Resource[FileProperties, FileState]):
         if self.properties.interpolate:
             from puller.templates.rendering import render_text
 
-            text = self._decoded(data)
-            return self._rendered(render_text(source, text, "jinja", self._scope, self.context.directory))
+            text, sensitive = self._decoded(data), self.properties.sensitive
+            directory = self.context.directory
+            return self._rendered(
+                render_text(source, text, "jinja", self._scope, directory, sensitive=sensitive)
+            )
         return Bytes(data, self.context.system)
 
     def _rendered(self, rendered: "Rendered") -> Content:
@@ -293,6 +304,8 @@ class File(Resource[FileProperties, FileState]):
         content, chunks = self._wanted_content(), self.context.system.read_chunks
         if content is None:
             raise ResourceError("content differs, and none is wanted")
+        if self._is_secret or self.properties.sensitive:
+            return Difference("content", OTHER, SENSITIVE)
         path = self.properties.name
         found = self.context.system.lstat(path)
         actual = described(found.st_size if found else 0, sha256(chunks(path)))

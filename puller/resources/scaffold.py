@@ -63,6 +63,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
     # Delimiters may be the very braces of expressions.
     expressions_kept = frozenset({"control", "left_delimiter", "right_delimiter"})
     secret_properties = frozenset({"data"})
+    command_lines = frozenset({"post", "health_checks"})
     providers = ("posix", "choria")  # the latter is what manifests of the reference say
 
     _tree: Tree | None = None

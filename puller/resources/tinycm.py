@@ -90,7 +90,8 @@ def interpolate(text: str, constants: Mapping[str, Any]) -> "Rendered":
     except ResourceError:
         raise
     except (KeyError, IndexError, ValueError, TypeError) as error:
-        raise ResourceError(f"content cannot be interpolated: {error}") from error
+        said = type(error).__name__ if formatter.used_secret else error
+        raise ResourceError(f"content cannot be interpolated: {said}") from error
 
 
 class _ConstantsFormatter(string.Formatter):

@@ -7,23 +7,25 @@ special meaning from what follows. A leading dot is a character like any other.
 import re
 from functools import cache
 
+from hiera.regex import starred
+
 
 @cache
 def compiled(pattern: str) -> re.Pattern[str]:
     """The pattern as a regular expression for a whole name; raises ``ValueError``."""
-    pieces: list[str] = []
+    pieces: list[str | None] = []
     position = 0
     while position < len(pattern):
         piece, position = _piece(pattern, position)
         pieces.append(piece)
-    return re.compile("".join(pieces), re.DOTALL)
+    return re.compile(starred(pieces), re.DOTALL)
 
 
-def _piece(pattern: str, position: int) -> tuple[str, int]:
-    """What stands at a position as a regular expression, and where the next begins."""
+def _piece(pattern: str, position: int) -> tuple[str | None, int]:
+    """What stands at a position as a regular expression (None for a star), and where the next begins."""
     character = pattern[position]
     if character in "*?":
-        return (".*" if character == "*" else "."), position + 1
+        return (None if character == "*" else "."), position + 1
     if character == "[":
         return _character_class(pattern, position + 1)
     literal, after = _character(pattern, position)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from puller.resources.base import Difference
-from puller.resources.content import described, sha256
+from puller.resources.content import OTHER, SENSITIVE, described, sha256
 from puller.scaffolds.names import kind, printable
 from puller.scaffolds.ownership import Ownership
 from puller.scaffolds.target import Target
@@ -79,7 +79,11 @@ def _of_file(
         yield Difference(printable(path), kind(found.st_mode), "present")
     else:
         if path not in target.same:
-            yield _of_content(path, target.path(path), found, tree.files[path].data, system)
+            yield (
+                Difference(printable(path), OTHER, SENSITIVE)
+                if tree.secret
+                else _of_content(path, target.path(path), found, tree.files[path].data, system)
+            )
         yield from ownership.differences(path, found)
 
 

@@ -18,7 +18,7 @@ from puller.system import System
 from puller.templates.engine import Engine, Template
 from puller.templates.errors import TemplateError
 from puller.templates.limits import Budget
-from puller.templates.rendering import OWN, Delimiters, explained, load, seen_by
+from puller.templates.rendering import OWN, Delimiters, errors_explained, load, seen_by
 from puller.templates.tree import render_tree, walk
 
 _BEGINNINGS = {"jinja": ("{{", "{%"), "go": ("{{",), "jet": ("[[",)}
@@ -72,12 +72,10 @@ def grow(recipe: Recipe, scope: Scope, directory: Path, system: System) -> Tree:
     source = read_source(recipe.source, recipe.name, system, recipe.beginnings)
     engine = _Engine(load(recipe.engine, recipe.delimiters, files=source.templates), source.binary)
     seen = seen_by(recipe.engine, scope, directory)
-    try:
+    with errors_explained(seen, secret=recipe.sensitive, below=f"{recipe.name}/"):
         texts = render_tree(
             source.texts, engine, seen.dot, skip_empty=recipe.skip_empty, functions=seen.functions
         )
-    except TemplateError as error:
-        raise ResourceError(f"{recipe.name}/{explained(error)}") from error
     files = {
         path: Rendered(_encoded(text, recipe.name, path), path in source.executable)
         for path, text in sorted(texts.items())
@@ -136,7 +134,13 @@ class _Engine:
         return self.engine.name
 
     def compile(self, name: str, text: str) -> Template:
-        return _Literal(text) if name in self.binary else _Watched(self.engine.compile(name, text), self)
+        if name in self.binary:
+            return _Literal(text)
+        try:
+            return _Watched(self.engine.compile(name, text), self)
+        except TemplateError as error:
+            error.is_of_text = True
+            raise
 
 
 class _Literal:

@@ -96,7 +96,7 @@ def test_the_message_names_file_and_field() -> None:
 
 
 def test_text_that_is_not_utf8_is_refused() -> None:
-    with pytest.raises(FormatError, match="utf-8"):
+    with pytest.raises(FormatError, match="is not UTF-8 text"):
         BundleDescription.parse(TEXT.encode("utf-16"))
 
 

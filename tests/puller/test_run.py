@@ -195,8 +195,22 @@ TROUBLE_WITH_THE_SITE = {
 }
 
 
+CASES = {
+    "the bundle is cut short": "partial.truncated",
+    "the bundle is too long": "installation.changed-bundle",
+    "tampered bundle": "installation.changed-bundle",
+    "tampered index": "installation.unsigned-bundle",
+    "expired": "freeze.enforced",
+    "another site": "installation.unknown-key",
+}
+
+
 @pytest.mark.parametrize(
-    ("break_it", "status", "message"), TROUBLE_WITH_THE_SITE.values(), ids=TROUBLE_WITH_THE_SITE
+    ("break_it", "status", "message"),
+    [
+        pytest.param(*row, id=name, marks=[pytest.mark.attack(CASES[name])] if name in CASES else [])
+        for name, row in TROUBLE_WITH_THE_SITE.items()
+    ],
 )
 def test_trouble_with_the_site_stops_an_update_and_nothing_else(
     settled: Host, publisher: Publisher, web: WebServer, break_it: Break, status: int, message: str
@@ -233,6 +247,7 @@ def test_without_a_bundle_yet_trouble_is_told_and_nothing_is_done(
     assert not host.machine.exists()
 
 
+@pytest.mark.attack("rollback.site")
 def test_an_old_copy_of_the_site_is_refused(settled: Host, publisher: Publisher, tmp_path: Path) -> None:
     old = shutil.copytree(publisher.served, tmp_path / "old")
     publisher.publish("1.1.0")

@@ -62,6 +62,7 @@ def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.attack("overlap.two-runs")
 def test_a_second_run_at_the_same_time_is_busy_and_does_nothing(settled: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0", slow(publisher))
     with running(settled) as first:
@@ -81,7 +82,13 @@ def test_a_second_run_at_the_same_time_is_busy_and_does_nothing(settled: Host, p
     settled.assert_enforces("1.1.0")
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.attack("signals.sigterm")),
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.attack("signals.sigint")),
+    ],
+)
 def test_a_signal_lets_the_resource_at_work_finish_and_skips_the_rest(
     settled: Host, publisher: Publisher, number: signal.Signals, status: int
 ) -> None:
@@ -123,6 +130,7 @@ def test_a_signal_while_the_site_is_silent_ends_the_run_at_once(settled: Host, w
     assert settled.run().status == 0
 
 
+@pytest.mark.attack("crash.command")
 def test_a_run_killed_between_a_change_and_its_refresh_is_made_good_by_the_next(
     settled: Host, publisher: Publisher
 ) -> None:

@@ -155,6 +155,7 @@ def test_files_are_site_data_too_and_later_ones_win(host: Host, publisher: Publi
     assert len(copies(host)) == 1
 
 
+@pytest.mark.attack("credentials.other-host")
 def test_the_sites_credentials_go_to_its_own_origin_only(host: Host, publisher: Publisher) -> None:
     from puller.config import load_configuration
     from puller.host import Host as ThisHost

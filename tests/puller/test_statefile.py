@@ -119,3 +119,10 @@ def test_a_disk_that_cannot_be_read_says_nothing_about_the_document(tmp_path: Pa
     (tmp_path / "state").write_bytes(b"")
     with pytest.raises(NotADirectoryError):
         document(tmp_path / "state" / "things.json").load(pytest.fail)
+
+
+def test_a_directory_in_the_place_of_a_document_is_set_aside_when_it_is_saved(path: Path) -> None:
+    (path / "in it").mkdir(parents=True)
+    document(path).save({"a": 1})
+    assert document(path).load(pytest.fail) == {"a": 1}
+    assert (path.with_name("things.json.unreadable") / "in it").is_dir()

@@ -44,6 +44,7 @@ def test_what_is_no_regular_file_is_not_read(tmp_path: Path, kind: str) -> None:
         LocalSystem().read(str(tmp_path / "x"))
 
 
+@pytest.mark.attack("disk.full")
 def test_a_full_disk_in_the_middle_leaves_the_old_file_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,6 +66,7 @@ def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (tmp_path / "x").read_bytes() == b"0123456789"
 
 
+@pytest.mark.attack("modes.managed")
 def test_a_new_file_is_never_wider_than_its_final_mode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

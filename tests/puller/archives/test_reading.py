@@ -135,6 +135,7 @@ def test_what_zip_packs_comes_out_again(tmp_path: Path, release: Path) -> None:
     assert stat.S_IMODE((app / "bin/app").stat().st_mode) == 0o755
 
 
+@pytest.mark.attack("parser.end-blocks")
 @pytest.mark.parametrize("kind", [Kind.TAR_GZ, Kind.ZIP])
 def test_an_archive_cut_off_anywhere_is_refused(tmp_path: Path, kind: Kind) -> None:
     tree = {"a": os.urandom(700), "d/b": b"b" * 3000}

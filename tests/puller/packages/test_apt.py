@@ -55,6 +55,7 @@ def test_a_package_is_removed_and_its_configuration_stays(debian: Debian, job: N
     assert debian.packages["tool"].status == "config-files"
 
 
+@pytest.mark.attack("apt.conffile")
 def test_nothing_is_ever_asked(debian: Debian, job: NewJob) -> None:
     Apt().install(job(debian), [Wanted("tool")], downgrades=False)
     (environment,) = debian.environments
@@ -66,6 +67,7 @@ def test_nothing_is_ever_asked(debian: Debian, job: NewJob) -> None:
     }
 
 
+@pytest.mark.attack("apt.lock")
 @pytest.mark.parametrize(("seconds", "option"), [(0, "0"), (0.5, "1"), (120.0, "120")])
 def test_the_wait_for_the_lock_is_bounded(debian: Debian, job: NewJob, seconds: float, option: str) -> None:
     """The reference knew of no other package manager than itself."""
@@ -90,6 +92,7 @@ def test_a_failure_shows_the_end_of_stderr(debian: Debian, job: NewJob) -> None:
 # Troubles with a remedy
 
 
+@pytest.mark.attack("apt.interrupted")
 def test_an_interrupted_dpkg_is_repaired_once_and_reported(
     debian: Debian, job: NewJob, log: list[str]
 ) -> None:
@@ -145,6 +148,7 @@ def test_package_lists_are_fetched_when_the_server_has_moved_on(debian: Debian, 
     assert [command[1] for command in debian.changed] == ["install", "update", "install"]
 
 
+@pytest.mark.attack("apt.missing")
 def test_package_lists_are_fetched_once_a_run(debian: Debian, job: NewJob) -> None:
     apt = Apt()
     for _ in range(2):

@@ -87,6 +87,7 @@ def test_of_a_sensitive_command_nothing_is_printed(make: Make, converge: Converg
     assert str(error.value) == "exit code 9, wanted 0"
 
 
+@pytest.mark.attack("commands.hang")
 def test_a_command_over_its_time_is_killed_and_failed(make: Make, converge: Converge) -> None:
     """The reference passes the limit along and never kills anything."""
     with pytest.raises(ResourceError, match=r"killed after 0\.\d s, its time limit, wanted 0"):

@@ -382,6 +382,7 @@ def test_content_is_written_in_the_encoding_asked_for(
     assert (tmp_path / "x").read_bytes() == b"\xe9"
 
 
+@pytest.mark.attack("races.link", "races.writer")
 def test_what_somebody_else_put_there_meanwhile_is_not_overwritten(
     make: Make, ours: dict[str, str], tmp_path: Path
 ) -> None:
@@ -394,6 +395,7 @@ def test_what_somebody_else_put_there_meanwhile_is_not_overwritten(
     assert (tmp_path / "x").is_symlink()
 
 
+@pytest.mark.attack("races.link")
 def test_attributes_are_not_set_through_a_link_that_came_meanwhile(
     make: Make, ours: dict[str, str], tmp_path: Path
 ) -> None:
@@ -410,6 +412,7 @@ def test_attributes_are_not_set_through_a_link_that_came_meanwhile(
     assert stat.S_IMODE((tmp_path / "other").stat().st_mode) == 0o600
 
 
+@pytest.mark.attack("races.hard-link")
 def test_a_hard_link_elsewhere_keeps_the_old_content(
     make: Make, converge: Converge, ours: dict[str, str], tmp_path: Path
 ) -> None:

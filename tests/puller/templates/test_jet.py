@@ -157,6 +157,7 @@ FRAGMENTS = [
 ]
 
 
+@pytest.mark.attack("input.endless-template")
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=40).map(" ".join), st.booleans())
 def test_a_hostile_template_ends_and_raises_only_its_own_errors(text: str, wrapped: bool) -> None:

@@ -39,6 +39,7 @@ def test_a_template_becomes_text_or_an_error_at_its_line(case: dict[str, Any]) -
         assert render(case["template"], files=case.get("files")) == case["text"]
 
 
+@pytest.mark.attack("input.sandbox")
 @pytest.mark.parametrize("expression", [e for e in REFUSED if e not in ("loop.__class__", "super()")])
 def test_nothing_but_values_can_be_reached(expression: str) -> None:
     scope = Scope({"x": 1}, {"map": {"b": 1}, "list": [1]}, functions={"hello": lambda: "hello"})
@@ -46,6 +47,7 @@ def test_nothing_but_values_can_be_reached(expression: str) -> None:
         render(f"{{{{ {expression} }}}}", scope)
 
 
+@pytest.mark.attack("input.sandbox")
 @pytest.mark.parametrize(
     "text",
     [
@@ -73,12 +75,14 @@ def test_nothing_of_jinja_itself_leads_out(text: str) -> None:
         render(text, files={"m.j2": "x"})
 
 
+@pytest.mark.attack("input.endless-template")
 @pytest.mark.parametrize("text", RUNAWAY["templates"] + [f"{{{{ {e} }}}}" for e in RUNAWAY["expressions"]])
 def test_a_template_that_would_not_end_is_stopped(text: str) -> None:
     with pytest.raises(LimitError, match=r"^main.j2:\d:1: "):
         render(text)
 
 
+@pytest.mark.attack("input.endless-template")
 def test_a_template_has_only_so_much_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "TIME_LIMIT", 0.1)
     loop = "{% for i in range(100000) %}"
