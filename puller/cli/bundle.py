@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from puller.cli.output import text_format_option
+
 if TYPE_CHECKING:
     from bundles.description import BundleDescription
     from bundles.trees import Counted
@@ -86,15 +88,8 @@ def build(directory: Path, name: str | None, version: str, output: Path | None) 
 
 @bundle.command("inspect")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Text for people, JSON for programs.",
-)
-def inspect(file: Path, form: str) -> None:
+@text_format_option
+def inspect(file: Path, output_format: str) -> None:
     """Check the bundle FILE and list what is in it.
 
     Checks all that a host checks before it unpacks a bundle, except signatures, and writes nothing. A bundle that
@@ -109,7 +104,7 @@ def inspect(file: Path, form: str) -> None:
     from bundles.unpack import inspect as inspect_archive
 
     description = inspect_archive(file)
-    listing = _as_json if form == "json" else _as_text
+    listing = _as_json if output_format == "json" else _as_text
     click.echo(listing(description, measure(file)))
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from puller.cli.inputs import data_options
 from puller.cli.options import fact_options
+from puller.cli.output import text_format_option
 from puller.errors import UsageError
 from puller.exit_status import ExitStatus
 from puller.given import load_inputs
@@ -34,14 +35,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Explain what is enforced by this configuration.",
 )
-@click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Text for people, JSON for programs.",
-)
+@text_format_option
 @fact_options
 @data_options
 def explain(subject: str, source: str | None, path: str, output_format: str, **options: Any) -> int:

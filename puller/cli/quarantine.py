@@ -4,7 +4,7 @@ import click
 import msgspec
 
 from puller.cli.on_host import config_option, load_host, state_in_use, warn
-from puller.cli.output import show
+from puller.cli.output import show, text_format_option
 from puller.errors import UsageError
 from puller.lock import only_run
 from puller.quarantine import Quarantine
@@ -20,14 +20,7 @@ def quarantine() -> None:
 
 
 @quarantine.command("list")
-@click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Text for people, JSON for programs.",
-)
+@text_format_option
 @config_option
 def list_entries(output_format: str, path: str) -> None:
     """List them, oldest first, with the reason.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bundles.errors import SettingsError
-from puller.cli.output import print_table, show
+from puller.cli.output import print_table, show, text_format_option
 from puller.cli.site_keys import keys, rotate, threshold
 from puller.cli.site_options import (
     channel_option,
@@ -133,14 +133,7 @@ def publish(
 
 @site.command("list")
 @site_directory
-@click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Text for people, JSON for programs.",
-)
+@text_format_option
 def list_(directory: Path, output_format: str) -> None:
     """Show what the site DIR tells hosts to run, and how long its signatures last.
 

@@ -10,7 +10,7 @@ import click
 
 from bundles.errors import KeyFileError
 from bundles.files import read_limited, write_file
-from puller.cli.output import print_table, show
+from puller.cli.output import print_table, show, text_format_option
 from puller.cli.site_options import (
     Decorator,
     ask_secret,
@@ -69,14 +69,7 @@ def keys() -> None:
 
 @keys.command("list")
 @site_directory
-@click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Text for people, JSON for programs.",
-)
+@text_format_option
 def list_(directory: Path, output_format: str) -> None:
     """Show the keys of each role, how many of them must sign, and where their private parts are."""
     from bundles.custody import Custody

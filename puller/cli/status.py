@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from bundles.errors import BundleError
 from bundles.store import Store
-from puller.cli.output import show
+from puller.cli.output import show, text_format_option
 from puller.config import Configuration, load_configuration
 from puller.errors import ConfigurationError
 from puller.holds import Holds
@@ -23,14 +22,7 @@ from puller.system import reason
 @click.option(
     "--config", "path", default=DEFAULT_CONFIGURATION, show_default=True, help="The configuration to use."
 )
-@click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Text for people, JSON for programs.",
-)
+@text_format_option
 def status(path: str, output_format: str) -> None:
     """Show what is enforced on this host and since when, how the last run went, and what is held back and why.
 
@@ -38,15 +30,15 @@ def status(path: str, output_format: str) -> None:
     """
     configuration = load_configuration(Path(path))
     directories = Directories(Path(configuration.state_directory), Path(configuration.run_directory))
+    report, problem = None, None
     try:
         report = load_last_report(directories)
     except PermissionError as error:
         raise ConfigurationError(f"{error.filename}: cannot be read: {reason(error)}; try as root") from error
-    except msgspec.DecodeError as error:
-        raise ConfigurationError(
-            f"{directories.last_run}: is not a report ({error}); the next run replaces it"
-        ) from error
-    found = _collect(configuration, directories, report)
+    except (OSError, ValueError) as error:
+        why = reason(error) if isinstance(error, OSError) else error
+        problem = f"{directories.last_run}: is not a report ({why}); the next run replaces it"
+    found = _collect(configuration, directories, report) | {"problem": problem}
     if output_format == "json":
         show(found, "json")
     else:
@@ -115,7 +107,7 @@ def _print(found: dict[str, Any]) -> None:
             click.echo(f"  problem: {bundle['problem']}")
     last = found["last_run"]
     if last is None:
-        click.echo("last run: none yet")
+        click.echo(f"last run: {found['problem'] or 'none yet'}")
         return
     click.echo(f"last run: {last['finished']}, exit status {last['exit_status']}")
     for name, summary in last["summaries"].items():
