@@ -5,10 +5,13 @@
     <root>/<name>/good        link: the last one that passed
     <root>/<name>/previous    link: what `current` was before
     <root>/<name>/.*          what an interrupted step left; the next `prune` removes it
+    <root>/<name>/*.damaged   what was in the place of a link or a bundle and is none
+    <root>/.seals/<sha256>    by which a bundle is known to be what it was; see `bundles.seals`
 
 * A directory named by a SHA-256 is complete: it gets that name by a rename, once its contents are checked and
   on the disk. It loses that name by a rename too, before the first file in it is removed.
 * A link points to its old or to its new bundle at every instant, across crashes and power cuts.
+* No bundle is handed out in which a file is not as it was unpacked; one that is damaged is as good as not there.
 * Only *not found* means absent. Anything else in the place of a link or a bundle is an error that names it;
   `recover` and `install` get the machine back from there.
 
@@ -21,6 +24,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -29,6 +33,9 @@ from bundles.files import read_limited, sync_directory
 from bundles.identity import DESCRIPTION, parse_identity, parse_name
 from bundles.limits import LIMITS, Limits
 from bundles.paths import shown
+
+if TYPE_CHECKING:
+    from bundles.seals import Seals
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{12}\.(new|old)")
@@ -53,6 +60,8 @@ class Store:
     def __init__(self, root: Path, *, limits: Limits = LIMITS) -> None:
         self.root = root
         self.limits = limits
+        self._intact: dict[Path, str] = {}
+        """Bundles that have been compared, or fit their seal, each with its fingerprint."""
 
     # What is there
 
@@ -72,7 +81,7 @@ class Store:
     def find(self, name: str, sha256: str) -> Installed | None:
         """The bundle of an archive with this SHA-256; ``None`` when ``install`` has to bring it, or bring it anew."""
         with suppress(StoreError):
-            return self._read(name, sha256)
+            return self._read_intact(name, sha256)
         return None
 
     def current(self, name: str) -> Installed | None:
@@ -89,13 +98,8 @@ class Store:
 
     def verify(self, name: str, sha256: str | None = None) -> list[str]:
         """How a bundle, by default the current one, differs from its ``bundle.json``; reads every file."""
-        bundle = self._read(name, sha256) if sha256 else self.current(name)
-        if bundle is None:
-            return []
-        with _explained(bundle.path):
-            from bundles.verify import differences
-
-            return differences(bundle.path)
+        wanted = sha256 or self._target(name, "current")
+        return self._differences(self._read(name, wanted)) if wanted else []
 
     # Steps of a run
 
@@ -104,8 +108,8 @@ class Store:
     ) -> Installed:
         """Unpack ``archive`` unless its bundle is there already, in which case the archive is not looked at.
 
-        A bundle that is there and cannot be read is replaced; with ``repair`` also one that ``verify`` finds
-        different. Raises ``SignatureError`` and ``UnpackError`` as ``unpack`` does; what is there stays then.
+        A bundle that is there and is damaged is replaced; with ``repair`` every byte is compared to find out. Raises
+        ``SignatureError`` and ``UnpackError`` as ``unpack`` does; what is there stays then.
         """
         place = self._place(name, sha256)
         if not self._is_sound(name, sha256, repair=repair):
@@ -117,6 +121,8 @@ class Store:
             if fresh != place:
                 with _explained(place):
                     self._discard(place, successor=fresh)
+            self._intact.pop(place, None)
+            self._seals.put(sha256, self._fingerprint(place))
         bundle = self._read(name, sha256)
         if bundle.version != version:
             where = f"{place}: {DESCRIPTION}: version"
@@ -125,7 +131,7 @@ class Store:
 
     def activate(self, name: str, sha256: str) -> Installed:
         """Make an installed bundle the current one, and remember the one before it."""
-        bundle = self._read(name, sha256)
+        bundle = self._read_intact(name, sha256)
         before = self._readable(name, "current")  # if it is damaged, there is nothing to remember
         if before and before.sha256 != sha256:
             self._point(name, "previous", before.sha256)
@@ -135,7 +141,7 @@ class Store:
 
     def mark_good(self, name: str, sha256: str) -> None:
         """Remember an installed bundle as the one to return to."""
-        self._read(name, sha256)
+        self._read_intact(name, sha256)
         with suppress(StoreError):
             if self._target(name, "good") == sha256:
                 return
@@ -157,8 +163,16 @@ class Store:
     def prune(self, name: str) -> list[str]:
         """Remove all bundles but current, good and previous, and leftovers; returns their SHA-256.
 
-        Removes nothing as long as one of the links cannot be read.
+        Removes nothing as long as one of the links cannot be read; what is in the place of `previous`, which nothing
+        else corrects, is set aside.
         """
+        try:
+            self._target(name, "previous")
+        except StoreError as error:
+            if isinstance(error.__cause__, OSError):  # it cannot be read, which says nothing about what it is
+                raise
+            self._set_aside(self._directory(name) / "previous")
+            raise StoreError(error.where, f"{error.what}; set aside") from error
         kept = {self._target(name, link) for link in ("current", "good", "previous")}
         with _explained(directory := self._directory(name)):
             removed = sorted(
@@ -168,6 +182,7 @@ class Store:
                 self._discard(directory / sha256)
             _sweep(directory)
             _sweep(self.root)
+        self._renew_seals()
         return removed
 
     def remove(self, name: str) -> None:
@@ -190,6 +205,8 @@ class Store:
     def _make_directory(self, name: str) -> None:
         with _explained(directory := self._directory(name)):
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if os.path.lexists(directory) and not directory.is_dir():
+                self._set_aside(directory)
             directory.mkdir(mode=0o700, exist_ok=True)
             sync_directory(self.root)
 
@@ -208,11 +225,48 @@ class Store:
             raise StoreError(f"{place}: {DESCRIPTION}: name", f"is {identity.name!r}, wanted {name!r}")
         return Installed(name, identity.version, sha256, place)
 
+    def _read_intact(self, name: str, sha256: str) -> Installed:
+        bundle = self._read(name, sha256)
+        if bundle.path not in self._intact:
+            found = self._fingerprint(bundle.path)
+            # What was added, by a command of the bundle that keeps a cache beside itself, changes none of its files.
+            if not self._seals.fits(sha256, found) and (wrong := self._differences(bundle, unlisted=False)):
+                others = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+                raise StoreError(str(bundle.path), f"{wrong[0]}{others}")
+            self._intact[bundle.path] = found
+        return bundle
+
+    def _fingerprint(self, place: Path) -> str:
+        from bundles.seals import fingerprint
+
+        with _explained(place):
+            return fingerprint(place)
+
+    def _differences(self, bundle: Installed, *, unlisted: bool = True) -> list[str]:
+        from bundles.verify import differences
+
+        with _explained(bundle.path):
+            return differences(bundle.path, unlisted=unlisted)
+
+    @property
+    def _seals(self) -> "Seals":
+        from bundles.seals import Seals
+
+        return Seals(self.root / ".seals")
+
+    def _renew_seals(self) -> None:
+        """Of what was compared without one that fits; looking (status, a dry run) writes none."""
+        seals = self._seals
+        for place, found in self._intact.items():
+            if os.path.lexists(place) and not seals.fits(place.name, found):
+                seals.put(place.name, found)
+        seals.keep_only({entry for name in self.names() for entry in _entries(self.root / name)})
+
     def _follow(self, name: str, link: str) -> Installed | None:
         if (sha256 := self._target(name, link)) is None:
             return None
         try:
-            return self._read(name, sha256)
+            return self._read_intact(name, sha256)
         except StoreError as error:
             raise StoreError(
                 str(self._directory(name) / link), f"points to a damaged bundle: {error}"
@@ -245,7 +299,7 @@ class Store:
         with _explained(path):
             if path.is_dir() and not path.is_symlink():
                 # A backup that follows links restores them as directories, which rename does not replace.
-                os.rename(path, path.with_name(f"{link}.{os.urandom(6).hex()}.damaged"))
+                self._set_aside(path)
             os.symlink(sha256, temporary := _hidden(path, "new"))
             try:
                 os.rename(temporary, path)
@@ -253,6 +307,10 @@ class Store:
                 os.unlink(temporary)
                 raise
             sync_directory(path.parent)
+
+    def _set_aside(self, path: Path) -> None:
+        with _explained(path):
+            os.rename(path, path.with_name(f"{path.name}.{os.urandom(6).hex()}.damaged"))
 
     def _discard(self, place: Path, *, successor: Path | None = None) -> None:
         """Take a directory's name away before its files; its ``successor``, if any, gets the name at once.

@@ -22,13 +22,17 @@ def read_description(directory: Path) -> bytes:
     return read_limited(directory / DESCRIPTION, LIMITS.description)
 
 
-def differences(directory: Path) -> list[str]:
-    """How an unpacked bundle differs from its ``bundle.json``; raises ``FormatError`` and ``OSError``."""
+def differences(directory: Path, *, unlisted: bool = True) -> list[str]:
+    """How an unpacked bundle differs from its ``bundle.json``; raises ``FormatError`` and ``OSError``.
+
+    Without ``unlisted``, what was added to it does not count.
+    """
     description = BundleDescription.parse(read_description(directory))
     found = dict(walk(directory))
     del found[DESCRIPTION]
     wanted = {path.text for path in description.files} | description.directories
-    sentences = [f"{shown(name)} is not listed in bundle.json" for name in found if name not in wanted]
+    added = [name for name in found if name not in wanted] if unlisted else []
+    sentences = [f"{shown(name)} is not listed in bundle.json" for name in added]
     for path, entry in description.files.items():
         sentences += [
             f"{shown(path.text)} {what}" for what in _of_file(directory, path, entry, found.get(path.text))

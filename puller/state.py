@@ -146,7 +146,8 @@ def save_report(report: Report, directories: Directories, keep: int) -> Path:
     write_state(path, data)
     write_state(directories.last_run, data)
     for old in sorted(directories.runs.glob("*.json"))[:-keep]:
-        old.unlink(missing_ok=True)
+        with contextlib.suppress(IsADirectoryError):  # somebody's own; it is in nobody's way
+            old.unlink(missing_ok=True)
     return path
 
 

@@ -17,6 +17,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from bundles.files import write_file
+from puller.decoding import decode
 
 LARGEST = 4 * 1024 * 1024
 """Bytes; nothing that a run remembers comes near it."""
@@ -47,18 +48,27 @@ class StateFile(Generic[_Document]):
     def read(self) -> _Document | None:
         """The same, for a document that must not be done without: raises ``ValueError`` for one that cannot be used."""
         try:
-            return msgspec.json.decode(_read(self.path), type=self._kind)
+            return decode(_read(self.path), self._kind)
         except FileNotFoundError:
             return None
 
     def save(self, document: _Document) -> None:
         """Replace it, durably; raises ``OSError``."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_file(self.path, msgspec.json.format(msgspec.json.encode(document)) + b"\n", mode=0o600)
+        write_state(self.path, msgspec.json.format(msgspec.json.encode(document)) + b"\n")
 
     def remove(self) -> None:
         """It is not needed any more; none is no error. Raises ``OSError``."""
         self.path.unlink(missing_ok=True)
+
+
+def write_state(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
+    """Replace a file of ours. A directory in its place, which nothing replaces, is set aside. Raises ``OSError``."""
+    try:
+        write_file(path, data, mode=mode, durable=durable)
+    except IsADirectoryError:
+        set_aside(path)
+        write_file(path, data, mode=mode, durable=durable)
 
 
 def set_aside(path: Path) -> Path:

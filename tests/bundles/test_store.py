@@ -152,7 +152,7 @@ def test_pruning_removes_what_was_interrupted_and_nothing_else(store: Store, old
     assert sorted(path.name for path in web.iterdir()) == sorted(
         [".notes", old.sha256, "current", "notes.txt"]
     )
-    assert sorted(path.name for path in store.root.iterdir()) == [".profile", "web"]
+    assert sorted(path.name for path in store.root.iterdir()) == [".profile", ".seals", "web"]
 
 
 def test_removing_a_bundle_leaves_the_others(store: Store, old: BuiltBundle, make_bundle: MakeBundle) -> None:
@@ -161,7 +161,8 @@ def test_removing_a_bundle_leaves_the_others(store: Store, old: BuiltBundle, mak
     store.install(other.path, name="db", version="1.4.0", sha256=other.sha256)
     store.remove("web")
     assert store.names() == ["db"]
-    assert [path.name for path in store.root.iterdir()] == ["db"]
+    assert store.names() == ["db"]
+    assert sorted(os.listdir(store.root)) == [".seals", "db"]
 
 
 # What is not accepted
@@ -174,6 +175,7 @@ def test_another_checksum_is_refused_before_anything_is_parsed(store: Store, old
     assert store.installed("web") == []
 
 
+@pytest.mark.attack("wrong-software.other-name", "wrong-software.other-version")
 @pytest.mark.parametrize(("name", "version"), [("db", "1.0.0"), ("web", "1.0.1")])
 def test_another_name_or_version_than_the_index_says_is_refused(
     store: Store, old: BuiltBundle, name: str, version: str

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ def hold(directory: Path, then: str) -> "subprocess.Popen[str]":
     return process
 
 
+@pytest.mark.attack("overlap.two-runs")
 def test_a_second_run_is_refused_at_once_and_told_who_holds_the_lock(tmp_path: Path) -> None:
     with hold(tmp_path, "print('held', flush=True); time.sleep(60)") as holder:
         with (
@@ -38,6 +40,7 @@ def test_a_second_run_is_refused_at_once_and_told_who_holds_the_lock(tmp_path: P
         holder.kill()
 
 
+@pytest.mark.attack("overlap.killed-holder")
 def test_a_killed_holder_leaves_no_lock(tmp_path: Path) -> None:
     with hold(tmp_path, "print('held', flush=True); time.sleep(60)") as holder:
         holder.kill()
@@ -45,6 +48,7 @@ def test_a_killed_holder_leaves_no_lock(tmp_path: Path) -> None:
         assert (tmp_path / "lock").read_text() == str(os.getpid())
 
 
+@pytest.mark.attack("overlap.child")
 def test_a_child_that_lives_on_does_not_keep_the_lock(tmp_path: Path) -> None:
     then = "import subprocess; subprocess.Popen(['sleep', '5'], close_fds=False); print('held', flush=True)"
     with hold(tmp_path, then) as holder:
@@ -60,3 +64,30 @@ def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path: Path) -> None
     with pytest.raises(ConfigurationError, match="lock: cannot be opened"), only_run(tmp_path):
         pass
     assert (tmp_path / "precious").read_text() == "precious"
+
+
+def make_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def make_hard_link(path: Path) -> None:
+    (path.parent / "other").write_bytes(b"of somebody else")
+    path.hardlink_to(path.parent / "other")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (make_fifo, "lock: is not a regular file; remove it when no run is at work"),
+        (make_hard_link, "lock: has 2 names; remove it when no run is at work"),
+        (Path.mkdir, "lock: cannot be opened: is a directory"),
+        (lambda path: path.symlink_to(path.parent / "other"), "lock: cannot be opened: too many levels of"),
+    ],
+)
+def test_something_else_in_the_place_of_the_lock_is_told_and_not_written_to(
+    tmp_path: Path, make: Callable[[Path], None], message: str
+) -> None:
+    make(tmp_path / "lock")
+    with pytest.raises(ConfigurationError, match=message), only_run(tmp_path):
+        pytest.fail("it holds no lock")
+    assert not (tmp_path / "other").exists() or (tmp_path / "other").read_bytes() == b"of somebody else"

@@ -19,32 +19,31 @@ class Member:
     link: bytes = b""
     mode: bytes = b"0000644\0"
     owner: bytes = b"0001750\0"
+    group: bytes = b"0001750\0"
     size: bytes | None = None
     time: bytes = b"00000000000\0"
     checksum: bytes | None = None
     magic: bytes = b"ustar\00000"
+    user_name: bytes = b"user"
+    group_name: bytes = b"group"
     device: bytes = b"0000000\0"
     prefix: bytes = b""
+    rest: bytes = b""
+    padding: bytes = b"\0"
 
     def to_bytes(self) -> bytes:
         header = self._header(b" " * 8)
         header = self._header(self.checksum or b"%06o\0 " % sum(header))
-        return header + self.data + bytes(-len(self.data) % 512)
+        return header + self.data + self.padding * (-len(self.data) % 512)
 
     def _header(self, checksum: bytes) -> bytes:
         name = self.name.encode() if isinstance(self.name, str) else self.name
         size = b"%011o\0" % len(self.data) if self.size is None else self.size
         fields = [
-            *((name, 100), (self.mode, 8), (self.owner, 8), (b"0001750\0", 8), (size, 12), (self.time, 12)),
-            *(
-                (checksum, 8),
-                (self.kind, 1),
-                (self.link, 100),
-                (self.magic, 8),
-                (b"user", 32),
-                (b"group", 32),
-            ),
-            *((self.device, 8), (b"0000000\0", 8), (self.prefix, 155), (b"", 12)),
+            *((name, 100), (self.mode, 8), (self.owner, 8), (self.group, 8), (size, 12), (self.time, 12)),
+            *((checksum, 8), (self.kind, 1), (self.link, 100), (self.magic, 8)),
+            *((self.user_name, 32), (self.group_name, 32), (self.device, 8), (b"0000000\0", 8)),
+            *((self.prefix, 155), (self.rest, 12)),
         ]
         return b"".join(value[:width].ljust(width, b"\0") for value, width in fields)
 

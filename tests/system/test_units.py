@@ -1,13 +1,19 @@
 """The systemd units: valid for systemd itself, each line with its reason, nothing that hides a change."""
 
+from __future__ import annotations
+
 import configparser
 import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.system.conftest import Machine
 
 UNITS = Path(__file__).parents[2] / "systemd"
 
@@ -38,7 +44,7 @@ def test_systemd_finds_nothing_wrong_with_the_units(
     assert run_checked("systemd-analyze", "verify", "--man=no", *units).stdout == ""
 
 
-@pytest.mark.parametrize("name", ["puller.service", "puller.timer", "puller-tmpfiles.conf"])
+@pytest.mark.parametrize("name", sorted(path.name for path in UNITS.iterdir()))
 def test_every_block_of_lines_begins_with_its_reason(name: str) -> None:
     blocks = re.split(r"\n\s*\n", (UNITS / name).read_text())
     settings = [block.splitlines() for block in blocks if re.search(r"^\w+=", block, re.M)]
@@ -56,3 +62,39 @@ def test_the_timer_starts_the_service_of_its_name() -> None:
     timer.read(UNITS / "puller.timer")
     assert "unit" not in timer["Timer"]
     assert (UNITS / "puller.service").exists()
+
+
+# --- what systemd thinks of it, quoted in docs/security.md ---------------------------------------------------
+
+PAGE = Path(__file__).parents[2] / "docs/security.md"
+SETTING = re.compile(r"^ *([✗✓]) (\S+=\S*) +(.*?)$", re.MULTILINE)
+EXAMPLE = re.compile(r" \(e\.g\. [^)]*\)")  # it depends on the processor
+
+
+def settings_in(text: str) -> dict[str, tuple[str, set[str]]]:
+    """Each setting with its sign, and its description and exposure in whatever order."""
+    return {
+        name: (sign, set(re.split(r" {2,}", EXAMPLE.sub("", rest).strip())))
+        for sign, name, rest in SETTING.findall(text)
+    }
+
+
+@pytest.mark.booted
+@pytest.mark.root
+def test_the_security_page_quotes_what_systemd_says(debian: Machine) -> None:
+    debian.run("puller", "install-units")
+    debian.run("systemctl", "daemon-reload")
+    said = debian.run("systemd-analyze", "security", "--no-pager", "puller.service").stdout
+    page = PAGE.read_text()
+    assert settings_in(page) == settings_in(said)
+    (score,) = re.findall(r"→ (Overall exposure level for puller.service: \S+ \w+)", said)
+    assert score in page
+
+
+def test_whatever_cannot_be_tightened_has_a_reason_before_it() -> None:
+    section = PAGE.read_text().split("What cannot be tightened")[1].split("\n## ")[0]
+    blocks = re.split(r"\n\s*\n", section.strip())[1:]
+    reasons, lines = blocks[::2], blocks[1::2]
+    assert len(reasons) == len(lines)
+    assert all(reason.startswith("**") for reason in reasons)
+    assert all(settings_in(block) and "✓" not in block for block in lines)

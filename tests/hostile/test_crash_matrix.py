@@ -1,0 +1,505 @@
+"""Every step of an update, gone wrong in every way: killed there, or refused by the disk.
+
+A host that is settled on 1.0.0 is to come to 2.0.0, by files, a secret, a tree of templates, an archive, a command and
+a service. Each call by which that changes the disk is a point of the matrix; at each the run is killed or a call fails,
+on a fresh copy of the settled host. Whatever the point:
+
+* ``puller status`` answers, all state can be read, and the bundles that the links name are whole;
+* every managed file is as 1.0.0 has it or as 2.0.0 has it; a secret is nobody else's to read, temporary files included;
+* the next plain run comes to 2.0.0, with each refresh that is owed; nothing is left over, nothing is set aside;
+* the run after that changes nothing.
+
+What strace sees of the same update is compared with what was counted, so the matrix has every call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+from runpy import run_path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from bundles.store import Store
+from puller.exit_status import ExitStatus
+
+if TYPE_CHECKING:
+    from tests.conftest import Host, Publisher, WebServer
+    from tests.simulators.faultpoints import Call, Ended, Fault, Launcher
+
+SIMULATORS = Path(__file__).parents[1] / "simulators"
+simulator: Any = SimpleNamespace(**run_path(str(SIMULATORS / "faultpoints.py")))
+
+pytestmark = pytest.mark.crash
+
+# What VERSION, and the words in angle brackets, stand for is below.
+MANIFEST = """\
+data: {release: VERSION}
+resources:
+  - file:
+      - defaults: {owner: "{{ facts.uid }}", group: "{{ facts.gid }}", mode: "0644"}
+      - "{{ facts.machine }}": {ensure: directory, mode: "0755"}
+      - "{{ facts.machine }}/motd": {content: "Hello from VERSION\\n"}
+      - "{{ facts.machine }}/app.conf": {source: files/app.conf}
+      - "{{ facts.machine }}/token": {content: "CANARY VERSION\\n", mode: "0600", sensitive: true}
+      - "{{ facts.machine }}/tool": {content: "the same\\n", owner: <owner>, group: <group>, mode: <mode>}
+      - "{{ facts.machine }}/all": {content: "all of VERSION\\n", owner: <owner>, group: <group>, mode: <mode>}
+      - "{{ facts.machine }}/old": {<old>}
+      - "{{ facts.machine }}/new.d": {<new directory>}
+      - "{{ facts.machine }}/new.d/file": {<new file>}
+  - scaffold:
+      - "{{ facts.machine }}/pages": {source: templates, purge: true, owner: "{{ facts.uid }}", mode: "0640"}
+  - archive:
+      - "{{ facts.machine }}/app.tar.gz":
+          url: "{{ facts.url }}/archives/app-VERSION.tar.gz"
+          checksum: <checksum>
+          extract_parent: "{{ facts.machine }}/app"
+          owner: "{{ facts.uid }}"
+          group: "{{ facts.gid }}"
+  - exec:
+      - migrate:
+          command: sh -c 'echo VERSION > {{ facts.machine }}/migrated-VERSION'
+          creates: "{{ facts.machine }}/migrated-VERSION"
+      - reload:
+          command: sh -c 'cat {{ facts.machine }}/motd > {{ facts.machine }}/loaded.motd'
+          refreshonly: true
+          subscribe: ["file#{{ facts.machine }}/motd"]
+  - service:
+      - app: {ensure: running, enable: true, subscribe: ["file#{{ facts.machine }}/app.conf"]}
+"""
+OTHER = (65534, 65534) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+WORDS: dict[str, dict[str, str]] = {
+    "1.0.0": {
+        "owner": '"{{ facts.uid }}"',
+        "group": '"{{ facts.gid }}"',
+        "mode": '"0750"',
+        "old": 'content: "goes with 2.0.0\\n"',
+        "new directory": "ensure: absent",
+        "new file": "ensure: absent",
+    },
+    "2.0.0": {
+        "owner": f'"{OTHER[0]}"',
+        "group": f'"{OTHER[1]}"',
+        "mode": '"0604"',
+        "old": "ensure: absent",
+        "new directory": 'ensure: directory, mode: "0700"',
+        "new file": 'content: "came with 2.0.0\\n"',
+    },
+}
+TEMPLATES = {
+    "1.0.0": {"index": "page of [[ data.release ]]\n", "a/same": "same\n", "b/goes": "goes\n"},
+    "2.0.0": {"index": "page of [[ data.release ]]\n", "a/same": "same\n", "c/d/comes": "comes\n"},
+}
+LOADED = {"loaded.motd": "motd", "units/app.service/loaded": "app.conf"}
+"""What the command and the service have read, and of which file: the refresh that must not be lost."""
+
+SYSTEMCTL = """\
+#!/bin/sh
+# systemctl, as far as one service needs it; a unit is a directory, and what it has loaded is a copy of its file.
+while [ "${1#--}" != "$1" ]; do shift; done
+verb=$1
+while [ "$1" != -- ]; do shift; done
+unit=UNITS/${2%.service}.service
+case $verb in
+show)
+    active=inactive sub=dead enabled=disabled
+    [ -e "$unit/running" ] && active=active sub=running
+    [ -e "$unit/enabled" ] && enabled=enabled
+    printf 'Id=%s\\nLoadState=loaded\\nActiveState=%s\\nSubState=%s\\nUnitFileState=%s\\nNeedDaemonReload=no\\n' \\
+        "${unit##*/}" $active $sub $enabled ;;
+start | restart) mkdir -p "$unit" && cat MACHINE/app.conf > "$unit/loaded" && : > "$unit/running" ;;
+enable) mkdir -p "$unit" && : > "$unit/enabled" ;;
+*) echo "unknown verb $verb" >&2; exit 1 ;;
+esac
+"""
+
+
+# --- a host that can be set back -----------------------------------------------------------------------------
+
+
+class Found(NamedTuple):
+    """A path of a tree; equal for equal kind, owner, mode and content."""
+
+    kind: int
+    owner: tuple[int, int]
+    mode: int
+    content: bytes | str
+
+    @classmethod
+    def at(cls, path: Path) -> Found:
+        found = path.lstat()
+        content: bytes | str = b""
+        if stat.S_ISREG(found.st_mode):
+            content = path.read_bytes()
+        elif stat.S_ISLNK(found.st_mode):
+            content = os.readlink(path)
+        return cls(
+            stat.S_IFMT(found.st_mode), (found.st_uid, found.st_gid), stat.S_IMODE(found.st_mode), content
+        )
+
+
+def tree(root: Path) -> dict[str, Found]:
+    """All that is below ``root``."""
+    paths = [Path(directory, name) for directory, *names in os.walk(root) for name in (*names[0], *names[1])]
+    return {str(path.relative_to(root)): Found.at(path) for path in paths}
+
+
+class Stage:
+    """One host, its settled state to go back to, and a launcher for its runs."""
+
+    def __init__(self, host: Host, launcher: Launcher, programs: Path) -> None:
+        self.host, self.launcher, self.programs = host, launcher, programs
+        self.directory = host.state.parent
+        self._settled = self.directory.with_name(f"{self.directory.name}.settled")
+
+    def keep(self) -> None:
+        """What there is now is what ``restore`` brings back."""
+        subprocess.run(["cp", "-a", self.directory, self._settled], check=True)
+        self.before = tree(self.host.machine)
+
+    def restore(self) -> None:
+        shutil.rmtree(self.directory)
+        subprocess.run(["cp", "-a", self._settled, self.directory], check=True)
+
+    def run(self, fault: Fault | None = None) -> Ended:
+        return self.launcher.run("run", "--config", str(self.host.configuration), fault=fault)
+
+    def learn(self) -> list[Call]:
+        """Update without a fault: the calls that this takes, and what comes of it."""
+        self.restore()
+        ended = self.run()
+        assert ended.status == 0, ended.output
+        self.host.run()
+        self.after, self.state = tree(self.host.machine), self._names_of_state()
+        return ended.calls
+
+    # What holds at every point
+
+    def check_now(self) -> None:
+        """At once after the fault."""
+        self.host.status()
+        for path in (*self.host.state.rglob("*.json"), *(self.directory / "run").glob("*.json")):
+            assert is_leftover(str(path.relative_to(self.directory))) or is_json(path.read_bytes()), path
+        self._check_bundles()
+        for name, found in tree(self.host.machine).items():
+            assert not self._is_exposed(found), f"{name}: a secret with mode {found.mode:04o}"
+            if not is_leftover(name):
+                self._check_old_or_new(name, found)
+        for name in (self.before.keys() & self.after.keys()) - tree(self.host.machine).keys():
+            raise AssertionError(f"{name}: neither old nor new: it is gone")
+
+    def check_next(self) -> None:
+        """After the next run, which nothing disturbs."""
+        ended = self.run()
+        assert ended.status == 0, ended.output
+        assert tree(self.host.machine) == self.after, different(tree(self.host.machine), self.after)
+        for loaded, source in LOADED.items():
+            assert (self.host.machine / loaded).read_bytes() == (self.host.machine / source).read_bytes(), (
+                loaded
+            )
+        bundle = self.host.status()["bundles"][0]
+        assert (bundle["enforced"], bundle["good"]) == ("2.0.0", "2.0.0")
+        self._check_quiet()
+        assert self._names_of_state() == self.state, self._names_of_state() ^ self.state
+
+    def _check_quiet(self) -> None:
+        inodes = {path: path.lstat().st_ino for path in self.host.machine.rglob("*")}
+        ended = self.run()
+        assert ended.status == 0
+        assert " 0 changed in " in ended.output, ended.output
+        assert {path: path.lstat().st_ino for path in self.host.machine.rglob("*")} == inodes
+
+    def _check_bundles(self) -> None:
+        store = Store(self.host.state / "bundles")
+        current, good = store.current("web"), store.good("web")
+        assert current
+        assert good
+        assert (good.version, current.version) in (("1.0.0", "1.0.0"), ("1.0.0", "2.0.0"), ("2.0.0", "2.0.0"))
+        for bundle in store.installed("web"):
+            assert store.verify("web", bundle.sha256) == []
+
+    def _check_old_or_new(self, name: str, found: Found) -> None:
+        old, new = self.before.get(name), self.after.get(name)
+        if found in (old, new):
+            return
+        if name in LOADED:  # the shell of a command, or of a service, may be at work on it
+            return
+        assert old, f"{name}: came from nowhere: {found}"
+        assert new, f"{name}: is neither old nor gone: {found}"
+        # An owner and a mode take two calls: between them there is less for everybody than before and after.
+        assert old.content == new.content, (
+            f"{name}: has neither the old nor the new content, owner and mode: {found}"
+        )
+        assert found.owner in (old.owner, new.owner), name
+        assert found == old._replace(owner=found.owner, mode=old.mode & new.mode), name
+
+    def _is_exposed(self, found: Found) -> bool:
+        return isinstance(found.content, bytes) and b"CANARY" in found.content and bool(found.mode & 0o077)
+
+    def _names_of_state(self) -> set[str]:
+        """What there is, but for the reports, whose names tell when they were made."""
+        return {name for name in tree(self.host.state) if not re.fullmatch(r"runs/\w+\.\w+\.json", name)}
+
+
+def is_json(data: bytes) -> bool:
+    try:
+        json.loads(data)
+    except ValueError:
+        return False
+    return True
+
+
+def is_leftover(name: str) -> bool:
+    """Whether a path is that of something unfinished, or below it."""
+    return any(re.fullmatch(r"\..*\.(new|part|old)", part) for part in name.split("/"))
+
+
+def different(found: Mapping[str, Found], wanted: Mapping[str, Found]) -> str:
+    names = [name for name in sorted({*found, *wanted}) if found.get(name) != wanted.get(name)]
+    return "\n".join(f"{name}: {found.get(name)}, wanted {wanted.get(name)}" for name in names)
+
+
+@pytest.fixture
+def quick_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system on which a thousand hosts can be copied and synced, where there is one."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix="puller-crash-", dir=memory) as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    built: Path = simulator.build(tmp_path)
+    return built
+
+
+@pytest.fixture
+def stages(
+    tmp_path: Path, quick_disk: Path, library: Path, host: Host, publisher: Publisher, web: WebServer
+) -> Iterator[list[Stage]]:
+    """One settled host for each processor, for which 2.0.0 is published."""
+    publish(publisher, web, "1.0.0")
+    stages = []
+    with contextlib.ExitStack() as launchers:
+        for number in range(min(os.cpu_count() or 1, 4)):
+            own = tmp_path / f"launcher{number}"
+            own.mkdir()
+            launcher = simulator.Launcher(library, own, programs=own)
+            launchers.callback(launcher.close)
+            directory = quick_disk / f"host{number}"
+            its_host = type(host)(directory, publisher.site.anchor, web.url, launcher.execute)
+            stages.append(Stage(its_host, launcher, own))
+            prepare(stages[-1], web)
+        publish(publisher, web, "2.0.0")
+        yield stages
+
+
+def prepare(stage: Stage, web: WebServer) -> None:
+    """Settle a host."""
+    host = stage.host
+    facts = {"machine": str(host.machine), "url": web.url, "uid": os.geteuid(), "gid": os.getegid()}
+    (stage.directory / "facts.d" / "story.json").write_text(json.dumps(facts))
+    (host.machine / "units").mkdir(parents=True)
+    units, machine = str(host.machine / "units"), str(host.machine)
+    systemctl = stage.programs / "systemctl"
+    systemctl.write_text(SYSTEMCTL.replace("UNITS", units).replace("MACHINE", machine))
+    systemctl.chmod(0o755)
+    outcome = host.run()
+    assert outcome.status == 0, outcome.output
+    stage.keep()
+
+
+def publish(publisher: Publisher, web: WebServer, version: str) -> None:
+    writer: Any = SimpleNamespace(**run_path(str(SIMULATORS / "archivewriter.py")))
+    archives = {
+        each: writer.gzip(writer.tar(writer.Member("bin/app", f"app {each}\n".encode()))) for each in WORDS
+    }
+    words = {**WORDS[version], "checksum": hashlib.sha256(archives[version]).hexdigest()}
+    manifest = re.sub(r"<([a-z ]+)>", lambda match: words[match[1]], MANIFEST)
+    files = {f"templates/{name}": text.encode() for name, text in TEMPLATES[version].items()}
+    files["files/app.conf"] = f"workers of {version}\n".encode()
+    publisher.publish(version, manifest, files=files)
+    (web.root / "archives").mkdir()
+    for each, archive in archives.items():
+        (web.root / "archives" / f"app-{each}.tar.gz").write_bytes(archive)
+
+
+# --- the matrix ---------------------------------------------------------------------------------------------
+
+
+class Row(NamedTuple):
+    """One way to go wrong: how, at which of the calls, and with which error."""
+
+    mode: str
+    error: int = 0
+    at: Callable[[Call], bool] = lambda call: True
+    every: int = 1
+
+
+MATRIX = {
+    "killed before it": Row("BEFORE"),
+    "killed as a command has just begun": Row("AFTER", at=lambda call: call.name == "fork"),
+    "killed in the middle of a write": Row("TORN", at=lambda call: call.name == "write"),
+    "the disk is full from there on": Row("FULL", errno.ENOSPC, at=lambda call: call.room),
+    "the quota is used up from there on": Row("FULL", errno.EDQUOT, at=lambda call: call.room, every=5),
+    "the file system is read-only from there on": Row("BROKEN", errno.EROFS, every=5),
+    "it fails with an input/output error": Row("ONCE", errno.EIO, every=2),
+}
+FAILS = frozenset({"ONCE", "FULL", "BROKEN"})
+
+
+CASES = {
+    "killed before it": ("crash.write", "crash.rename", "crash.link", "crash.command"),
+    "killed as a command has just begun": ("crash.command",),
+    "killed in the middle of a write": ("crash.write",),
+    "the disk is full from there on": ("disk.full", "disk.readable"),
+    "the quota is used up from there on": ("disk.quota", "disk.readable"),
+    "the file system is read-only from there on": ("disk.read-only", "disk.readable"),
+    "it fails with an input/output error": ("disk.readable",),
+}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [pytest.param(row, id=name, marks=pytest.mark.attack(*CASES[name])) for name, row in MATRIX.items()],
+)
+def test_whatever_goes_wrong_at_a_step_the_next_run_makes_it_good(
+    stages: list[Stage], row: Row, request: pytest.FixtureRequest, crash_table: list[str]
+) -> None:
+    calls, *_ = [stage.learn() for stage in stages]
+    points = [number for number, call in enumerate(calls, start=1) if row.at(call)][:: row.every]
+    free: SimpleQueue[Stage] = SimpleQueue()
+    for stage in stages:
+        free.put(stage)
+
+    def judge(at: int) -> str:
+        stage = free.get()
+        try:
+            return verdict(stage, simulator.Fault(simulator.Mode[row.mode], at, row.error))
+        finally:
+            free.put(stage)
+
+    with ThreadPoolExecutor(len(stages)) as threads:
+        failures = [
+            f"{at} of {len(calls)}, {calls[at - 1].name} {calls[at - 1].path}: {failure}"
+            for at, failure in zip(points, threads.map(judge, points), strict=True)
+            if failure
+        ]
+    kinds = Counter(calls[at - 1].name for at in points)
+    counted = ", ".join(f"{count} {name}" for name, count in kinds.most_common())
+    crash_table.append(f"{request.node.callspec.id}: {len(points)} points ({counted})")
+    assert not failures, f"{len(failures)} of {len(points)}:\n" + "\n".join(failures)
+
+
+def verdict(stage: Stage, fault: Fault) -> str:
+    """What is wrong after this fault, or nothing."""
+    stage.restore()
+    ended = stage.run(fault)
+    try:
+        check_ending(stage, fault, ended)
+        stage.check_now()
+        stage.check_next()
+    except AssertionError as error:
+        return f"{error}\n--- the run with the fault:\n{ended.output}"
+    return ""
+
+
+def check_ending(stage: Stage, fault: Fault, ended: Ended) -> None:
+    """A run that is killed is dead; one that could go on ended with a status, and a reason unless all went well."""
+    if fault.mode.name not in FAILS:
+        assert ended.status == -signal.SIGKILL
+        assert len(ended.calls) == fault.at
+        return
+    assert ended.status in set(ExitStatus) - {ExitStatus.BUG}, ended.output
+    assert "internal error" not in ended.output
+    if ended.status == 0:
+        assert tree(stage.host.machine) == stage.after, "nothing was said, and something is missing"
+    else:
+        assert re.search("ERROR|puller: ", ended.output), ended.output
+
+
+# --- the count ----------------------------------------------------------------------------------------------
+
+CHANGES = """
+    open openat openat2 creat write writev pwrite64 pwritev pwritev2 sendfile copy_file_range splice truncate ftruncate
+    fallocate fsync fdatasync sync syncfs rename renameat renameat2 link linkat symlink symlinkat unlink unlinkat
+    mkdir mkdirat rmdir mknod mknodat chmod fchmod fchmodat fchmodat2 chown lchown fchown fchownat
+    utime utimes futimesat utimensat setxattr lsetxattr fsetxattr removexattr lremovexattr fremovexattr
+    fork vfork clone clone3 io_uring_setup
+"""
+"""The system calls by which a process can change a disk, or start another process."""
+
+FUNCTIONS = {"open64": "openat", "openat64": "openat", "ftruncate64": "ftruncate", "futimens": "utimensat"}
+"""Functions of the C library that are made by a system call of another name."""
+
+
+@pytest.mark.strace
+def test_strace_sees_the_calls_that_are_counted_and_no_others(
+    stages: list[Stage], tmp_path: Path, library: Path
+) -> None:
+    """In a process of its own, as the timer starts it: from the first instruction of the interpreter to the last."""
+    stage = stages[0]
+    stage.restore()
+    search = f"commands.SEARCH_PATH = {str(stage.programs)!r} + ':' + commands.SEARCH_PATH"
+    run = f"cli.main(['run', '--config', {str(stage.host.configuration)!r}])"
+    counted, seen = tmp_path / "counted", tmp_path / "seen"
+    preloaded = {"LD_PRELOAD": library, "FAULTPOINTS_RECORD": counted, "PYTHONDONTWRITEBYTECODE": 1}
+    command: list[str | Path] = [
+        *(
+            "strace",
+            "-f",
+            "-qq",
+            "-y",
+            "-o",
+            seen,
+            "-e",
+            "trace=" + ",".join(f"?{call}" for call in CHANGES.split()),
+        ),
+        *(word for name, value in preloaded.items() for word in ("-E", f"{name}={value}")),
+        *(sys.executable, "-c", f"from puller import cli, commands; {search}; {run}"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    functions = Counter(FUNCTIONS.get(call.name, call.name) for call in simulator.read_log(counted))
+    assert Counter(changes(seen.read_text(), but=counted)) == functions
+    assert functions.total() > 200
+
+
+def changes(log: str, but: Path) -> Iterator[str]:
+    """Of what strace saw, the calls of the first process that change the disk, other than the file ``but``."""
+    ours: set[str] = set()
+    for line in log.splitlines():
+        process, _, call = line.partition(" ")
+        ours = ours or {process}
+        name, _, arguments = call.strip().partition("(")
+        if process not in ours or name not in CHANGES.split() or f"{but}" in arguments:
+            continue
+        if name.startswith("clone") and "CLONE_THREAD" in arguments:
+            ours.add(re.findall(r"\d+", arguments)[-1])
+        elif name in ("fork", "vfork", "clone", "clone3"):
+            yield "fork"
+        elif name.startswith("open"):
+            if re.search("O_CREAT|O_TRUNC|O_TMPFILE", arguments):
+                yield name
+        elif "write" not in name or re.match(r"([3-9]|\d\d+)</(?!dev/(null|tty|pts))", arguments):
+            yield name

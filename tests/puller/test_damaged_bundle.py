@@ -1,0 +1,84 @@
+"""A bundle whose files are not any more what was unpacked is fetched anew, or another one is enforced."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.conftest import Host, Publisher, WebServer
+
+GARBLED = b"workers = 9\n"
+
+
+@pytest.fixture
+def updated(settled: Host, publisher: Publisher) -> Host:
+    """A host that has come from 1.0.0 to 1.1.0."""
+    publisher.publish("1.1.0")
+    assert settled.run().status == 0
+    return settled
+
+
+def garble(host: Host) -> Path:
+    """As a bad disk does: same name, size, mode and time."""
+    path = (host.state / "bundles/web/current/files/app.conf").resolve()
+    before = path.stat()
+    path.chmod(0o644)
+    path.write_bytes(GARBLED)
+    path.chmod(before.st_mode)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    return path
+
+
+TOLD = r"web/current: points to a damaged bundle: .*'files/app\.conf' has the sha256 "
+
+
+def test_it_is_fetched_anew(updated: Host) -> None:
+    path = garble(updated)
+    outcome = updated.run()
+    assert outcome.status == 0
+    updated.assert_told(TOLD, outcome)
+    updated.assert_enforces("1.1.0")
+    assert path.read_bytes() != GARBLED
+    assert updated.run().status == 0
+    assert updated.report().get("problems", []) == []
+
+
+def test_while_the_site_is_away_the_bundle_before_it_is_enforced(updated: Host, web: WebServer) -> None:
+    garble(updated)
+    web.stop()
+    outcome = updated.run()
+    assert outcome.status == 14
+    updated.assert_told(TOLD, outcome)
+    updated.assert_enforces("1.0.0")
+    web.start()
+    assert updated.run().status == 0
+    updated.assert_enforces("1.1.0")
+
+
+def test_without_another_bundle_nothing_is_applied_that_was_not_published(
+    settled: Host, web: WebServer
+) -> None:
+    garble(settled)
+    web.stop()
+    (settled.machine / "motd").unlink()
+    outcome = settled.run()
+    assert outcome.status == 15
+    settled.assert_told(TOLD, outcome)
+    assert not (settled.machine / "motd").exists()
+    assert (settled.machine / "app.conf").read_bytes() != GARBLED
+    web.start()
+    assert settled.run().status == 0
+    settled.assert_enforces("1.0.0")
+
+
+def test_status_tells_it_and_looking_changes_nothing(updated: Host) -> None:
+    garble(updated)
+    before = sorted((path, path.lstat().st_mtime_ns) for path in updated.state.rglob("*"))
+    bundle = updated.status()["bundles"][0]
+    assert "points to a damaged bundle" in bundle["problem"]
+    updated.run("--noop")
+    assert sorted((path, path.lstat().st_mtime_ns) for path in updated.state.rglob("*")) == before

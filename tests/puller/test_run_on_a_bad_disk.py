@@ -1,0 +1,149 @@
+"""``puller run`` where the disk takes nothing any more, be it that of its state or of what it manages.
+
+What can be enforced is, what cannot is told, and the host is in order as soon as the disk is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.conftest import Host, Outcome, Publisher
+
+pytestmark = pytest.mark.root
+
+
+class Disk:
+    """A small file system."""
+
+    def __init__(self, point: Path) -> None:
+        self.point = point
+
+    def holds(self, directory: Path) -> Path:
+        """Move a directory here, and give its new path."""
+        shutil.copytree(directory, self.point / directory.name, symlinks=True)
+        return self.point / directory.name
+
+    def remount(self, options: str) -> None:
+        subprocess.run(["mount", "-o", f"remount,{options}", self.point], check=True)
+
+    def use_up_inodes(self) -> None:
+        """Every file that could still be made is made."""
+        for number in range(os.statvfs(self.point).f_ffree):
+            (self.point / f"filler{number}").touch()
+        assert os.statvfs(self.point).f_ffree == 0
+
+    def free_inodes(self) -> None:
+        for path in self.point.glob("filler*"):
+            path.unlink()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    """Of 4 MiB and 300 inodes."""
+    point = tmp_path / "disk"
+    point.mkdir()
+    options = "size=4m,nr_inodes=300,mode=700"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "puller-test", str(point)], check=True)
+    yield Disk(point)
+    subprocess.run(["umount", str(point)], check=True)
+
+
+@pytest.fixture
+def on_disk(settled: Host, disk: Disk) -> Host:
+    """A settled host whose state is on the disk."""
+    settled.state = disk.holds(settled.state)
+    settled.configure(state_directory=str(settled.state))
+    assert settled.run().status == 0
+    return settled
+
+
+def drift(host: Host) -> None:
+    """Something to do: a file that nothing follows, and one that has a subscriber."""
+    (host.machine / "app.conf").unlink()
+    (host.machine / "motd").unlink()
+
+
+def assert_most_is_enforced(host: Host, outcome: Outcome, why: str) -> None:
+    """All but what would owe a refresh, of which there could be no record; and the run says why."""
+    assert outcome.status == 78, outcome.output
+    assert (host.machine / "app.conf").exists()
+    assert not (host.machine / "motd").exists()
+    assert re.search(rf"/motd failed .*{host.state}/owed\.json: {why}", outcome.output), outcome.output
+    assert re.search(rf"the report cannot be kept: {host.state}/runs/\S+\.json: {why}", outcome.output)
+    assert host.enforced == "1.0.0"
+
+
+@pytest.mark.attack("disk.read-only", "disk.readable")
+def test_state_that_is_read_only_stops_updates_and_little_else(
+    on_disk: Host, disk: Disk, publisher: Publisher
+) -> None:
+    publisher.publish("1.1.0")
+    drift(on_disk)
+    disk.remount("ro")
+    assert_most_is_enforced(on_disk, on_disk.run(), "read-only file system")
+    disk.remount("rw")
+    assert on_disk.run().status == 0
+    on_disk.assert_enforces("1.1.0")
+
+
+@pytest.mark.attack("disk.inodes", "disk.readable")
+def test_state_without_an_inode_stops_updates_and_little_else(
+    on_disk: Host, disk: Disk, publisher: Publisher
+) -> None:
+    publisher.publish("1.1.0")
+    drift(on_disk)
+    disk.use_up_inodes()
+    assert_most_is_enforced(on_disk, on_disk.run(), "no space left on the file system")
+    disk.free_inodes()
+    assert on_disk.run().status == 0
+    on_disk.assert_enforces("1.1.0")
+
+
+@pytest.mark.attack("disk.read-only")
+def test_a_place_that_is_read_only_fails_what_is_to_change_there(settled: Host, disk: Disk) -> None:
+    settled.machine = disk.holds(settled.machine)
+    story = settled.configuration.parent / "facts.d" / "story.json"
+    story.write_text(story.read_text().replace(str(settled.state.parent / "machine"), str(settled.machine)))
+    assert settled.run().status == 0
+    drift(settled)
+    disk.remount("ro")
+    outcome = settled.run()
+    assert outcome.status == 4
+    assert settled.states() == {
+        "file#.": "stable",
+        "file#motd": "failed",
+        "file#app.conf": "failed",
+        "exec#reload": "stable",
+    }
+    assert outcome.output.count("read-only file system") == 2
+    disk.remount("rw")
+    assert settled.run().status == 0
+    settled.assert_enforces("1.0.0")
+
+
+@pytest.mark.attack("disk.inodes")
+def test_a_place_without_an_inode_keeps_the_files_that_it_has(
+    settled: Host, disk: Disk, publisher: Publisher
+) -> None:
+    settled.machine = disk.holds(settled.machine)
+    story = settled.configuration.parent / "facts.d" / "story.json"
+    story.write_text(story.read_text().replace(str(settled.state.parent / "machine"), str(settled.machine)))
+    assert settled.run().status == 0
+    publisher.publish("1.1.0")
+    disk.use_up_inodes()
+    outcome = settled.run()
+    assert outcome.status in (4, 6)
+    assert "no space left on the file system" in outcome.output
+    assert (settled.machine / "motd").read_text() == "Hello from 1.0.0\n"
+    disk.free_inodes()
+    assert settled.run().status == 0
+    settled.assert_enforces("1.1.0")
