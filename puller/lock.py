@@ -10,7 +10,6 @@ from pathlib import Path
 from puller.errors import BusyError, ConfigurationError
 from puller.system import reason
 
-
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
