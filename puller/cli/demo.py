@@ -33,6 +33,8 @@ resources:
             {{{{ data.greeting }}}}, on {{{{ facts.os.name }}}}.
       - "{{{{ data.directory }}}}/app.conf":
           template: templates/app.conf.j2
+          health_checks:
+            - {{name: app, command: "sh -c 'grep workers.=.[0-9] {directory}/app.conf || exit 2'"}}
   - exec:
       - reload the application:
           command: sh -c 'echo reloaded >> {directory}/reloads'
@@ -50,7 +52,7 @@ kernel  = {{ facts.kernel }}
 @click.command()
 @click.option("--keep", is_flag=True, help="Leave the temporary directory, to look around in.")
 def demo(keep: bool) -> int:
-    """Publish, pull, apply, override and attack: the real commands, in a temporary directory.
+    """Publish, pull, apply, override, break and attack: the real commands, in a temporary directory.
 
     Needs no privileges, no network and no set-up; takes a few seconds.
     """
@@ -92,6 +94,7 @@ class _Demo:
             self._pull_and_converge()
             self._publish_an_update()
             self._override_on_this_host()
+            self._break_the_application()
             self._tamper()
         self._say("The web server is gone. What is missing on the machine comes back all the same.")
         (self.machine / "motd").unlink()
@@ -119,11 +122,19 @@ class _Demo:
         self._show(self.root / "host" / "data.yaml")
         self._run("--diff")
 
-    def _tamper(self) -> None:
-        self._say("Version 1.2.0 is published, and somebody changes one byte of it on the web server.")
-        self._write_bundle("1.2.0")
+    def _break_the_application(self) -> None:
+        self._say("Version 1.2.0 breaks the application: a health check of the bundle says so.")
+        self._write_bundle("1.2.0", template=_TEMPLATE.replace("{{ data.workers }}", "many"))
         self._command("site", "publish", "site", "web", "--version", "1.2.0")
-        (target,) = (self.public / "targets" / "web").glob("*.web-1.2.0.tar.gz")
+        self._say("The host goes back to the last good version by itself, and does not try this one again.")
+        self._run(ExitStatus.HEALTH_FAILED)
+        self._show(self.machine / "app.conf")
+
+    def _tamper(self) -> None:
+        self._say("Version 1.3.0 is published, and somebody changes one byte of it on the web server.")
+        self._write_bundle("1.3.0")
+        self._command("site", "publish", "site", "web", "--version", "1.3.0")
+        (target,) = (self.public / "targets" / "web").glob("*.web-1.3.0.tar.gz")
         data = bytearray(target.read_bytes())
         data[len(data) // 2] ^= 1
         target.write_bytes(data)
@@ -133,12 +144,12 @@ class _Demo:
 
     # Doing
 
-    def _write_bundle(self, version: str) -> None:
+    def _write_bundle(self, version: str, template: str = _TEMPLATE) -> None:
         (self.bundle / "templates").mkdir(parents=True, exist_ok=True)
         owner, group = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(os.getegid()).gr_name
         values = {"directory": self.machine, "version": version, "owner": owner, "group": group}
         (self.bundle / "manifest.yaml").write_text(_MANIFEST.format(**values))
-        (self.bundle / "templates" / "app.conf.j2").write_text(_TEMPLATE)
+        (self.bundle / "templates" / "app.conf.j2").write_text(template)
 
     def _configure_host(self, url: str) -> None:
         host = self.root / "host"
