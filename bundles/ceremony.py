@@ -107,6 +107,10 @@ class Proposal:
                 self.following.signatures[key_id] = other.following.signatures[key_id]
         return len(self.signed_by()) - len(before)
 
+    def follows(self, root: Root) -> bool:
+        """Whether it is a change of ``root``; when that was overtaken by another, nobody can use this one any more."""
+        return bool(self.current.signed == root)
+
     @property
     def is_complete(self) -> bool:
         """Whether hosts will follow it."""

@@ -20,6 +20,7 @@ from bundles.steering import (
     published,
     release_before,
     steered,
+    went_back,
 )
 
 Rule = Callable[[Index, Edition], Release | None]
@@ -71,7 +72,7 @@ class Channels:
             release = Release.of(bundle, parse_version(version))
             if release.target not in edition.published.targets.targets:
                 raise PublishError(str(release), "is not published in this site")
-            return release
+            return went_back(current, release, edition.now)
 
         return self._say(bundle, channel, rule)
 

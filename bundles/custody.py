@@ -141,9 +141,10 @@ class Custody:
             return new, self._settle(self._edition(), pending, {})
 
     def discard(self) -> list[Path]:
-        """Forget the pending change; the keys that were made for it are retired."""
+        """Forget the pending change, damaged or not; the keys that were made for it are retired."""
         with self.site.locked():
-            self._wanted()
+            if not self.site.pending_root.exists():
+                raise self._nothing_pending()
             self.site.pending_root.unlink()
             sync_directory(self.site.directory)
             return self._retire()
@@ -229,12 +230,15 @@ class Custody:
         if not self.site.pending_root.exists():
             return None
         pending = Proposal.load(self.site.pending_root)
-        return pending if pending.current.signed == self.site.root() else None
+        return pending if pending.follows(self.site.root()) else None
 
     def _wanted(self) -> Proposal:
         if (pending := self._pending()) is None:
-            raise PublishError(str(self.site.directory), "no change of the root is pending")
+            raise self._nothing_pending()
         return pending
+
+    def _nothing_pending(self) -> PublishError:
+        return PublishError(str(self.site.directory), "no change of the root is pending")
 
     def _place(self, role: str, key_id: str) -> str | None:
         path = find_key_file(self.site.keys, role, key_id)

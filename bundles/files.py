@@ -74,12 +74,13 @@ def replace_file(
         with in_progress(descriptor):
             if labels_from is not None:
                 _copy_labels(labels_from, descriptor, mode)
-            # Owner before mode: chown clears bits of the mode, and a mode set first would be open to the old owner.
+            for chunk in chunks:
+                _write_all(descriptor, chunk)
+            # Owner before mode: a mode set first would be open to the old owner. Both after the content: chown clears
+            # bits of the mode, and so does a write, unless it is root's.
             if uid is not None or gid is not None:
                 os.fchown(descriptor, -1 if uid is None else uid, -1 if gid is None else gid)
             os.fchmod(descriptor, mode)
-            for chunk in chunks:
-                _write_all(descriptor, chunk)
             if durable:
                 os.fsync(descriptor)
             os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)

@@ -3,7 +3,7 @@
 * It saves time, and decides nothing: a mirror that rests is still asked when no other helps, and what any mirror gives
   is verified. So the memory may be lost or damaged without harm.
 * The longer a mirror has failed, the longer it rests: five minutes, then twice as long each time, six hours at most.
-* One that helps is forgotten here at once.
+* One that helps, or is only behind another one, is forgotten here at once.
 * When no mirror helped, nothing is learnt: that is the network of this host as a rule, and not all the mirrors.
 """
 

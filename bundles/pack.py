@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 from bundles.description import BundleDescription, FileEntry, FileMode
 from bundles.errors import FormatError, PublishError
-from bundles.files import open_directory, replace_file
+from bundles.files import open_directory, remove_leftovers, replace_file
 from bundles.layout import END_OF_ARCHIVE, GZIP_HEADER, description_header, file_header, padding
 from bundles.limits import LIMITS, Limits
 from bundles.paths import MemberPath, shown
@@ -47,6 +47,7 @@ def build_bundle(
         limits.check_description(len(description.to_bytes()))
     archive = Counted(_deflated(_tar(directory, description)))
     with _explained(output, "cannot be written"), open_directory(output.parent) as parent:
+        remove_leftovers(parent)
         replace_file(parent, output.name, _accepted(archive, description, limits), mode=0o644)
     return BuiltBundle(output, archive.size, archive.sha256, description)
 

@@ -53,7 +53,7 @@ def part_of(destination: Path, sha256: str) -> Iterator[BinaryIO]:
 def discard_left(directory: Path, wanted: Container[str], now: datetime) -> None:
     """Remove what killed runs have left in ``directory``: parts, and archives that were complete.
 
-    What stays is ``wanted``, by its SHA-256, and neither too old nor too much. Raises ``OSError``.
+    What stays is a file that is ``wanted``, by its SHA-256, and neither too old nor too much. Raises ``OSError``.
     """
     left = [(path, found[1]) for path in directory.glob("*") if (found := _LEFT.fullmatch(path.name))]
     newest_first = sorted(left, key=lambda each: _written(each[0]), reverse=True)
@@ -61,6 +61,8 @@ def discard_left(directory: Path, wanted: Container[str], now: datetime) -> None
         age = now.timestamp() - _written(path)
         if place >= MOST_KEPT or age > LONGEST_KEPT.total_seconds() or sha256 not in wanted:
             _remove(path)
+        else:
+            _remove_unless_ours(path)
 
 
 def _is_worth_keeping(path: Path, error: BaseException) -> bool:

@@ -250,6 +250,10 @@ class Edition:
         signed = [Metadata.from_bytes(data) for data in self.files.values()]
         return all(_is_verified(metadata, self.former_root) for metadata in signed)
 
+    def has_signed(self, role: str) -> bool:
+        """Whether this edition signs ``role``, which is not the root, anew."""
+        return f"{self.published.of(role).version}.{role}.json" in self.files
+
     def contents(self) -> dict[str, bytes]:
         """All files by name, in the order of writing."""
         root = {f"{self.published.root.version}.root.json": self.root_file} if self.root_file else {}

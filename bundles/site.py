@@ -31,11 +31,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tuf.api.exceptions import LengthOrHashMismatchError
-from tuf.api.metadata import Root, TargetFile
+from tuf.api.metadata import Root, TargetFile, Targets
 
 from bundles import steering, strictyaml, unfinished
-from bundles.errors import BundleError, FormatError, PublishError, SettingsError, SignatureError
-from bundles.files import open_directory, read_limited, replace_file, sync_directory, write_file
+from bundles.ceremony import Proposal
+from bundles.errors import (
+    BundleError,
+    FormatError,
+    KeyFileError,
+    PublishError,
+    SettingsError,
+    SignatureError,
+)
+from bundles.files import (
+    open_directory,
+    read_limited,
+    remove_leftovers,
+    replace_file,
+    sync_directory,
+    write_file,
+)
 from bundles.index import INDEX, Index, Release, parse_channel
 from bundles.keys import Passphrase, generate_key
 from bundles.lifetimes import Lifetimes
@@ -51,6 +66,9 @@ from bundles.unpack import inspect
 SETTINGS = "site.yaml"
 ANCHOR = "root.json"
 PENDING = "pending-root.json"
+
+_BUILD = ".build-"
+_LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _LARGEST_SETTINGS = 64 * 1024
 _DIRECTORY_MODE = 0o755
@@ -81,10 +99,10 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """Roles that `Site.refresh` signed, and those that expire soon but whose keys are not here."""
+    """Roles that `Site.refresh` signed, and those that expire soon and could not be signed, with the reason."""
 
     signed: list[str]
-    due: list[str]
+    due: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +165,8 @@ class Site:
 
         It appears under its name when it is complete. Raises `PublishError`.
         """
+        if directory.name in ("", ".."):
+            raise PublishError(str(directory), "is no name for a new directory, wanted one such as 'site'")
         with _explained(directory):
             if directory.exists() and any(directory.iterdir()):
                 raise PublishError(str(directory), "exists and is not empty")
@@ -186,17 +206,11 @@ class Site:
         """Sign the timestamp anew, and whatever else is in the last third of its lifetime."""
         with self.locked():
             edition = self.edition(passphrase)
-            due = [role for role in ROLES[:-1] if self._is_due(role, edition)]
-            signed = [role for role in due if self._can_sign(role, edition)]
-            if "root" in signed:
-                edition.sign_root()
-            if "targets" in signed:
-                edition.sign_targets()
-            elif "snapshot" in signed:
-                edition.sign_snapshot()
+            soon = [role for role in ROLES[:-1] if self._is_due(role, edition)]
+            due = {role: why for role in soon if (why := self._why_not_renewed(role, edition))}
             edition.sign_timestamp()
             self.write(edition)
-            return Renewal([*signed, "timestamp"], [role for role in due if role not in signed])
+            return Renewal([*(role for role in soon if role not in due), "timestamp"], due)
 
     def index(self) -> Index:
         """What hosts are told to run."""
@@ -246,12 +260,13 @@ class Site:
             _make_directory(directory / part)
         write_file(directory / SETTINGS, _settings_text(lifetimes).encode())
         site = cls(directory, now)
-        keys = {role: generate_key(directory / "keys", role, passphrase) for role in ROLES}
-        edition = site.edition(lambda _: passphrase or b"", Published.nothing(first_root(keys)))
-        edition.sign_root()
-        edition.sign_targets({INDEX: site._write_index(Index())})
-        edition.sign_timestamp()
-        site.write(edition)
+        with site.locked():  # the lock belongs to who makes the site, and not to the timer that signs it
+            keys = {role: generate_key(directory / "keys", role, passphrase) for role in ROLES}
+            edition = site.edition(lambda _: passphrase or b"", Published.nothing(first_root(keys)))
+            edition.sign_root()
+            edition.sign_targets({INDEX: site._write_index(Index())})
+            edition.sign_timestamp()
+            site.write(edition)
 
     def _index_for_hosts(self) -> Index:
         mirror, first_root = DirectoryMirror(str(self.public)), self.metadata / "1.root.json"
@@ -303,7 +318,9 @@ class Site:
             return
         if version is None:
             raise PublishError(str(source), "a directory has no version of its own, wanted one such as 1.4.0")
-        with tempfile.TemporaryDirectory(dir=self.directory, prefix=".build-") as scratch:
+        for leftover in self.directory.glob(f"{_BUILD}*"):  # of a publisher that was killed
+            remove_tree(leftover)
+        with tempfile.TemporaryDirectory(dir=self.directory, prefix=_BUILD) as scratch:
             output = Path(scratch, "bundle.tar.gz")
             yield build_bundle(source, output, name=name or source.resolve().name, version=version)
 
@@ -347,6 +364,7 @@ class Site:
         destination = self._file_of(info)
         _make_directory(destination.parent)
         with open_regular(source, follow=True) as stream, open_directory(destination.parent) as parent:
+            remove_leftovers(parent)
             replace_file(parent, destination.name, pieces_of(stream), mode=0o644)
 
     def write(self, edition: Edition) -> None:
@@ -357,14 +375,39 @@ class Site:
             unfinished.record(self._unfinished, edition.contents())
             edition.write()
             unfinished.forget(self._unfinished)
-        if edition.root_file:
-            write_file(self.anchor, edition.root_file)
+        # Also when a publisher was killed between the two: an older root trusts keys that were taken away since.
+        newest = _read(self.metadata / f"{edition.published.root.version}.root.json")
+        if not self.anchor.exists() or _read(self.anchor) != newest:
+            write_file(self.anchor, newest)
 
-    def _can_sign(self, role: str, edition: Edition) -> bool:
-        """A change of the root that waits for signatures is the next version; it brings a new expiry, too."""
-        if role == "root" and self.pending_root.exists():
-            return False
-        return edition.keyring.holds(role, edition.published.root)
+    def _why_not_renewed(self, role: str, edition: Edition) -> str | None:
+        """Sign a role that expires soon; when that cannot be done now, why: it must not hold up the timestamp."""
+        root = edition.published.root
+        if role == Root.type and self._is_root_pending(root):
+            return f"a change of it is pending: puller site root show {self.directory}"
+        if not edition.keyring.holds(role, root):
+            renew = f"its keys are not in {self.keys}: puller site root renew {self.directory}"
+            return renew if role == Root.type else f"not enough of its keys are in {self.keys}"
+        try:
+            self._renew(role, edition)
+        except KeyFileError as error:
+            return str(error)
+        return None
+
+    def _renew(self, role: str, edition: Edition) -> None:
+        if role == Root.type:
+            edition.sign_root()
+        elif role == Targets.type:
+            edition.sign_targets()
+        elif not edition.has_signed(role):  # with the targets that it names
+            edition.sign_snapshot()
+
+    def _is_root_pending(self, root: Root) -> bool:
+        """Whether a change waits for signatures: it is the next version, and brings a new expiry, too."""
+        try:
+            return self.pending_root.exists() and Proposal.load(self.pending_root).follows(root)
+        except BundleError:  # whoever completes or discards it gets to see what is wrong with it
+            return True
 
     def _is_due(self, role: str, edition: Edition) -> bool:
         left = edition.published.of(role).expires - edition.now
@@ -400,7 +443,7 @@ class Site:
     def locked(self) -> Iterator[None]:
         """One publisher at a time; the kernel lets go of the lock when the process ends, however it ends."""
         path = self.directory / ".lock"
-        with _explained(self.directory), open(path, "w") as lock:
+        with _explained(self.directory), open(os.open(path, _LOCK, 0o644), "rb") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -118,6 +118,14 @@ def release_before(current: Release) -> Release:
     return current.rollout.before
 
 
+def went_back(current: Release, release: Release, now: datetime) -> Release:
+    """``release`` for all hosts at once; raises `PublishError` when that would complete the wave of ``current``."""
+    if release == for_all(current) and is_under_way(current, now):
+        reached = shown_percent(reached_by(current, now))
+        raise PublishError(str(current), f"is on its way at {reached}; `puller site rollout` steers it")
+    return release
+
+
 def for_all(release: Release) -> Release:
     """The same for all hosts at once."""
     return replace(release, rollout=None)

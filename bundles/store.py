@@ -13,7 +13,7 @@
 * A link points to its old or to its new bundle at every instant, across crashes and power cuts.
 * No bundle is handed out in which a file is not as it was unpacked; one that is damaged is as good as not there.
 * Only *not found* means absent. Anything else in the place of a link or a bundle is an error that names it;
-  `recover` and `install` get the machine back from there.
+  `activate` and `install` get the machine back from there.
 
 Two processes must not change one store at a time; the agent's lock sees to that.
 """
@@ -88,6 +88,13 @@ class Store:
         """What is applied on this machine; ``None`` when nothing has been yet."""
         return self._follow(name, "current")
 
+    def named(self, name: str) -> Installed | None:
+        """What ``current`` names, also where its files are damaged; ``None`` when that cannot be told."""
+        with suppress(StoreError):
+            if (sha256 := self._target(name, "current")) is not None:
+                return self._read(name, sha256)
+        return None
+
     def good(self, name: str) -> Installed | None:
         """The last bundle that passed."""
         return self._follow(name, "good")
@@ -147,21 +154,12 @@ class Store:
                 return
         self._point(name, "good", sha256)
 
-    def recover(self, name: str) -> Installed | None:
-        """The way out when ``current`` raises: return to the last good bundle, else to the one before.
-
-        ``None`` when neither can be read; then a bundle has to be installed again.
-        """
-        bundle = self._readable(name, "good") or self._readable(name, "previous")
-        if bundle:
-            with suppress(StoreError):  # a disk too full to correct the link is no reason to enforce nothing
-                self.activate(name, bundle.sha256)
-        return bundle
-
     # Housekeeping
 
-    def prune(self, name: str) -> list[str]:
-        """Remove all bundles but current, good and previous, and leftovers; returns their SHA-256.
+    def prune(self, name: str, *, but: str = "") -> list[str]:
+        """Remove all bundles but current, good, previous and the one with the SHA-256 ``but``, and leftovers.
+
+        Returns the SHA-256 of what was removed.
 
         Removes nothing as long as one of the links cannot be read; what is in the place of `previous`, which nothing
         else corrects, is set aside.
@@ -173,7 +171,7 @@ class Store:
                 raise
             self._set_aside(self._directory(name) / "previous")
             raise StoreError(error.where, f"{error.what}; set aside") from error
-        kept = {self._target(name, link) for link in ("current", "good", "previous")}
+        kept = {but, *(self._target(name, link) for link in ("current", "good", "previous"))}
         with _explained(directory := self._directory(name)):
             removed = sorted(
                 entry for entry in _entries(directory) if _SHA256.fullmatch(entry) and entry not in kept
@@ -315,7 +313,7 @@ class Store:
     def _discard(self, place: Path, *, successor: Path | None = None) -> None:
         """Take a directory's name away before its files; its ``successor``, if any, gets the name at once.
 
-        A crash between the two renames leaves ``current`` dangling, which ``recover`` and ``install`` see to.
+        A crash between the two renames leaves ``current`` dangling, which ``install`` sees to.
         """
         os.rename(place, old := _hidden(place, "old"))
         if successor:

@@ -3,10 +3,10 @@
 * Nothing is returned that enough of the site's keys did not sign, that has expired, or that is older
   than what this host has seen before. The trust anchor came with the machine.
 * Every mirror is asked, and the highest version that one of them has wins: each can only withhold. One that is
-  down, behind or hostile is passed over, noted, and left alone for a while.
+  behind is noted; one that is down or hostile is noted and left alone for a while.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import BytesIO
@@ -175,19 +175,30 @@ class TrustClient:
     ) -> None:
         """Remember which mirrors failed and which helped, and say what is wrong with any."""
         names = [str(mirror) for mirror in self._mirrors]
+        behind = dict(self._behind(views, failures))
         for mirror, error in failures.items():
-            where = error.where.removeprefix(f"{mirror}/").removeprefix(str(mirror))
-            memory.failed(str(mirror), f"{where}: {error.what}" if where else error.what)
-        for view in views:
-            memory.helped(str(view.mirror))
+            if mirror not in behind:
+                memory.failed(str(mirror), _within(mirror, error))
+        # A mirror that is behind works. If it rested, the one that is ahead today could hide what is new tomorrow.
+        for mirror in (*(view.mirror for view in views), *behind):
+            memory.helped(str(mirror))
         memory.keep_only(names)
         self.notes += memory.sentences(names)
+        self.notes += (f"{mirror}: is behind: {what}" for mirror, what in behind.items())
+        self._remember(memory)
+
+    def _behind(
+        self, views: list[_View], failures: dict[Mirror, BundleError]
+    ) -> Iterator[tuple[Mirror, str]]:
+        """Mirrors that have what was published before, and how it can be told."""
         newest = views[-1]
         for view in views:
             if view.version < newest.version:
                 what = f"its timestamp is version {view.version}, {newest.mirror} has {newest.version}"
-                self.notes.append(f"{view.mirror}: is behind: {what}")
-        self._remember(memory)
+                yield view.mirror, what
+        for mirror, error in failures.items():
+            if isinstance(error, RollbackError):
+                yield mirror, _within(mirror, error)
 
     def _remembered(self) -> MirrorMemory:
         data = self._store.read(MEMORY)
@@ -258,6 +269,12 @@ class TrustClient:
             raise StoreError(str(path), "nothing was trusted yet on this host") from None
         except (RepositoryError, ValueError) as error:
             raise StoreError(str(path), f"damaged; the next refresh brings it back ({error})") from None
+
+
+def _within(mirror: Mirror, error: BundleError) -> str:
+    """What an error says, its place relative to the mirror."""
+    where = error.where.removeprefix(f"{mirror}/").removeprefix(str(mirror))
+    return f"{where}: {error.what}" if where else error.what
 
 
 def _gravity(error: BundleError, among: list[BundleError]) -> int:

@@ -27,7 +27,7 @@ from tuf.api.metadata import Metadata, Root, Snapshot, Targets, Timestamp
 
 from bundles.anchor import Anchor, parse_root
 from bundles.errors import SettingsError
-from bundles.files import read_limited, sync_directory, write_file
+from bundles.files import open_directory, read_limited, remove_leftovers, sync_directory, write_file
 from bundles.index import INDEX
 
 LARGEST_FILE = 5_000_000
@@ -58,8 +58,8 @@ class TrustDirectory:
     def prepare(self, anchor: Anchor) -> None:
         """Make the directory usable; start over when the anchor is that of another site."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for leftover in self.path.glob(".*.new"):  # of a run that was killed while it wrote
-            leftover.unlink()
+        with open_directory(self.path) as directory:
+            remove_leftovers(directory)
         history = self.path / _HISTORY
         if os.path.lexists(history) and not _is_real_directory(history):
             self.set_aside(_HISTORY, "is not a directory")

@@ -7,6 +7,7 @@
 
 import logging
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -41,9 +42,19 @@ class SiteHandler(SimpleHTTPRequestHandler):
         log.info("%s %s", self.address_string(), format % args)
 
 
-def open_server(public: Path, address: str = "127.0.0.1", port: int = 0) -> ThreadingHTTPServer:
+class SiteServer(ThreadingHTTPServer):
+    """Clients that go away in the middle are everyday, and no reason for a traceback."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if isinstance(error := sys.exc_info()[1], ConnectionError):
+            log.info("%s went away: %s", client_address[0], error)
+        else:
+            super().handle_error(request, client_address)
+
+
+def open_server(public: Path, address: str = "127.0.0.1", port: int = 0) -> SiteServer:
     """A server that listens and does not serve yet; port 0 takes a free one. Raises ``OSError``."""
-    return ThreadingHTTPServer((address, port), partial(SiteHandler, directory=str(public)))
+    return SiteServer((address, port), partial(SiteHandler, directory=str(public)))
 
 
 @contextmanager

@@ -193,16 +193,14 @@ class Agent(msgspec.Struct):
         return Offer(site, chooser, choice, downloads, store, report, self.troubles)
 
     def _attend(self, enforcement: Enforcement, offer: Offer | None) -> None:
-        """Enforce one bundle; while nothing is applied, only have what will be needed."""
-        if not self._paused:
+        """Enforce one bundle, or wait while nothing is to be applied."""
+        if self.stops.reason:  # during a bundle before this one, which was brought to its end
+            self.troubles.warn(f"{enforcement.report.name}: not applied: {self.stops.reason}")
+            enforcement.wait(None, self.stops.reason)
+        elif self._paused:
+            enforcement.wait(offer, self._paused)
+        else:
             enforcement.enforce(offer)
-            return
-        report, current = enforcement.report, enforcement.current()
-        if current is not None:
-            report.version, report.sha256 = current.version, current.sha256
-        if offer is not None:
-            offer.obtained(current)
-        report.outcome = f"not applied: {self._paused}"
 
     def _conclude(self, started: datetime, bundles: list[BundleReport]) -> Report:
         for problem in self.host.facts.problems:
@@ -226,11 +224,21 @@ class Agent(msgspec.Struct):
 
     def _keep(self, report: Report) -> None:
         """The report on disk and the metrics; a disk that is full now is no reason to hide what was done."""
+        self._save(report)
+        self._tell("idle")
+        if textfile := self.configuration.reports.textfile:
+            try:
+                metrics.write(report, Path(textfile))
+            except OSError as error:
+                self._note_unkept("metrics", report, error)
+                self._save(report)
+
+    def _save(self, report: Report) -> None:
         try:
             save_report(report, self.directories, self.configuration.reports.keep)
-            self._tell("idle")
-            if textfile := self.configuration.reports.textfile:
-                metrics.write(report, Path(textfile))
         except OSError as error:
-            self.troubles.error(f"the report cannot be kept: {sentence_of(error)}", ExitStatus.CONFIGURATION)
-            report.exit_status = self.troubles.exit_status
+            self._note_unkept("report", report, error)
+
+    def _note_unkept(self, what: str, report: Report, error: OSError) -> None:
+        self.troubles.error(f"the {what} cannot be kept: {sentence_of(error)}", ExitStatus.CONFIGURATION)
+        report.exit_status = self.troubles.exit_status

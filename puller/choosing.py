@@ -9,6 +9,7 @@ from datetime import datetime
 
 import msgspec
 
+from bundles.errors import FormatError
 from bundles.index import Index, Release
 from bundles.store import Installed
 from puller.config import BundleChoice
@@ -39,11 +40,11 @@ class Chooser(msgspec.Struct, frozen=True):
     ) -> Wanted:
         """What ``choice`` comes to; ``digest`` gives the SHA-256 of a release, as signed.
 
-        Raises ``ConfigurationError`` when nothing is published for this host, and what ``digest`` raises.
+        Raises ``ConfigurationError`` when what this host asks for is not published, and what ``digest`` raises.
         """
         version = self.pins.version_for(choice.name, choice.version)
         if version is not None:
-            return self._unless_quarantined(Wanted(Release.of(choice.name, version)), digest)
+            return self._unless_quarantined(Wanted(_pinned(choice.name, version, digest)), digest)
         release = index.find(choice.name, choice.channel)
         if release is None:
             raise ConfigurationError(
@@ -68,3 +69,13 @@ class Chooser(msgspec.Struct, frozen=True):
         if entry is None:
             return wanted
         return Wanted(None, f"{wanted.held}; {entry}" if wanted.held else str(entry))
+
+
+def _pinned(bundle: str, version: str, digest: Callable[[Release], str]) -> Release:
+    """The release that a person on this host has named; that it is not there is theirs to settle."""
+    try:
+        release = Release.of(bundle, version)
+        digest(release)
+    except FormatError as error:
+        raise ConfigurationError(f"{bundle}: is held at {version} by this host: {error}") from error
+    return release

@@ -3,7 +3,7 @@
 * The newest candidate that can be had, is understood and is not in quarantine is applied.
 * A bundle that has not passed yet is on trial (``puller.journal``). Health checks that it has broken, or two attempts
   in a row that were cut short, give it up: it goes into quarantine, and the last good bundle is applied again.
-* There is no trial without a bundle to return to: the first one on a host stays, whatever its checks say.
+* Nothing is given up without a bundle to return to: the first one on a host stays, whatever its checks say.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from puller.returning import find_way_back
 from puller.signals import StopRequests
 from puller.state import Directories
 from puller.system import LocalSystem
-from puller.troubles import Troubles
+from puller.troubles import Troubles, sentence_of
 
 _MOST_CUT_SHORT = 2
 """Attempts in a row: one can be anybody's power cut."""
@@ -63,39 +63,60 @@ class Enforcement(msgspec.Struct):
 
     means: Means
     report: BundleReport
-    _rejected: bool = False
+    _obtained: str = ""
+    """SHA-256 of what the site has for this host."""
 
     def enforce(self, offer: Offer | None) -> None:
         """Apply the best candidate; trouble with one is noted and leads to the next."""
+        if not self._has_enforced(offer):
+            status = ExitStatus.HEALTH_FAILED_TWICE if self.report.given_up else ExitStatus.NOTHING_TO_ENFORCE
+            self.report.outcome = "nothing to enforce"
+            self._error("there is no usable bundle on this host", status)
+        self._prune()
+
+    def wait(self, offer: Offer | None, why: str) -> None:
+        """Apply nothing; only have what will be needed when that is over."""
+        current = self._current()
+        if current is not None:
+            self.report.version, self.report.sha256 = current.version, current.sha256
+        self._obtain(offer, current)
+        self.report.outcome = f"not applied: {why}"
+        if offer is not None:  # else it is not known what will be needed
+            self._prune()
+
+    # Which bundle
+
+    def _has_enforced(self, offer: Offer | None) -> bool:
         for bundle in self._candidates(offer):
             manifest = self._understood(bundle)
             if manifest is None or not self._is_fit(bundle):
                 continue
             with self.means.stops.deferred():  # a run that is asked to stop leaves no attempt without an end
                 if self._is_brought_in(bundle, manifest):
-                    return
-        self.report.outcome = "nothing to enforce"
-        self._error("there is no usable bundle on this host", ExitStatus.NOTHING_TO_ENFORCE)
+                    return True
+        return False
 
-    def current(self) -> Installed | None:
-        """What is enforced now; when that is damaged, the last good bundle instead, with the damage noted."""
-        name, store = self.report.name, self.means.store
+    def _current(self) -> Installed | None:
+        """What is enforced now; when that is damaged, what there is to return to instead, with the damage noted."""
         try:
-            return store.current(name)
+            return self.means.store.current(self.report.name)
         except BundleError as error:
-            self.means.troubles.warn(f"{error}; going back to the last good bundle")
-        try:
-            return store.good(name) if self.means.settings.noop else store.recover(name)
-        except BundleError as error:
-            self.means.troubles.caught(error)
-            return None
+            self.means.troubles.warn(str(error))
+        return self._way_back()
 
-    # Which bundle
+    def _way_back(self, but: str = "") -> Installed | None:
+        return find_way_back(self.means.store, self.means.quarantine, self.report.name, but=but)
+
+    def _obtain(self, offer: Offer | None, current: Installed | None) -> Installed | None:
+        """What the site has for this host, unpacked."""
+        published = offer.obtained(current) if offer is not None else None
+        self._obtained = published.sha256 if published else ""
+        return published
 
     def _candidates(self, offer: Offer | None) -> Iterator[Installed]:
         """What could be applied, the best first: published, current, last good."""
-        current = self.current()
-        published = offer.obtained(current) if offer is not None else None
+        current = self._current()
+        published = self._obtain(offer, current)
         seen: set[str] = set()
         for bundle in (published, current, self._linked("good")):
             if bundle is None or bundle.sha256 in seen or self._is_quarantined(bundle):
@@ -103,7 +124,7 @@ class Enforcement(msgspec.Struct):
             seen.add(bundle.sha256)
             yield bundle
         if current is not None and self._is_quarantined(current):  # a way back that a crash has cut short
-            back = find_way_back(self.means.store, self.means.quarantine, current)
+            back = self._way_back(but=current.sha256)
             if back is not None and back.sha256 not in seen:
                 yield back
 
@@ -121,7 +142,6 @@ class Enforcement(msgspec.Struct):
         try:
             return self._manifest(bundle)
         except PullerError as error:
-            self._rejected = True
             self.report.held = f"{_named(bundle)} is rejected: {str(error).splitlines()[0]}"
             self.means.troubles.error(f"{_named(bundle)} is rejected:\n{error}", error.exit_status)
             return None
@@ -143,6 +163,7 @@ class Enforcement(msgspec.Struct):
             self._activate(bundle)
         except (BundleError, OSError) as error:
             self._hold(error)
+            self._end(bundle)
             return False
         self._apply(bundle, manifest, trial)
         return True
@@ -154,7 +175,7 @@ class Enforcement(msgspec.Struct):
             return True
         times = trial.cut_short + 1
         what = f"{_named(bundle)}: the last run was cut short while it applied it ({how})"
-        if times < _MOST_CUT_SHORT or find_way_back(self.means.store, self.means.quarantine, bundle) is None:
+        if times < _MOST_CUT_SHORT or self._way_back(but=bundle.sha256) is None:
             self.means.troubles.warn(f"{what}; trying it again")
             return True
         reason = f"{times} runs in a row were cut short while they applied it, at last because {how}"
@@ -199,7 +220,13 @@ class Enforcement(msgspec.Struct):
         current = self._linked("current")
         if self.means.settings.noop or (current is not None and current.sha256 == bundle.sha256):
             return
-        self.means.store.activate(bundle.name, bundle.sha256)
+        try:
+            self.means.store.activate(bundle.name, bundle.sha256)
+        except BundleError as error:
+            if current is not None or self._linked("good") != bundle:
+                raise
+            self.means.troubles.caught(error)  # the link is damaged and the disk full; this is what there is
+            return
         was = f", was {current.version}" if current else ""
         self.means.log.warn(f"{_named(bundle)} is now enforced{was}")
 
@@ -207,15 +234,16 @@ class Enforcement(msgspec.Struct):
 
     def _apply(self, bundle: Installed, manifest: Manifest, trial: Trial | None) -> None:
         applied = self._applied(bundle, manifest)
-        if applied is None or self.means.settings.noop:
+        if self.means.settings.noop:
             return
-        if self.means.stops.reason:
-            if trial:
-                self._record(lambda: self.means.journal.end(bundle))
+        if self.report.given_up:
+            self._conclude_return(bundle, applied)
+        elif applied is None or self.means.stops.reason:
+            self._end(bundle)
         elif trial and (fault := self._fault(manifest, applied, trial)):
             self._go_back(bundle, fault)
         else:
-            self._record(lambda: self._settle(bundle))
+            self._settle(bundle)
 
     def _applied(self, bundle: Installed, manifest: Manifest) -> Applied | None:
         """What became of the resources; ``None`` with the reason noted when none could be applied."""
@@ -251,33 +279,44 @@ class Enforcement(msgspec.Struct):
         return find_fault(manifest, applied.events, trial.health, LocalSystem())
 
     def _settle(self, bundle: Installed) -> None:
-        """A bundle that was applied without failures is the one to return to; what nobody needs is removed."""
-        store, journal, summary = self.means.store, self.means.journal, self.report.summary
-        if summary.failed or summary.unmet:
-            journal.end(bundle)
-        else:
-            store.mark_good(bundle.name, bundle.sha256)
-            journal.close(bundle.name)
-        if not self._rejected:  # one that is rejected stays, or every run would download it again
-            store.prune(bundle.name)
+        """A bundle that was applied without failures is the one to return to."""
+        if self.report.summary.failed or self.report.summary.unmet:
+            self._end(bundle)
+            return
+        self._record(lambda: self.means.store.mark_good(bundle.name, bundle.sha256))
+        self._record(lambda: self.means.journal.close(bundle.name))
+
+    def _end(self, bundle: Installed) -> None:
+        """Nothing was cut short; the bundle stays on trial if it is."""
+        self._record(lambda: self.means.journal.end(bundle))
+
+    def _prune(self) -> None:
+        """Remove the bundles that nobody needs.
+
+        What the site has stays, also where it is rejected or has to wait, or every run would download it again.
+        """
+        if not self.means.settings.noop:
+            self._record(lambda: self.means.store.prune(self.report.name, but=self._obtained))
 
     def _record(self, save: Callable[[], object]) -> None:
         """What is remembered of something done; that it cannot be is no reason to hide what was done."""
         try:
             save()
-        except (BundleError, OSError) as error:
+        except OSError as error:
+            self.means.troubles.warn(sentence_of(error))
+        except BundleError as error:
             self.means.troubles.warn(str(error))
 
     # The way back
 
     def _go_back(self, bundle: Installed, fault: str) -> None:
         """Give up a bundle that was applied, and apply the last good one again."""
-        back = find_way_back(self.means.store, self.means.quarantine, bundle)
+        back = self._way_back(but=bundle.sha256)
         if back is None:
             self.means.troubles.warn(
                 f"{_named(bundle)}: {fault}; there is no other bundle on this host to return to"
             )
-            self._record(lambda: self._settle(bundle))
+            self._settle(bundle)
             return
         self._give_up(bundle, fault, msgspec.structs.replace(self.report))
         manifest = self._understood(back)
@@ -288,11 +327,15 @@ class Enforcement(msgspec.Struct):
         except (BundleError, OSError) as error:
             self._error(f"cannot go back to {back.version}: {error}", ExitStatus.HEALTH_FAILED_TWICE)
             return
-        applied = self._applied(back, manifest)
+        self._conclude_return(back, self._applied(back, manifest))
+
+    def _conclude_return(self, back: Installed, applied: Applied | None) -> None:
         if applied is None or _has_failed(applied.events):
             self._error(f"went back to {back.version}, and not all is well", ExitStatus.HEALTH_FAILED_TWICE)
+        if applied is None or self.means.stops.reason:
+            self._end(back)
         else:
-            self._record(lambda: self._settle(back))
+            self._settle(back)
 
     def _give_up(self, bundle: Installed, reason: str, given_up: BundleReport) -> None:
         given_up.outcome = f"given up: {reason}"

@@ -21,6 +21,10 @@ from puller.report import Event, Health, State
 from puller.resources.base import HealthCheck
 from puller.system import System
 
+_MOST_TOLD = 3
+"""Faults: the reason is kept in the quarantine, which is small, for ever."""
+_LONGEST_EXCERPT = 200  # characters
+
 
 class _Checked(msgspec.Struct, frozen=True):
     """A resource with health checks, each with its key."""
@@ -48,7 +52,7 @@ def health_before(enforced: Manifest, new: Manifest, system: System) -> dict[str
 def find_fault(
     manifest: Manifest, events: Sequence[Event], before: Mapping[str, Health], system: System
 ) -> str:
-    """Why a bundle that was applied is given up; empty when it is kept.
+    """Why a bundle that was applied is given up, in a few sentences; empty when it is kept.
 
     ``events`` are in the order of the manifest. What is asked here is added to them.
     """
@@ -58,9 +62,16 @@ def find_fault(
         _ask_the_rest(resource, event, before, system)
         for (key, _), result in zip(resource.checks, event.health_checks, strict=False):
             if result.status is Health.CRITICAL and before.get(key) is not Health.CRITICAL:
-                said = result.output or "no output"
+                said = _excerpt(result.output) or "no output"
                 faults.append(f"{event.reference}: health check {result.name}: {result.status}: {said}")
-    return "; ".join(faults)
+    others = [f"and {len(faults) - _MOST_TOLD} more"] if len(faults) > _MOST_TOLD else []
+    return "; ".join(faults[:_MOST_TOLD] + others)
+
+
+def _excerpt(output: str) -> str:
+    """The beginning of what a check says; the event has all of it."""
+    line = " ".join(output.split())
+    return line if len(line) <= _LONGEST_EXCERPT else f"{line[:_LONGEST_EXCERPT]}…"
 
 
 def _ask_the_rest(resource: _Checked, event: Event, before: Mapping[str, Health], system: System) -> None:

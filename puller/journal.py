@@ -86,17 +86,18 @@ class Journal:
 
     def close(self, name: str) -> None:
         """Nothing of this name is on trial any more."""
-        if self._trials.pop(name, None) is not None:
-            self._save()
+        if name in self._trials:
+            self._save({other: trial for other, trial in self._trials.items() if other != name})
 
     def _put(self, bundle: Installed, trial: Trial) -> Trial:
-        self._trials[bundle.name] = trial
-        self._save()
+        if self._trials.get(bundle.name) != trial:
+            self._save({**self._trials, bundle.name: trial})
         return trial
 
-    def _save(self) -> None:
+    def _save(self, trials: dict[str, Trial]) -> None:
         if self._keep:
-            self._file.save(_Record(trials=self._trials))
+            self._file.save(_Record(trials=trials))
+        self._trials = trials
 
 
 def _now() -> str:

@@ -4,13 +4,14 @@ Most runs find nothing new. For them a glance is enough (``bundles.glance``); wh
 when it says that something may have changed.
 """
 
+import contextlib
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from bundles.errors import BundleError, SettingsError, StoreError
+from bundles.errors import BundleError, FormatError, SettingsError, StoreError
 from bundles.glance import glance
 from bundles.index import Index, Release
 from bundles.store import Installed, Store
@@ -125,11 +126,23 @@ class Offer(msgspec.Struct, frozen=True):
             wanted = self.chooser.choose(self.site.index, self.choice, self.site.digest, current)
             if wanted.held:
                 self._hold(wanted.held)
-            return self._installed(wanted.release, current) if wanted.release else None
+            release = wanted.release or self._damaged()
+            return self._installed(release, current) if release else None
         except (BundleError, PullerError, OSError) as error:
             self.report.held = str(error)
             self.troubles.caught(error)
             return None
+
+    def _damaged(self) -> Release | None:
+        """The release that this host stays on, when it has to be fetched anew and is still published."""
+        named = self.store.named(self.choice.name)
+        if named is None or self.store.find(named.name, named.sha256):
+            return None
+        release = Release.of(named.name, named.version)
+        with contextlib.suppress(FormatError):
+            if self.site.digest(release) == named.sha256 and not self.chooser.quarantine.find(named.sha256):
+                return release
+        return None
 
     def _hold(self, why: str) -> None:
         self.report.held = why

@@ -13,12 +13,12 @@ from puller.journal import Journal
 from puller.quarantine import Quarantine
 
 
-def find_way_back(store: Store, quarantine: Quarantine, bundle: Installed) -> Installed | None:
-    """What to return to when ``bundle`` is given up: the last good one, else the one before."""
+def find_way_back(store: Store, quarantine: Quarantine, name: str, *, but: str = "") -> Installed | None:
+    """What to return to: the last good one, else the one before; never the one with the SHA-256 ``but``."""
     for find in (store.good, store.previous):
         with suppress(StoreError):  # damaged: there is nothing in it to return to
-            other = find(bundle.name)
-            if other and other.sha256 != bundle.sha256 and not quarantine.find(other.sha256):
+            other = find(name)
+            if other and other.sha256 != but and not quarantine.find(other.sha256):
                 return other
     return None
 
@@ -33,7 +33,7 @@ def roll_back(
     current = store.current(name)
     if current is None:
         raise UsageError(f"{name}: nothing is enforced on this host, so there is nothing to go back from")
-    target = find_way_back(store, quarantine, current)
+    target = find_way_back(store, quarantine, name, but=current.sha256)
     if target is None:
         raise UsageError(
             f"{name} {current.version}: there is nothing to go back to: {_why(store, quarantine, name)}"

@@ -1,4 +1,7 @@
-"""SIGTERM and SIGINT: at once while nothing is being changed, between two resources while something is."""
+"""SIGTERM and SIGINT: at once while nothing is being changed, between two resources while something is.
+
+What the parent of this process has done to its signals is undone first.
+"""
 
 import contextlib
 import signal
@@ -8,6 +11,18 @@ from types import FrameType
 from puller.exit_status import ExitStatus
 
 _STATUS = {signal.SIGTERM: ExitStatus.TERMINATED, signal.SIGINT: ExitStatus.INTERRUPTED}
+
+
+def reset_inherited() -> None:
+    """Undo what a parent may have left, as daemon(7) advises.
+
+    Where SIGCHLD is ignored the kernel collects our commands, and each seems to end with exit code 0. Where others are
+    blocked no stop arrives, nor the end of a regular expression's time. What is ignored otherwise is so on purpose, as
+    by nohup.
+    """
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 class Stopped(BaseException):

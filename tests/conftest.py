@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from runpy import run_path
 from types import SimpleNamespace
@@ -33,7 +32,7 @@ from bundles.custody import Custody
 from bundles.keys import make_key
 from bundles.site import Site
 from bundles.steering import AT_ONCE, Wave
-from bundles.webserver import SiteHandler
+from bundles.webserver import SiteHandler, SiteServer
 from puller.cli import main
 
 # In the order in which a test with several marks is counted; each is a marker in pyproject.toml.
@@ -245,6 +244,10 @@ class Host:
         version: str | None = self.status()["bundles"][0]["enforced"]
         return version
 
+    def unpacked(self, bundle: str) -> set[str]:
+        """What the store has of a bundle, by SHA-256."""
+        return {path.name for path in (self.state / "bundles" / bundle).iterdir() if len(path.name) == 64}
+
     def report(self) -> dict[str, Any]:
         """The last run's report."""
         found: dict[str, Any] = json.loads((self.state / "last-run.json").read_bytes())
@@ -294,7 +297,7 @@ class WebServer:
         """A part of the path of those."""
         self.requests: list[str] = []
         """The paths that were asked for."""
-        self._server: ThreadingHTTPServer | None = None
+        self._server: SiteServer | None = None
         self._port = 0
         self.start()
 
@@ -305,7 +308,7 @@ class WebServer:
     def start(self) -> None:
         if self._server:
             return
-        self._server = ThreadingHTTPServer(("127.0.0.1", self._port), partial(_Handler, self))
+        self._server = SiteServer(("127.0.0.1", self._port), partial(_Handler, self))
         self._port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 

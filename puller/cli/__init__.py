@@ -4,10 +4,12 @@ import sys
 from collections.abc import Sequence
 
 from puller.cli.quick import find_job
+from puller.signals import reset_inherited
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with a documented status; errors are sentences on stderr."""
+    reset_inherited()
     sys.exit(_status(sys.argv[1:] if arguments is None else arguments))
 
 

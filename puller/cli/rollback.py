@@ -4,6 +4,7 @@ import click
 
 from bundles.store import Installed, Store
 from puller.cli.on_host import chosen, config_option, load_host, one_line, state_in_use, user, warn
+from puller.errors import BusyError
 from puller.journal import Journal
 from puller.lock import only_run
 from puller.pins import Pins
@@ -52,4 +53,8 @@ def _tell(current: Installed, target: Installed, pinned: str | None) -> None:
 def _apply(path: str) -> int:
     from puller.jobs import RunOptions, run
 
-    return run(RunOptions(config=path, offline=True))
+    try:
+        return run(RunOptions(config=path, offline=True))
+    except BusyError:  # it began after the links were changed
+        click.echo("another run has just begun, and applies it")
+        return 0

@@ -22,7 +22,7 @@ from puller.cli.site_root import root
 from puller.cli.site_waves import account, back, halt, next_step, promote, reach, rollout, withdraw
 
 if TYPE_CHECKING:
-    from bundles.site import Listed, RoleStatus, Site
+    from bundles.site import Listed, RoleStatus
 
 
 @click.group("site")
@@ -174,8 +174,8 @@ def refresh(directory: Path, passphrase_file: Path | None) -> None:
     made = Site(directory)
     renewal = made.refresh(passphrase_of_keys(passphrase_file))
     click.echo(f"{directory}: signed anew: {', '.join(renewal.signed)}")
-    for role in renewal.due:
-        click.echo(f"{directory}: {role} expires soon, and {_why_not_signed(made, role)}", err=True)
+    for role, why in renewal.due.items():
+        click.echo(f"{directory}: {role} expires soon, and {why}", err=True)
     _print_roles(made.roles())
 
 
@@ -218,14 +218,6 @@ def serve(directory: Path, address: str, port: int) -> None:
         click.echo(f"{made.public} is at http://{address}:{server.server_port}/")
         _log_requests()
         server.serve_forever()
-
-
-def _why_not_signed(made: "Site", role: str) -> str:
-    if role != "root":
-        return f"not enough of its keys are in {made.keys}"
-    how = "show" if made.pending_root.exists() else "renew"
-    what = "a change of it is pending" if made.pending_root.exists() else f"its keys are not in {made.keys}"
-    return f"{what}: puller site root {how} {made.directory}"
 
 
 def _protection(passphrase: bytes | None) -> str:

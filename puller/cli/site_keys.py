@@ -179,6 +179,8 @@ def new(file: Path, no_passphrase: bool, passphrase_file: Path | None) -> None:
     """
     from bundles.keys import make_key, public_pem
 
+    if file == _public_file(file):
+        raise KeyFileError(str(file), "is the name for the public part, wanted another such as FILE.pem")
     for path in (file, _public_file(file)):
         if path.exists():
             raise KeyFileError(str(path), "exists, and keys are never written over")

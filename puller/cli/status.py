@@ -2,34 +2,31 @@
 
 import os
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import click
 
 from bundles.errors import BundleError
 from bundles.store import Store
+from puller.cli.on_host import config_option, load_host
 from puller.cli.output import show, text_format_option
-from puller.config import Configuration, load_configuration
+from puller.config import Configuration
 from puller.errors import ConfigurationError
 from puller.holds import Holds
 from puller.report import BundleReport, Report
-from puller.state import DEFAULT_CONFIGURATION, Directories, load_last_report, load_status
+from puller.state import Directories, load_last_report, load_status
 from puller.system import reason
 
 
 @click.command()
-@click.option(
-    "--config", "path", default=DEFAULT_CONFIGURATION, show_default=True, help="The configuration to use."
-)
+@config_option
 @text_format_option
 def status(path: str, output_format: str) -> None:
     """Show what is enforced on this host and since when, how the last run went, and what is held back and why.
 
     Reads the state directory only: it asks neither the site nor the machine.
     """
-    configuration = load_configuration(Path(path))
-    directories = Directories(Path(configuration.state_directory), Path(configuration.run_directory))
+    configuration, directories = load_host(path)
     report, problem = None, None
     try:
         report = load_last_report(directories)
@@ -66,6 +63,10 @@ def _bundle(name: str, store: Store, last: BundleReport | None) -> dict[str, Any
             since = os.lstat(current.path.parent / "current").st_mtime
             found |= {"enforced": current.version, "sha256": current.sha256}
             found["since"] = datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds")
+            if (
+                last and last.sha256 and last.sha256 != current.sha256
+            ):  # `rollback --later`, or a run was cut short
+                found["applied"] = last.version
         if good := store.good(name):
             found["good"] = good.version
     except (BundleError, OSError) as error:
@@ -120,6 +121,9 @@ def _print(found: dict[str, Any]) -> None:
 
 def _bundle_line(bundle: dict[str, Any]) -> str:
     if bundle["enforced"] is None:
-        return f"{bundle['name']}: nothing is enforced"
+        what = "what is enforced cannot be used" if bundle.get("problem") else "nothing is enforced"
+        return f"{bundle['name']}: {what}"
+    if "applied" in bundle:
+        return f"{bundle['name']} {bundle['enforced']} is to be applied by the next run, {bundle['applied']} was last"
     good = "" if bundle["good"] == bundle["enforced"] else f", last good {bundle['good'] or 'none'}"
     return f"{bundle['name']} {bundle['enforced']} is enforced since {bundle['since']}{good}"

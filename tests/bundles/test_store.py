@@ -43,7 +43,6 @@ def test_a_machine_that_has_nothing_yet_has_nothing(store: Store) -> None:
     assert store.installed("web") == []
     assert store.current("web") is store.good("web") is store.previous("web") is None
     assert store.verify("web") == []
-    assert store.recover("web") is None
     assert store.prune("web") == []
     store.remove("web")
     assert not store.root.exists()
@@ -241,8 +240,7 @@ def test_a_damaged_link_is_an_error_and_not_absent(
         store.current("web")
     assert str(caught.value).startswith(f"{link}: {message}")
 
-    recovered = store.recover("web")
-    assert recovered == store.current("web") == store.good("web")
+    assert store.activate("web", old.sha256) == store.current("web") == store.good("web")
     assert store.installed("web") == [install(store, new), install(store, old)]
 
 
@@ -263,32 +261,6 @@ def test_a_directory_in_the_place_of_a_link_is_set_aside(store: Store, old: Buil
     (aside,) = (store.root / "web").glob("current.*")
     assert re.fullmatch(r"current\.[0-9a-f]{12}\.damaged", aside.name)
     assert (aside / "manifest.yaml").exists()
-
-
-def test_without_a_good_bundle_the_one_before_is_recovered(
-    store: Store, old: BuiltBundle, new: BuiltBundle
-) -> None:
-    activate(store, old)
-    activate(store, new)
-    (store.root / "web/current").unlink()
-    dangle(store.root / "web/current")
-    dangle(store.root / "web/good")
-    assert store.recover("web") == install(store, old)
-
-
-def test_a_full_disk_is_no_reason_to_enforce_nothing(
-    store: Store, old: BuiltBundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bundle = activate(store, old)
-    store.mark_good("web", old.sha256)
-    (store.root / "web/current").unlink()
-    write_garbage(store.root / "web/current")
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "symlink", full)
-    assert store.recover("web") == bundle
 
 
 def test_nothing_is_pruned_while_a_link_cannot_be_read(

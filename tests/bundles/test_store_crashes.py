@@ -199,7 +199,7 @@ def test_killed_at_any_step_of_a_repair_a_machine_gets_back_to_a_bundle(
         try:
             current = store.current("web")
         except StoreError:
-            current = store.recover("web")
+            current = store.good("web")
         assert current is not None
         install(store, new, repair=True)
         store.activate("web", new.sha256)

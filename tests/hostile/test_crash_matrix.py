@@ -9,6 +9,9 @@ on a fresh copy of the settled host. Whatever the point:
 * the next plain run comes to 2.0.0, with each refresh that is owed; nothing is left over, nothing is set aside;
 * the run after that changes nothing.
 
+A second, smaller story is about the way back: a host on 1.0.0 meets a 2.0.0 that breaks a health check, and the run
+that gives it up is killed at every point. Whatever the point, the next run leaves 1.0.0 enforced, 2.0.0 in quarantine.
+
 What strace sees of the same update is compared with what was counted, so the matrix has every call.
 """
 
@@ -187,7 +190,7 @@ class Stage:
         ended = self.run()
         assert ended.status == 0, ended.output
         self.host.run()
-        self.after, self.state = tree(self.host.machine), self._names_of_state()
+        self.after, self.state = tree(self.host.machine), self.names_of_state()
         return ended.calls
 
     # What holds at every point
@@ -216,14 +219,15 @@ class Stage:
             )
         bundle = self.host.status()["bundles"][0]
         assert (bundle["enforced"], bundle["good"]) == ("2.0.0", "2.0.0")
-        self._check_quiet()
-        assert self._names_of_state() == self.state, self._names_of_state() ^ self.state
+        self.check_quiet(0)
+        assert self.names_of_state() == self.state, self.names_of_state() ^ self.state
 
-    def _check_quiet(self) -> None:
+    def check_quiet(self, status: int) -> None:
+        """From here on runs end with ``status`` and change nothing."""
         inodes = {path: path.lstat().st_ino for path in self.host.machine.rglob("*")}
         ended = self.run()
-        assert ended.status == 0
-        assert " 0 changed in " in ended.output, ended.output
+        assert ended.status == status, ended.output
+        assert re.search(" 0 changed(, 1 health OK)? in ", ended.output), ended.output
         assert {path: path.lstat().st_ino for path in self.host.machine.rglob("*")} == inodes
 
     def _check_bundles(self) -> None:
@@ -253,7 +257,7 @@ class Stage:
     def _is_exposed(self, found: Found) -> bool:
         return isinstance(found.content, bytes) and b"CANARY" in found.content and bool(found.mode & 0o077)
 
-    def _names_of_state(self) -> set[str]:
+    def names_of_state(self) -> set[str]:
         """What there is, but for the reports, whose names tell when they were made."""
         return {name for name in tree(self.host.state) if not re.fullmatch(r"runs/\w+\.\w+\.json", name)}
 
@@ -294,13 +298,12 @@ def library(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def stages(
+def new_stages(
     tmp_path: Path, quick_disk: Path, library: Path, host: Host, publisher: Publisher, web: WebServer
 ) -> Iterator[list[Stage]]:
-    """One settled host for each processor, for which 2.0.0 is published."""
-    publish(publisher, web, "1.0.0")
-    stages = []
+    """One host for each processor, on which nothing is enforced yet."""
     with contextlib.ExitStack() as launchers:
+        stages = []
         for number in range(min(os.cpu_count() or 1, 4)):
             own = tmp_path / f"launcher{number}"
             own.mkdir()
@@ -309,9 +312,17 @@ def stages(
             directory = quick_disk / f"host{number}"
             its_host = type(host)(directory, publisher.site.anchor, web.url, launcher.execute)
             stages.append(Stage(its_host, launcher, own))
-            prepare(stages[-1], web)
-        publish(publisher, web, "2.0.0")
         yield stages
+
+
+@pytest.fixture
+def stages(new_stages: list[Stage], publisher: Publisher, web: WebServer) -> list[Stage]:
+    """Settled hosts, for which 2.0.0 is published."""
+    publish(publisher, web, "1.0.0")
+    for stage in new_stages:
+        prepare(stage, web)
+    publish(publisher, web, "2.0.0")
+    return new_stages
 
 
 def prepare(stage: Stage, web: WebServer) -> None:
@@ -387,6 +398,11 @@ def test_whatever_goes_wrong_at_a_step_the_next_run_makes_it_good(
     stages: list[Stage], row: Row, request: pytest.FixtureRequest, crash_table: list[str]
 ) -> None:
     calls, *_ = [stage.learn() for stage in stages]
+    crash_table.append(f"{request.node.callspec.id}: {sweep(stages, calls, row, Stage.check_next)}")
+
+
+def sweep(stages: list[Stage], calls: list[Call], row: Row, check_next: Callable[[Stage], None]) -> str:
+    """Go wrong as ``row`` says at each of the calls that it names, on all stages at once; gives the count."""
     points = [number for number, call in enumerate(calls, start=1) if row.at(call)][:: row.every]
     free: SimpleQueue[Stage] = SimpleQueue()
     for stage in stages:
@@ -395,7 +411,7 @@ def test_whatever_goes_wrong_at_a_step_the_next_run_makes_it_good(
     def judge(at: int) -> str:
         stage = free.get()
         try:
-            return verdict(stage, simulator.Fault(simulator.Mode[row.mode], at, row.error))
+            return verdict(stage, simulator.Fault(simulator.Mode[row.mode], at, row.error), check_next)
         finally:
             free.put(stage)
 
@@ -405,20 +421,20 @@ def test_whatever_goes_wrong_at_a_step_the_next_run_makes_it_good(
             for at, failure in zip(points, threads.map(judge, points), strict=True)
             if failure
         ]
+    assert not failures, f"{len(failures)} of {len(points)}:\n" + "\n".join(failures)
     kinds = Counter(calls[at - 1].name for at in points)
     counted = ", ".join(f"{count} {name}" for name, count in kinds.most_common())
-    crash_table.append(f"{request.node.callspec.id}: {len(points)} points ({counted})")
-    assert not failures, f"{len(failures)} of {len(points)}:\n" + "\n".join(failures)
+    return f"{len(points)} points ({counted})"
 
 
-def verdict(stage: Stage, fault: Fault) -> str:
+def verdict(stage: Stage, fault: Fault, check_next: Callable[[Stage], None]) -> str:
     """What is wrong after this fault, or nothing."""
     stage.restore()
     ended = stage.run(fault)
     try:
         check_ending(stage, fault, ended)
         stage.check_now()
-        stage.check_next()
+        check_next(stage)
     except AssertionError as error:
         return f"{error}\n--- the run with the fault:\n{ended.output}"
     return ""
@@ -436,6 +452,70 @@ def check_ending(stage: Stage, fault: Fault, ended: Ended) -> None:
         assert tree(stage.host.machine) == stage.after, "nothing was said, and something is missing"
     else:
         assert re.search("ERROR|puller: ", ended.output), ended.output
+
+
+# --- the way back -------------------------------------------------------------------------------------------
+
+# The check of app.conf is in order as long as 1.0.0 is what is on the machine.
+CHECKED = """\
+resources:
+  - file:
+      - defaults: {owner: "{{ facts.uid }}", group: "{{ facts.gid }}", mode: "0644"}
+      - "{{ facts.machine }}": {ensure: directory, mode: "0755"}
+      - "{{ facts.machine }}/motd": {content: "Hello from VERSION\\n"}
+      - "{{ facts.machine }}/app.conf":
+          content: "workers of VERSION\\n"
+          health_checks:
+            - {name: app, command: "sh -c 'grep -q 1.0.0 {{ facts.machine }}/app.conf || exit 2'"}
+  - exec:
+      - reload:
+          command: sh -c 'cat {{ facts.machine }}/motd > {{ facts.machine }}/loaded.motd'
+          refreshonly: true
+          subscribe: ["file#{{ facts.machine }}/motd"]
+"""
+
+
+@pytest.mark.attack("crash.write", "crash.rename", "crash.link", "crash.command")
+def test_wherever_a_way_back_is_killed_the_next_run_takes_it_to_its_end(
+    new_stages: list[Stage], publisher: Publisher, crash_table: list[str]
+) -> None:
+    publisher.publish("1.0.0", CHECKED, files={})
+    for stage in new_stages:
+        facts = {"machine": str(stage.host.machine), "uid": os.geteuid(), "gid": os.getegid()}
+        (stage.directory / "facts.d" / "story.json").write_text(json.dumps(facts))
+        assert stage.host.run().status == 0
+        stage.keep()
+    publisher.publish("2.0.0", CHECKED, files={})
+    calls, *_ = [learn_the_way_back(stage) for stage in new_stages]
+    crash_table.append(
+        f"the way back, killed before it: {sweep(new_stages, calls, Row('BEFORE'), check_back)}"
+    )
+
+
+def learn_the_way_back(stage: Stage) -> list[Call]:
+    """Meet 2.0.0 without a fault: the calls that this takes, with those of going back."""
+    ended = stage.run()
+    assert ended.status == ExitStatus.HEALTH_FAILED, ended.output
+    assert tree(stage.host.machine) == stage.before
+    stage.after = {
+        name: found._replace(content=found.content.replace(b"1.0.0", b"2.0.0"))
+        if isinstance(found.content, bytes)
+        else found
+        for name, found in stage.before.items()
+    }
+    return ended.calls
+
+
+def check_back(stage: Stage) -> None:
+    """After the next run: it met 2.0.0 and gave it up, or the killed one had, and this is all there is to it."""
+    ended = stage.run()
+    assert ended.status in (ExitStatus.HEALTH_FAILED, ExitStatus.HELD), ended.output
+    assert tree(stage.host.machine) == stage.before, different(tree(stage.host.machine), stage.before)
+    status = stage.host.status()
+    assert (status["bundles"][0]["enforced"], status["bundles"][0]["good"]) == ("1.0.0", "1.0.0")
+    assert [entry["version"] for entry in status["holds"]["quarantine"]] == ["2.0.0"]
+    stage.check_quiet(ExitStatus.HELD)
+    assert not any("unreadable" in name or "damaged" in name for name in stage.names_of_state())
 
 
 # --- the count ----------------------------------------------------------------------------------------------

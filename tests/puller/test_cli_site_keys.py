@@ -324,6 +324,12 @@ def test_a_refresh_says_why_the_root_is_not_signed(made: Path) -> None:
     assert "targets expires soon, and not enough of its keys are in site/keys" in run("refresh", "site")
 
 
+def test_a_new_key_is_not_written_over_by_its_own_public_part(made: Path) -> None:
+    with pytest.raises(KeyFileError, match=r"alice\.pub: is the name for the public part, wanted another"):
+        run("keys", "new", "alice.pub", PLAIN)
+    assert not Path("alice.pub").exists()
+
+
 @pytest.mark.parametrize("command", ["list", "add", "remove", "passphrase", "new", "public"])
 def test_every_command_for_keys_has_an_example(command: str) -> None:
     assert "Example:" in run("keys", command, "--help") or command == "list"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Publisher, WebServer
+    from tests.conftest import Execute, Host, Publisher, WebServer
 
 GARBLED = b"workers = 9\n"
 
@@ -82,3 +83,55 @@ def test_status_tells_it_and_looking_changes_nothing(updated: Host) -> None:
     assert "points to a damaged bundle" in bundle["problem"]
     updated.run("--noop")
     assert sorted((path, path.lstat().st_mtime_ns) for path in updated.state.rglob("*")) == before
+
+
+def test_while_nothing_is_applied_no_other_bundle_is_said_to_be_enforced(
+    updated: Host, web: WebServer, execute: Execute
+) -> None:
+    garble(updated)
+    web.stop()
+    execute("disable", "--reason", "an audit", "--config", str(updated.configuration))
+    outcome = updated.run()
+    updated.assert_told(TOLD, outcome)
+    assert (updated.machine / "motd").read_text() == "Hello from 1.1.0\n"
+    assert updated.enforced is None
+    _, said = execute("status", "--config", str(updated.configuration))
+    assert "\nweb: what is enforced cannot be used\n" in said
+
+
+def test_damage_never_leads_to_a_bundle_in_quarantine(
+    updated: Host, web: WebServer, execute: Execute
+) -> None:
+    status, _ = execute("rollback", "web", "--config", str(updated.configuration))
+    assert status == 0
+    garble(updated)
+    web.stop()
+    outcome = updated.run()
+    assert outcome.status == 15
+    updated.assert_told("web: there is no usable bundle on this host", outcome)
+    assert (updated.machine / "motd").read_text() == "Hello from 1.0.0\n"
+    assert updated.enforced is None
+
+    web.start()
+    assert updated.run("--noop").status == 20
+    assert updated.enforced is None
+    assert updated.run().status == 20  # 1.1.0 is held back, and 1.0.0 fetched anew
+    updated.assert_enforces("1.0.0")
+
+
+def test_a_damaged_link_on_a_full_disk_is_no_reason_to_enforce_nothing(
+    settled: Host, web: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (settled.state / "bundles/web/current").unlink()
+    (settled.state / "bundles/web/current").write_bytes(b"garbage")
+    (settled.machine / "motd").unlink()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "symlink", full)
+    web.stop()
+    outcome = settled.run()
+    assert outcome.status == 14
+    settled.assert_told("web/current: is a regular file, wanted a link", outcome)
+    assert (settled.machine / "motd").read_text() == "Hello from 1.0.0\n"

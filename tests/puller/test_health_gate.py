@@ -1,5 +1,6 @@
 """Health checks decide about a new bundle: kept, or given up for the last good one; so do runs that are cut short."""
 
+import errno
 import json
 import os
 import re
@@ -297,3 +298,66 @@ def test_a_way_back_that_was_cut_short_is_gone_by_the_next_run(healthy: Host, pu
     assert healthy.run().status == 20
     healthy.assert_enforces("1.0.0")
     assert healthy.status()["bundles"][0]["good"] == "1.0.0"
+
+
+@pytest.mark.parametrize("fails", ["puller.enforcing.apply_manifest", "os.symlink"])
+def test_what_could_not_even_begin_was_not_cut_short(
+    host: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    publisher.publish("1.0.0", checked(1))  # so that it is never good, and does not end the trial of another
+    host.run()
+    publisher.publish("1.1.0", checked(0))
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error", "a file of the state")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fails, fail)
+        for _ in range(3):
+            assert host.run().status not in (0, 7)
+    outcome = host.run()
+    assert outcome.status == 0
+    assert "cut short" not in outcome.output
+    host.assert_enforces("1.1.0")
+
+
+def test_a_way_back_that_was_stopped_proves_nothing(host: Host, publisher: Publisher) -> None:
+    stop = "  - exec:\n      - stop: {command: \"sh -c 'test ! -e {{ facts.machine }}/doom || kill -TERM $PPID'\"}\n"
+    publisher.publish("1.0.0", checked(1).replace("resources:\n", f"resources:\n{stop}"))
+    host.run()
+    (host.machine / "doom").touch()
+    publisher.publish("1.1.0", checked(2))
+    assert host.run().status == 143
+    assert quarantined(host) == ["1.1.0"]
+    assert (host.machine / "motd").read_text() == "Hello from 1.1.0\n"
+    bundle = host.status()["bundles"][0]
+    assert (bundle["enforced"], bundle["good"]) == ("1.0.0", None)
+    (host.machine / "doom").unlink()
+    assert host.run().status == 6
+    host.assert_enforces("1.0.0")
+
+
+def test_when_going_back_after_killed_runs_helps_nothing_the_exit_status_says_so(
+    host: Host, publisher: Publisher
+) -> None:
+    doomed = '  - exec:\n      - doomed: {command: "test ! -e {{ facts.machine }}/doom"}\n'
+    publisher.publish("1.0.0", checked(0) + doomed)
+    assert host.run().status == 0
+    publisher.publish("1.1.0", checked(0) + SLOW)
+    cut_short(host)
+    cut_short(host)
+    (host.machine / "doom").touch()
+    outcome = host.run()
+    assert outcome.status == 8
+    host.assert_told("web: went back to 1.0.0, and not all is well", outcome)
+
+
+def test_the_reason_of_a_quarantine_is_short_whatever_checks_print(
+    healthy: Host, publisher: Publisher
+) -> None:
+    publisher.publish("1.1.0", checked(2).replace("echo it is so", "seq 100000"))
+    assert healthy.run().status == 7
+    (entry,) = json.loads((healthy.state / "quarantine.json").read_bytes())["bundles"]
+    assert re.search(r"CRITICAL: .{200}…$", entry["reason"])
+    said = bundle_report(healthy)["given_up"]["events"][-1]["health_checks"][0]["output"]
+    assert said.endswith("100000")

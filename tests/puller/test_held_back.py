@@ -37,8 +37,7 @@ def test_a_disabled_host_fetches_and_verifies_and_applies_nothing(
     assert not (settled.machine / "motd").exists()
     assert settled.enforced == "1.0.0"
     assert "an audit" in settled.report()["paused"]
-    installed = [path for path in (settled.state / "bundles" / "web").iterdir() if len(path.name) == 64]
-    assert len(installed) == 2  # 1.1.0 is here, verified and unpacked
+    assert len(settled.unpacked("web")) == 2  # 1.1.0 is here, verified
 
     operate(settled, execute, "enable")
     web.requests.clear()
@@ -55,6 +54,20 @@ def test_while_nothing_is_applied_an_attack_is_still_found(
     archive = publisher.newest("targets/web/*")
     archive.write_bytes(bytes(archive.stat().st_size))
     assert settled.run().status == 10
+
+
+def test_however_long_a_host_is_disabled_it_keeps_no_more_than_it_needs(
+    settled: Host, publisher: Publisher, web: WebServer, execute: Execute
+) -> None:
+    operate(settled, execute, "disable", "--reason", "an audit")
+    for version in ("1.1.0", "1.2.0", "1.3.0"):
+        publisher.publish(version)
+        assert settled.run().status == 20
+    fetched = settled.unpacked("web")
+    assert len(fetched) == 2
+    web.stop()
+    assert settled.run().status == 14
+    assert settled.unpacked("web") == fetched, "what is fetched already stays while the site is away"
 
 
 def test_outside_of_its_windows_a_host_waits(settled: Host, publisher: Publisher) -> None:
@@ -81,6 +94,14 @@ def test_a_pin_of_the_operator_wins_over_the_channel(
     operate(settled, execute, "unpin", "web")
     assert settled.run().status == 0
     settled.assert_enforces("1.1.0")
+
+
+def test_a_pin_to_what_is_not_published_is_a_mistake_on_this_host(settled: Host, execute: Execute) -> None:
+    operate(settled, execute, "pin", "web", "9.9.9")
+    outcome = settled.run()
+    assert outcome.status == 78
+    settled.assert_told("web: is held at 9.9.9 by this host: .*web 9.9.9 is not published", outcome)
+    settled.assert_enforces("1.0.0")
 
 
 def test_a_rollback_applies_the_version_before_and_holds_the_newer_one_off(

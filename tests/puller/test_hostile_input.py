@@ -7,6 +7,7 @@ trace of Python. What merely looks suspicious and is good YAML comes through.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -343,7 +344,8 @@ def test_a_manifest_with_a_number_beyond_64_bits_is_applied_and_reported(
 data: {{large: 123456789012345678901234567890}}
 resources:
   - file:
-      - {tmp_path}/out: {{content: "n {{{{ data.large }}}}", owner: root, group: root, mode: "0644"}}
+      - defaults: {{owner: {os.geteuid()}, group: {os.getegid()}, mode: "0644"}}
+      - {tmp_path}/out: {{content: "n {{{{ data.large }}}}"}}
 """)
     status, output = apply(tmp_path, execute, str(tmp_path / "manifest.yaml"))
     assert status == 0, output

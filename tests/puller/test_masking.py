@@ -1,5 +1,7 @@
 """The mask that everything goes through that a run says of a resource."""
 
+import os
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -61,8 +63,47 @@ def test_a_number_may_be_a_secret() -> None:
     assert Masks().of({"pin": Secret(47114711)})("is 47114711") == f"is {MASK}"
 
 
-def apply(load: "Load", text: str) -> Event:
-    manifest = load(text)
+def test_a_boolean_among_secrets_says_nothing_of_them() -> None:
+    masked = Masks().of({"app": Secret({"enabled": True, "token": "hunter2"})})
+    assert masked("it is true that hunter2 is set") == f"it is true that {MASK} is set"
+
+
+def test_of_data_that_are_read_bit_by_bit_every_secret_is_known() -> None:
+    masks, data = Masks(), {"a": Secret("hunter2")}
+    assert masks.of(data)("hunter2 hunter3") == f"{MASK} hunter3"
+    data["b"] = Secret("hunter3")
+    assert masks.of(data)("hunter2 hunter3") == f"{MASK} {MASK}"
+
+
+def test_of_a_large_secret_no_more_is_searched_for_than_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An expression of all its lines took seconds to compile."""
+    searched: list[str] = []
+    substitute = re.sub
+
+    def noted(pattern: str, *rest: Any, **flags: Any) -> str:
+        searched.append(pattern)
+        return substitute(pattern, *rest, **flags)
+
+    monkeypatch.setattr(re, "sub", noted)
+    masked = Mask(["\n".join(f"line-{number:05}" for number in range(20_000))])
+    assert masked("owner is root, bad: LINE-19999") == f"owner is root, bad: {MASK}"
+    assert searched == [re.escape("line-19999")]
+
+
+def test_a_secret_of_bytes_that_are_no_text_ends_no_run(load: "Load") -> None:
+    event = apply(
+        load,
+        """
+        resources:
+          - exec: {name: a, command: "false", environment: ["T={{ data.token }}"], sensitive: true}
+        """,
+        {"token": os.fsdecode(b"hunter\xff")},
+    )
+    assert event.errors == ["exit code 1, wanted 0"]
+
+
+def apply(load: "Load", text: str, *sources: Mapping[str, Any]) -> Event:
+    manifest = load(text, sources=sources)
     engine = Engine(manifest, LocalSystem(), lambda url: b"", OwedRefreshes(None, ""), Settings(diffs=True))
     return engine.apply()[-1]
 

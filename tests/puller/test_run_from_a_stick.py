@@ -139,7 +139,7 @@ def test_a_stick_that_is_behind_does_not_hold_up_the_web_server(
     publisher.publish("1.1.0")
     outcome = mixed.run()
     assert outcome.status == 0
-    mixed.assert_told(f"{stick}: failed once since .*older than", outcome)
+    mixed.assert_told(f"{stick}: is behind: .*older than", outcome)
     mixed.assert_enforces("1.1.0")
 
 

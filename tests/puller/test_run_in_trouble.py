@@ -6,6 +6,7 @@ known what that is.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -224,3 +225,28 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "puller-test", str(point)], check=True)
     yield point
     subprocess.run(["umount", str(point)], check=True)
+
+
+def test_metrics_that_cannot_be_written_are_told_in_the_report(settled: Host) -> None:
+    settled.configure(reports={"textfile": str(settled.machine / "no" / "puller.prom")})
+    outcome = settled.run()
+    assert outcome.status == 78
+    settled.assert_told(r"the metrics cannot be kept: \S+: no such file or directory", outcome)
+
+
+def test_a_run_whose_report_cannot_be_kept_has_come_to_its_end_all_the_same(
+    settled: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrics = settled.machine / "puller.prom"
+    settled.configure(reports={"textfile": str(metrics)})
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "a report")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("puller.agent.save_report", full)
+        assert settled.run().status == 78
+    assert "puller_last_run_exit_status 78\n" in metrics.read_text()
+    outcome = settled.run()
+    assert outcome.status == 0
+    assert "did not come to its end" not in outcome.output

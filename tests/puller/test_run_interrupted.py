@@ -184,3 +184,18 @@ def test_a_file_too_large_for_this_host_is_refused_while_it_is_downloaded(
 
     assert settled.run().status == 0
     settled.assert_enforces("1.1.0")
+
+
+def test_a_bundle_after_the_one_that_was_stopped_is_not_begun(host: Host, publisher: Publisher) -> None:
+    stop = "  - exec:\n      - stop: {command: \"sh -c 'kill -TERM $PPID'\"}\n"
+    publisher.publish("1.0.0", publisher.story + stop)
+    publisher.publish("1.0.0", name="base")
+    host.configure(bundles=[{"name": "web"}, {"name": "base"}])
+    outcome = host.run()
+    assert outcome.status == 143
+    host.assert_told("base: not applied: stopped by SIGTERM", outcome)
+    assert [bundle["outcome"] for bundle in host.report()["bundles"]] == [
+        "applied",
+        "not applied: stopped by SIGTERM",
+    ]
+    assert host.status()["bundles"][1]["enforced"] is None

@@ -91,8 +91,9 @@ def test_a_run_stops_cleanly_at_any_moment_and_the_next_is_in_order(
     for moment in MOMENTS if number is signal.SIGTERM else MOMENTS[::3]:
         outcome, listening = stopped_run(settled, int(moment * calls.count), number)
         where = f"moment {moment}: {outcome}"
-        assert outcome.status == (status if listening else 0), where
         is_done = "4 resources, 0 stable, 3 changed, 1 refreshed" in outcome.output
+        # While the report is written, when all is done, a signal changes nothing any more.
+        assert outcome.status == (status if listening else 0) or (is_done and outcome.status == 0), where
         assert is_done or not listening or f"stopped by {number.name}" in outcome.output, where
         assert "Traceback" not in outcome.output, where
         assert not (settled.machine.exists() and list(settled.machine.glob(".*.new"))), where

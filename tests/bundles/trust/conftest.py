@@ -7,6 +7,7 @@ it to.
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import ssl
@@ -155,6 +156,36 @@ def sign(signed: Signed, keys: list[Signer]) -> bytes:
     for key in keys:
         metadata.sign(key, append=True)
     return metadata.to_bytes()
+
+
+class Killed(BaseException):
+    """Not an error that anything would handle."""
+
+
+Survives = Callable[[int, Callable[[], object]], bool]
+
+
+@pytest.fixture
+def survives(monkeypatch: pytest.MonkeyPatch) -> Survives:
+    """``survives(n, action)`` kills the action at the n-th of its moments just before and after a rename."""
+
+    def survives(moment: int, action: Callable[[], object]) -> bool:
+        moments, rename = iter(range(1000)), os.rename
+
+        def dying(*arguments: Any, **options: Any) -> None:
+            if next(moments) == moment:
+                raise Killed
+            rename(*arguments, **options)
+            if next(moments) == moment:
+                raise Killed
+
+        with monkeypatch.context() as patch, suppress(Killed):
+            patch.setattr(os, "rename", dying)
+            action()
+            return True
+        return False
+
+    return survives
 
 
 @pytest.fixture

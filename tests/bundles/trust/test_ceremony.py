@@ -233,6 +233,34 @@ def test_a_root_that_expires_soon_is_not_signed_past_the_change_that_waits(
     assert "root" in publisher.site.refresh(no_passphrase).signed
 
 
+def test_what_a_crash_left_pending_does_not_keep_the_root_from_being_renewed(
+    publisher: Publisher, clock: Clock
+) -> None:
+    custody = Custody(publisher.site, no_passphrase)
+    custody.add("root", NewKey(plain_key().public), threshold=2)
+    waiting = publisher.site.pending_root.read_bytes()
+    custody.discard()
+    custody.renew()
+    publisher.site.pending_root.write_bytes(waiting)
+    clock.advance(days=300)
+    assert "root" in publisher.site.refresh(no_passphrase).signed
+
+
+def test_a_damaged_change_does_not_keep_the_timestamp_from_being_signed(
+    publisher: Publisher, clock: Clock
+) -> None:
+    publisher.site.pending_root.write_bytes(b"{")
+    clock.advance(days=300)
+    renewal = publisher.site.refresh(no_passphrase)
+    assert "a change of it is pending" in renewal.due["root"]
+    assert renewal.signed == ["targets", "snapshot", "timestamp"]
+    custody = Custody(publisher.site, no_passphrase)
+    with pytest.raises(FormatError, match=r"pending-root\.json: is not the next root of a site"):
+        custody.pending()
+    custody.discard()
+    assert custody.pending() is None
+
+
 def test_what_another_root_has_overtaken_is_not_pending(office: Office, publisher: Publisher) -> None:
     office.custody.renew()
     waiting = publisher.site.pending_root.read_bytes()

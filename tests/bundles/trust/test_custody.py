@@ -6,7 +6,6 @@ import base64
 import os
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +41,7 @@ from bundles.keys import (
 from bundles.site import Site
 
 if TYPE_CHECKING:
-    from tests.bundles.trust.conftest import Clock, Host, Publisher
+    from tests.bundles.trust.conftest import Clock, Host, Publisher, Survives
 
 ROLES = ("root", "targets", "snapshot", "timestamp")
 NewHost = Callable[..., "Host"]
@@ -491,6 +490,28 @@ def test_a_token_that_is_away_matters_only_when_it_is_needed(token: Token, publi
     refused(publisher, message, lambda: publisher.site.refresh(pin), TokenError)
 
 
+@pytest.mark.parametrize("role", ["root", "targets", "snapshot"])
+def test_a_token_that_is_away_does_not_keep_the_timestamp_from_being_signed(
+    role: str, token: Token, publisher: Publisher, host: Host, clock: Clock
+) -> None:
+    custody = Custody(publisher.site, pin)
+    custody.rotate(role, lambda: token_key("hsm:2", pin))
+    publisher.deploy()
+    host.refresh()
+    token.plugged = False
+    clock.advance(days=300)
+    renewal = publisher.site.refresh(pin)
+    assert "does not sign: No PKCS#11 token found" in renewal.due[role]
+    assert role not in renewal.signed
+    assert renewal.signed[-1] == "timestamp"
+    token.plugged = True
+    renewal = publisher.site.refresh(pin)
+    assert role in renewal.signed
+    assert renewal.due == {}
+    publisher.deploy()
+    assert host.version() == "1.0.0"
+
+
 def test_a_token_that_is_lost_can_be_replaced(token: Token, publisher: Publisher, host: Host) -> None:
     custody = Custody(publisher.site, pin)
     custody.rotate("timestamp", lambda: token_key("hsm:2", pin))
@@ -592,34 +613,12 @@ def test_each_service_is_asked_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -
 # --- crashes, and readers meanwhile -------------------------------------------------------------------------
 
 
-class Killed(BaseException):
-    """Not an error that anything would handle."""
-
-
-def killed_at(moment: int, action: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Kill the action just before or after one of its renames; whether it was over before."""
-    moments, rename = iter(range(1000)), os.rename
-
-    def dying(*arguments: Any, **options: Any) -> None:
-        if next(moments) == moment:
-            raise Killed
-        rename(*arguments, **options)
-        if next(moments) == moment:
-            raise Killed
-
-    with monkeypatch.context() as patch, suppress(Killed):
-        patch.setattr(os, "rename", dying)
-        action()
-        return True
-    return False
-
-
 @pytest.mark.parametrize("role", ["root", "targets", "timestamp"])
 def test_a_replacement_that_is_killed_leaves_the_old_or_the_new(
-    role: str, publisher: Publisher, new_host: NewHost, custody: Custody, monkeypatch: pytest.MonkeyPatch
+    role: str, publisher: Publisher, new_host: NewHost, custody: Custody, survives: Survives
 ) -> None:
     host, moment = new_host(publisher.site.public), 0
-    while not killed_at(moment, lambda: custody.rotate(role, plain_key), monkeypatch):
+    while not survives(moment, lambda: custody.rotate(role, plain_key)):
         assert host.version() == "1.0.0"
         assert publisher.site.verify()
         custody.rotate(role, plain_key)  # the next one goes on, and tidies up
@@ -631,14 +630,14 @@ def test_a_replacement_that_is_killed_leaves_the_old_or_the_new(
 
 
 def test_after_the_loss_of_a_key_too_a_kill_is_no_harm(
-    publisher: Publisher, host: Host, custody: Custody, monkeypatch: pytest.MonkeyPatch
+    publisher: Publisher, host: Host, custody: Custody, survives: Survives
 ) -> None:
     """Here nothing can be signed that is good under both roots; so the files are written all or not at all."""
     moment, cut_off, survived = 0, 0, False
     while not survived:
         (lost,) = publisher.site.keys.glob("targets-*.pem")
         lost.unlink()
-        survived = killed_at(moment, lambda: custody.rotate("targets", plain_key), monkeypatch)
+        survived = survives(moment, lambda: custody.rotate("targets", plain_key))
         if (publisher.site.directory / "unfinished.json").exists():
             cut_off += 1
             with pytest.raises(
@@ -652,6 +651,35 @@ def test_after_the_loss_of_a_key_too_a_kill_is_no_harm(
         assert host.version() == "1.0.0"
         moment += 1
     assert cut_off >= 8
+
+
+def test_the_anchor_for_new_hosts_follows_a_change_that_was_killed_before_it(
+    publisher: Publisher, custody: Custody
+) -> None:
+    """A host that is provisioned with an older root goes on trusting keys that were taken away from it."""
+    before = publisher.site.anchor.read_bytes()
+    custody.rotate("root", plain_key)
+    publisher.site.anchor.write_bytes(before)
+    publisher.refresh()
+    assert publisher.site.anchor.read_bytes() == (publisher.served / "metadata/2.root.json").read_bytes()
+
+
+def test_a_site_restored_from_an_older_copy_goes_on_from_what_the_web_server_has(
+    publisher: Publisher, host: Host, custody: Custody, tmp_path: Path
+) -> None:
+    site = publisher.site.directory
+    copy = shutil.copytree(site, tmp_path / "copy")
+    custody.rotate("root", plain_key)
+    publisher.publish("1.1.0")
+    assert host.version() == "1.1.0"
+    for part in ("public", "root.json"):
+        remove = shutil.rmtree if (site / part).is_dir() else os.unlink
+        remove(site / part)
+    shutil.copytree(publisher.served, site / "public")
+    shutil.copyfile(copy / "root.json", site / "root.json")
+    publisher.publish("1.2.0")
+    assert host.version() == "1.2.0"
+    assert (site / "root.json").read_bytes() == (publisher.served / "metadata/2.root.json").read_bytes()
 
 
 def test_whoever_copies_the_files_meanwhile_gets_a_valid_site(

@@ -197,8 +197,10 @@ def test_a_bad_mirror_neither_stops_nor_steers_a_host_that_has_a_good_one(
     host.mirrors = open_mirrors(origins, QUICK)
     assert host.version() == "1.1.0"
     (note,) = host.notes
-    assert note.startswith(f"{bad.origin}: failed once since ")
+    behind = sent == "a stale one"  # it answers, and may have what is newest another time
+    assert note.startswith(f"{bad.origin}: is behind: " if behind else f"{bad.origin}: failed once since ")
     assert remembered in note
+    assert (host.state / MEMORY).exists() != behind
     assert host.fetch()
 
 
@@ -256,6 +258,24 @@ def test_a_mirror_that_failed_is_left_alone_longer_and_longer_while_another_help
         assert asked(good)
         assert host.notes == [note], "it is said as long as it is so"
         clock.advance(seconds=rest.total_seconds() * 0.25)
+
+
+def test_a_mirror_that_was_behind_for_long_is_asked_as_soon_as_it_is_ahead(
+    publisher: Publisher, new_host: Callable[..., Host], clock: Clock
+) -> None:
+    """Otherwise whoever has the newest first could freeze hosts there, while the others rest for being late."""
+    slow = publisher.copy("slow")
+    publisher.publish("1.1.0")
+    fast = publisher.copy("fast")
+    host = new_host(fast, slow)
+    for _ in range(24):
+        assert host.version() == "1.1.0"
+        assert [note for note in host.notes if note.startswith(f"{slow}: is behind: ")]
+        clock.advance(minutes=30)
+    publisher.publish("1.2.0")
+    shutil.rmtree(slow)
+    shutil.copytree(publisher.served, slow)
+    assert host.version() == "1.2.0"
 
 
 def test_a_mirror_that_helps_again_is_forgotten(

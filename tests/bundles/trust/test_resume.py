@@ -334,6 +334,21 @@ def test_parts_of_what_is_not_published_are_removed(download: Download) -> None:
     assert set(os.listdir(download.host.downloads)) == {download.part.name, complete.name, "unrelated.part"}
 
 
+@pytest.mark.parametrize("put", IN_THE_WAY.values(), ids=IN_THE_WAY.keys())
+def test_what_is_in_the_place_of_a_download_and_no_file_is_removed(
+    download: Download, tmp_path: Path, put: Callable[[Path, Path], object]
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_bytes(b"somebody else's")
+    put(download.host.downloads / f"{download.sha256}.tar.gz", outside)
+    client = download.host.client()
+    client.refresh()
+    client.discard_left(download.host.downloads)
+    assert os.listdir(download.host.downloads) == []
+    assert (outside / "file").read_bytes() == b"somebody else's"
+
+
 def test_old_parts_are_removed(download: Download, clock: Clock) -> None:
     client = download.host.client()
     client.refresh()

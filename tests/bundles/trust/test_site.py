@@ -8,7 +8,6 @@ import shutil
 import stat
 import zlib
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 
 from bundles.channels import Channels
 from bundles.errors import ExpiredError, FormatError, KeyFileError, PublishError, SignatureError, UnpackError
+from bundles.files import temporary_name
 from bundles.index import Release
 from bundles.lifetimes import Lifetimes, parse_duration
 from bundles.pack import build_bundle
@@ -25,7 +25,7 @@ from bundles.site import Site
 from bundles.steering import Wave
 
 if TYPE_CHECKING:
-    from tests.bundles.trust.conftest import Clock, Host, Publisher
+    from tests.bundles.trust.conftest import Clock, Host, Publisher, Survives
 
 
 def never(key: Path) -> bytes:
@@ -298,7 +298,7 @@ def test_a_key_under_the_name_of_another_is_refused(publisher: Publisher) -> Non
 def test_a_refresh_signs_the_timestamp_and_nothing_that_is_fresh(publisher: Publisher, clock: Clock) -> None:
     clock.advance(days=1)
     renewal = publisher.site.refresh(never)
-    assert (renewal.signed, renewal.due) == (["timestamp"], [])
+    assert (renewal.signed, renewal.due) == (["timestamp"], {})
     roles = {role.role: role for role in publisher.site.roles()}
     assert roles["timestamp"].version == 3
     assert roles["timestamp"].expires == clock.now + timedelta(days=7)
@@ -341,7 +341,7 @@ def test_keys_that_are_kept_elsewhere_are_asked_for_in_time(publisher: Publisher
             key.unlink()
     clock.advance(days=300)
     renewal = publisher.site.refresh(never)
-    assert (renewal.signed, renewal.due) == (["snapshot", "timestamp"], ["root", "targets"])
+    assert (renewal.signed, [*renewal.due]) == (["snapshot", "timestamp"], ["root", "targets"])
 
 
 def test_lifetimes_are_those_of_the_site(new_publisher: Callable[..., Publisher], clock: Clock) -> None:
@@ -462,36 +462,6 @@ def test_an_index_that_was_changed_is_not_published_from(publisher: Publisher) -
 # --- crashes ------------------------------------------------------------------------------------------------
 
 
-class Killed(BaseException):
-    """Not an error that anything would handle."""
-
-
-Survives = Callable[[int, Callable[[], object]], bool]
-
-
-@pytest.fixture
-def survives(monkeypatch: pytest.MonkeyPatch) -> Survives:
-    """``survives(n, action)`` kills the action at the n-th of its moments just before and after a rename."""
-
-    def survives(moment: int, action: Callable[[], object]) -> bool:
-        moments, rename = iter(range(1000)), os.rename
-
-        def dying(*arguments: Any, **options: Any) -> None:
-            if next(moments) == moment:
-                raise Killed
-            rename(*arguments, **options)
-            if next(moments) == moment:
-                raise Killed
-
-        with monkeypatch.context() as patch, suppress(Killed):
-            patch.setattr(os, "rename", dying)
-            action()
-            return True
-        return False
-
-    return survives
-
-
 def test_a_publisher_that_is_killed_leaves_the_old_or_the_new_and_the_next_one_goes_on(
     publisher: Publisher, new_host: Callable[..., Host], survives: Survives
 ) -> None:
@@ -543,6 +513,47 @@ def test_a_refresh_that_is_killed_leaves_the_old_or_the_new_and_the_next_one_goe
         moments += 1
     assert moments == 11  # before and after: root, targets, snapshot, timestamp, anchor
     assert site.verify()
+
+
+def test_what_a_killed_publisher_left_half_made_is_never_uploaded_for_ever(publisher: Publisher) -> None:
+    """``public/`` is copied to web servers as it is."""
+    half = publisher.site.public / "targets/web" / temporary_name("web-1.1.0.tar.gz")
+    half.write_bytes(b"half")
+    build = publisher.site.directory / ".build-0123abcd"
+    (build / "deeper").mkdir(parents=True)
+    publisher.publish("1.2.0")
+    assert not half.exists()
+    assert not build.exists()
+
+
+@pytest.mark.parametrize("place", [".", "..", "/"])
+def test_a_site_is_made_under_a_name_of_its_own(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory that one is in would be replaced by another of its name."""
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    with pytest.raises(PublishError, match="is no name for a new directory"):
+        Site.init(Path(place), None)
+    assert names(tmp_path) == ["empty"]
+
+
+def test_a_lock_that_is_a_link_is_refused_and_what_it_points_to_stays(
+    publisher: Publisher, tmp_path: Path
+) -> None:
+    """Who owns the site may not make root, who signs it by a timer, write elsewhere."""
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"of somebody else")
+    (publisher.site.directory / ".lock").unlink()
+    (publisher.site.directory / ".lock").symlink_to(victim)
+    with pytest.raises(PublishError, match=r"\.lock: Too many levels of symbolic links"):
+        publisher.refresh()
+    assert victim.read_bytes() == b"of somebody else"
+
+
+def test_a_new_site_has_a_lock_of_its_owner(new_publisher: Callable[..., Publisher]) -> None:
+    """Made by the first who publishes, it would be that of root when the timer came first."""
+    assert (new_publisher("another").site.directory / ".lock").exists()
 
 
 def test_a_version_that_a_crash_left_behind_is_never_reused(publisher: Publisher, host: Host) -> None:

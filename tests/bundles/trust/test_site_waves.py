@@ -231,6 +231,20 @@ def test_the_way_back_leads_to_any_published_version(
     assert host.fetch()
 
 
+@pytest.mark.parametrize("halted", [True, False])
+def test_going_back_to_the_release_of_the_wave_does_not_complete_it(
+    publisher: Publisher, channels: Channels, halted: bool
+) -> None:
+    publish(publisher, "1.1.0", Wave(percent=10))
+    if halted:
+        channels.halt("web", "stable")
+    with pytest.raises(
+        PublishError, match=r"web 1\.1\.0: is on its way at 10 %; `puller site rollout` steers it"
+    ):
+        channels.back("web", "stable", "1.1.0")
+    assert channels.back("web", "stable").after == Release.of("web", "1.0.0")
+
+
 def test_what_is_withdrawn_is_gone_from_its_channel_only(
     publisher: Publisher, channels: Channels, host: Host
 ) -> None:

@@ -491,9 +491,10 @@ def test_a_file_in_the_place_of_the_history_is_set_aside(host: Host) -> None:
 
 def test_leftovers_of_a_killed_write_are_removed(host: Host) -> None:
     host.refresh()
-    (host.state / ".timestamp.json.abc.new").write_bytes(b"half")
+    (host.state / ".timestamp.json.0123456789ab.new").write_bytes(b"half")
+    (host.state / ".of-somebody-else.new").mkdir()
     host.refresh()
-    assert not list(host.state.glob(".*"))
+    assert [path.name for path in host.state.glob(".*")] == [".of-somebody-else.new"]
 
 
 def test_a_state_directory_that_cannot_be_used_is_said_so(host: Host, tmp_path: Path) -> None:

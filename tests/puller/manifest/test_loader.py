@@ -53,6 +53,23 @@ def test_defaults_fill_in_what_an_item_does_not_say(load: Load) -> None:
     ]
 
 
+@pytest.mark.parametrize("modes", [("{{ 'rw' }}", "0644"), ("0644", "{{ 'rw' }}")])
+def test_of_two_definitions_one_that_an_expression_broke_is_the_failure_of_both(
+    load: Load, modes: tuple[str, str]
+) -> None:
+    one, other = modes
+    manifest = load(
+        f"""
+        resources:
+          - file:
+              - /etc/x: {{content: a, owner: root, group: root, mode: "{one}", alias: x}}
+              - /etc/x: {{content: a, owner: root, group: root, mode: "{other}"}}
+          - exec: {{name: "true", require: [file#x]}}
+        """
+    )
+    assert [declaration.failure[:13] for declaration in manifest.declarations] == ["mode is 'rw',", ""]
+
+
 def test_an_alias_of_yaml_that_is_used_twice_is_two_resources(load: Load) -> None:
     manifest = load("""
         data: {n: 1}

@@ -1,0 +1,38 @@
+"""Whoever starts Puller may have ignored or blocked signals, which its processes inherit."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+MANIFEST = """\
+resources:
+  - exec: {name: fails, command: "sh -c 'sleep 0.1; exit 3'"}
+  - exec: {name: late, command: "sleep 60", timeout: 1s}
+  - exec:
+      name: slow
+      command: "true"
+      environment: ["A={{ 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab' | regex_search('(a+)+$') }}"]
+"""
+
+ODD_PARENT = """\
+import os, signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+os.execv(sys.executable, [sys.executable, "-m", "puller", "apply", *sys.argv[1:]])
+"""
+
+
+def test_under_a_parent_that_ignores_and_blocks_signals_all_ends_as_it_should(tmp_path: Path) -> None:
+    manifest = tmp_path / "manifest.yaml"
+    manifest.write_text(MANIFEST)
+    finished = subprocess.run(
+        [sys.executable, "-c", ODD_PARENT, str(manifest), "--state-directory", str(tmp_path / "state")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "exit code 3, wanted 0" in finished.stdout
+    assert "its time limit" in finished.stdout
+    assert "took more than 1 s" in finished.stdout
+    assert finished.returncode == 4
