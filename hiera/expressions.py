@@ -88,6 +88,8 @@ class Scope:
                 "", f"there is no {steps[0]!r}", steps[0], [name for name in self.names if name.islower()]
             )
         parent, count = first_missing(self.names, steps)
+        if count == len(steps):
+            return MissingError("", f"{path_text(steps)} is {described(parent)}, and no value")
         where, key = path_text(steps[:count]), steps[count]
         if isinstance(parent, Mapping):
             return MissingError("", f"{where} has no key {key!r}", key, parent)

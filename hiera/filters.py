@@ -22,6 +22,8 @@ from hiera.versions import version
 
 REGEX_LIMIT: Final = 1 << 20
 """Characters of a text that a regular expression is tried on."""
+PATTERN_LIMIT: Final = 10_000
+"""Characters of a regular expression: a million take a second to compile."""
 
 # -- data as text, and back -----------------------------------------------------------------------
 
@@ -146,6 +148,8 @@ def path_join(parts: Any) -> str:
 
 
 def _pattern(pattern: str, ignorecase: bool, multiline: bool) -> re.Pattern[str]:
+    if len(pattern) > PATTERN_LIMIT:  # compiling is one step, too
+        raise LimitError("", f"a pattern has {len(pattern)} characters, at most {PATTERN_LIMIT} are possible")
     try:
         return re.compile(pattern, (re.IGNORECASE if ignorecase else 0) | (re.MULTILINE if multiline else 0))
     except (re.error, RecursionError, OverflowError) as error:

@@ -106,9 +106,8 @@ def _under_timer(operation: Callable[[], _Answer]) -> _Answer:
         try:
             return operation()
         finally:
-            running = (
-                False  # a signal between here and the next line must not keep the timer from being stopped
-            )
+            # A signal between here and the next line must not keep the timer from being stopped.
+            running = False
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, *before)
         signal.signal(signal.SIGVTALRM, handler)
@@ -120,9 +119,8 @@ def _from_child(operation: Callable[[], _Answer]) -> _Answer:
 
     reader, writer = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # the child does nothing that other threads may hold
+        # Of forking beside threads: the child does nothing that other threads may hold.
+        warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
         _answer(operation, writer)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import yaml
+from yaml.composer import Composer, ComposerError
 from yaml.constructor import SafeConstructor
 from yaml.events import (
     AliasEvent,
@@ -75,7 +76,10 @@ class Places:
     """Where things stand in a text that ``load`` accepts; parses once, for many questions."""
 
     def __init__(self, text: str) -> None:
-        self._root: Node | None = yaml.compose(text, yaml.CSafeLoader)
+        try:
+            self._root: Node | None = yaml.compose(text, yaml.CSafeLoader)
+        except ComposerError:
+            self._root = _Composer(text).get_single_node()
 
     def locate(self, path: Sequence[str | int]) -> tuple[int, int]:
         """Line and column, from 1, of the key or list item at ``path``, or of the nearest one above it."""
@@ -96,6 +100,20 @@ class Places:
                 return place, None
             place, value = entry
         return place, value
+
+
+class _Composer(Composer, yaml.CSafeLoader):
+    """Takes an anchor that is given again, as ``load`` does; PyYAML's own, which are faster, refuse it."""
+
+    def __init__(self, text: str) -> None:
+        Composer.__init__(self)
+        yaml.CSafeLoader.__init__(self, text)
+
+    def compose_node(self, parent: Node | None, index: Any) -> Node | None:
+        event: Any = self.peek_event()
+        if not isinstance(event, AliasEvent):
+            self.anchors.pop(event.anchor, None)
+        return super().compose_node(parent, index)
 
 
 _places = functools.lru_cache(maxsize=1)(Places)  # a text with one mistake tends to have several

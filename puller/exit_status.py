@@ -1,4 +1,4 @@
-"""The exit statuses of every command, in one place; they are an interface (``docs/exit-status.md``)."""
+"""The exit statuses of every command, in one place; they are an interface (README.md)."""
 
 from enum import IntEnum
 

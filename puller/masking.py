@@ -9,7 +9,9 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from contextlib import suppress
+from itertools import islice
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -29,28 +31,42 @@ class Mask:
     def __init__(self, texts: Iterable[str]) -> None:
         forms = {form for text in texts for form in _forms(text) if len(form) >= SHORTEST}
         longest_first = sorted(forms, key=len, reverse=True)  # one may hold another
-        # In any case of letters: some things are named by a secret in capitals.
-        self._pattern = re.compile("|".join(map(re.escape, longest_first)), re.IGNORECASE) if forms else None
+        self._forms = [(form.casefold(), form) for form in longest_first]
 
     def __call__(self, text: str) -> str:
         """``text`` with the masks in it."""
-        return self._pattern.sub(MASK, text) if self._pattern is not None else text
+        # In any case of letters: some things are named by a secret in capitals. An expression is made only of what is
+        # there: of all lines of a large secret it would take seconds to make.
+        folded = text.casefold()
+        found = [re.escape(form) for form_folded, form in self._forms if form_folded in folded]
+        return re.sub("|".join(found), MASK, text, flags=re.IGNORECASE) if found else text
+
+
+class _Known(NamedTuple):
+    """The secrets of the data as far as it has been read."""
+
+    keys: int = 0
+    """How many had been read."""
+    texts: tuple[str, ...] = ()
+    mask: Mask = Mask(())
 
 
 class Masks:
     """The masks for the data of all manifests of a run; each is made when somebody has something to say."""
 
     def __init__(self) -> None:
-        self._masks: dict[int, tuple[Mask, int]] = {}
-        """By the identity of the data, with how many of its keys had been read."""
+        self._known: dict[int, _Known] = {}
+        """By the identity of the data."""
 
     def of(self, data: Mapping[Any, Any]) -> Mask:
         """The mask for every secret of the data, as far as it has been read by now."""
-        found = known(data)
-        mask, count = self._masks.get(id(data), (None, 0))
-        if mask is None or count != len(found):
-            mask = Mask(text for value in found.values() for text in _secret_texts(value))
-            self._masks[id(data)] = mask, len(found)
+        found, before = known(data), self._known.get(id(data), _Known())
+        if before.keys == len(found):
+            return before.mask
+        new = [text for value in islice(found.values(), before.keys, None) for text in _secret_texts(value)]
+        texts = (*before.texts, *new)
+        mask = Mask(texts) if new else before.mask
+        self._known[id(data)] = _Known(len(found), texts, mask)
         return mask
 
     def apply(self, event: Event, declaration: Declaration) -> None:
@@ -113,12 +129,12 @@ def _secret_texts(value: Any) -> Iterator[str]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text and number in a value."""
+    """Every text and number in a value; a boolean says too little of it, and stands in many sentences."""
     if isinstance(value, Secret):
         yield from _texts(value.reveal())
     elif isinstance(value, str):
         yield value
-    elif isinstance(value, int | float):
+    elif isinstance(value, int | float) and not isinstance(value, bool):
         yield str(value)
     elif isinstance(value, Mapping):
         for item in value.values():
@@ -132,7 +148,9 @@ def _forms(text: str) -> Iterator[str]:
     """How a secret text is met in the sentences of others."""
     yield from (text, *(line.strip() for line in text.splitlines()))
     for write in _WRITERS:
-        yield from (write(text), write(text.strip()))
+        # Bytes of the environment that are no text can be in no JSON, and in no URL.
+        with suppress(UnicodeEncodeError):
+            yield from (write(text), write(text.strip()))
 
 
 def _as_in_json(text: str) -> str:

@@ -60,11 +60,13 @@ def merge_definitions(first: P, second: P) -> P:
     A property may agree, be absent on one side, or be a mode mask that aligns; anything else raises
     ``PropertyError``.
     """
+    # One that an expression gave what cannot be read has only what all types have; their resource fails.
+    kind = type(first) if isinstance(second, type(first)) else type(second)
     merged = {}
-    for field in msgspec.structs.fields(type(first)):
+    for field in msgspec.structs.fields(kind):
         one, other = getattr(first, field.name), getattr(second, field.name)
         merged[field.name] = _merge_property(field.encode_name, one, other, field.default)
-    return type(first)(**merged)
+    return kind(**merged)
 
 
 def _merge_property(name: str, one: Any, other: Any, absent: object) -> Any:

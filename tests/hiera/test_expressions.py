@@ -110,6 +110,11 @@ def test_functions_are_what_the_caller_gives() -> None:
         resolve("{{ helo('x') }}", scope)
 
 
+def test_a_function_is_not_found_by_a_path() -> None:
+    with pytest.raises(MissingError, match="lookup is a function, and no value"):
+        resolve("{{ lookup('lookup') }}", SCOPE)
+
+
 def test_an_error_of_a_function_names_the_expression() -> None:
     def fail() -> NoReturn:
         raise OSError("disk on fire")

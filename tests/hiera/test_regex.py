@@ -239,6 +239,12 @@ def test_a_type_of_a_hiera_tree_is_bounded() -> None:
         types.matches(types.parse("Pattern[/(a+)+$/]"), "a" * 40 + "b")
 
 
+@pytest.mark.parametrize("name", ["regex_search", "regex_findall", "regex_replace"])
+def test_a_pattern_that_takes_long_to_compile_is_refused(name: str) -> None:
+    with pytest.raises(LimitError, match="a pattern has 9999999 characters, at most 10000 are possible"):
+        evaluate(f"'a' | {name}('x' * 9999999, '')", Scope({}))
+
+
 # -- stars ------------------------------------------------------------------------------------------
 
 

@@ -200,5 +200,11 @@ def test_a_scalar_is_known_as_it_was_written(path: tuple[str | int, ...], text: 
     assert original(MANIFEST, path) == text
 
 
+def test_a_text_in_which_an_anchor_is_given_again_has_places() -> None:
+    text = "a: &x {b: 1}\nc: &x\n  d: 0644\ne: *x\n"
+    assert load(text, "f")["e"] == {"d": 420}
+    assert (locate(text, ("c", "d")), original(text, ("e", "d"))) == ((3, 3), "0644")
+
+
 def test_an_empty_text_has_a_place_too() -> None:
     assert locate("", ("a", 0)) == (1, 1)
