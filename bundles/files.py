@@ -67,13 +67,16 @@ def replace_file(
     """What ``write_file`` does, for ``name`` in an open directory.
 
     ``labels_from`` is a descriptor of the file being replaced: its extended attributes (ACLs, SELinux label,
-    capabilities excepted) are carried over.
+    capabilities excepted) are carried over; the ACL of a user who will not be the owner is not.
     """
     descriptor, temporary = _create(directory, name, mode & 0o600)
     try:
         with in_progress(descriptor):
+            drop_acls_of_others(descriptor, directory, uid)
             if labels_from is not None:
-                _copy_labels(labels_from, descriptor, mode)
+                # Whoever had the file may have named themselves in its list.
+                keeps_acl = os.fstat(labels_from).st_uid in (0, os.geteuid(), uid)
+                _copy_labels(labels_from, descriptor, mode, keeps_acl=keeps_acl)
             for chunk in chunks:
                 _write_all(descriptor, chunk)
             # Owner before mode: a mode set first would be open to the old owner. Both after the content: chown clears
@@ -161,20 +164,33 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 # A capability belongs to the content that it was granted to, and a file system that has no labels is no failure.
 _NOT_CARRIED = ("security.capability", "security.ima", "security.evm")
-_ACL = "system.posix_acl_access"
+_ACL, _INHERITED_ACL = "system.posix_acl_access", "system.posix_acl_default"
 _ACL_USER, _ACL_GROUP, _ACL_MASK, _ACL_OTHER = 0x01, 0x04, 0x10, 0x20  # tags of the entries that chmod sets
 _NO_LABELS = (errno.ENOTSUP, errno.EPERM, errno.EINVAL)
 
 
-def _copy_labels(source: int, target: int, mode: int) -> None:
+def _copy_labels(source: int, target: int, mode: int, *, keeps_acl: bool) -> None:
     try:
         for name in os.listxattr(source):
-            if name not in _NOT_CARRIED:
+            if name not in _NOT_CARRIED and (keeps_acl or name != _ACL):
                 value = os.getxattr(source, name)
                 os.setxattr(target, name, _narrowed(value, mode) if name == _ACL else value)
     except OSError as error:
         if error.errno not in _NO_LABELS:
             raise
+
+
+def drop_acls_of_others(new: int, directory: int, owner: int | None) -> None:
+    """Remove from what is ``new`` the access control lists that it has from its directory, if that is somebody else's.
+
+    Who owns the directory may have named themselves there. Nothing is removed where that is ``owner``, root, or the
+    running user.
+    """
+    if os.fstat(directory).st_uid in (0, os.geteuid(), owner):
+        return
+    for name in (_ACL, _INHERITED_ACL):
+        with contextlib.suppress(OSError):  # there is none
+            os.removexattr(new, name)
 
 
 def _narrowed(acl: bytes, mode: int) -> bytes:

@@ -22,7 +22,7 @@ from puller.choosing import Chooser
 from puller.config import BundleChoice, Configuration
 from puller.enforcing import Enforcement, Means
 from puller.engine import Settings
-from puller.errors import ConfigurationError, PullerError
+from puller.errors import ConfigurationError, PullerError, ResourceError
 from puller.exit_status import ExitStatus
 from puller.failures import status_of
 from puller.holds import Holds
@@ -229,7 +229,7 @@ class Agent(msgspec.Struct):
         if textfile := self.configuration.reports.textfile:
             try:
                 metrics.write(report, Path(textfile))
-            except OSError as error:
+            except (OSError, ResourceError) as error:
                 self._note_unkept("metrics", report, error)
                 self._save(report)
 
@@ -239,6 +239,7 @@ class Agent(msgspec.Struct):
         except OSError as error:
             self._note_unkept("report", report, error)
 
-    def _note_unkept(self, what: str, report: Report, error: OSError) -> None:
-        self.troubles.error(f"the {what} cannot be kept: {sentence_of(error)}", ExitStatus.CONFIGURATION)
+    def _note_unkept(self, what: str, report: Report, error: OSError | ResourceError) -> None:
+        why = sentence_of(error) if isinstance(error, OSError) else str(error)
+        self.troubles.error(f"the {what} cannot be kept: {why}", ExitStatus.CONFIGURATION)
         report.exit_status = self.troubles.exit_status

@@ -5,16 +5,18 @@
 * Output is kept up to a limit, in memory that does not grow with what the command prints.
 """
 
+import contextlib
 import os
 import pwd
 import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from puller.descendants import Descendants, adopt_orphans, starting
+from puller.directories import hold_directory
 
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -93,7 +95,8 @@ def _name_of(number: int) -> str:
 def run(command: Command) -> Completed:
     """Run to the end or to the time limit.
 
-    Raises ``OSError`` when the program cannot be started (``FileNotFoundError``, ``PermissionError``).
+    Raises ``OSError`` when the program cannot be started (``FileNotFoundError``, ``PermissionError``), and
+    ``ResourceError`` when a link that is not followed leads to its directory.
     """
     started = time.monotonic()
     with starting:
@@ -128,16 +131,27 @@ def _start(command: Command) -> "subprocess.Popen[bytes]":
     adopt_orphans()
     environment = {**base_environment(), **command.environment}
     program = _find(command.arguments[0], environment["PATH"])
-    return subprocess.Popen(
-        [program, *command.arguments[1:]],
-        cwd=command.directory,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        # A session of its own: the time limit ends the group, and no terminal can be asked for a password.
-        start_new_session=True,
-    )
+    with _working_directory(command.directory) as directory:
+        return subprocess.Popen(
+            [program, *command.arguments[1:]],
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            # A session of its own: the time limit ends the group, and no terminal can be asked for a password.
+            start_new_session=True,
+        )
+
+
+@contextlib.contextmanager
+def _working_directory(path: str) -> Iterator[str]:
+    """A name for it that nobody can change: links on the way are judged as those on the way to a managed file are."""
+    if path == "/":  # which needs no /proc
+        yield path
+        return
+    with hold_directory(path) as descriptor:
+        yield f"/proc/self/fd/{descriptor}"
 
 
 def _find(program: str, search_path: str) -> str:

@@ -1,81 +1,171 @@
-"""Directories that are about to be changed in, opened one name after the other.
+"""Ways through directories, gone one name after the other; and directories that are about to be changed in.
 
-* A link of root's, or of the running user's, is followed. Anybody else's is followed only to what belongs to the same
-  user, or a user could lead what root writes below ``/home/user/dir`` into ``/etc``.
 * What is opened stays what is meant, whatever becomes of the names on the way meanwhile.
+* A link that only root, or the running user, can have put where it is, is followed. Any other is followed only to what
+  those who can have put it there may write anyway, or a user could lead what root writes below ``/home/user/dir`` into
+  ``/etc``: by a link of their own, or by one of root's that they have moved, or given a second name, in a directory of
+  theirs.
 """
 
 import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
 
 from puller.errors import ResourceError
 
 REAL_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _STEP = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_LINKS = 40  # as many as the kernel follows
+T = TypeVar("T")
 
 
 @contextlib.contextmanager
 def open_directory(path: str) -> Iterator[int]:
     """A descriptor of the directory at an absolute path; raises ``OSError``, and ``ResourceError`` for such a link."""
-    walk = _Walk(path)
-    try:
-        descriptor = walk.arrive()
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, path) from None
-    finally:
-        os.close(walk.here)
+    descriptor = _at_end(path, lambda walk: os.open(".", REAL_DIRECTORY, dir_fd=walk.here))
     try:
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-class _Walk:
-    """From the root to a directory."""
+@contextlib.contextmanager
+def hold_directory(path: str) -> Iterator[int]:
+    """The same to work in, which takes less permission: nothing can be listed or made by this descriptor."""
+    descriptor = _at_end(path, lambda walk: os.open(".", _STEP | os.O_DIRECTORY, dir_fd=walk.here))
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def resolve(path: str) -> str:
+    """The same without links. Raises what ``open_directory`` raises; it need not be a directory, but must be there."""
+    return _at_end(path, lambda walk: walk.real)
+
+
+class Link(NamedTuple):
+    """A link that was met on the way."""
+
+    name: str
+    found: os.stat_result
+    directory: os.stat_result
+    """The one that it is in."""
+
+
+class Walk:
+    """From the root to what a path names; what is met is told to ``saw`` and ``came_by``, which may raise."""
 
     def __init__(self, path: str) -> None:
-        self.path = path
-        self.names = path.split("/")[::-1]
-        self.links: list[tuple[str, int]] = []
-        """Of ordinary users, with these users."""
-        self.followed = 0
+        self._left: list[str | Link] = [*path.split("/")[::-1]]
+        self._way: list[str] = []
+        self._followed = 0
         self.here = os.open("/", _STEP)
 
-    def arrive(self) -> int:
-        while self.names:
-            if (name := self.names.pop()) not in ("", "."):
-                self._step(name)
-        descriptor = os.open(".", REAL_DIRECTORY, dir_fd=self.here)
-        owner = os.fstat(descriptor).st_uid
-        for name, user in self.links:
-            if user != owner:
-                os.close(descriptor)
-                what = f"the link {name!r} of user {user} leads to a directory of user {owner}, so it is not followed"
-                raise ResourceError(f"{self.path}: {what}")
-        return descriptor
+    @property
+    def real(self) -> str:
+        """The path so far, without links."""
+        return "/" + "/".join(self._way)
+
+    def saw(self, name: str, found: os.stat_result) -> None:
+        """An entry of the directory ``here``, which is a link or will be ``here`` next."""
+
+    def came_by(self, link: Link) -> None:
+        """What a link leads to is ``here``."""
+
+    def go(self) -> None:
+        """To the end; raises ``OSError``."""
+        while self._left:
+            step = self._left.pop()
+            if isinstance(step, Link):
+                self.came_by(step)
+            elif step not in ("", "."):
+                self._step(step)
 
     def _step(self, name: str) -> None:
         there = os.open(name, _STEP, dir_fd=self.here)
-        found = os.fstat(there)
-        if not stat.S_ISLNK(found.st_mode):
-            os.close(self.here)
-            self.here = there
-            return
-        target = os.readlink("", dir_fd=there)
-        os.close(there)
-        self._follow(target)
-        if found.st_uid not in (0, os.geteuid()):
-            self.links.append((name, found.st_uid))
+        try:
+            found = os.fstat(there)
+            self.saw(name, found)
+            if stat.S_ISLNK(found.st_mode):
+                target = os.readlink("", dir_fd=there)
+                self._follow(Link(name, found, os.fstat(self.here)), target)
+            else:
+                self.here, there = there, self.here
+                self._way = self._way[:-1] if name == ".." else [*self._way, name]
+        finally:
+            os.close(there)
 
-    def _follow(self, target: str) -> None:
-        self.followed += 1
-        if self.followed > _MOST_LINKS:
+    def _follow(self, link: Link, target: str) -> None:
+        self._followed += 1
+        if self._followed > _MOST_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        self.names += target.split("/")[::-1]
+        self._left += [link, *target.split("/")[::-1]]
         if target.startswith("/"):
             os.close(self.here)
             self.here = os.open("/", _STEP)
+            self._way.clear()
+
+
+class _Led(Walk):
+    """One that nobody leads to what is not theirs."""
+
+    def came_by(self, link: Link) -> None:
+        if why := _why_not(link, os.fstat(self.here)):
+            raise ResourceError(why)
+
+
+def _at_end(path: str, ask: Callable[[Walk], T]) -> T:
+    """What a walk can tell at its end; errors name the path."""
+    walk = _Led(path)
+    try:
+        walk.go()
+        return ask(walk)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
+    except ResourceError as error:
+        raise ResourceError(f"{path}: {error}") from None
+    finally:
+        os.close(walk.here)
+
+
+def _why_not(link: Link, to: os.stat_result) -> str:
+    """Why a link is not followed to what it leads to; empty when it may be."""
+    what = "directory" if stat.S_ISDIR(to.st_mode) else "file"
+    end = f"leads to a {what} of user {to.st_uid}"
+    harmless = (0, os.geteuid(), to.st_uid)
+    if link.found.st_uid not in harmless:
+        return f"the link {link.name!r} of user {link.found.st_uid} {end}, so it is not followed"
+    if (owner := link.directory.st_uid) not in harmless:
+        return f"the link {link.name!r} in a directory of user {owner} {end}, so it is not followed"
+    if _others_can_have_put(link) and not _is_as_open(to, link.directory):
+        where = f"in a directory that others may write (mode {stat.S_IMODE(link.directory.st_mode):04o})"
+        return f"the link {link.name!r} {where} {end} that they may not write, so it is not followed"
+    return ""
+
+
+def _others_can_have_put(link: Link) -> bool:
+    """Whether somebody beside the owners of link and directory can have put the link there."""
+    if not _writers(link.directory):
+        return False
+    # In a sticky directory nobody can move what belongs to somebody else, but give a second name to it.
+    return not link.directory.st_mode & stat.S_ISVTX or link.found.st_nlink > 1
+
+
+def _is_as_open(to: os.stat_result, directory: os.stat_result) -> bool:
+    """Whether all who may write to ``directory`` may do so ``to`` the other."""
+    if to.st_mode & stat.S_ISVTX:
+        return False
+    may, wanted = to.st_mode & stat.S_IWOTH, _writers(directory)
+    if not may and not wanted & stat.S_IWOTH:
+        may = to.st_mode & stat.S_IWGRP and to.st_gid == directory.st_gid
+    return bool(may)
+
+
+def _writers(found: os.stat_result) -> int:
+    """Which of the bits for group and others let somebody write; root's own group is root."""
+    bits = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return bits & ~stat.S_IWGRP if found.st_gid in (0, os.getegid()) else bits

@@ -1,10 +1,12 @@
 """The last run as metrics, in the text format that Prometheus' node exporter collects from files."""
 
+import os
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from bundles.files import write_file
+from bundles.files import naming, remove_leftovers, replace_file
+from puller.directories import open_directory
 from puller.report import Report
 
 _HELP = {
@@ -22,8 +24,15 @@ _STATES = ("stable", "changed", "refreshed", "failed", "skipped", "would_change"
 
 
 def write(report: Report, path: Path) -> None:
-    """Replace the metrics file, readable by all; raises ``OSError``."""
-    write_file(path, text(report).encode(), mode=0o644)
+    """Replace the metrics file, readable by all; raises ``OSError``.
+
+    It may lie in a directory of another user, the collector's, so links on the way are judged as for managed files:
+    raises ``ResourceError``.
+    """
+    directory, name = os.path.split(os.path.abspath(path))
+    with naming(path), open_directory(directory) as descriptor:
+        remove_leftovers(descriptor)
+        replace_file(descriptor, name, [text(report).encode()], mode=0o644)
 
 
 def text(report: Report) -> str:

@@ -2,6 +2,8 @@
 
 * Looking and changing are different methods; a noop run is given a system whose changes raise.
 * Only *not found* means absent: ``lstat`` gives ``None`` for it and raises for everything else.
+* Links on the way to a path are judged by one rule (``puller.directories``): when it is looked at, so that a dry run
+  says what is refused, and again with every change.
 * A change is made relative to an open directory, and refused when the path is not any more what was looked at.
 """
 
@@ -16,9 +18,16 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from bundles.files import in_progress, naming, remove_leftovers, replace_file, temporary_name
-from puller.directories import REAL_DIRECTORY, open_directory
-from puller.errors import ChangedMeanwhile, MutationInNoop
+from bundles.files import (
+    drop_acls_of_others,
+    in_progress,
+    naming,
+    remove_leftovers,
+    replace_file,
+    temporary_name,
+)
+from puller.directories import REAL_DIRECTORY, open_directory, resolve
+from puller.errors import ChangedMeanwhile, MutationInNoop, ResourceError
 
 if TYPE_CHECKING:  # starting programs is imported when one is started: most resources need none
     from puller.commands import Command, Completed
@@ -45,8 +54,11 @@ class System(Protocol):
     def lstat(self, path: str) -> os.stat_result | None:
         """The path itself, links not followed; ``None`` when nothing is there."""
 
+    def resolve(self, path: str) -> str:
+        """The path without links, if they may be followed; as it is when nothing is there."""
+
     def is_directory(self, path: str) -> bool:
-        """Whether a directory is there, links followed; in noop as this run would have left it."""
+        """Whether a directory is there, links followed if they may be; in noop as this run would have left it."""
 
     def exists(self, path: str) -> bool:
         """Whether anything is there, links followed; in noop as this run would have left it."""
@@ -92,7 +104,7 @@ class System(Protocol):
         """Make a directory, which appears as it should be, and its missing parents with mode 0755."""
 
     def set_attributes(self, path: str, attributes: Attributes, looked_at: os.stat_result) -> None:
-        """Owner, group and mode of the path itself, never through a link."""
+        """Owner, group and mode of the path itself, never through a link or of a file with other names."""
 
     def set_note(self, path: str, key: str, text: str, *, within: str = "") -> None:
         """Leave a note on a regular file, for as long as nobody puts another file into its place."""
@@ -115,17 +127,33 @@ class LocalSystem:
         self._tidied: set[tuple[int, int]] = set()
         self._above: dict[str, tuple[int, int] | None] = {}
         """The directories in which something was looked for and not found."""
+        self._judged = {""}
+        """Directories to which no link leads that is not followed, without a slash at the end."""
         self._users: dict[str, int] = {}
         self._groups: dict[str, int] = {}
 
     def lstat(self, path: str) -> os.stat_result | None:
+        directory = path.rpartition("/")[0]
+        if directory not in self._judged:
+            self._judge(directory)
         try:
-            return os.lstat(path)
+            found = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
             self._above[path] = _find_directory(os.path.dirname(path))
             return None
+        if stat.S_ISDIR(found.st_mode) and directory in self._judged:
+            self._judged.add(path)
+        return found
+
+    def resolve(self, path: str) -> str:
+        try:
+            return resolve(path)
+        except OSError:
+            return path
 
     def is_directory(self, path: str) -> bool:
+        if path not in self._judged:
+            self._judge(path)
         try:
             return stat.S_ISDIR(os.stat(path).st_mode)
         except (FileNotFoundError, NotADirectoryError):
@@ -213,10 +241,11 @@ class LocalSystem:
             temporary = temporary_name(name)
             os.mkdir(temporary, 0o700, dir_fd=parent)
             try:
-                with _directory_in_progress(parent, temporary, attributes):
+                with _directory_in_progress(parent, temporary, path, attributes):
                     os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
             except BaseException:
-                os.rmdir(temporary, dir_fd=parent)
+                with contextlib.suppress(OSError):  # the trouble is another one
+                    os.rmdir(temporary, dir_fd=parent)
                 raise
             os.fsync(parent)
 
@@ -227,6 +256,7 @@ class LocalSystem:
             descriptor = os.open(os.path.basename(path) or ".", _PINNED, dir_fd=parent)
         try:
             _require_same(path, looked_at, os.fstat(descriptor))
+            require_one_name(path, looked_at)
             with naming(path):
                 _set_pinned(f"/proc/self/fd/{descriptor}", attributes, looked_at)
         finally:
@@ -236,6 +266,20 @@ class LocalSystem:
         with _open_parent(path, within) as parent:
             pinned = f"/proc/self/fd/{parent}/{os.path.basename(path)}"
             os.setxattr(pinned, _NOTE + key, text.encode("ascii"), follow_symlinks=False)
+
+    def _judge(self, directory: str) -> None:
+        """Raise ``ResourceError`` for a link on the way to a directory that is not followed.
+
+        Each directory is judged once. What is true no more is found by who makes a change, and goes all of the way.
+        """
+        with contextlib.suppress(OSError):  # is said by who goes there
+            if directory.rpartition("/")[0] in self._judged and stat.S_ISDIR(os.lstat(directory).st_mode):
+                self._judged.add(directory)
+                return
+            resolve(directory)
+            while directory not in self._judged:
+                self._judged.add(directory)
+                directory = directory.rpartition("/")[0]
 
     def _require_same_directory(self, path: str, parent: int) -> None:
         """What is made is made where it was missed: a file that is replaced is known by itself, a new one is not."""
@@ -265,9 +309,13 @@ class LocalSystem:
         directory, name = os.path.split(path)
         with open_directory(directory) as parent:
             _require_same(path, looked_at, _stat_at(parent, name))
-            import shutil  # and its compressors: only for what is rarely done
-
-            shutil.rmtree(name, dir_fd=parent)
+            descriptor = os.open(name, REAL_DIRECTORY, dir_fd=parent)
+            try:
+                _require_same(path, looked_at, os.fstat(descriptor))
+                _empty(descriptor)
+            finally:
+                os.close(descriptor)
+            os.rmdir(name, dir_fd=parent)
             os.fsync(parent)
 
     def execute(self, command: "Command") -> "Completed":
@@ -382,13 +430,39 @@ def _open_parent(path: str, within: str) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _directory_in_progress(parent: int, name: str, attributes: Attributes) -> Iterator[None]:
+def _directory_in_progress(parent: int, name: str, path: str, attributes: Attributes) -> Iterator[None]:
     """Give a directory that was made just now its owner and mode (in this order, as for files), and hold it."""
     descriptor = os.open(name, REAL_DIRECTORY, dir_fd=parent)
     with in_progress(descriptor):
+        require_new(path, descriptor)
+        drop_acls_of_others(descriptor, parent, attributes.uid)
         os.fchown(descriptor, attributes.uid, attributes.gid)
         os.fchmod(descriptor, attributes.mode)
         yield
+
+
+def require_new(path: str, directory: int) -> None:
+    """Who may write to the directory above can have put another one there, which is not to be given away."""
+    if os.fstat(directory).st_uid != os.geteuid() or os.listdir(directory):
+        raise ChangedMeanwhile(f"{path}: was replaced by somebody else while Puller made it")
+
+
+def _empty(directory: int) -> None:
+    """Remove all that is in an open directory."""
+    import shutil  # and its compressors: only for what is rarely done
+
+    for name in os.listdir(directory):
+        if stat.S_ISDIR(_stat_at(directory, name).st_mode):
+            shutil.rmtree(name, dir_fd=directory)
+        else:
+            os.unlink(name, dir_fd=directory)
+
+
+def require_one_name(path: str, found: os.stat_result) -> None:
+    """Raise ``ResourceError`` for a file with other names: who has put somebody else's file here is not given it."""
+    if not stat.S_ISDIR(found.st_mode) and found.st_nlink > 1:
+        what = f"has {found.st_nlink} names (hard links), so it may be somebody else's file"
+        raise ResourceError(f"{path}: {what}, and its owner, group and mode are not changed")
 
 
 def _set_pinned(pinned: str, attributes: Attributes, looked_at: os.stat_result) -> None:

@@ -28,6 +28,8 @@ from puller.errors import ResourceError
 MODE = 0o600
 """Of the archive's file."""
 
+_PART = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
 Progress = Callable[[int, int | None], None]
 """Told how many bytes are there, and of how many."""
 
@@ -185,12 +187,24 @@ def _part(parent: int, name: str, checksum: str | None) -> Iterator[tuple[Binary
 
 
 def _open_part(parent: int, name: str) -> int:
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with suppress(FileNotFoundError):
-        found = os.stat(name, dir_fd=parent, follow_symlinks=False)
-        # Ours, and seen by nobody else: in a directory such as /tmp, anybody may have put it there.
-        private = stat.S_IMODE(found.st_mode) == MODE and found.st_uid == os.geteuid() and found.st_nlink == 1
-        if stat.S_ISREG(found.st_mode) and private:
-            return os.open(name, flags, dir_fd=parent)
+        if (descriptor := _open_own(parent, name)) is not None:
+            return descriptor
         os.unlink(name, dir_fd=parent)
-    return os.open(name, flags | os.O_CREAT | os.O_EXCL, MODE, dir_fd=parent)
+    return os.open(name, _PART | os.O_CREAT | os.O_EXCL, MODE, dir_fd=parent)
+
+
+def _open_own(parent: int, name: str) -> int | None:
+    """Ours, and seen by nobody else: in a directory such as /tmp, anybody may have put it there, or may do so now."""
+    try:
+        descriptor = os.open(name, _PART, dir_fd=parent)
+    except FileNotFoundError:
+        raise
+    except OSError:  # a link, a socket
+        return None
+    found = os.fstat(descriptor)
+    private = stat.S_IMODE(found.st_mode) == MODE and found.st_uid == os.geteuid() and found.st_nlink == 1
+    if stat.S_ISREG(found.st_mode) and private:
+        return descriptor
+    os.close(descriptor)
+    return None

@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bundles.errors import FormatError
+from bundles.files import drop_acls_of_others
 from bundles.paths import shown
 from bundles.trees import kind_of, open_regular, sync_filesystem
 from puller.archives.kinds import Kind
@@ -27,6 +28,7 @@ from puller.archives.members import Member, Type
 from puller.archives.reading import read_members
 from puller.directories import open_directory
 from puller.errors import ResourceError
+from puller.system import require_new
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -72,6 +74,8 @@ def _private_directory(target: int, archive: str) -> Iterator[int]:
     try:
         descriptor = os.open(name, _DIRECTORY, dir_fd=target)
         try:
+            require_new(name, descriptor)
+            drop_acls_of_others(descriptor, target, None)
             yield descriptor
         finally:
             os.close(descriptor)

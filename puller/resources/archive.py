@@ -22,7 +22,7 @@ from puller.resources.base import Difference, Properties, PropertyError, Resourc
 from puller.resources.content import sha256
 from puller.resources.owners import group_id, group_name, user_id, user_name
 from puller.resources.values import Duration
-from puller.system import Attributes
+from puller.system import Attributes, require_one_name
 
 _KINDS = {
     stat.S_IFREG: "present",
@@ -262,6 +262,8 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         if plan.remove:
             return
         self._ids()
+        if plan.repair and actual.found is not None:
+            require_one_name(name, actual.found)
         parent = os.path.dirname(name)
         if plan.download and not system.is_directory(parent) and not self.context.uncertain():
             raise ResourceError(f"directory {parent} does not exist")

@@ -99,6 +99,9 @@ class Exec(Resource[ExecProperties, ExecState]):
 
     def noop_message(self, differences: Sequence[Difference], actual: ExecState) -> str:
         del actual
+        self.context.system.resolve(
+            self.properties.cwd
+        )  # raises for a link that the real run does not follow
         return "Would have executed via subscribe" if differences[0].refresh else "Would have executed"
 
     @property

@@ -18,7 +18,7 @@ from puller.resources.base import Difference, Properties, PropertyError, Resourc
 from puller.resources.content import OTHER, SENSITIVE, Bytes, Content, SourceFile, described, sha256
 from puller.resources.mode import FileMode
 from puller.resources.owners import group_id, group_name, user_id, user_name
-from puller.system import Attributes
+from puller.system import Attributes, require_one_name
 
 if TYPE_CHECKING:
     from puller.templates.rendering import Rendered
@@ -128,7 +128,7 @@ class File(Resource[FileProperties, FileState]):
             return
         if ensure == "directory" and actual.found is None:
             system.make_directory(name, self._wanted_attributes(0))
-        elif actual.found is not None and not self._must_write(differences):
+        elif actual.found is not None and not self._must_write(differences, actual):
             system.set_attributes(name, self._wanted_attributes(actual.found.st_mode), actual.found)
         else:
             base = 0 if actual.kind != "present" or actual.found is None else actual.found.st_mode
@@ -151,7 +151,7 @@ class File(Resource[FileProperties, FileState]):
             return "Would have created directory" if ensure == "directory" else "Would have created the file"
         return (
             "Would have updated the file"
-            if self._must_write(differences)
+            if self._must_write(differences, actual)
             else "Would have updated attributes"
         )
 
@@ -233,12 +233,13 @@ class File(Resource[FileProperties, FileState]):
     def _local(self, source: str) -> Content:
         path = self._resolved(source)
         try:
-            found = os.stat(path)
+            found = os.lstat(path) if os.path.isabs(source) else os.stat(path)
         except OSError as error:
             raise ResourceError(f"source {path} cannot be read: {error.strerror}") from error
         if not stat.S_ISREG(found.st_mode):
             raise ResourceError(f"source {path} is not a regular file")
-        return SourceFile(os.path.realpath(path), found.st_size, self.context.system)
+        real = path if os.path.isabs(source) else os.path.realpath(path)
+        return SourceFile(real, found.st_size, self.context.system)
 
     def _remote(self) -> Content:
         source, wanted = self.properties.source or "", self.properties.checksum
@@ -261,6 +262,9 @@ class File(Resource[FileProperties, FileState]):
         return Bytes(self._encoded(rendered.text), self.context.system)
 
     def _resolved(self, path: str) -> str:
+        """Where a source is; what an absolute path leads to through links is judged as that of a managed file is."""
+        if os.path.isabs(path):
+            return self.context.system.resolve(os.path.normpath(path))
         return os.path.normpath(os.path.join(self.context.directory, path))
 
     def _encoded(self, text: str) -> bytes:
@@ -324,8 +328,15 @@ class File(Resource[FileProperties, FileState]):
 
     # What may be done
 
-    def _must_write(self, differences: Sequence[Difference]) -> bool:
-        return self.properties.ensure != "directory" and differences[0].property in ("ensure", "content")
+    def _must_write(self, differences: Sequence[Difference], actual: FileState) -> bool:
+        if self.properties.ensure == "directory":
+            return False
+        return differences[0].property in ("ensure", "content") or self._is_replaced_for_its_names(actual)
+
+    def _is_replaced_for_its_names(self, actual: FileState) -> bool:
+        """A file with other names is somebody else's, too; where all of the content is known, a new one is made."""
+        has_others = actual.kind == "present" and actual.found is not None and actual.found.st_nlink > 1
+        return has_others and self.properties.ensure == "present" and self._wanted_content() is not None
 
     def _refuse_what_cannot_be(self, actual: FileState) -> None:
         """Raise for what ``change`` would fail at, so that noop predicts it."""
@@ -344,6 +355,9 @@ class File(Resource[FileProperties, FileState]):
         else:
             self._require_parent()
             self._wanted_content()
+        is_kept = kind == wanted == "present" and actual.same_content
+        if is_kept and actual.found is not None and not self._is_replaced_for_its_names(actual):
+            require_one_name(name, actual.found)
 
     def _is_replaceable(self, kind: str) -> bool:
         """By a file, and losing nothing: a link, FIFO or socket holds no data of its own."""

@@ -71,7 +71,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
     def look(self) -> ScaffoldState:
         properties, system = self.properties, self.context.system
         wants_files = properties.ensure == "present"
-        if not wants_files and not system.exists(properties.name):
+        if not wants_files and (system.lstat(properties.name) is None or not system.exists(properties.name)):
             return ScaffoldState()  # and the source need not be there any more either
         self._refuse_overlap()
         tree, purge = self._wanted(), wants_files and properties.purge
@@ -147,7 +147,8 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
 
     @property
     def _source(self) -> str:
-        return os.path.normpath(os.path.join(self.context.directory, self.properties.source))
+        source = os.path.normpath(os.path.join(self.context.directory, self.properties.source))
+        return self.context.system.resolve(source) if os.path.isabs(self.properties.source) else source
 
     def _scope(self) -> Scope:
         """What templates see: that of the manifest, or with data of the scaffold's own."""

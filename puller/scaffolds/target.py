@@ -1,7 +1,8 @@
 """The target of a scaffold as it is: what is where its files belong, and what else is there.
 
 * Looking changes nothing, and never follows a link below the target: what is behind one is not in the target.
-* The target itself may be a link to a directory; then that directory is meant, and the link is left alone.
+* The target itself may be a link to a directory; then that directory is meant, and the link is left alone. It is judged
+  as the links on the way to the target are.
 """
 
 import os
@@ -74,9 +75,9 @@ def _resolved(system: System, name: str) -> str:
     found = system.lstat(name)
     if found is None or not stat.S_ISLNK(found.st_mode):
         return name
-    root = os.path.realpath(name)
-    if system.lstat(root) is None:
-        raise ResourceError(f"{name} is a link to {root}, where nothing is")
+    root = system.resolve(name)
+    if root == name:
+        raise ResourceError(f"{name} is a link to {os.path.realpath(name)}, where nothing is")
     return root
 
 

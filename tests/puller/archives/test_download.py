@@ -182,6 +182,29 @@ def test_a_part_that_somebody_else_may_have_put_there_is_not_used(
     assert other.read_text() == "precious"
 
 
+@pytest.mark.attack("races.swap")
+def test_a_part_that_becomes_somebody_elses_file_after_the_look_is_not_written_to(
+    fetch: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part, other = tmp_path / f".a.tar.gz.{SHA256[:16]}.part", tmp_path / "precious"
+    for path in (part, other):
+        path.write_text("precious")
+        path.chmod(0o600)
+    real = os.open
+
+    def swap(path: Any, *arguments: Any, **named: Any) -> int:
+        if path == part.name:
+            part.unlink(missing_ok=True)
+            os.link(other, part)
+        return real(path, *arguments, **named)
+
+    with monkeypatch.context() as patches:
+        patches.setattr(os, "open", swap)
+        with suppress(OSError):
+            fetch(checksum=SHA256)
+    assert other.read_text() == "precious"
+
+
 # What is refused
 
 
