@@ -21,6 +21,7 @@ from puller.manifest.properties import explain, parse_value
 from puller.resources.values import Duration
 from puller.state import PRIVATE_KEY
 from puller.system import reason
+from puller.trusted import trusted
 from puller.windows import Window, find_problem
 
 _SIZE_LIMIT = 1024 * 1024  # bytes
@@ -95,9 +96,9 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 def load_configuration(path: Path) -> Configuration:
-    """Read and check it; raises ``ConfigurationError`` with every problem and its line."""
+    """Read and check it; raises ``ConfigurationError`` with every problem and its line, or if others may write it."""
     try:
-        data = read_limited(path, _SIZE_LIMIT)
+        data = read_limited(trusted(path), _SIZE_LIMIT)
         value = yamltext.load(data, str(path))
     except FileNotFoundError:
         raise ConfigurationError(

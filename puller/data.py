@@ -19,6 +19,7 @@ from hiera.explain import Explanation
 from hiera.merge import merge_sources
 from puller.errors import ConfigurationError
 from puller.system import reason
+from puller.trusted import trusted
 
 if TYPE_CHECKING:
     from hiera.annotations import Annotations
@@ -69,12 +70,13 @@ class Surroundings(msgspec.Struct, frozen=True):
     def load(self, paths: Iterable[Path], origin: Origin, below: Iterable[Source] = ()) -> tuple[Source, ...]:
         """All sources: those ``below``, then the documents at ``paths``, each over the ones before it.
 
-        Raises ``ConfigurationError``.
+        What the command line names is read whoever may write it. Raises ``ConfigurationError``.
         """
         sources = list(below)
         for path in paths:
             try:
-                sources.append(self.resolve(read(path), str(path), origin, sources))
+                text = read(path) if origin is Origin.COMMAND_LINE else read_trusted(path)
+                sources.append(self.resolve(text, str(path), origin, sources))
             except HieraError as error:
                 raise ConfigurationError(str(error)) from error
         return tuple(sources)
@@ -94,8 +96,9 @@ def host_files(file: Path, directory: Path) -> Iterator[Path]:
         if file.exists():
             yield file
         if directory.exists():
+            found = trusted(directory).iterdir()
             yield from sorted(
-                path for path in directory.iterdir() if path.suffix in (".yaml", ".yml", ".json")
+                directory / path.name for path in found if path.suffix in (".yaml", ".yml", ".json")
             )
     except OSError as error:
         raise ConfigurationError(f"{error.filename}: cannot be read: {reason(error)}") from error
@@ -130,6 +133,14 @@ def _assigned(pair: str) -> Source:
     for step in reversed(steps):
         value = {str(step): value}
     return Source(Origin.COMMAND_LINE, f"--set {key}", value)
+
+
+def read_trusted(path: Path) -> str:
+    """The text of a data file of this host or site; raises ``ConfigurationError``, also when others may write it."""
+    try:
+        return read(trusted(path))
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {reason(error)}") from error
 
 
 def read(path: Path) -> str:

@@ -25,6 +25,7 @@ from puller.report import BundleReport
 from puller.state import Directories
 from puller.system import reason
 from puller.troubles import Troubles
+from puller.trusted import trusted
 from puller.version import __version__
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Site(msgspec.Struct, frozen=True):
 
         try:
             mirrors = open_mirrors(configuration.mirrors, transport_settings(configuration.http))
-            client = TrustClient(directories.trust, Path(configuration.trust_anchor), mirrors)
+            client = TrustClient(directories.trust, _trusted(configuration.trust_anchor), mirrors)
             index = client.refresh()
             client.discard_left(directories.downloads)
             return cls(client, index)
@@ -92,7 +93,7 @@ class Site(msgspec.Struct, frozen=True):
 def unchanged(configuration: Configuration, directories: Directories, chooser: Chooser) -> Published | None:
     """What is published, when this host has all of it already; ``None`` when that takes more than a glance."""
     settings = transport_settings(configuration.http)
-    anchor = Path(configuration.trust_anchor)
+    anchor = _trusted(configuration.trust_anchor)
     known = glance(directories.trust, anchor, configuration.mirrors, settings, chooser.now)
     if known is None:
         return None
@@ -162,7 +163,7 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 def transport_settings(options: HttpOptions) -> TransportSettings:
-    """How the site is reached; raises ``ConfigurationError`` for a file of secrets that cannot be read."""
+    """How the site is reached; raises ``ConfigurationError`` for a file that cannot be read, or others may write."""
     token = _secret(options.token_file)
     password = _secret(options.password_file) or options.password
     try:
@@ -172,7 +173,7 @@ def transport_settings(options: HttpOptions) -> TransportSettings:
             total_timeout=options.total_timeout,
             retries=options.retries,
             proxy=options.proxy,
-            ca_bundle=options.ca_bundle,
+            ca_bundle=options.ca_bundle and str(_trusted(options.ca_bundle)),
             client_cert=options.client_certificate,
             client_key=options.client_key,
             username=options.username,
@@ -189,11 +190,19 @@ def _secret(path: str | None) -> Secret | None:
     if path is None:
         return None
     try:
-        return Secret(Path(path).read_text(encoding="utf-8").strip())
+        return Secret(_trusted(path).read_text(encoding="utf-8").strip())
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {reason(error)}") from error
     except UnicodeDecodeError:
         raise ConfigurationError(f"{path}: is not UTF-8 text") from None
+
+
+def _trusted(path: str) -> Path:
+    """As ``trusted``; that there is nothing is for the reader to say."""
+    try:
+        return trusted(Path(path))
+    except OSError:
+        return Path(path)
 
 
 def copy_trust(source: Path, target: Path) -> None:

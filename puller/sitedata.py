@@ -16,7 +16,7 @@ from bundles.files import read_limited
 from bundles.hidden import mask_urls
 from bundles.transport import TransportSettings, Validators
 from hiera.errors import HieraError
-from puller.data import SIZE_LIMIT, Origin, Source, Surroundings, read
+from puller.data import SIZE_LIMIT, Origin, Source, Surroundings, read_trusted
 from puller.decoding import decode
 from puller.errors import PullerError
 from puller.statefile import write_state
@@ -95,7 +95,7 @@ class SiteData(msgspec.Struct, frozen=True):
     def _fetched(self, location: str, copy: Copy | None) -> Copy:
         """The document as it is now; raises ``BundleError``, ``ConfigurationError`` and ``DocumentError``."""
         if location.startswith("/"):
-            return Copy(location, read(Path(location)))
+            return Copy(location, read_trusted(Path(location)))
         from bundles.transport import download_if_changed
 
         into = io.BytesIO()

@@ -1,6 +1,6 @@
 """Custom facts: what the files and executables in ``facts.d`` say about this machine.
 
-* Only what root, or the running user, has put there is read or run; see ``trust``.
+* Only what root, or the running user, has put there is read or run, and it is what was judged; see ``puller.trusted``.
 * Files are taken in the order of their names, and later ones win: mappings merge, anything else is replaced.
 * What is broken, late or not to be trusted is named in the problems and left out; it never stops a run.
 """
@@ -14,8 +14,8 @@ from typing import Any
 
 from puller.facts import documents
 from puller.facts.errors import FactError
-from puller.facts.trust import distrust
 from puller.facts.values import merged
+from puller.trusted import judge
 
 # What editors and package managers leave beside a file.
 _LEFTOVERS = (
@@ -50,15 +50,15 @@ def _sources(directories: Sequence[str], problems: list[FactError]) -> Iterator[
     """The files of each directory in the order of their names; a directory that is not there has none."""
     for directory in directories:
         try:
-            reason = distrust(directory)
-            names = [] if reason else sorted(os.listdir(directory))
+            judged = judge(directory)
+            names = [] if judged.reason else sorted(os.listdir(judged.path))
         except FileNotFoundError:
             continue
         except OSError as error:
             problems.append(FactError(directory, error.strerror or str(error)))
             continue
-        if reason:
-            problems.append(FactError(directory, f"is not read: {reason}"))
+        if judged.reason:
+            problems.append(FactError(directory, f"is not read: {judged.reason}"))
         yield from (os.path.join(directory, name) for name in names if _is_source(name))
 
 
@@ -67,26 +67,27 @@ def _is_source(name: str) -> bool:
 
 
 def _read(path: str, limit: float) -> dict[str, Any]:
-    mode = os.stat(path).st_mode
+    judged = judge(path)
+    mode = judged.found.st_mode
     if stat.S_ISDIR(mode):
         return {}
-    reason = distrust(path)
-    if reason:
-        raise FactError(path, f"is not read: {reason}")
+    if judged.reason:
+        raise FactError(path, f"is not read: {judged.reason}")
     form = documents.form_of_name(path)
     if not stat.S_ISREG(mode):
         raise FactError(path, "is not a regular file")
     if form:
-        return documents.parse(documents.content(path), form, path)
+        return documents.parse(documents.content(judged.path), form, path)
     if mode & stat.S_IXUSR:
-        return _run(path, limit)
+        return _run(path, judged.path, limit)
     raise FactError(path, "is neither executable nor named *.json, *.yaml, *.yml or *.txt")
 
 
-def _run(path: str, limit: float) -> dict[str, Any]:
+def _run(path: str, program: str, limit: float) -> dict[str, Any]:
+    """What a program prints; ``path`` is what messages call it."""
     from puller.commands import Command, run
 
-    completed = run(Command([path], timeout=limit, output_limit=documents.SIZE_LIMIT + 1))
+    completed = run(Command([program], timeout=limit, output_limit=documents.SIZE_LIMIT + 1))
     if completed.exit_code != 0:
         raise FactError(path, f"{completed.outcome}: {completed.tail(3)}".rstrip(": "))
     if "\ufffd" in completed.stdout:  # what stands for bytes that are no text

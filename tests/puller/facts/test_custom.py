@@ -8,6 +8,7 @@ import pytest
 
 from puller.facts.custom import load
 from puller.facts.documents import SIZE_LIMIT
+from puller.trusted import Judged, judge
 
 
 @pytest.fixture
@@ -271,3 +272,90 @@ def test_what_another_user_owns_is_not_read_by_root(custom: Path) -> None:
     assert problems_in(custom) == [
         "facts.d/role.yaml: is not read: facts.d/role.yaml belongs to user 65534, wanted root or the running user 0"
     ]
+
+
+JOE = 65534
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A directory of an ordinary user, who has a script of their own in it."""
+    home = tmp_path / "home"
+    home.mkdir()
+    script(home, "joes", "echo role=joes")
+    for path in (home, home / "joes"):
+        os.chown(path, JOE, JOE)
+    return home
+
+
+def joes_link(home: Path, target: Path, name: str = "link") -> Path:
+    (home / name).symlink_to(target)
+    os.chown(home / name, JOE, JOE, follow_symlinks=False)
+    return home / name
+
+
+@pytest.mark.root
+@pytest.mark.attack("facts.link")
+@pytest.mark.parametrize("owner", [JOE, 0])
+def test_a_link_that_a_user_can_change_is_not_followed_wherever_it_leads(
+    custom: Path, home: Path, tmp_path: Path, owner: int
+) -> None:
+    """What it leads to now is root's, and need not be when it is run; or it is a link of root's, moved there."""
+    good = script(tmp_path, "good", "echo role=good")
+    (custom / "role").symlink_to(joes_link(home, good))
+    os.chown(home / "link", owner, owner, follow_symlinks=False)
+
+    assert problems_in(custom) == [
+        f"facts.d/role: is not read: {home} belongs to user 65534, wanted root or the running user 0"
+    ]
+
+
+@pytest.mark.root
+@pytest.mark.attack("facts.link")
+def test_a_link_of_a_user_in_the_directory_of_facts_or_on_the_way_to_it_is_not_followed(
+    custom: Path, tmp_path: Path
+) -> None:
+    put(tmp_path, "good.yaml", "role: good\n")
+    joes_link(custom, tmp_path / "good.yaml", "role.yaml")
+    link = joes_link(tmp_path, custom, "facts")
+
+    wanted = "belongs to user 65534, wanted root or the running user 0"
+    assert problems_in(custom) == [f"facts.d/role.yaml: is not read: facts.d/role.yaml {wanted}"]
+    assert problems_in(link) == [f"facts.d: is not read: facts.d {wanted}"]
+
+
+@pytest.mark.root
+@pytest.mark.attack("facts.link")
+def test_in_a_sticky_directory_a_second_name_may_be_anybodys(custom: Path, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    good = script(tmp_path, "good", "echo role=good")
+    os.link(good, shared / "good")
+    (custom / "role").symlink_to(shared / "good")
+
+    what = "has 2 names (hard links), in a directory that others may write"
+    assert problems_in(custom) == [f"facts.d/role: is not read: {shared}/good {what}"]
+    good.unlink()
+    assert facts_in(custom) == {"role": "good"}
+
+
+@pytest.mark.root
+@pytest.mark.attack("facts.swap")
+def test_what_is_run_and_read_is_what_was_judged(
+    custom: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The link is root's own, and leads elsewhere as soon as the file behind it was judged."""
+    for name, text in (("run", "#!/bin/sh\necho ran=$0\n"), ("read.yaml", "read: good\n")):
+        put(tmp_path, name, text, 0o755)
+        (custom / name).symlink_to(tmp_path / name)
+
+    def judge_and_swap(path: str) -> Judged:
+        judged = judge(path)
+        if os.path.islink(path):
+            os.unlink(path)
+            os.symlink(home / "joes", path)
+        return judged
+
+    monkeypatch.setattr("puller.facts.custom.judge", judge_and_swap)
+    assert facts_in(custom) == {"ran": f"{tmp_path}/run", "read": "good"}
