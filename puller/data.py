@@ -16,7 +16,7 @@ from bundles.files import read_limited
 from hiera.document import Document
 from hiera.errors import HieraError
 from hiera.explain import Explanation
-from hiera.merge import merge_sources
+from hiera.merge import merge_deep, merge_sources
 from puller.errors import ConfigurationError
 from puller.system import reason
 from puller.trusted import trusted
@@ -32,6 +32,7 @@ class Origin(StrEnum):
     """Who gave a document, lowest precedence first."""
 
     MANIFEST = "manifest"
+    PARENT = "parent manifest"
     SITE = "site data"
     HOST = "this host"
     COMMAND_LINE = "command line"
@@ -48,11 +49,23 @@ class Source(msgspec.Struct, frozen=True):
     """Where the data was read from, if anywhere."""
     explanation: Explanation | None = None
     """How it came to be."""
+    joins_lists: bool = False
+    """Whether its lists are appended to those below it, as what a parent manifest hands down is."""
 
     @property
     def annotations(self) -> "Annotations | None":
         """What comments of the document say about values."""
         return self.document.annotations if self.document else None
+
+    def over(self, data: Mapping[Any, Any]) -> Mapping[Any, Any]:
+        """Its data merged over what is below it."""
+        merge = merge_deep if self.joins_lists else merge_sources
+        return merge(data, self.data) if data else self.data
+
+    def shows_below(self, key: Any) -> bool:
+        """Whether what is below still counts for a key that it has."""
+        value = self.data[key]
+        return isinstance(value, Mapping) or (self.joins_lists and isinstance(value, list))
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -86,7 +99,7 @@ def merged(sources: Iterable[Source]) -> Mapping[str, Any]:
     """The data of all of them, the last over the others: mappings merge deeply, anything else is replaced."""
     data: Mapping[str, Any] = {}
     for source in sources:
-        data = merge_sources(data, source.data) if data else source.data
+        data = source.over(data)
     return data
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hiera.errors import HieraError, MissingError
+from hiera.layers import mergeable
 from hiera.paths import MISSING, path_text
 from hiera.secrets import hidden_at
 from hiera.tree import keys
@@ -26,6 +27,21 @@ from puller.report import Event
 ORIGIN_OF_TREE = "bundle tree"
 
 
+def explain_everywhere(manifest: Manifest, name: str) -> Iterator[dict[str, Any]]:
+    """What a key is in a manifest, and in each child for which it is not the same. Raises ``HieraError``."""
+    first = explain_key(manifest.data, name)
+    yield first
+    parents_first = sorted(manifest.declarations, key=lambda found: len(list(found.parents())))
+    for data in {id(found.home.data): found.home.data for found in parents_first}.values():
+        found = explain_key(data, name)
+        if _outcome(found) != _outcome(first):
+            yield {"manifest": data.own.name, **found}
+
+
+def _outcome(found: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(found.get(part) for part in ("found", "value", "error"))
+
+
 def explain_key(data: BundleData, name: str) -> dict[str, Any]:
     """The value of a key (``web.port``, ``profile::web::port``), and what each source has, the highest first.
 
@@ -42,11 +58,12 @@ def explain_key(data: BundleData, name: str) -> dict[str, Any]:
 
 
 def _sources(data: BundleData, key: Key) -> Iterator[dict[str, Any]]:
-    for source in reversed(data.outside):
+    for source in reversed(data.above):
         yield _of_document(source, data, key)
     if data.tree is not None:
         yield _of_tree(data, key)
-    yield _of_document(data.own, data, key)
+    for source in reversed(data.below):
+        yield _of_document(source, data, key)
 
 
 def _of_document(source: Source, data: BundleData, key: Key) -> dict[str, Any]:
@@ -119,9 +136,7 @@ def explain_resource(manifest: Manifest, name: str, recorded: Recorder) -> dict[
         explained["failure"] = found.failure
     else:
         explained["properties"] = found.shown()
-    # A child manifest has only what it is handed; where that comes from, the uses of its parent tell.
-    data = manifest.data if found.home.parent is None else None
-    explained["uses"] = [_use(way, value, data) for way, value in uses.values.items()]
+    explained["uses"] = [_use(way, value, found.home.data) for way, value in uses.values.items()]
     index = manifest.declarations.index(found)
     links = {
         "requires": [str(reference) for reference, _ in manifest.requirements(index)],
@@ -154,7 +169,7 @@ def _use_templates(declaration: Declaration, uses: Uses) -> None:
         return  # the run tells what is wrong with them
 
 
-def _use(way: tuple[Any, ...], value: Any, data: BundleData | None) -> dict[str, Any]:
+def _use(way: tuple[Any, ...], value: Any, data: BundleData) -> dict[str, Any]:
     is_function = way[0] == "hiera"
     use: dict[str, Any] = {"name": f"hiera('{way[1]}')" if is_function else path_text(way)}
     if len(way) == 1:
@@ -162,7 +177,7 @@ def _use(way: tuple[Any, ...], value: Any, data: BundleData | None) -> dict[str,
     if value is MISSING:
         return {**use, "found": False}
     use["value"] = printable(_plain(value))
-    if data is not None and way[0] in ("data", "hiera"):
+    if way[0] in ("data", "hiera"):
         root = keys.parse(way[1]).root if is_function else way[1]
         use["from"] = list(_holders(data, root))
     return use
@@ -170,27 +185,33 @@ def _use(way: tuple[Any, ...], value: Any, data: BundleData | None) -> dict[str,
 
 def _holders(data: BundleData, root: Any) -> Iterator[str]:
     """Every place that the value of a top-level key was made of, the highest first."""
-    is_first = True
-    for value, places in _candidates(data, root):
-        if is_first or isinstance(value, Mapping):
-            yield from places
-        if not isinstance(value, Mapping):
+    over: Any = MISSING
+    for value, shows_below, places in _candidates(data, root):
+        if over is not MISSING and not mergeable(over, value):
             return
-        is_first = False
+        yield from places
+        if not shows_below:
+            return
+        over = value
 
 
-def _candidates(data: BundleData, root: Any) -> Iterator[tuple[Any, list[str]]]:
-    """What each source that has the key has for it, and where, the highest first."""
-    for source in reversed(data.outside):
-        if root in source.data:
-            yield source.data[root], _places(source, root)
+def _candidates(data: BundleData, root: Any) -> Iterator[tuple[Any, bool, list[str]]]:
+    """What each source that has the key has for it, whether what is below still counts, and where; highest first."""
+    for source in reversed(data.above):
+        yield from _candidate(source, root)
     if data.tree is not None and isinstance(root, str):
         step = recorder()
         value = ask_tree(data.tree, keys.literal(root), step=step)
         if value is not MISSING:
-            yield value, [f'{TREE} level "{level}" ({path})' for level, path in step.holders()]
-    if root in data.own.data:
-        yield data.own.data[root], _places(data.own, root)
+            places = [f'{TREE} level "{level}" ({path})' for level, path in step.holders()]
+            yield value, isinstance(value, Mapping), places
+    for source in reversed(data.below):
+        yield from _candidate(source, root)
+
+
+def _candidate(source: Source, root: Any) -> Iterator[tuple[Any, bool, list[str]]]:
+    if root in source.data:
+        yield source.data[root], source.shows_below(root), _places(source, root)
 
 
 def _plain(value: Any) -> Any:

@@ -55,8 +55,11 @@ def explain(subject: str, source: str | None, path: str, output_format: str, **o
 
     Exit status: 0, or 1 when nothing has the key or the resource.
     """
-    answers = [(about.title, _explained(subject, about)) for about in _subjects(source, path, options)]
-    explained = [{"bundle": title, **found} for title, found in answers if found is not None]
+    explained = [
+        {"bundle": about.title, **found}
+        for about in _subjects(source, path, options)
+        for found in _explained(subject, about)
+    ]
     is_found = any(found.get("found", "resource" in found) for found in explained)
     if output_format == "json":
         click.echo(json.dumps(explained, indent=2, ensure_ascii=False, default=str))
@@ -139,21 +142,22 @@ def _last_report(directories: Directories) -> Report | None:
     return None
 
 
-def _explained(subject: str, about: _Subject) -> dict[str, Any] | None:
-    """What there is to say of a key or resource in one bundle; ``None`` for a resource that it does not declare."""
+def _explained(subject: str, about: _Subject) -> Iterator[dict[str, Any]]:
+    """What there is to say of a key or resource in one bundle; nothing for a resource that it does not declare."""
     from puller import explaining
     from puller.manifest.problems import did_you_mean
     from puller.resources.registry import find_type
 
     kind, mark, _ = subject.partition("#")
     if not mark or find_type(kind) is None:
-        return explaining.explain_key(about.manifest.data, subject)
+        yield from explaining.explain_everywhere(about.manifest, subject)
+        return
     found = explaining.explain_resource(about.manifest, subject, about.recorder)
     if found is None:
         known = [str(declaration.reference) for declaration in about.manifest.declarations]
         _say(f"{about.title}: {subject} is not declared{did_you_mean(subject, known)}")
-        return None
-    return {**found, **_last_run(found["resource"], about)}
+        return
+    yield {**found, **_last_run(found["resource"], about)}
 
 
 def _last_run(reference: str, about: _Subject) -> dict[str, Any]:
@@ -179,7 +183,8 @@ def _say(text: str) -> None:
 
 
 def _key_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    yield click.style(f"{found['key']} in {found['bundle']}: ", bold=True) + _outcome(found)
+    where = f"{found['bundle']}, {found['manifest']}" if "manifest" in found else found["bundle"]
+    yield click.style(f"{found['key']} in {where}: ", bold=True) + _outcome(found)
     decided = False
     for source in found["sources"]:
         is_first = source["found"] and not decided

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 TYPE = "apply"
 _DEEPEST = 10
 
-Read = Callable[[Path, str, Mapping[str, Any], Declaration], list[Declaration]]
-"""Reads a manifest, by its path, its name in messages, the data it is given and the resource that brings it."""
+Read = Callable[[Path, str, Mapping[str, Any] | None, Declaration], list[Declaration]]
+"""Reads a manifest, by its path, its name in messages, the data it is given (``None``: the parent's own) and the
+resource that brings it."""
 
 
 class Family(msgspec.Struct):
@@ -64,7 +65,7 @@ def expand(declaration: Declaration, family: Family, read: Read) -> list[Declara
     try:
         path = _find(declaration, family)
         scope = declaration.home.scope
-        data = scope.data if properties.data is None else resolve_tree(dict(properties.data), scope)
+        data = None if properties.data is None else resolve_tree(dict(properties.data), scope)
         children = read(Path(path), os.path.join(os.path.dirname(family.name), name), data, declaration)
     except HieraError as error:
         declaration.failure = f"data: {error}"

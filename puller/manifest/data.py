@@ -2,21 +2,24 @@
 
 * Lowest to highest: the manifest, the tree, the sources in their order. Mappings merge deeply between them; anything
   else is replaced.
+* A child manifest has the same tree and the same sources from outside. In between is what its parent gives it: the
+  parent's own documents, right over the child's; or the data it is handed, right over the tree. Their lists are
+  appended to those below.
 * Without a tree this is a plain dict. With one, a key is looked up when somebody asks for it, and then kept.
 * What annotations of any source call sensitive is a secret here.
 """
 
-import functools
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from hiera.errors import HieraError
-from hiera.merge import merge_sources
 from hiera.paths import MISSING
 from hiera.secrets import hidden_at
-from puller.data import Source, merged
+from puller.data import Origin, Source, merged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,20 +33,50 @@ TREE = "hiera.yaml"
 class BundleData:
     """Where the data of one manifest comes from on one host."""
 
-    def __init__(self, own: Source, tree: "Tree | None", outside: tuple[Source, ...]) -> None:
+    def __init__(
+        self,
+        own: Source,
+        tree: "Tree | None",
+        outside: tuple[Source, ...],
+        *,
+        parent: "BundleData | None" = None,
+        handed: Source | None = None,
+    ) -> None:
+        """``handed`` is what a child is given instead of its parent's documents."""
         self.own = own
         self.tree = tree
         self.outside = outside
+        self.parent = parent
+        self.inherited: tuple[Source, ...] = ()
+        self.handed: tuple[Source, ...] = () if handed is None else (handed,)
+        if parent is not None and handed is None:
+            self.inherited = tuple(map(_joining, (parent.own, *parent.inherited)))
+            self.handed = parent.handed
+
+    def of_child(self, own: Source, handed: Source | None) -> "BundleData":
+        """That of a child manifest with a document of its own."""
+        return BundleData(own, self.tree, self.outside, parent=self, handed=handed)
+
+    @property
+    def below(self) -> tuple[Source, ...]:
+        """The sources under the tree, lowest first."""
+        return (self.own, *self.inherited)
+
+    @property
+    def above(self) -> tuple[Source, ...]:
+        """The sources over the tree, lowest first."""
+        return (*self.handed, *self.outside)
 
     @property
     def documents(self) -> tuple[Source, ...]:
         """All sources but the tree, lowest first."""
-        return (self.own, *self.outside)
+        return (*self.below, *self.above)
 
     @cached_property
     def annotations(self) -> "list[Annotations]":
-        """What the comments of all documents say."""
-        return [source.annotations for source in self.documents if source.annotations is not None]
+        """What the comments of its documents say; those that a parent has, too, are the parent's to check."""
+        documents = (self.own,) if self.parent is not None else self.documents
+        return [source.annotations for source in documents if source.annotations is not None]
 
     @cached_property
     def all(self) -> Mapping[str, Any]:
@@ -56,8 +89,14 @@ class BundleData:
 
     def sensitive(self, root: object = None) -> Iterator[tuple[str | int, ...]]:
         """The paths of what is sensitive, all of them or those of one top-level key."""
-        for annotations in self.annotations:
+        for annotations in self._all_annotations():
             yield from (path for path in annotations.sensitive if root is None or path[0] == root)
+
+    def _all_annotations(self) -> "Iterator[Annotations]":
+        """Also those of every manifest above: what they call sensitive is no less so in a child."""
+        yield from self.annotations
+        if self.parent is not None:
+            yield from self.parent._all_annotations()
 
     def failures(self) -> list[str]:
         """What annotations find wrong; raises ``HieraError`` where the tree cannot answer."""
@@ -103,34 +142,39 @@ class _WithTree(Mapping[str, Any]):
         return self._found
 
     def _find(self, key: Any) -> Any:
-        values: list[Any] = []
-        for value in self._values(key):
-            if values and not isinstance(value, Mapping):
-                break
-            values.append(value)
-            if not isinstance(value, Mapping):
+        values: list[Source] = []
+        for source in self._holding(key):
+            values.append(source)
+            if not source.shows_below(key):
                 break
         # From below, as plain sources are merged: in between, a mapping may have replaced what is no mapping.
-        found = functools.reduce(merge_sources, reversed(values)) if values else MISSING
+        found = merged(reversed(values))[key] if values else MISSING
         for path in self._sources.sensitive(key):
             found = found if found is MISSING else hidden_at({key: found}, path)[key]
         return found
 
-    def _values(self, key: Any) -> Iterator[Any]:
-        """What the sources have, the highest first; only a mapping lets what is below it show through."""
-        for source in reversed(self._sources.outside):
-            if key in source.data:
-                yield source.data[key]
+    def _holding(self, key: Any) -> Iterator[Source]:
+        """What the sources have for a key, the highest first, as sources with this key alone."""
+        yield from _with_key(self._sources.above, key)
         if (value := self._of_tree(key)) is not MISSING:
-            yield value
-        if key in self._sources.own.data:
-            yield self._sources.own.data[key]
+            yield Source(Origin.MANIFEST, TREE, {key: value})
+        yield from _with_key(self._sources.below, key)
 
     def _of_tree(self, key: Any) -> Any:
         from hiera.tree.keys import literal
         from puller.manifest.lookup import ask_tree
 
         return ask_tree(self._tree, literal(key)) if isinstance(key, str) else MISSING
+
+
+def _joining(source: Source) -> Source:
+    return msgspec.structs.replace(source, origin=Origin.PARENT, joins_lists=True)
+
+
+def _with_key(sources: tuple[Source, ...], key: Any) -> Iterator[Source]:
+    for source in reversed(sources):
+        if key in source.data:
+            yield msgspec.structs.replace(source, data={key: source.data[key]})
 
 
 def known(data: Mapping[Any, Any]) -> Mapping[Any, Any]:

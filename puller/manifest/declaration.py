@@ -8,6 +8,7 @@ import msgspec
 
 from bundles.hidden import mask_urls, mask_userinfo
 from hiera.expressions import Scope
+from puller.manifest.data import BundleData
 from puller.manifest.problems import Path as KeyPath
 from puller.manifest.problems import Problems
 from puller.resources.base import Properties, PropertyError, ResourceType
@@ -24,6 +25,8 @@ class Home(msgspec.Struct, frozen=True):
     """Where relative paths start."""
     scope: Scope
     """Facts, data and functions, for templates and conditions."""
+    data: BundleData
+    """Where ``scope.data`` comes from."""
     fail_on_error: bool = False
     prefix: str = ""
     """The directory of a child manifest, relative to that of the top one."""

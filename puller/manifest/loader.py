@@ -17,7 +17,6 @@ from hiera import yamltext
 from hiera.document import Document, annotations_of
 from hiera.errors import HieraError
 from hiera.expressions import Scope, has_expression, resolve, resolve_tree
-from hiera.merge import merge_deep
 from hiera.secrets import has_secret, revealed
 from puller.data import Origin, Source
 from puller.errors import ManifestError, ResourceError, SourceError
@@ -37,7 +36,6 @@ from puller.system import reason
 
 if TYPE_CHECKING:
     from hiera.annotations import Annotations
-    from hiera.tree.lookup import Tree as HieraTree
     from puller.masking import Mask
 
 _DATA_KEYS = ("data", "hierarchy", "overrides")
@@ -102,8 +100,6 @@ class Inputs(msgspec.Struct, frozen=True):
     """The file of this host's key for encrypted values."""
     watch: Callable[[str, KeyPath, Scope, Path], Scope] | None = None
     """Makes the scope for a resource from that of its manifest; told the text and the place in it (``recording``)."""
-    handed_down: Mapping[str, Any] = {}
-    """Data from the parent manifest; merged over a child's own, and lists are appended to its lists."""
 
 
 def load_manifest(path: Path, name: str, inputs: Inputs) -> Manifest:
@@ -138,6 +134,8 @@ class _Loader:
 
     home: Home
     data: BundleData
+    handed: Source | None = None
+    """The data that a parent gives to this manifest instead of its own."""
     list_mask: "Mask | None" = None
     """Given when the list of resources was rendered with secrets at hand."""
 
@@ -208,7 +206,7 @@ class _Loader:
         scope = self._scope()
         prefix = "" if self.parent is None else os.path.dirname(self.parent.properties.name)
         fail_on_error = self.run.get("fail_on_error") is True
-        self.home = Home(self.directory, scope, fail_on_error, prefix, self.parent)
+        self.home = Home(self.directory, scope, self.data, fail_on_error, prefix, self.parent)
         self.family.warnings += [warning for notes in self.data.annotations for warning in notes.warnings]
         self.family.warnings += self._unheard_messages()
         self.family.texts.append(self.problems)
@@ -277,7 +275,7 @@ class _Loader:
     def _all_data(self) -> BundleData:
         """All sources of data, checked against the annotations in them."""
         try:
-            data = BundleData(self._own_data(), self._hiera_tree(), self.inputs.sources)
+            data = self._find_data()
             failures = data.failures()
         except HieraError as error:
             self.problems.raise_any()
@@ -286,20 +284,18 @@ class _Loader:
             raise ManifestError([*self.problems.sentences(), *failures])
         return data
 
-    def _hiera_tree(self) -> "HieraTree | None":
-        """The one of the bundle; what a child sees of it is in the data that it is handed."""
+    def _find_data(self) -> BundleData:
         if self.parent is not None:
-            return None
-        inputs = self.inputs
-        return open_tree(self.directory, inputs.facts, inputs.private_key, self.family.warnings.append)
+            return self.parent.home.data.of_child(self._own_data(), self.handed)
+        inputs, warn = self.inputs, self.family.warnings.append
+        tree = open_tree(self.directory, inputs.facts, inputs.private_key, warn)
+        return BundleData(self._own_data(), tree, inputs.sources)
 
     def _own_data(self) -> Source:
         values = {key: self.value[key] for key in _DATA_KEYS if key in self.value}
         document = Document.from_value(values, self.name, self.problems.locate, self.annotations)
         resolved = document.resolve(facts=self.inputs.facts, environ=self.inputs.environ)
-        handed_down = self.inputs.handed_down
-        own = merge_deep(resolved.data, handed_down) if resolved.data else handed_down
-        return Source(Origin.MANIFEST, self.name, own, document, resolved.explanation)
+        return Source(Origin.MANIFEST, self.name, resolved.data, document, resolved.explanation)
 
     def _scope(self) -> Scope:
         from puller.templates.functions import bundle_functions
@@ -460,10 +456,13 @@ class _Loader:
             declaration.add_problem(error)
 
     def _read_child(
-        self, path: Path, name: str, data: Mapping[str, Any], parent: Declaration
+        self, path: Path, name: str, data: Mapping[str, Any] | None, parent: Declaration
     ) -> list[Declaration]:
-        inputs = msgspec.structs.replace(self.inputs, sources=(), handed_down=data)
-        return _Loader.of_file(path, name, inputs, self.family, parent).read()
+        child = _Loader.of_file(path, name, self.inputs, self.family, parent)
+        if data is not None:
+            where = parent.problems.where((*parent.path, "data"))
+            child.handed = Source(Origin.PARENT, where, data, joins_lists=True)
+        return child.read()
 
 
 def _resolve(

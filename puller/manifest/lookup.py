@@ -54,8 +54,9 @@ def _found(data: "BundleData", key: Key) -> Any:
 
 def _merged(data: "BundleData", key: Key, merge: Any) -> Any:
     """The values of all sources as the strategy combines them; dug into afterwards, as in a tree."""
-    places: list[Mapping[str, Any] | Tree] = [source.data for source in reversed(data.outside)]
-    places += [place for place in (data.tree, data.own.data) if place is not None]
+    places: list[Mapping[str, Any] | Tree] = [source.data for source in reversed(data.above)]
+    places += [] if data.tree is None else [data.tree]
+    places += [source.data for source in reversed(data.below)]
 
     def ask(place: "Mapping[str, Any] | Tree", step: Step) -> Any:
         if isinstance(place, Mapping):
