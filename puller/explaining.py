@@ -151,6 +151,7 @@ def _use_templates(declaration: Declaration, uses: Uses) -> None:
     """Note what conditions and templates ask for, too, which are looked at when the resource is applied."""
     from hiera.expressions import evaluate
     from puller.errors import ResourceError
+    from puller.templates.engine import choose_engine
     from puller.templates.rendering import render_file
 
     home, properties = declaration.home, declaration.properties
@@ -164,7 +165,8 @@ def _use_templates(declaration: Declaration, uses: Uses) -> None:
                 evaluate(condition, scope)
         if template is not None:
             path = home.directory / template
-            render_file(str(path), getattr(properties, "engine", "jinja"), scope, home.directory)
+            engine = choose_engine(template, getattr(properties, "engine", None))
+            render_file(str(path), engine, scope, home.directory)
     except (HieraError, ResourceError):
         return  # the run tells what is wrong with them
 

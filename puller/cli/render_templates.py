@@ -21,7 +21,6 @@ from puller.given import CommandInputs
 from puller.manifest.source import MANIFEST
 
 _ENGINES = ("jinja", "jet", "go")
-_ENGINE_OF_ENDING = {".j2": "jinja", ".jinja": "jinja", ".jet": "jet", ".tmpl": "go", ".gotmpl": "go"}
 _HIDDEN = "(sensitive)\n"
 
 _OPTIONS = (
@@ -69,7 +68,7 @@ def find_template_options(source: str, options: Mapping[str, Any]) -> TemplateOp
     """What the command line says about templates; ``None`` when it is about a manifest. Raises ``UsageError``."""
     given = [options[name] for name in ("left_delimiter", "right_delimiter", "skip_empty", "output")]
     left, right, skip_empty, output = given
-    engine = options["engine"] or _engine_of(source)
+    engine = _engine_of(source, options["engine"])
     if engine is not None:
         return TemplateOptions(engine, (left, right), skip_empty, output)
     if any(given):
@@ -81,9 +80,17 @@ def find_template_options(source: str, options: Mapping[str, Any]) -> TemplateOp
     return None
 
 
-def _engine_of(source: str) -> str | None:
-    ending = os.path.splitext(source)[1]
-    return _ENGINE_OF_ENDING.get(ending) if os.path.isfile(source) else None
+def _engine_of(source: str, given: str | None) -> str | None:
+    """The engine of a template, or of a directory of them; ``None`` for a manifest. Raises ``UsageError``."""
+    from puller.templates.engine import choose_engine, named_engine
+
+    path = source.rstrip("/")
+    if given is None and (named_engine(path) is None or os.path.exists(os.path.join(path, MANIFEST))):
+        return None
+    try:
+        return choose_engine(path, given)
+    except ValueError as error:
+        raise UsageError(f"SOURCE {error}") from None
 
 
 def render_templates(

@@ -323,7 +323,7 @@ class _Loader:
             )
             return
         try:
-            rendered = render_list(path, self.home.scope, self.directory)
+            rendered = render_list(path, self.home.scope, self.directory, self._list_engine)
             name = f"{path} (rendered)"
             problems = Problems.of_text(name, rendered.text)
             if rendered.is_secret:
@@ -336,6 +336,11 @@ class _Loader:
             return
         for entry in read_entries(value, (), problems):
             yield entry, problems
+
+    @property
+    def _list_engine(self) -> str | None:
+        """What renders ``resources_template``, where its own name does not say it."""
+        return "jet" if _CCM_TEMPLATE in (self.value.get(_CCM) or ()) else None
 
     def _data_mask(self) -> "Mask":
         from puller.masking import Masks  # few lists of resources are made with secrets

@@ -48,8 +48,8 @@ class FileProperties(Properties, frozen=True):
     """SHA-256 of a remote source, in hexadecimal; nothing is downloaded while the file has it."""
     template: str | None = None
     """A template file, relative to the manifest or absolute."""
-    engine: str = "jinja"
-    """What renders ``template``: ``jinja``, ``jet`` or ``go``."""
+    engine: str | None = None
+    """What renders ``template``: ``jinja``, ``jet`` or ``go``; by its name when not given, else ``jinja``."""
     owner: str | int | None = None
     """Name, or id when all digits."""
     group: str | int | None = None
@@ -208,21 +208,19 @@ class File(Resource[FileProperties, FileState]):
                 return self._rendered(interpolate(text, self.context.scope.data))
             return Bytes(self._encoded(text), system)
         if properties.template is not None:
-            from puller.templates.rendering import render_file  # the engines load what they need
-
-            path = self._resolved(properties.template)
-            return self._rendered(
-                render_file(
-                    path,
-                    properties.engine,
-                    self._scope,
-                    self.context.directory,
-                    sensitive=properties.sensitive,
-                )
-            )
+            return self._template(properties.template)
         if properties.source is not None:
             return self._remote() if _is_url(properties.source) else self._local(properties.source)
         return None
+
+    def _template(self, template: str) -> Content:
+        from puller.templates.engine import choose_engine  # the engines load what they need
+        from puller.templates.rendering import render_file
+
+        properties, context = self.properties, self.context
+        engine = choose_engine(template, properties.engine)
+        path, sensitive = self._resolved(template), properties.sensitive
+        return self._rendered(render_file(path, engine, self._scope, context.directory, sensitive=sensitive))
 
     @property
     def _scope(self) -> Scope:
@@ -434,8 +432,8 @@ def _check_content(properties: FileProperties) -> None:
         raise PropertyError(given[1], f"cannot be given together with {given[0]}")
     if given and properties.ensure in ("absent", "directory"):
         raise PropertyError(given[0], f"has no meaning with ensure: {properties.ensure}")
-    if properties.engine not in ("jinja", "jet", "go"):
-        raise PropertyError("engine", f"is {properties.engine!r}, wanted jinja, jet or go")
+    if properties.engine is not None:
+        _check_engine(properties.template or "", properties.engine)
     if properties.checksum is not None:
         _check_checksum(properties)
     try:
@@ -444,6 +442,17 @@ def _check_content(properties: FileProperties) -> None:
         raise PropertyError(
             "encoding", f"is {properties.encoding!r}, which is not a known encoding"
         ) from None
+
+
+def _check_engine(template: str, engine: str) -> None:
+    from puller.templates.engine import ENGINES, choose_engine
+
+    if engine not in ENGINES:
+        raise PropertyError("engine", f"is {engine!r}, wanted jinja, jet or go")
+    try:
+        choose_engine(template, engine)
+    except ValueError as error:
+        raise PropertyError("template", str(error)) from None
 
 
 def _check_checksum(properties: FileProperties) -> None:

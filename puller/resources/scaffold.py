@@ -22,7 +22,10 @@ from puller.scaffolds.post import Draft, PostCommand, PostCommands
 from puller.scaffolds.state import ScaffoldState, compare, diff, remaining
 from puller.scaffolds.target import Target, look_at, require_possible
 from puller.scaffolds.tree import Recipe, Rendered, Tree, grow, require_same
-from puller.templates.engine import ENGINES
+from puller.templates.engine import ENGINES, choose_engine
+
+OWN_ENGINE = "jet"
+"""What renders a directory of templates when nothing is said about it."""
 
 _ENSURE = ("present", "absent")
 _DIFF_LIMIT = 256 * 1024  # characters of all diffs of a scaffold together
@@ -33,8 +36,8 @@ class ScaffoldProperties(Properties, frozen=True):
 
     source: str
     """The directory of templates, relative to the manifest or absolute."""
-    engine: str = "jet"
-    """What renders them: ``jet``, ``go`` or ``jinja``."""
+    engine: str | None = None
+    """What renders them: ``jet``, ``go`` or ``jinja``; by the name of ``source`` when not given, else ``jet``."""
     left_delimiter: str = ""
     """What begins an action; the engine's own when not given."""
     right_delimiter: str = ""
@@ -135,10 +138,11 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
 
     def _grow(self) -> Tree:
         properties, context = self.properties, self.context
+        source = properties.source.rstrip("/")
         recipe = Recipe(
             self._source,
-            properties.source.rstrip("/"),
-            properties.engine,
+            source,
+            choose_engine(source, properties.engine, OWN_ENGINE),
             (properties.left_delimiter, properties.right_delimiter),
             properties.skip_empty,
             properties.sensitive,
@@ -227,8 +231,12 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         for who in ("owner", "group"):
             if getattr(properties, who) == "":
                 raise PropertyError(who, "is empty")
-        if properties.engine not in ENGINES:
+        if properties.engine not in (None, *ENGINES):
             raise PropertyError("engine", f"is {properties.engine!r}, wanted jet, go or jinja")
+        try:
+            choose_engine(source.rstrip("/"), properties.engine)
+        except ValueError as error:
+            raise PropertyError("source", str(error)) from None
         for item in properties.post:
             if len(item) != 1:
                 raise PropertyError("post", f"has {len(item)} patterns in one entry, wanted one")

@@ -35,7 +35,10 @@ def from_tinycm(raw: dict[str, Any]) -> dict[str, Any]:
     if kind not in _TYPES:
         raise PropertyError("type", f"is {kind!r}, wanted one of {', '.join(_TYPES)}")
     if "contents" in raw and result.get("ensure") != "absent":
-        _put(result, _target(kind, raw), raw["contents"], "contents")
+        target = _target(kind, raw)
+        _put(result, target, raw["contents"], "contents")
+        if target == "template":
+            result.setdefault("engine", "jinja")  # the only one that it knows
     return result
 
 

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from puller.templates.limits import Budget
 
@@ -16,6 +16,30 @@ Function = Callable[..., Any]
 """A function that a template may call: takes and returns values of Go (``govalue``), raises FunctionError."""
 
 ENGINES = ("go", "jet", "jinja")
+_NAMED: Final = {".j2": "jinja", ".jinja": "jinja", ".jinja2": "jinja"} | {
+    ".jet": "jet",
+    ".tmpl": "go",
+    ".gotmpl": "go",
+}
+
+
+def named_engine(path: str) -> str | None:
+    """The engine that the name of a template says, by its ending."""
+    return next((engine for ending, engine in _NAMED.items() if path.endswith(ending)), None)
+
+
+def choose_engine(path: str, given: str | None = None, otherwise: str = "jinja") -> str:
+    """The engine for a template: the one that is given, else that of its name, else ``otherwise``.
+
+    Raises ValueError, whose text goes on after what names the path, for one that is not that of the name.
+    """
+    named = named_engine(path)
+    if given is None:
+        return named or otherwise
+    if named not in (None, given):
+        says = f"is {path!r}, a template of {named!r} by its name"
+        raise ValueError(f"{says}, but engine is {given!r}: rename it, or leave out engine")
+    return given
 
 
 class Scope(dict[str, Any]):

@@ -25,11 +25,12 @@ def bundle_functions(directory: Path, scope: Scope) -> Mapping[str, Callable[...
         """A template file of the bundle, by the engine of its ending; other text has its expressions resolved."""
         if "\n" in path_or_text or "{{" in path_or_text:
             return resolve(path_or_text, scope)
-        from puller.templates.rendering import engine_of, render_file
+        from puller.templates.engine import choose_engine
+        from puller.templates.rendering import render_file
 
         inner = scope.with_names({"read_file": read_file, "readFile": read_file, "file": read_file})
         rendered = render_file(
-            find_inside(directory, path_or_text), engine_of(path_or_text), inner, directory
+            find_inside(directory, path_or_text), choose_engine(path_or_text), inner, directory
         )
         return Secret(rendered.text) if rendered.is_secret else rendered.text
 

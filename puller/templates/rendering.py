@@ -22,7 +22,6 @@ Delimiters = tuple[str, str]
 OWN: Delimiters = ("", "")
 
 _LIMIT = 16 * 1024 * 1024  # bytes of a template file
-_ENGINE_OF_ENDING = {".jet": "jet", ".tmpl": "go", ".gotmpl": "go"}
 
 
 class Rendered(NamedTuple):
@@ -30,11 +29,6 @@ class Rendered(NamedTuple):
 
     text: str
     is_secret: bool
-
-
-def engine_of(path: str) -> str:
-    """The engine for a file whose manifest names none: by its ending, else Jinja2."""
-    return next((engine for ending, engine in _ENGINE_OF_ENDING.items() if path.endswith(ending)), "jinja")
 
 
 def render_file(
@@ -170,11 +164,15 @@ def seen_by(engine: str, scope: Scope, directory: Path) -> Seen:
     return seen
 
 
-def render_list(path: str, scope: Scope, directory: Path) -> Rendered:
-    """``resources_template``: a file of the manifest's directory."""
+def render_list(path: str, scope: Scope, directory: Path, engine: str | None = None) -> Rendered:
+    """``resources_template``: a file of the manifest's directory; ``engine`` is what its name may not contradict."""
     from puller.templates.functions import find_inside
 
-    return render_file(find_inside(directory, path), engine_of(path), scope, directory)
+    try:
+        chosen = engines.choose_engine(path, engine)
+    except ValueError as error:
+        raise ResourceError(f"resources_template {error}") from error
+    return render_file(find_inside(directory, path), chosen, scope, directory)
 
 
 def _functions(scope: Scope, directory: Path) -> dict[str, Callable[..., Any]]:
