@@ -24,6 +24,9 @@ Path = tuple[str | int, ...]
 
 _DIRECTIVE: Final = re.compile(r"#\s*@(\w+)[ \t]*(.*)")
 _BESIDE: Final = re.compile(r":?[ \t]+(#\s*@\w.*)")
+_OPERATOR: Final = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|\|\||&&|!(?!=)""")
+_WORDS: Final = {"||": " or ", "&&": " and ", "!": " not "}
+"""How other tools write operators, and how Jinja2 does."""
 _KINDS: Final = {
     "require": "require",
     "required": "require",
@@ -91,7 +94,9 @@ def _problem(word: str, rest: str, path: Path | None) -> str:
         return f"unknown annotation @{word}, wanted @require, @validate or @sensitive"
     if path is None:
         return f"@{word} stands above no key of data"
-    return "@validate wants an expression" if word == "validate" and not rest.strip() else ""
+    if word == "validate":
+        return "" if rest.strip() else "@validate wants an expression"
+    return f"@{word} takes nothing after it; write {rest.strip()} on a line of its own" if "@" in rest else ""
 
 
 # -- checking -------------------------------------------------------------------------------------
@@ -113,7 +118,7 @@ def _judged(expression: str, value: Any, sensitive: bool) -> str:
 
     opened = value.reveal() if isinstance(value, Secret) else value
     try:
-        verdict = compile_check(expression)({"value": opened, "Value": opened, **_functions()})
+        verdict = compile_check(_as_jinja(expression))({"value": opened, "Value": opened, **_functions()})
     except HieraError as error:
         return f"cannot be validated: {expression}: {'it fails on this value' if sensitive else error}"
     if verdict is True:
@@ -122,6 +127,10 @@ def _judged(expression: str, value: Any, sensitive: bool) -> str:
     if verdict is False:
         return f"{shown} does not satisfy: {expression}"
     return f"cannot be validated: {expression} is neither true nor false"
+
+
+def _as_jinja(expression: str) -> str:
+    return _OPERATOR.sub(lambda found: found[1] or _WORDS[found[0]], expression)
 
 
 def _functions() -> dict[str, Any]:

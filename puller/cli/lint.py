@@ -1,17 +1,21 @@
 """``puller lint``: everything that can be known about a manifest without applying it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import click
 
 from puller.cli.inputs import data_options
 from puller.cli.options import fact_options
+from puller.errors import ManifestError
 from puller.exit_status import ExitStatus
 from puller.given import load_inputs
 from puller.manifest.declaration import Declaration
 from puller.manifest.loader import load_manifest
+from puller.manifest.problems import Problems
 from puller.manifest.source import open_source
+from puller.notations import find_foreign
 
 
 @click.command()
@@ -32,19 +36,39 @@ def lint(source: str, **options: Any) -> int:
     """
     with open_source(source) as found:
         inputs = load_inputs(options)
-        manifest = load_manifest(found.path, found.name, inputs.for_manifest())
-        warnings = [d for d in manifest.declarations if d.failure]
-        for declaration in warnings:
-            click.echo(f"{declaration.where}: warning: {declaration.reference}: {declaration.failure}")
-        seen = [sentence for declaration in manifest.declarations for sentence in _seen_secrets(declaration)]
-        for sentence in seen:
-            click.echo(sentence)
-        for warning in manifest.warnings:
-            click.echo(f"{warning} (warning)")
+        try:
+            manifest = load_manifest(found.path, found.name, inputs.for_manifest())
+        except ManifestError:
+            _show(_foreign([Problems.of_text(found.name, found.path.read_text(errors="replace"))]))
+            raise
+        problems = [
+            *(f"{d.where}: warning: {d.reference}: {d.failure}" for d in manifest.declarations if d.failure),
+            *(sentence for declaration in manifest.declarations for sentence in _seen_secrets(declaration)),
+            *_foreign([*manifest.texts, *_data_files(options["data_files"])]),
+        ]
+        _show([*problems, *(f"{warning} (warning)" for warning in manifest.warnings)])
         count = len(manifest.declarations)
-        click.echo(f"{found.name}: {count} resources, {len(warnings) + len(seen)} warnings, no errors")
+        click.echo(f"{found.name}: {count} resources, {len(problems)} warnings, no errors")
         inputs.warn()
     return ExitStatus.OK
+
+
+def _show(sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        click.echo(sentence)
+
+
+def _data_files(paths: Iterable[str]) -> Iterator[Problems]:
+    for path in paths:
+        yield Problems.of_text(path, Path(path).read_text())
+
+
+def _foreign(texts: Iterable[Problems]) -> Iterator[str]:
+    """Warnings of expressions that would be installed as they are."""
+    for text in texts:
+        for line, expression in find_foreign(text.text):
+            what = f"{expression} is ordinary text here; an expression is written {{{{ … }}}}"
+            yield f"{text.source}:{line}: warning: {text.mask(what)}"
 
 
 def _seen_secrets(declaration: Declaration) -> Iterator[str]:

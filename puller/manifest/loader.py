@@ -63,6 +63,8 @@ class Manifest(msgspec.Struct):
     warnings: list[str] = []
     """What is suspicious, and not wrong."""
     links: Links = msgspec.field(default_factory=Links)
+    texts: list[Problems] = []
+    """What was read: of the manifest, its children, and lists that templates rendered."""
 
     def names_of(self, type_name: str) -> list[str]:
         """The names of all declared resources of a type."""
@@ -197,6 +199,7 @@ class _Loader:
             post_message=messages[1],
             warnings=self.family.warnings,
             links=links,
+            texts=self.family.texts,
         )
 
     def read(self) -> list[Declaration]:

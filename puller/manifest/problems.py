@@ -22,6 +22,7 @@ class Problems(msgspec.Struct):
     """Line and column of the value at a path."""
     original: Callable[[Sequence[str | int]], str | None]
     """The scalar at a path as it was written."""
+    text: str = ""
     mask: Callable[[str], str] = mask_urls
     """Takes out of a sentence what must not be shown."""
     _found: list[tuple[int, str]] = []
@@ -30,7 +31,7 @@ class Problems(msgspec.Struct):
     def of_text(cls, source: str, text: str) -> "Problems":
         """For a YAML text."""
         return cls(
-            source, lambda path: yamltext.locate(text, path), lambda path: yamltext.original(text, path)
+            source, lambda path: yamltext.locate(text, path), lambda path: yamltext.original(text, path), text
         )
 
     def add(self, path: Path, sentence: str, subject: str = "") -> None:

@@ -127,11 +127,12 @@ class File(Resource[FileProperties, FileState]):
         if ensure == "absent":
             return
         if ensure == "directory" and actual.found is None:
-            system.make_directory(name, self._wanted_attributes(0))
+            system.make_directory(name, self._wanted_attributes(FileMode.NEW_DIRECTORY))
         elif actual.found is not None and not self._must_write(differences, actual):
             system.set_attributes(name, self._wanted_attributes(actual.found.st_mode), actual.found)
         else:
-            base = 0 if actual.kind != "present" or actual.found is None else actual.found.st_mode
+            there = actual.found if actual.kind == "present" else None
+            base = FileMode.NEW_FILE if there is None else there.st_mode
             content = self._wanted_content()
             system.replace_file(
                 name, content.chunks() if content else (), self._wanted_attributes(base), actual.found
@@ -390,7 +391,8 @@ class File(Resource[FileProperties, FileState]):
 
     @classmethod
     def accept(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        if _TINYCM_KEYS.isdisjoint(raw) and raw.get("ensure") not in ("contents", "removed"):
+        is_other = not _TINYCM_KEYS.isdisjoint(raw) or raw.get("ensure") in ("contents", "removed")
+        if not is_other and not _is_other_reference(raw.get("after")):
             return raw
         from puller.resources.tinycm import from_tinycm  # only for manifests that use its names
 
@@ -424,6 +426,11 @@ class File(Resource[FileProperties, FileState]):
         from puller.resources.tinycm import merge_definitions
 
         return merge_definitions(first, second)
+
+
+def _is_other_reference(after: object) -> bool:
+    """TinyCM's: one text, or ``file::/etc/motd``."""
+    return isinstance(after, str) or (isinstance(after, list) and any("::" in str(name) for name in after))
 
 
 def _check_content(properties: FileProperties) -> None:

@@ -13,6 +13,11 @@ class FileMode:
     ``bits`` are the wanted ones, ``kept`` those that the mask leaves alone; they never overlap.
     """
 
+    NEW_FILE: ClassVar[int] = 0o644
+    """What a file has that is made, where a mask leaves it alone: the rest of the umask 022."""
+    NEW_DIRECTORY: ClassVar[int] = 0o755
+    """The same for a directory."""
+
     # Not a dataclass: msgspec would decode one from a mapping by itself, and this is parsed from text.
     __slots__ = ("bits", "kept")
 

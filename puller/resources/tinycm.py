@@ -38,8 +38,20 @@ def from_tinycm(raw: dict[str, Any]) -> dict[str, Any]:
         target = _target(kind, raw)
         _put(result, target, raw["contents"], "contents")
         if target == "template":
-            result.setdefault("engine", "jinja")  # the only one that it knows
+            result |= {
+                "engine": result.get("engine", "jinja"),
+                "interpolate": True,
+            }  # the only one that it knows
+    if "after" in raw:
+        after = raw["after"]
+        result["after"] = [_reference(name) for name in (after if isinstance(after, list) else [after])]
     return result
+
+
+def _reference(name: object) -> object:
+    """``file::/etc/motd`` as ``file#/etc/motd``; what is written so already as it is."""
+    kind, colons, rest = name.partition("::") if isinstance(name, str) else ("", "", "")
+    return f"{kind}#{rest}" if colons and "#" not in kind else name
 
 
 def _target(kind: str, raw: Mapping[str, Any]) -> str:
@@ -47,8 +59,8 @@ def _target(kind: str, raw: Mapping[str, Any]) -> str:
         return "content"
     if kind == "http":
         return "source"
-    # A template that is not interpolated is a file that is copied.
-    return "template" if raw.get("interpolate") else "source"
+    # The example of its documents has no interpolate, and is rendered; only what says no is a file that is copied.
+    return "template" if raw.get("interpolate", True) else "source"
 
 
 def _put(result: dict[str, Any], key: str, value: object, given_as: str) -> None:

@@ -16,8 +16,6 @@ from puller.resources.owners import group_id, group_name, user_id, user_name
 from puller.scaffolds.names import printable
 from puller.system import Attributes
 
-_DIRECTORY_MODE = 0o755
-
 
 class Ownership(msgspec.Struct, frozen=True):
     """What is wanted; ``None`` is not managed."""
@@ -60,7 +58,9 @@ class Ownership(msgspec.Struct, frozen=True):
         return Attributes(
             os.geteuid() if self.uid is None else self.uid,
             os.getegid() if self.gid is None else self.gid,
-            _DIRECTORY_MODE if self.mode is None else self.mode.searchable().over(_DIRECTORY_MODE),
+            FileMode.NEW_DIRECTORY
+            if self.mode is None
+            else self.mode.searchable().over(FileMode.NEW_DIRECTORY),
         )
 
     def differences(self, path: str, found: os.stat_result) -> Iterator[Difference]:

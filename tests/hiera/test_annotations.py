@@ -135,6 +135,24 @@ def test_a_value_is_checked(expression: str, good: list[Any], bad: list[Any]) ->
         assert len(failures({"a": value}, f"# @validate {expression}", "a: 1")) == 1, value
 
 
+@pytest.mark.parametrize(
+    ("expression", "good", "bad"),
+    [
+        ('isInt(value) || value == "auto"', [5, "auto"], ["x"]),
+        ("isInt(value) && !isIPv4(value)", [5], ["192.0.2.1", "x"]),
+        ("value != 'a||b' && value != 'c!' ", ["x"], ["a||b", "c!"]),
+        ('!(value in [\'a\', "b\\"!"])', ["c"], ["a", 'b"!']),
+        ("value | length > 1 && !('x' in value)", [["a", "b"], {"a": 1, "b": 2}], [["a"], ["x", "b"]]),
+    ],
+)
+def test_operators_may_be_written_as_other_tools_do(expression: str, good: list[Any], bad: list[Any]) -> None:
+    annotations = find_annotations(f"data:\n  # @validate {expression}\n  k: null\n", "web.yaml")
+    assert [annotations.failures({"k": value}) for value in good] == [[]] * len(good)
+    for value in bad:
+        (failure,) = annotations.failures({"k": value})
+        assert failure.endswith(f"does not satisfy: {expression.strip()}")
+
+
 @pytest.mark.parametrize("data", [{}, {"a": None}])
 def test_what_has_no_value_is_not_validated(data: dict[str, Any]) -> None:
     assert failures(data, "# @validate false", "a: 1") == []

@@ -83,15 +83,54 @@ def test_what_cannot_be_interpolated_is_named_and_python_is_out_of_reach(
     assert message in str(error.value)
 
 
-def test_a_template_is_rendered_by_jinja_or_copied(
+def test_a_template_is_rendered_by_jinja_unless_it_says_that_it_is_not(
     make: Make, converge: Converge, definition: dict[str, Any], tmp_path: Path
 ) -> None:
+    """The example of its documents has no ``interpolate``."""
     (tmp_path / "template.conf").write_text("{% for n in nameservers %}ns {{ n }}\n{% endfor %}")
     template = {**definition, "type": "template", "contents": "template.conf"}
     converge(make(File, template, data=CONSTANTS))
-    assert (tmp_path / "x").read_text().startswith("{% for"), "without interpolate it is a file to copy"
-    converge(make(File, {**template, "interpolate": True}, data=CONSTANTS))
     assert (tmp_path / "x").read_text() == "ns 8.8.8.8\nns 8.8.4.4\n"
+    converge(make(File, {**template, "interpolate": False}, data=CONSTANTS))
+    assert (tmp_path / "x").read_text().startswith("{% for")
+
+
+MASKS = [("xxx", 0o644, 0o755), ("x00", 0o600, 0o700), ("7xx", 0o744, 0o755), ("xx0", 0o640, 0o750)]
+
+
+@pytest.mark.parametrize(("mask", "file", "directory"), MASKS)
+def test_what_a_mask_leaves_alone_is_that_of_the_umask_022_when_it_is_made(
+    make: Make,
+    converge: Converge,
+    definition: dict[str, Any],
+    tmp_path: Path,
+    mask: str,
+    file: int,
+    directory: int,
+) -> None:
+    masked = {**definition, "permission-mask": mask}
+    converge(make(File, {**masked, "contents": "x"}))
+    assert (tmp_path / "x").stat().st_mode & 0o777 == file
+    converge(make(File, {**masked, "name": str(tmp_path / "d"), "ensure": "directory"}))
+    assert (tmp_path / "d").stat().st_mode & 0o777 == directory
+    (tmp_path / "link").symlink_to("x")
+    converge(make(File, {**masked, "name": str(tmp_path / "link"), "contents": "y"}))
+    assert (tmp_path / "link").lstat().st_mode & 0o777 == file
+    (tmp_path / "x").chmod(0o777)
+    converge(make(File, {**masked, "contents": "changed"}))
+    kept = int(mask.replace("x", "7"), 8)
+    assert (tmp_path / "x").stat().st_mode & 0o777 == kept
+
+
+@pytest.mark.parametrize(
+    "after", ["file::/etc/motd", ["file::/etc/motd"], "file#/etc/motd", ["file#/etc/motd"]]
+)
+def test_after_is_one_text_or_a_list_in_both_notations(
+    make: Make, definition: dict[str, Any], after: object
+) -> None:
+    assert make(File, {**definition, "after": after}).properties.after == ("file#/etc/motd",)
+    plain = {key: value for key, value in definition.items() if key != "permission-mask"}
+    assert make(File, {**plain, "mode": "0644", "after": after}).properties.after == ("file#/etc/motd",)
 
 
 def test_http_contents_are_downloaded_decoded_and_rendered(
