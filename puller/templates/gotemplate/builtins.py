@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final, Never
 
 from puller.templates.errors import FunctionError
-from puller.templates.gotemplate.values import Complex
+from puller.templates.govalue.complexes import Complex
 from puller.templates.govalue.printf import sprint, sprintf, sprintln
 from puller.templates.govalue.text import escape_js, escape_query, escape_template_html
 from puller.templates.govalue.types import (

@@ -88,6 +88,9 @@ class Duration(Struct):
     def text(self) -> str:
         return format_duration(self.nanoseconds)
 
+    def number(self) -> int:
+        return self.nanoseconds
+
     def json_value(self) -> int:
         return self.nanoseconds
 

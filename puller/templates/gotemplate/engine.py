@@ -17,6 +17,7 @@ from puller.templates.gotemplate.compiler import compile_bodies
 from puller.templates.gotemplate.functions import complaint_about, find_function
 from puller.templates.gotemplate.parser import parse
 from puller.templates.gotemplate.rendering import Frame, Rendering, Source
+from puller.templates.govalue.types import MISSING
 from puller.templates.limits import Budget, Exceeded
 
 _TOO_DEEP: Final = "actions, templates or values are nested too deeply"
@@ -45,6 +46,9 @@ class GoTemplate:
         budget: Budget | None = None,
     ) -> str:
         """See ``puller.templates.engine.Template``."""
+        dot = (
+            MISSING if dot is None else dot
+        )  # as in Go, where a template without data has fields without value
         before = _environ.set(dot["environ"]) if isinstance(dot, Scope) else None
         rendering = Rendering(functions or _NOTHING, _environ.get(), budget or Budget())
         try:

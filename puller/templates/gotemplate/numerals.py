@@ -6,6 +6,7 @@ only a float, ``'a'`` is 97.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from puller.templates.gotemplate.lexer import Kind, Token
@@ -13,6 +14,8 @@ from puller.templates.gotemplate.nodes import Number
 from puller.templates.govalue.strconv import parse_float, parse_int, unquote_rune
 from puller.templates.govalue.types import INT64_MAX, float_to_int
 
+_SIGN: Final = re.compile(r"(?<![pP])(?<!^0[xX][eE])(?<![.0-9_][eE])[+-]")
+"""Between the parts of a complex number; not that of an exponent."""
 _UINT64_MAX: Final = 2 * INT64_MAX + 1
 
 
@@ -44,7 +47,8 @@ def _character(token: Token) -> Number:
 
 
 def _complex(token: Token) -> Number:
-    middle = max(token.text.rfind("+"), token.text.rfind("-")) if token.kind is Kind.COMPLEX else 0
+    signs = list(_SIGN.finditer(token.text, 1)) if token.kind is Kind.COMPLEX else []
+    middle = signs[0].start() if signs else 0
     imaginary = _float(token.text[middle:-1])
     real = _float(token.text[:middle]) if middle else 0.0
     if imaginary is None or real is None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from puller.templates.govalue.strconv import format_float
 from puller.templates.govalue.types import GoObject
 
 
@@ -28,27 +27,3 @@ class Uint32(int):
     """Go's ``uint32``: only a constant can be one."""
 
     go_type: ClassVar[str] = "uint32"
-
-
-class Complex(GoObject):
-    """Go's ``complex128``: a template can write one as a constant, and print it."""
-
-    go_type: ClassVar[str] = "complex128"
-    go_kind: ClassVar[str] = "complex128"
-
-    def __init__(self, value: complex) -> None:
-        self.value = value
-
-    def __bool__(self) -> bool:
-        return self.value != 0
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Complex) and self.value == other.value
-
-    def __hash__(self) -> int:
-        return hash(self.value)
-
-    def text(self) -> str:
-        imaginary = format_float(self.value.imag)
-        sign = "" if imaginary[0] in "+-" else "+"
-        return f"({format_float(self.value.real)}{sign}{imaginary}i)"

@@ -7,9 +7,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from puller.templates.govalue.complexes import Complex
 from puller.templates.govalue.strconv import can_backquote, format_float, format_int, quote, quote_rune
 from puller.templates.govalue.types import (
     MISSING,
@@ -27,6 +29,8 @@ from puller.templates.govalue.types import (
 
 _MAX_WIDTH: Final = 1_000_000
 _BASES: Final = {"d": 10, "v": 10, "b": 2, "o": 8, "O": 8, "x": 16, "X": 16}
+_DEFAULT_PRECISION: Final = {"b": -1, "g": -1, "G": -1, "x": -1, "X": -1, "e": 6, "E": 6, "f": 6}
+_EXPONENT: Final = (re.compile("[eE]"), re.compile("[pP]"))
 _MARKS: Final = {"b": "0b", "x": "0x", "X": "0X"}
 
 
@@ -246,10 +250,12 @@ class _Printer:
 
 
 def _print_operand(spec: _Spec, value: Any) -> str:
+    if value is None or value is MISSING:
+        return spec.pad("<nil>") if spec.verb in "vT" else f"%!{spec.verb}(<nil>)"
     if spec.verb == "T":
         return _format_text(spec._replace(verb="s"), type_name(value))
-    if value is None or value is MISSING:
-        return spec.pad("<nil>") if spec.verb == "v" else f"%!{spec.verb}(<nil>)"
+    if spec.verb == "p" and isinstance(value, dict | list | tuple | bytes):
+        raise ValueError("%p is an address, which would be another one in each run")
     return _print_value(spec, value, 0)
 
 
@@ -262,6 +268,8 @@ def _print_value(spec: _Spec, value: Any, depth: int) -> str:
         return spec.pad("true" if value else "false") if spec.verb in "tv" else _bad_verb(spec, value)
     if isinstance(value, int):
         return _format_integer(spec, value)
+    if spec.verb == "w":
+        return _bad_verb(spec, value)
     if isinstance(value, float):
         return _format_number(spec, value)
     if isinstance(value, NilMap | NilSlice) and spec.go_syntax:
@@ -281,8 +289,16 @@ def _bad_verb(spec: _Spec, value: Any) -> str:
 
 
 def _format_object(spec: _Spec, value: Any) -> str:
-    if isinstance(value, GoObject) and spec.verb in "vsqxX":
-        return _format_text(spec._replace(go_syntax=False), value.text())
+    if isinstance(value, Complex):
+        return _format_complex(spec, value)
+    if isinstance(value, GoObject):
+        if spec.verb in "vsqxX":
+            return _format_text(spec._replace(go_syntax=False), value.text())
+        number = value.number()
+        if number is None:
+            return _bad_verb(spec, value)
+        is_bad = spec.verb not in _BASES and spec.verb not in "cU"
+        return f"%!{spec.verb}({type_name(value)}={number})" if is_bad else _format_integer(spec, number)
     return _format_text(spec._replace(go_syntax=False), str(value))  # a date, say: Go has no word for it
 
 
@@ -359,12 +375,12 @@ def _format_digits(spec: _Spec, value: int, base: int) -> str:
         digits = digits.rjust(spec.precision, "0")
     elif spec.zero and spec.width is not None:
         digits = digits.rjust(spec.width - len(sign), "0")
-    if spec.verb == "O":
-        digits = "0o" + digits
-    elif spec.sharp and base == 8:
+    if spec.sharp and base == 8:
         digits = digits if digits.startswith("0") else "0" + digits
     elif spec.sharp:
         digits = _MARKS.get(spec.verb, "") + digits
+    if spec.verb == "O":
+        digits = "0o" + digits
     return spec.pad(sign + digits, zeros=False)
 
 
@@ -382,30 +398,39 @@ def _format_rune(spec: _Spec, code: int) -> str:
 
 
 def _format_number(spec: _Spec, value: float) -> str:
-    verb = "g" if spec.verb == "v" else spec.verb
-    if verb not in "eEfFgG":
+    verb = {"v": "g", "F": "f"}.get(spec.verb, spec.verb)
+    if verb not in _DEFAULT_PRECISION:
         return _bad_verb(spec, value)
-    default = -1 if verb in "gG" else 6
-    precision = default if spec.precision is None else spec.precision
+    precision = _DEFAULT_PRECISION[verb] if spec.precision is None else spec.precision
     text = format_float(value, verb, precision)
-    if spec.sharp:
-        text = _keep_point(text, verb, 6 if precision < 0 else precision)
-    signed = text[0] in "+-"
-    sign, digits = (text[0], text[1:]) if signed else ("+", text)
+    sign, digits = (text[0], text[1:]) if text[0] in "+-" else ("+", text)
     if sign == "+":
         sign = "+" if spec.plus else " " if spec.space else ""
     if digits in ("Inf", "NaN"):
-        sign = "+" if signed and not spec.space and not sign else sign
-        return spec.pad(sign + digits, zeros=False)
-    if spec.zero and spec.width is not None:
+        is_bare_infinity = digits == "Inf" and not sign
+        return spec.pad(("+" if is_bare_infinity else sign) + digits, zeros=False)
+    if spec.sharp and verb != "b":
+        digits = _keep_point(digits, verb, precision)
+    if spec.zero and spec.width is not None and sign:
         digits = digits.rjust(spec.width - len(sign), "0")
     return spec.pad(sign + digits)
 
 
 def _keep_point(text: str, verb: str, precision: int) -> str:
     """``%#g``: the decimal point stays, and with it the zeros up to the precision."""
-    mantissa, mark, power = text.partition("e" if "e" in text else "E")
-    missing = precision - len(mantissa.replace(".", "").replace("-", "").lstrip("0"))
-    point = "" if "." in mantissa else "."
-    zeros = "0" * max(missing, 0) if verb in "gG" else ""
-    return f"{mantissa}{point}{zeros}{mark}{power}"
+    found = _EXPONENT[verb in "xX"].search(text)
+    mantissa, power = (text[: found.start()], text[found.start() :]) if found else (text, "")
+    missing = 0
+    if verb in "gGx":
+        missing = (6 if precision < 0 else precision) - len(mantissa.replace(".", "").lstrip("0"))
+    if "." not in mantissa:
+        missing -= mantissa == "0"  # a leading zero counts once
+        mantissa += "."
+    return f"{mantissa}{'0' * max(missing, 0)}{power}"
+
+
+def _format_complex(spec: _Spec, value: Complex) -> str:
+    if spec.verb not in _DEFAULT_PRECISION and spec.verb not in "vF":
+        return _bad_verb(spec, value)
+    imaginary = _format_number(spec._replace(plus=True), value.value.imag)
+    return f"({_format_number(spec, value.value.real)}{imaginary}i)"

@@ -21,22 +21,57 @@ _PREFIXED: Final = re.compile(
     r"0(?:x_?(?P<h>[0-9a-f]+)|b_?(?P<b>[01]+)|o?_?(?P<o>[0-7]+))|(?P<d>0|[1-9][0-9]*)"
 )
 _UNDERSCORES: Final = re.compile(r"(?:0[xbo]_?|0_)?[0-9a-z]+(?:_[0-9a-z]+)*")
+_MANTISSA: Final = 53  # bits of that of a float64
+_LEAST_POWER: Final = -1074
+_HEX_DIGITS: Final = 15  # of a fraction of sixty bits
 _BASE_OF_GROUP: Final = {"h": 16, "b": 2, "o": 8, "d": 10}
 _ALPHABET: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def format_float(number: float, verb: str = "g", precision: int = -1) -> str:
-    """Go's ``FormatFloat(number, verb, precision, 64)`` for ``e E f F g G``; -1 asks for the shortest."""
+    """Go's ``FormatFloat(number, verb, precision, 64)`` for ``b e E f F g G x X``; -1 asks for the shortest."""
     if not math.isfinite(number):
         return "NaN" if math.isnan(number) else "+Inf" if number > 0 else "-Inf"
+    sign = "-" if math.copysign(1.0, number) < 0 else ""
+    if verb == "b":
+        mantissa, power = _bits(number)
+        return f"{sign}{mantissa}p{power:+d}"
+    if verb in "xX":
+        text = sign + _hexadecimal(number, precision)
+        return text.upper() if verb == "X" else text
     if precision >= 0:
         return format(number, f".{precision}{verb}")
-    sign = "-" if math.copysign(1.0, number) < 0 else ""
     digits, exponent = _shortest_digits(number)
     # For %g Go decides between the notations as if the precision were 6, but then cuts no digit.
     if verb in "fF" or (verb in "gG" and -4 <= exponent < 6):
         return sign + _plain(digits, exponent)
     return sign + _scientific(digits, exponent, "E" if verb in "EG" else "e")
+
+
+def _bits(number: float) -> tuple[int, int]:
+    """The mantissa as a float64 holds it, and the power of two that it is multiplied with."""
+    fraction, exponent = math.frexp(abs(number))
+    power = max(exponent - _MANTISSA, _LEAST_POWER) if number else _LEAST_POWER
+    return int(math.ldexp(fraction, exponent - power)), power
+
+
+def _hexadecimal(number: float, precision: int) -> str:
+    """``0x1.8p+01``: one bit, a fraction in hexadecimal, and a power of two of at least two digits."""
+    mantissa, power = _bits(number)
+    exponent = power + mantissa.bit_length() - 1 if mantissa else 0
+    mantissa <<= 61 - mantissa.bit_length() if mantissa else 0  # the first bit is now the sixtieth
+    if 0 <= precision < _HEX_DIGITS:
+        kept = 60 - 4 * precision
+        rest, mantissa = mantissa & ((1 << kept) - 1), mantissa >> kept
+        half = 1 << (kept - 1)
+        mantissa += rest > half or (rest == half and mantissa & 1)
+        mantissa <<= kept
+        if mantissa >> 61:
+            mantissa, exponent = mantissa >> 1, exponent + 1
+    digits = f"{mantissa & ((1 << 60) - 1):0{_HEX_DIGITS}x}"
+    digits = digits.rstrip("0") if precision < 0 else digits[:precision].ljust(precision, "0")
+    point = "." if digits else ""
+    return f"0x{mantissa >> 60}{point}{digits}p{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
 
 
 def _shortest_digits(number: float) -> tuple[str, int]:
@@ -117,6 +152,7 @@ def parse_float(text: str) -> float:
 
     Raises ValueError with Go's sentence when the text is no number, or one that a float64 cannot hold.
     """
+    written, text = text, _without_underscores(text)
     if _FLOAT.fullmatch(text):
         number = float(text)
     elif _HEX_FLOAT.fullmatch(text):
@@ -124,10 +160,19 @@ def parse_float(text: str) -> float:
     elif _SPECIAL_FLOAT.fullmatch(text):
         return float(text)
     else:
-        raise ValueError(f"strconv.ParseFloat: parsing {quote(text)}: invalid syntax")
+        raise ValueError(f"strconv.ParseFloat: parsing {quote(written)}: invalid syntax")
     if math.isinf(number):
-        raise ValueError(f"strconv.ParseFloat: parsing {quote(text)}: value out of range")
+        raise ValueError(f"strconv.ParseFloat: parsing {quote(written)}: value out of range")
     return number
+
+
+def _without_underscores(text: str) -> str:
+    """The number without the underscores between its digits; as it is where one stands elsewhere."""
+    if "_" not in text:
+        return text
+    digits = "0-9a-fA-F" if text.lstrip("+-")[:2] in ("0x", "0X") else "0-9"
+    plain = re.sub(rf"(?<=[{digits}xX])_(?=[{digits}])", "", text)
+    return text if "_" in plain else plain
 
 
 def _parse_hex_float(text: str) -> float:

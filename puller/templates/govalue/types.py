@@ -124,6 +124,10 @@ class GoObject:
         """What Go's ``String()`` or ``Error()`` would return; used by ``%v``, ``%s`` and ``%q``."""
         raise NotImplementedError
 
+    def number(self) -> int | None:
+        """What verbs for integers print; ``None`` where Go has none, as most are structs."""
+        return None
+
     def json_value(self) -> Any:
         """What stands for the value in JSON; a struct of Go without exported fields is an empty object."""
         return {}

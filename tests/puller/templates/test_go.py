@@ -60,7 +60,7 @@ def test_a_tree_comes_out_as_from_the_go_implementation(case: Case) -> None:
     assert 1 <= failed.value.line <= case["files"][failed.value.file].count("\n") + 1
 
 
-@pytest.mark.parametrize("case", cases("go_more.json"))
+@pytest.mark.parametrize("case", [*cases("go_more.json"), *cases("go_printf.json")])
 def test_a_template_comes_out_as_the_rules_of_go_and_sprig_say(case: Case) -> None:
     scope = Scope({}, case.get("data"), {"HOME": "/root"})
     if "out" in case:
@@ -69,6 +69,28 @@ def test_a_template_comes_out_as_the_rules_of_go_and_sprig_say(case: Case) -> No
     with pytest.raises(TemplateError) as failed:
         render(case["template"], scope)
     assert case["error"] in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    "engine_call", ['{{ render "_partials/p" nil }}', '{{ render "_partials/p" .data.nul }}']
+)
+def test_a_partial_without_data_has_fields_without_value(engine_call: str) -> None:
+    files = {"out": engine_call, "_partials/p": "{{ . }} {{ .x }} {{ $.x.y }} {{ .x | default 3 }}"}
+    tree = render_tree(files, GoEngine(), Scope({}, {"nul": None}, {}))
+    assert tree == {"out": "<no value> <no value> <no value> 3"}
+
+
+@pytest.mark.parametrize("value", [".data", ".data.list", '(list "a")'])
+def test_an_address_is_not_printed(value: str) -> None:
+    with pytest.raises(TemplateError, match="%p is an address, which would be another one in each run"):
+        render(f'{{{{ printf "%p" {value} }}}}', Scope(data={"list": [1]}))
+
+
+def test_a_duration_prints_as_a_number_where_one_is_asked_for() -> None:
+    text = (
+        '{{ $d := (toDate "2006" "2021").Sub (toDate "2006" "2020") }}{{ printf "%v %d %x %t" $d $d 255 $d }}'
+    )
+    assert render(text) == "8784h0m0s 31622400000000000 ff %!t(time.Duration=31622400000000000)"
 
 
 def test_a_template_is_parsed_once_and_keeps_nothing_between_renderings() -> None:

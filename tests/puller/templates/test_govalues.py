@@ -370,6 +370,8 @@ def test_an_unsigned_integer_has_one_bit_more_and_no_sign() -> None:
         ("Inf", math.inf),
         ("-infinity", -math.inf),
         ("1e-400", 0.0),
+        ("1_000.5e1_0", 1000.5e10),
+        ("0x_1_0p1", 32.0),
     ],
 )
 def test_reading_a_float(text: str, number: float) -> None:
@@ -377,7 +379,24 @@ def test_reading_a_float(text: str, number: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a", "1e", "1_0", "0x1.8", " 1", "1 ", "e5", "--1", "1e400", "0x1p9999", "-nan"]
+    "text",
+    [
+        "",
+        "a",
+        "1e",
+        "1__0",
+        "_1",
+        "1_",
+        "1_.5",
+        "0x1.8",
+        " 1",
+        "1 ",
+        "e5",
+        "--1",
+        "1e400",
+        "0x1p9999",
+        "-nan",
+    ],
 )
 def test_what_is_no_float_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="ParseFloat: parsing "):

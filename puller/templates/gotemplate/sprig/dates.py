@@ -28,7 +28,7 @@ from puller.templates.gotemplate.times import (
 )
 from puller.templates.govalue.types import Int64, is_integer, wrap_int64
 
-_UNITS: Final = ((365 * DAY, "y"), (30 * DAY, "m"), (DAY, "d"), (HOUR, "h"), (MINUTE, "m"), (SECOND, "s"))
+_UNITS: Final = ((365 * DAY, "y"), (30 * DAY, "mo"), (DAY, "d"), (HOUR, "h"), (MINUTE, "m"), (SECOND, "s"))
 _HTML: Final = "2006-01-02"
 
 
