@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from puller.data import Origin, Surroundings, assigned
-from puller.facts.given import facts_from
+from puller.facts.given import chosen_facts
 from puller.manifest.loader import Inputs
 
 
@@ -38,4 +38,4 @@ class CommandInputs(msgspec.Struct, frozen=True):
 
 def load_inputs(options: Mapping[str, Any]) -> CommandInputs:
     """From the values of ``fact_options`` and ``data_options``."""
-    return CommandInputs(facts_from(options), options)
+    return CommandInputs(chosen_facts(options), options)

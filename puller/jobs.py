@@ -65,6 +65,7 @@ class ApplyOptions(Options, kw_only=True):
     fact_pairs: tuple[str, ...] = ()
     facts_files: tuple[str, ...] = ()
     facts_directories: tuple[str, ...] = ()
+    no_system_facts: bool = False
     data_files: tuple[str, ...] = ()
     data_pairs: tuple[str, ...] = ()
     private_key: str = PRIVATE_KEY

@@ -80,6 +80,11 @@ class Layer:
         self._title = f"{self._name} Data Provider (hiera configuration version {config.version})"
 
     @property
+    def version(self) -> int:
+        """That of its ``hiera.yaml``."""
+        return self._config.version
+
+    @property
     def has_default_hierarchy(self) -> bool:
         """Whether there are levels to be asked when nothing else has the key."""
         return self._config.default_levels is not None

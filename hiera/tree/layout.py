@@ -1,6 +1,7 @@
 """Which layers a tree has: the global one, the environment's, and one for each module that has data.
 
-A layer that has no ``hiera.yaml`` does not exist, except the global one, which then has one level, ``common.yaml``.
+A layer that has no ``hiera.yaml`` does not exist, except the global one, which then has one level, ``common.yaml``; so
+has one that a data provider of Puppet 4 asks for (``providers``).
 """
 
 import os
@@ -8,11 +9,13 @@ import posixpath
 from collections.abc import Sequence
 from functools import cached_property
 
-from hiera.tree import config, modules
+from hiera.tree import config, modules, providers
+from hiera.tree.absent import ABSENT, Absent
 from hiera.tree.documents import Kind
 from hiera.tree.explain import SILENT, Step
 from hiera.tree.functions import Tools
 from hiera.tree.layers import Layer
+from hiera.tree.providers import Provider
 
 
 class Layout:
@@ -34,15 +37,39 @@ class Layout:
         self._tools = tools
         self._documents = tools.files.documents
         self._layers: dict[str, Layer | None] = {}
+        self._environment_layer: Layer | Absent | None = ABSENT
+        self._module_layers: dict[str, Layer | None] = {}
 
     def global_layer(self) -> Layer | None:
         """The layer above all others, if a global ``hiera.yaml`` was named."""
         return self._layer(config.GLOBAL, self._global_config) if self._global_config else None
 
     def environment_layer(self) -> Layer | None:
-        """The layer of the environment, if it has a ``hiera.yaml``."""
-        path = self._config_path or (self._environment and posixpath.join(self._environment, "hiera.yaml"))
-        return self._layer(config.ENVIRONMENT, path) if path and self._exists(path) else None
+        """The layer of the environment, if it has a ``hiera.yaml``, or a data provider of Puppet 4."""
+        if self._environment_layer is ABSENT:
+            self._environment_layer = self._find_environment_layer()
+        return self._environment_layer
+
+    def _find_environment_layer(self) -> Layer | None:
+        directory = self._environment
+        path = self._config_path or (directory and posixpath.join(directory, "hiera.yaml"))
+        provider = providers.of_environment(directory, self._documents) if directory else None
+        return self._provided(config.ENVIRONMENT, path, provider, None) if path else None
+
+    def _provided(self, place: str, path: str, provider: Provider | None, module: str | None) -> Layer | None:
+        """The layer of the ``hiera.yaml`` at ``path``; a provider counts where that is not of version 5."""
+        layer = self._layer(place, path, module) if self._exists(path) else None
+        if provider is None:
+            return layer
+        provider.warn(self._tools.warn, layer.version if layer else None)
+        if (layer is not None and layer.version >= 5) or provider.name == providers.HIERA:
+            return layer or self._layer(place, path, module)
+        if provider.name == providers.NONE:
+            return None
+        if provider.name == providers.FUNCTION:
+            made = provider.function(module or place.lower())
+            return Layer(place, made, self._tools, provider.path, module)
+        raise provider.unknown(f"{place} '{module or posixpath.basename(self._environment or '')}'")
 
     def module_layer(self, module: str, step: Step) -> Layer | None:
         """The layer of ``module``; ``step`` is told why there is none."""
@@ -50,8 +77,11 @@ class Layout:
         if directory is None:
             step.add("module", module).skipped("module_not_found")
             return None
-        path = posixpath.join(directory, "hiera.yaml")
-        layer = self._layer(config.MODULE, path, module) if self._exists(path) else None
+        if module not in self._module_layers:
+            provider = providers.of_module(directory, self._documents, self._tools.warn)
+            path = posixpath.join(directory, "hiera.yaml")
+            self._module_layers[module] = self._provided(config.MODULE, path, provider, module)
+        layer = self._module_layers[module]
         if layer is None:
             step.add("module", module).skipped("module_provider_not_found")
         return layer

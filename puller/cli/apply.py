@@ -6,13 +6,14 @@ import click
 
 from puller.cli.inputs import data_options
 from puller.cli.job_options import job_options
-from puller.cli.options import fact_options
+from puller.cli.options import fact_options, no_system_facts_option
 
 
 @click.command()
 @click.argument("source")
 @job_options
 @fact_options
+@no_system_facts_option
 @data_options
 @click.option("--state-directory", metavar="DIR", help="Keep the lock and owed refreshes in DIR.")
 def apply(**options: Any) -> int:

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from puller.cli.inputs import data_options
-from puller.cli.options import fact_options
+from puller.cli.options import fact_options, no_system_facts_option
 from puller.cli.output import text_format_option
 from puller.errors import UsageError
 from puller.exit_status import ExitStatus
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 )
 @text_format_option
 @fact_options
+@no_system_facts_option
 @data_options
 def explain(subject: str, source: str | None, path: str, output_format: str, **options: Any) -> int:
     """Say why a value is what it is, or why a resource is as it is.
@@ -93,7 +94,14 @@ def _subjects(source: str | None, path: str, options: Mapping[str, Any]) -> Iter
         return
     if any(
         options[name]
-        for name in ("fact_pairs", "facts_files", "facts_directories", "data_files", "data_pairs")
+        for name in (
+            "fact_pairs",
+            "facts_files",
+            "facts_directories",
+            "no_system_facts",
+            "data_files",
+            "data_pairs",
+        )
     ):
         raise UsageError("explain: options for facts and data are for a SOURCE; a run does not have them")
     yield from _enforced(Path(path))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from puller.cli.options import fact_options
+from puller.cli.options import fact_options, no_system_facts_option
 from puller.errors import UsageError
 from puller.state import PRIVATE_KEY
 
@@ -43,9 +43,7 @@ _PLACES = (
     click.option(
         "--private-key", type=_EXISTING, metavar="FILE", help="The eyaml key for levels that name none."
     ),
-    click.option(
-        "--no-system-facts", is_flag=True, help="Leave this machine's facts out, as puppet lookup does."
-    ),
+    no_system_facts_option,
 )
 
 
@@ -58,15 +56,14 @@ def data_place_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def facts_of(options: Mapping[str, Any], **given: Any) -> Mapping[str, Any]:
     """The facts that the options say; raises ``UsageError``, and ``DocumentError`` where they are not enough."""
-    from puller.facts.given import facts_from, given_facts
+    from puller.facts.given import chosen_facts
 
     options = {**options, **given}
-    if not options["no_system_facts"]:
-        return facts_from(options)
-    from hiera.tree.scope import verify_complete
+    facts = chosen_facts(options)
+    if options["no_system_facts"]:
+        from hiera.tree.scope import verify_complete
 
-    facts = given_facts(options)
-    verify_complete(facts)
+        verify_complete(facts)
     return facts
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from puller.cli.inputs import data_options
-from puller.cli.options import fact_options
+from puller.cli.options import fact_options, no_system_facts_option
 from puller.errors import ManifestError
 from puller.exit_status import ExitStatus
 from puller.given import load_inputs
@@ -21,6 +21,7 @@ from puller.notations import find_foreign
 @click.command()
 @click.argument("source")
 @fact_options
+@no_system_facts_option
 @data_options
 def lint(source: str, **options: Any) -> int:
     """Check SOURCE: a manifest, a directory with a manifest.yaml, or a bundle file.

@@ -1,4 +1,4 @@
-"""The options that give facts to commands: ``--fact``, ``--facts`` and ``--facts-dir``.
+"""The options that give facts to commands: ``--fact``, ``--facts`` and ``--facts-dir``, and ``--no-system-facts``.
 
 * ``--fact NAME=VALUE`` beats ``--facts FILE``, which beats custom facts, which beat the built-in ones.
 * Facts that are asked for by name must be readable: unlike a custom fact, a broken ``--facts`` file is an error.
@@ -16,6 +16,12 @@ def fact_options(function: Callable[..., Any]) -> Callable[..., Any]:
         function = option(function)
     return function
 
+
+no_system_facts_option = click.option(
+    "--no-system-facts",
+    is_flag=True,
+    help="Leave this machine's facts out: there are only those of --fact and --facts.",
+)
 
 _OPTIONS = (
     click.option(

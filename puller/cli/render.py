@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from puller.cli.inputs import data_options
-from puller.cli.options import fact_options
+from puller.cli.options import fact_options, no_system_facts_option
 from puller.cli.output import format_option, show
 from puller.cli.render_templates import find_template_options, render_templates, template_options
 from puller.given import load_inputs
@@ -19,6 +19,7 @@ from puller.manifest.source import open_source
 @format_option
 @template_options
 @fact_options
+@no_system_facts_option
 @data_options
 def render(source: str, output_format: str, **options: Any) -> None:
     """Show the data and the resources of SOURCE as they are for this host, in the order in which they would be applied.

@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     from puller.facts.tree import Facts
 
 
+def chosen_facts(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Those of this machine with what the options say, or only the latter where they leave the machine out."""
+    return given_facts(options) if options.get("no_system_facts") else facts_from(options)
+
+
 def facts_from(
     options: Mapping[str, Any],
     *,

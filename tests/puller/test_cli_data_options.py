@@ -1,0 +1,47 @@
+"""Options that say for which host data is, and where it is: ``--no-system-facts``, ``--modules``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.conftest import Execute
+
+MANIFEST = """\
+resources:
+  - exec: {name: "echo {{ lookup('facts.kernel', 'unknown') }} {{ lookup('facts.role', 'none') }}"}
+"""
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> str:
+    (tmp_path / "manifest.yaml").write_text(MANIFEST)
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize("command", [("render",), ("apply", "--noop"), ("explain", "exec#echo unknown db")])
+def test_only_the_given_facts_are_there(execute: Execute, web: str, command: tuple[str, ...]) -> None:
+    status, output = execute(*command, web, "--fact", "role=db", "--no-system-facts")
+    assert (status, "echo unknown db" in output) == (0, True), output
+    assert "unknown" not in execute("render", web)[1]
+
+
+def test_lint_warns_of_a_fact_that_is_not_given(execute: Execute, web: str, tmp_path: Path) -> None:
+    manifest = MANIFEST.replace("lookup('facts.kernel', 'unknown')", "facts.kernel").replace(
+        "name:", "cwd: /, name: x, command:"
+    )
+    (tmp_path / "manifest.yaml").write_text(manifest)
+    assert " 0 warnings" in execute("lint", web)[1]
+    assert " 1 warnings" in execute("lint", web, "--no-system-facts", "--fact", "role=db")[1]
+
+
+@pytest.mark.parametrize("modules", [("--modules", "none"), ("--modules=none",)])
+def test_a_directory_of_modules_that_is_not_there_is_a_mistake(
+    execute: Execute, tmp_path: Path, modules: tuple[str, ...]
+) -> None:
+    (tmp_path / "hiera.yaml").write_text("version: 5\n")
+    status, output = execute("hiera", "lookup", "a", "--environment", str(tmp_path), *modules)
+    assert (status, "none" in output) == (64, True)
