@@ -27,6 +27,7 @@ class HieraError(Exception):
         self.where = where
         self.what = what
         self.keys: tuple[str | int, ...] = ()
+        self._is_placed = False
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}" if self.where else self.what
@@ -39,6 +40,13 @@ class HieraError(Exception):
     def at(self, where: str) -> Self:
         """Put ``where`` in front of what is already known about the place; returns itself, for ``raise``."""
         self.where = ": ".join(part for part in (where, self.where) if part)
+        return self
+
+    def beside(self, place: str) -> Self:
+        """Name the place in data behind what is wrong, unless one is named already; returns itself, for ``raise``."""
+        if place and not self._is_placed and "(file: " not in self.what:
+            self.what = f"{self.what} ({place})"
+        self._is_placed = True
         return self
 
 

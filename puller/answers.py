@@ -76,7 +76,6 @@ class TreeAnswers:
 
     def ask(self, key: str, question: Question) -> Answer:
         from hiera.secrets import hidden
-        from hiera.tree import keys
         from hiera.tree.explain import SILENT, recorder
 
         step = recorder() if question.explained else SILENT
@@ -91,13 +90,21 @@ class TreeAnswers:
             pass
         except HieraError as error:
             answer.error = str(error)
-        if self._sensitive and not answer.error and keys.parse(key).root in self._sensitive:
+        if self._sensitive and self._is_sensitive(key):
             answer.value = hidden(answer.value)
             step.conceal()
         if question.explained:
             answer.lines, answer.record = str(step).splitlines(), step.as_data()
             answer.places = tuple(f'level "{level}" ({path})' for level, path in step.holders())
         return answer
+
+    def _is_sensitive(self, key: str) -> bool:
+        from hiera.tree import keys
+
+        try:
+            return keys.parse(key).root in self._sensitive
+        except HieraError:  # the answer says that it is no key
+            return False
 
     def ask_all(self, question: Question) -> dict[str, Answer]:
         from hiera.tree.keys import literal

@@ -135,15 +135,14 @@ class Interpolator:
         value = self.scope.get(name)
         if value is not ABSENT:
             return value, "found"
-        self._warn_of(name)
+        self._warn_of(name, run)
         return run.defaults.get(name, ABSENT), "found_in_defaults"
 
-    def _warn_of(self, name: str) -> None:
+    def _warn_of(self, name: str, run: Run) -> None:
         if not name.isdecimal():
             space, qualified, _ = name.removeprefix("::").rpartition("::")
-            self._warn(
-                f"Undefined variable '{name}';" + (f" class {space} could not be found" if qualified else "")
-            )
+            what = f" class {space} could not be found" if qualified else ""
+            self._warn(f"Undefined variable '{name}';{what}" + (f" ({run.place})" if run.place else ""))
 
 
 def _method(expression: str, allowed: bool) -> tuple[str, str]:

@@ -8,7 +8,7 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from hiera.errors import HieraError
+from hiera.errors import HieraError, LimitError, LookupFailure
 from hiera.tree import functions
 from hiera.tree.absent import ABSENT, Absent
 from hiera.tree.config import Config, LevelConfig
@@ -17,7 +17,7 @@ from hiera.tree.explain import SILENT, Step
 from hiera.tree.functions import DataFunction, Tools
 from hiera.tree.keys import Key
 from hiera.tree.locations import Location, Resolver
-from hiera.tree.run import Run
+from hiera.tree.run import Place, Run
 from hiera.tree.strategies import Strategy
 
 
@@ -56,12 +56,23 @@ class Level:
             if location.kind is Kind.NOTHING:
                 step.skipped("location_not_found")
                 return ABSENT
-        value = self._function.value(key.root, location, run, step)
+        value = self._read(location, key, run, step)
         if value is ABSENT:
             step.missing(key.root)
         else:
             step.found(key.root, value)
         return value
+
+    def _read(self, location: Location | None, key: Key, run: Run, step: Step) -> Any | Absent:
+        """The same, where errors and warnings know their place."""
+        outer, run.place = run.place, Place(location.place if location else "", self.name, key.root)
+        try:
+            return self._function.value(key.root, location, run, step)
+        except (LookupFailure, LimitError) as error:
+            is_named = error.where or (location is not None and location.place in error.what)
+            raise error.beside("" if is_named else str(run.place)) from None
+        finally:
+            run.place = outer
 
 
 class Layer:
@@ -116,12 +127,15 @@ class Layer:
     def levels(self, run: Run) -> list[Level]:
         """The levels, made once; raises ``LookupFailure`` or ``ConfigError`` with the file that declares them."""
         if self._made is None:
+            outer, run.place = run.place, Place(self._where)
             try:
                 made = self._make(self._config.levels, run)
                 self._made_default = self._make(self._config.default_levels or (), run)
             except HieraError as error:
                 error.what = f"{error.what} (file: {self._where})"
                 raise
+            finally:
+                run.place = outer
             self._made = made
         return self._made
 

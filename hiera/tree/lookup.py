@@ -10,6 +10,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from hiera.errors import HieraError, KeyNotFound, LimitError, LookupFailure
@@ -24,7 +25,7 @@ from hiera.tree.keys import Key
 from hiera.tree.layers import Holder, Layer
 from hiera.tree.layout import Layout
 from hiera.tree.options import LookupOptions
-from hiera.tree.run import Run, room_to_nest
+from hiera.tree.run import Place, Run, room_to_nest
 from hiera.tree.scope import Scope
 from hiera.tree.strategies import HASH, Merge, Strategy
 
@@ -157,22 +158,44 @@ class Tree:
             return ABSENT
         key = keys.parse(name)
         chosen = self._lookup_options(key, run, step)
-        if merge is None:
-            merge = chosen.option(key.root, "merge")
-            if merge is not None:
-                step.add("merge_source", options.NAME)
+        convert_to = chosen.option(key.root, "convert_to")
+        strategy = self._strategy(key, merge, chosen, step)
         searched = step.add("data", name)
         try:
-            value = self._find(key, strategies.strategy(merge), run, searched)
-        except HieraError:
-            searched.conceal()  # what was found on the way may be meant to be converted to Sensitive
-            raise
-        convert_to = None if value is ABSENT else chosen.option(key.root, "convert_to")
-        if convert_to is None:
+            value = self._find(key, strategy, run, searched)
+        except LookupFailure as error:
+            raise error.beside(self._places(key.root, key.module)) from None
+        finally:
+            if "Sensitive" in str(convert_to):  # also what was found before something failed
+                searched.conceal()
+        if value is ABSENT or convert_to is None:
             return value
-        if "Sensitive" in str(convert_to):
-            searched.conceal()
-        return _converted(name, value, convert_to, step)
+        try:
+            return _converted(name, value, convert_to, step)
+        except LookupFailure as error:
+            raise error.beside(self._places(options.NAME, key.module)) from None
+
+    def _strategy(self, key: Key, merge: Merge, chosen: LookupOptions, step: Step) -> Strategy:
+        """How the values of a key are merged: as the caller says, or else the data."""
+        if merge is not None:
+            return strategies.strategy(merge)
+        merge = chosen.option(key.root, "merge")
+        if merge is not None:
+            step.add("merge_source", options.NAME)
+        try:
+            return strategies.strategy(merge)
+        except LookupFailure as error:
+            raise error.beside(self._places(options.NAME, key.module)) from None
+
+    def _places(self, name: str, module: str | None) -> str:
+        """Every place that holds a key, for messages."""
+        found: list[str] = []
+        with suppress(HieraError):
+            for layer in filter(None, (self._layer(place, module, SILENT) for place in _LAYERS)):
+                for holder, names in layer.holders(Run()):
+                    if name in names:
+                        found.append(str(Place(holder.path, holder.level, name)))
+        return "; ".join(found)
 
     def _find(self, key: Key, strategy: Strategy, run: Run, step: Step) -> Any | Absent:
         """What the layers give, or else a module's default hierarchy; dug into after merging."""

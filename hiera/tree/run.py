@@ -7,7 +7,7 @@
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from hiera.errors import LimitError, LookupFailure
 
@@ -35,6 +35,22 @@ def room_to_nest() -> Iterator[None]:
         sys.setrecursionlimit(before)
 
 
+class Place(NamedTuple):
+    """Where a value stands, for messages: in a data file, or in a ``hiera.yaml``."""
+
+    file: str
+    level: str = ""
+    key: str = ""
+
+    def __str__(self) -> str:
+        parts = {
+            "file: ": self.file,
+            "level ": self.level and repr(self.level),
+            "key ": self.key and repr(self.key),
+        }
+        return ", ".join(name + value for name, value in parts.items() if value)
+
+
 class Run:
     """``override`` beats the data, and ``defaults`` come after it; both are seen by interpolations too."""
 
@@ -43,6 +59,8 @@ class Run:
     ) -> None:
         self.override = override or {}
         self.defaults = defaults or {}
+        self.place: Place | None = None
+        """What is being read just now."""
         self._names: list[str] = []
         self._lookups = MAX_LOOKUPS
         self._values = MAX_VALUES

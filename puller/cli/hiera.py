@@ -282,7 +282,7 @@ def encrypt(certificates: tuple[str, ...], block: bool) -> None:
 
 
 @hiera.command(short_help="Decrypt what is encrypted in a text.")
-@click.argument("file", required=False, type=click.File("r", encoding="utf-8"))
+@click.argument("file", required=False, type=click.File("rb"))
 @click.option(
     "--private-key",
     default="keys/private_key.pkcs7.pem",
@@ -300,7 +300,9 @@ def decrypt(file: Any, private_key: str) -> None:
     """
     from puller.cli.hiera_keys import decrypted
 
-    click.echo(decrypted((file or sys.stdin).read(), private_key), nl=False)
+    name = file.name if file and file.name != "<stdin>" else "standard input"
+    data = (file or sys.stdin.buffer).read()
+    click.echo(decrypted(data, private_key, name), nl=False)
 
 
 def _secret_input() -> str:

@@ -32,14 +32,30 @@ def encrypted(text: str, certificates: Sequence[str], *, block: bool) -> str:
     return ">\n" + textwrap.indent("\n".join(textwrap.wrap(sealed, 60)), "    ") if block else sealed
 
 
-def decrypted(text: str, private_key: str) -> str:
-    """``text`` with what is encrypted in it made readable; blocks of several lines too."""
+def decrypted(data: bytes, private_key: str, name: str) -> str:
+    """``data`` as text with what is encrypted in it made readable; blocks of several lines too.
+
+    Raises ``HieraError`` with ``name`` and the line of what cannot be decrypted, ``UsageError`` for what is no text.
+    """
     import re
 
+    from hiera.errors import HieraError
     from hiera.eyaml import Decryptor
 
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{name}: is not UTF-8 text, at byte {error.start}") from None
     decryptor = Decryptor(lambda: _read(private_key))
-    return re.sub(r"ENC\[[\w,+/=\s]+?\]", lambda found: decryptor.decrypt(re.sub(r"\s", "", found[0])), text)
+
+    def opened(found: re.Match[str]) -> str:
+        try:
+            return decryptor.decrypt(re.sub(r"\s", "", found[0]))
+        except HieraError as error:
+            line = text.count("\n", 0, found.start()) + 1
+            raise error.at(f"{name}:{line}") from None
+
+    return re.sub(r"ENC\[[\w,+/=\s]+?\]", opened, text)
 
 
 def _read(path: str) -> bytes:

@@ -45,3 +45,16 @@ def test_a_directory_of_modules_that_is_not_there_is_a_mistake(
     (tmp_path / "hiera.yaml").write_text("version: 5\n")
     status, output = execute("hiera", "lookup", "a", "--environment", str(tmp_path), *modules)
     assert (status, "none" in output) == (64, True)
+
+
+def test_what_cannot_be_decrypted_is_named_with_file_and_line(execute: Execute, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    execute("hiera", "keys", "create", "--directory", str(keys))
+    bad, binary = tmp_path / "bad.eyaml", tmp_path / "binary"
+    bad.write_text("a: 1\nb: ENC[PKCS7,Zm9v]\n")
+    binary.write_bytes(b"a\xff")
+    key = ("--private-key", str(keys / "private_key.pkcs7.pem"))
+    status, output = execute("hiera", "decrypt", str(bad), *key)
+    assert (status, output) == (13, f"puller: {bad}:2: not PKCS#7 enveloped data in DER\n")
+    status, output = execute("hiera", "decrypt", str(binary), *key)
+    assert (status, output.strip()) == (64, f"puller: {binary}: is not UTF-8 text, at byte 1")

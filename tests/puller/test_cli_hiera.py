@@ -75,15 +75,19 @@ def looked_up(*arguments: str) -> Any:
     return json.loads(run("lookup", "--format", "json", *arguments).stdout)
 
 
-@pytest.mark.usefixtures("control_repo")
-def test_one_object_with_a_member_for_each_key() -> None:
+def test_one_object_with_a_member_for_each_key(control_repo: Path) -> None:
+    data = control_repo / "env/data"
+    places = "; ".join(
+        f"file: {data / path}, level '{level}', key 'port'"
+        for path, level in (("nodes/a.x.yaml", "node"), ("common.yaml", "common"))
+    )
     result = run("lookup", "port", "nope", "port.x", "--environment", "env", *HOST, "--format", "json")
     assert json.loads(result.stdout) == {
         "port": {"found": True, "value": 8080},
         "nope": {"found": False},
         "port.x": {
             "error": "port.x: Data Provider type mismatch: Got Integer when a hash-like object was expected "
-            "to access value using 'x' from key 'port.x'"
+            f"to access value using 'x' from key 'port.x' ({places})"
         },
     }
     assert result.return_value == 1
@@ -372,7 +376,8 @@ def test_system_facts_are_used_unless_they_are_left_out(write: Write) -> None:
 def test_warnings_go_to_stderr(write: Write) -> None:
     write({"env/hiera.yaml": "version: 5", "env/data/common.yaml": "k: '%{nope}'"})
     result = run("lookup", "k", "--environment", "env", "--format", "json")
-    assert result.stderr == "puller: warning: Undefined variable 'nope';\n"
+    assert result.stderr.startswith("puller: warning: Undefined variable 'nope'; (file: ")
+    assert result.stderr.endswith("/env/data/common.yaml, level 'Common', key 'k')\n")
     assert json.loads(result.stdout) == {"k": {"found": True, "value": ""}}
 
 

@@ -67,8 +67,10 @@ def test_what_puppet_warns_about_is_told_once(make_tree: MakeTree) -> None:
     assert tree.lookup("a") == tree.lookup("b") == ""
     assert told == [
         "/env/data/nodes/web01.yaml: file does not contain a valid yaml hash",
-        "Undefined variable 'nope';",
-        "Undefined variable 'foo::bar'; class foo could not be found",
+        "Undefined variable 'nope'; (file: /env/data/common.yaml, level 'common', key 'a')",
+        "Undefined variable 'nope'; (file: /env/data/common.yaml, level 'common', key 'b')",
+        "Undefined variable 'foo::bar'; class foo could not be found "
+        "(file: /env/data/common.yaml, level 'common', key 'b')",
     ]
 
 
@@ -226,7 +228,7 @@ def test_data_that_would_grow_without_end_is_stopped(
 ) -> None:
     with pytest.raises(LimitError) as caught:
         look_up(json.dumps(data), "k0")
-    assert str(caught.value) == f"k0: {message}"
+    assert str(caught.value).startswith(f"k0: {message} (file: /env/data/common.yaml, level 'common', key 'k")
 
 
 def test_expressions_in_facts_are_resolved_and_their_recursion_is_found(look_up: LookUp) -> None:
