@@ -97,15 +97,17 @@ class Document(NamedTuple):
         *,
         data: Mapping[str, Any] | None = None,
         functions: Mapping[str, Callable[..., Any]] | None = None,
+        is_replaced: Callable[[Path], bool] = lambda path: False,
     ) -> Resolved:
         """The data for a host. Expressions also see ``data``, the data of lower sources, below the document's own.
 
-        Raises ExpressionError, MissingError and LimitError with file, line, column and path in front.
+        A value that cannot be resolved is left out where ``is_replaced`` says of its path that a higher source has
+        another for it. Raises ExpressionError, MissingError and LimitError with file, line, column and path in front.
         """
         scope = Scope(facts, data, environ, functions)
         sections, entries = self._choose(scope)
         try:
-            data, made_of = self._merged(sections, scope)
+            data, made_of = self._merged(sections, scope, is_replaced)
         except RecursionError:
             raise LimitError(self.source, "values refer to one another over too many steps") from None
         return Resolved(data, Explanation(self.source, self.merge, entries, made_of))
@@ -139,7 +141,9 @@ class Document(NamedTuple):
         except HieraError as error:
             raise error.at(_Shape(self.source, self.locate).where(("hierarchy", "order", index))) from None
 
-    def _merged(self, sections: list[Layer], scope: Scope) -> tuple[dict[str, Any], MadeOf]:
+    def _merged(
+        self, sections: list[Layer], scope: Scope, is_replaced: Callable[[Path], bool]
+    ) -> tuple[dict[str, Any], MadeOf]:
         layers = sections if self.merge == "deep" else _without_replaced(sections)
         sensitive = self.annotations.sensitive if self.annotations else frozenset()
         if not sensitive and not any(_holds_expression(layer.values) for layer in layers):
@@ -149,7 +153,7 @@ class Document(NamedTuple):
         layered = LayeredMapping(layers, resolver, scope.data)
         inner = scope.with_data(layered)
         resolver.resolve_text = lambda text: resolve(text, inner)
-        data = layered.own()
+        data = layered.own(is_replaced)
         made_of = {str(key): resolver.made_of["data", key] for key in data}
         return data, {
             key: tuple(path_text(place[:-1]) for place in places) for key, places in made_of.items()

@@ -379,6 +379,10 @@ def to_bool(value: Any) -> bool:
     """A boolean from text or a number: yes, on, true, 1 and their opposites; null is false."""
     if value is None or isinstance(value, bool):
         return bool(value)
+    if isinstance(value, (Mapping, list, tuple)):
+        wanted = "a truth value, or a text or number that says one, such as 'yes'"
+        advice = "to ask whether there is anything in it, write | length > 0"
+        raise ExpressionError("", f"bool wants {wanted}, not {described(value)}; {advice}")
     text = _text(value, "bool").strip().lower()
     if text not in _TRUE | _FALSE:
         raise ExpressionError("", f"{text[:40]!r} is neither true nor false")

@@ -95,9 +95,47 @@ class _Undefined(StrictUndefined):
         if self._undefined_hint or owner is nothing:
             return MissingError("", self._undefined_hint or f"there is no {name!r}", name)
         if isinstance(owner, Mapping):
-            return MissingError("", f"there is no key {name!r}", name, owner)
-        advice = f": write | {name}" if isinstance(owner, str) and name in FILTERS else ""
-        return MissingError("", f"{described(owner)} has no {name!r}{advice}")
+            return MissingError("", f"there is no key {name!r}{_advice(owner, name)}", name, owner)
+        return MissingError("", f"{described(owner)} has no {name!r}{_advice(owner, name)}")
+
+
+_INSTEAD: Final[dict[type, Mapping[str, str]]] = {
+    list: {
+        **dict.fromkeys(("append", "insert"), "values are not changed; a longer list is list + [item]"),
+        "extend": "values are not changed; a longer list is list + other",
+        **dict.fromkeys(
+            ("remove", "pop", "clear"),
+            "values are not changed; a shorter list is list | reject('equalto', item) | list",
+        ),
+        "sort": "values are not changed; a sorted list is list | sort",
+        "reverse": "values are not changed; the other way round is list | reverse | list",
+        "index": "whether it is there is item in list",
+        "count": "how many are alike is list | select('equalto', item) | list | length",
+        "get": "an item is list[0], or list[0] | default(…)",
+    },
+    dict: {
+        **dict.fromkeys(
+            ("update", "setdefault"), "values are not changed; a larger mapping is a | combine(b)"
+        ),
+        **dict.fromkeys(("pop", "popitem", "clear"), "values are not changed; a key is read with .get"),
+        "has_key": "whether it is there is key in mapping",
+    },
+    str: {
+        "strip": "write | trim",
+        "format": "write 'a {} b' as 'a ' ~ value ~ ' b'",
+        "startswith": "write value is match('start')",
+        "endswith": "write value is search('end$')",
+    },
+}
+"""What people ask values for who know them from Python, and how it is said here."""
+
+
+def _advice(owner: Any, name: Any) -> str:
+    if isinstance(owner, str) and name in FILTERS:
+        return f": write | {name}"
+    kind = next((kind for kind in _INSTEAD if isinstance(owner, kind)), None)
+    instead = _INSTEAD[kind].get(name) if kind is not None and isinstance(name, str) else None
+    return f": {instead}" if instead else ""
 
 
 # -- the sandbox ----------------------------------------------------------------------------------

@@ -116,10 +116,20 @@ class LayeredMapping(Mapping[Any, Any]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def own(self) -> dict[Any, Any]:
-        """The layers without the base, as a plain mapping with everything resolved."""
-        values = ((key, self[key]) for key in self._own_keys())
-        return {key: value.own() if isinstance(value, LayeredMapping) else value for key, value in values}
+    def own(self, is_replaced: Callable[[Path], bool] = lambda path: False) -> dict[Any, Any]:
+        """The layers without the base, as a plain mapping with everything resolved.
+
+        Without what cannot be resolved, where ``is_replaced`` says of its path below ``data`` that nobody will see it.
+        """
+        result = {}
+        for key in self._own_keys():
+            try:
+                value = self[key]
+                result[key] = value.own(is_replaced) if isinstance(value, LayeredMapping) else value
+            except HieraError:
+                if not is_replaced((*self._path[1:], key)):
+                    raise
+        return result
 
     def _own_keys(self) -> list[Any]:
         return list(dict.fromkeys(key for layer in self._layers for key in layer.values))

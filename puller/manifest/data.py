@@ -9,7 +9,7 @@
 * What annotations of any source call sensitive is a secret here.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,6 +57,11 @@ class BundleData:
         """That of a child manifest with a document of its own."""
         return BundleData(own, self.tree, self.outside, parent=self, handed=handed)
 
+    def over(self, own: Source) -> "BundleData":
+        """The same with another document at the bottom."""
+        handed = self.handed[0] if self.handed and not self.inherited else None
+        return BundleData(own, self.tree, self.outside, parent=self.parent, handed=handed)
+
     @property
     def below(self) -> tuple[Source, ...]:
         """The sources under the tree, lowest first."""
@@ -86,6 +91,19 @@ class BundleData:
             for path in self.sensitive():
                 data = hidden_at(data, path)
         return data
+
+    def is_replaced(self, path: Sequence[object]) -> bool:
+        """Whether nothing below these sources is seen at a path; not where a value above may be merged with it."""
+        merging = (Mapping, list) if self.inherited or self.handed else (Mapping,)
+        value: Any = self.all
+        try:
+            for key in path:
+                if not isinstance(value, Mapping):
+                    break
+                value = value[key]
+        except (KeyError, HieraError):  # what is wrong with a tree is told when it is asked in earnest
+            return False
+        return not isinstance(value, merging)
 
     def sensitive(self, root: object = None) -> Iterator[tuple[str | int, ...]]:
         """The paths of what is sensitive, all of them or those of one top-level key."""

@@ -288,16 +288,20 @@ class _Loader:
         return data
 
     def _find_data(self) -> BundleData:
+        nothing = Source(Origin.MANIFEST, self.name, {})
         if self.parent is not None:
-            return self.parent.home.data.of_child(self._own_data(), self.handed)
-        inputs, warn = self.inputs, self.family.warnings.append
-        tree = open_tree(self.directory, inputs.facts, inputs.private_key, warn)
-        return BundleData(self._own_data(), tree, inputs.sources)
+            above = self.parent.home.data.of_child(nothing, self.handed)
+        else:
+            inputs, warn = self.inputs, self.family.warnings.append
+            tree = open_tree(self.directory, inputs.facts, inputs.private_key, warn)
+            above = BundleData(nothing, tree, inputs.sources)
+        return above.over(self._own_data(above))
 
-    def _own_data(self) -> Source:
+    def _own_data(self, above: BundleData) -> Source:
         values = {key: self.value[key] for key in _DATA_KEYS if key in self.value}
         document = Document.from_value(values, self.name, self.problems.locate, self.annotations)
-        resolved = document.resolve(facts=self.inputs.facts, environ=self.inputs.environ)
+        facts, environ = self.inputs.facts, self.inputs.environ
+        resolved = document.resolve(facts, environ, is_replaced=above.is_replaced)
         return Source(Origin.MANIFEST, self.name, resolved.data, document, resolved.explanation)
 
     def _scope(self) -> Scope:

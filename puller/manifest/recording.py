@@ -15,6 +15,9 @@ from hiera.paths import MISSING
 from puller.manifest.problems import Path as KeyPath
 from puller.templates.functions import bundle_functions
 
+_METHODS = frozenset({"get", "items", "keys", "values"})
+"""What an expression may call; it is looked for among the keys first."""
+
 Way = tuple[Any, ...]
 """The keys that lead to a value: ``("data", "web", "port")``."""
 
@@ -64,7 +67,7 @@ class Recording(Mapping[Any, Any]):
         try:
             value = self._values[key]
         except KeyError:
-            if not self._whole:
+            if not self._whole and key not in _METHODS:
                 self._uses.note(way, MISSING)
             raise
         if self._whole:

@@ -335,3 +335,22 @@ def test_plain_names_and_lookups_do_not_load_jinja(text: str) -> None:
     if "data.z.0" in text:
         program = program.replace("assert 'jinja2' not", "assert 'jinja2'")  # so the check can fail
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+ADVICE = {
+    "data.list.append(1)": "a list has no 'append': values are not changed; a longer list is list + [item]",
+    "data.list.sort()": "a list has no 'sort': values are not changed; a sorted list is list | sort",
+    "data.map.update({})": "there is no key 'update': values are not changed; a larger mapping is a | combine(b)",
+    "data.map | bool": "not a mapping; to ask whether there is anything in it, write | length > 0",
+    "data.list | bool": "not a list; to ask whether there is anything in it, write | length > 0",
+    "'abc'.startswith('a')": "text has no 'startswith': write value is match('start')",
+    "'abc'.nope()": "text has no 'nope'",
+}
+
+
+@pytest.mark.parametrize("expression", ADVICE)
+def test_what_values_do_not_do_is_said_with_what_to_write_instead(expression: str) -> None:
+    with pytest.raises(HieraError) as error:
+        evaluate(expression, Scope({}, {"list": [1], "map": {"a": 1}}))
+    assert str(error.value).endswith(ADVICE[expression])
+    assert evaluate("[1] + [2]", Scope({})) == [1, 2]

@@ -171,6 +171,61 @@ def test_explain_tells_where_the_data_of_a_child_comes_from(
     )
 
 
+BROKEN = """
+    data: {port: "{{ facts.nope }}", web: {port: "{{ facts.nope }}", user: www}, list: ["{{ facts.nope }}"]}
+    resources: [{exec: {name: one, command: "true"}}]
+"""
+
+
+def test_a_value_that_cannot_be_resolved_does_no_harm_where_a_higher_source_replaces_it(load: Load) -> None:
+    above = {"port": 1, "web": {"port": 2}, "list": [3]}
+    assert load({"manifest.yaml": BROKEN}, above).data.all == {**above, "web": {"port": 2, "user": "www"}}
+    assert load({"manifest.yaml": BROKEN}, {**above, "web": None}).data.all["web"] is None
+    tree = {**TREE, "data/role.yaml": json.dumps(above)}
+    assert dict(load({"manifest.yaml": BROKEN, **tree}).data.all)["port"] == 1
+
+
+@pytest.mark.parametrize(
+    "above", [{}, {"port": 1, "list": [3]}, {"port": {}, "web": {"port": 2}, "list": [3]}]
+)
+def test_a_value_that_nothing_replaces_must_be_resolved(load: Load, above: dict[str, Any]) -> None:
+    with pytest.raises(ManifestError, match=r"web/manifest.yaml:2:\d+: data.*: facts has no key 'nope'"):
+        load({"manifest.yaml": BROKEN}, above)
+
+
+def test_a_value_of_a_child_may_be_replaced_by_its_parent_but_not_the_list_that_it_is_joined_to(
+    load: Load,
+) -> None:
+    parent = "data: {port: 1, web: {port: 2}}\nresources: [{apply: {name: child.yaml, GIVEN}}]\n"
+    good = BROKEN.replace(', list: ["{{ facts.nope }}"]', "")
+    for given in ("", "data: {port: 1, web: {port: 2}}"):
+        manifest = load({"manifest.yaml": parent.replace("GIVEN", given), "child.yaml": good})
+        assert manifest.declarations[0].home.data.all == {"port": 1, "web": {"port": 2, "user": "www"}}
+    with pytest.raises(ManifestError, match=r"web/child.yaml:2:\d+: data\.list"):
+        load(
+            {
+                "manifest.yaml": parent.replace("port: 1,", "port: 1, list: [1],").replace("GIVEN", ""),
+                "child.yaml": BROKEN,
+            }
+        )
+
+
+def test_explain_of_a_method_names_what_was_asked_for(load: Load, tmp_path: Path, execute: Execute) -> None:
+    command = "echo {{ data.get('port', 1) }} {{ data.get('nope', 2) }} {{ data.web.get('user') }}"
+    load(
+        {
+            "manifest.yaml": "data: {port: 80, web: {user: x}}\n"
+            f'resources: [{{exec: {{name: one, command: "{command}"}}}}]'
+        }
+    )
+    uses = json.loads(execute("explain", "exec#one", str(tmp_path), "--format", "json")[1])[0]["uses"]
+    assert {use["name"]: use.get("value", "missing") for use in uses} == {
+        "data.port": 80,
+        "data.nope": "missing",
+        "data.web.user": "x",
+    }
+
+
 def test_the_hosts_own_data_reaches_a_child_of_a_published_bundle(host: Host, publisher: Publisher) -> None:
     files = {
         "child.yaml": b"""\

@@ -88,7 +88,7 @@ class Duration(Struct):
     def text(self) -> str:
         return format_duration(self.nanoseconds)
 
-    def number(self) -> int:
+    def as_integer(self) -> int:
         return self.nanoseconds
 
     def json_value(self) -> int:

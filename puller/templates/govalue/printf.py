@@ -294,7 +294,7 @@ def _format_object(spec: _Spec, value: Any) -> str:
     if isinstance(value, GoObject):
         if spec.verb in "vsqxX":
             return _format_text(spec._replace(go_syntax=False), value.text())
-        number = value.number()
+        number = value.as_integer()
         if number is None:
             return _bad_verb(spec, value)
         is_bad = spec.verb not in _BASES and spec.verb not in "cU"

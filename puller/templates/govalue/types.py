@@ -124,7 +124,7 @@ class GoObject:
         """What Go's ``String()`` or ``Error()`` would return; used by ``%v``, ``%s`` and ``%q``."""
         raise NotImplementedError
 
-    def number(self) -> int | None:
+    def as_integer(self) -> int | None:
         """What verbs for integers print; ``None`` where Go has none, as most are structs."""
         return None
 
