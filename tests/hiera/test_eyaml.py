@@ -183,7 +183,10 @@ def test_expressions_in_a_decrypted_text_are_resolved_and_no_error_shows_it(pair
     assert found.lookup("good") == Decrypted("web-")
     with pytest.raises(HieraError) as caught:
         found.lookup("bad")
-    assert str(caught.value) == "bad: an expression in a decrypted text fails (LookupFailure)"
+    assert str(caught.value) == (
+        "bad: an expression in a decrypted text fails (LookupFailure) "
+        "(file: /e/data/s.eyaml, level 'secrets', key 'bad')"
+    )
 
 
 def test_nothing_is_decrypted_and_no_key_read_for_values_in_the_clear(pair: Pair) -> None:
