@@ -19,7 +19,7 @@ from hiera import yamltext
 from hiera.errors import DocumentError, ExpressionError, HieraError, LimitError, MissingError
 from hiera.explain import Entry, Explanation
 from hiera.expressions import Scope, has_expression, parse, resolve
-from hiera.layers import Layer, LayeredMapping, Resolver, mergeable
+from hiera.layers import IsReplaced, Layer, LayeredMapping, Resolver, mergeable
 from hiera.merge import merge_deep
 from hiera.paths import path_text
 from hiera.plain import described
@@ -97,7 +97,7 @@ class Document(NamedTuple):
         *,
         data: Mapping[str, Any] | None = None,
         functions: Mapping[str, Callable[..., Any]] | None = None,
-        is_replaced: Callable[[Path], bool] = lambda path: False,
+        is_replaced: IsReplaced = lambda path, error: False,
     ) -> Resolved:
         """The data for a host. Expressions also see ``data``, the data of lower sources, below the document's own.
 
@@ -142,7 +142,7 @@ class Document(NamedTuple):
             raise error.at(_Shape(self.source, self.locate).where(("hierarchy", "order", index))) from None
 
     def _merged(
-        self, sections: list[Layer], scope: Scope, is_replaced: Callable[[Path], bool]
+        self, sections: list[Layer], scope: Scope, is_replaced: IsReplaced
     ) -> tuple[dict[str, Any], MadeOf]:
         layers = sections if self.merge == "deep" else _without_replaced(sections)
         sensitive = self.annotations.sensitive if self.annotations else frozenset()

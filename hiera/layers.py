@@ -17,6 +17,8 @@ from hiera.paths import path_text
 from hiera.secrets import Secret
 
 Path = tuple[str | int, ...]
+IsReplaced = Callable[[Path, HieraError], bool]
+"""Told of a value that cannot be resolved, by its path below ``data``: whether it may be left out."""
 
 
 class Layer(NamedTuple):
@@ -116,18 +118,15 @@ class LayeredMapping(Mapping[Any, Any]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def own(self, is_replaced: Callable[[Path], bool] = lambda path: False) -> dict[Any, Any]:
-        """The layers without the base, as a plain mapping with everything resolved.
-
-        Without what cannot be resolved, where ``is_replaced`` says of its path below ``data`` that nobody will see it.
-        """
+    def own(self, is_replaced: IsReplaced = lambda path, error: False) -> dict[Any, Any]:
+        """The layers without the base, as a plain mapping with everything resolved, but for what ``is_replaced``."""
         result = {}
         for key in self._own_keys():
             try:
                 value = self[key]
                 result[key] = value.own(is_replaced) if isinstance(value, LayeredMapping) else value
-            except HieraError:
-                if not is_replaced((*self._path[1:], key)):
+            except HieraError as error:
+                if not is_replaced((*self._path[1:], key), error):
                     raise
         return result
 

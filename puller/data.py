@@ -49,6 +49,8 @@ class Source(msgspec.Struct, frozen=True):
     """Where the data was read from, if anywhere."""
     explanation: Explanation | None = None
     """How it came to be."""
+    unresolved: Mapping[object, str] = {}
+    """Why something in a top-level key cannot be resolved here; a higher source has another value in its place."""
     joins_lists: bool = False
     """Whether its lists are appended to those below it, as what a parent manifest hands down is."""
 

@@ -74,6 +74,8 @@ def _of_document(source: Source, data: BundleData, key: Key) -> dict[str, Any]:
         return {**found, "error": str(error)}
     if value is not ABSENT:
         found |= {"found": True, "value": printable(value), "from": _places(source, key.root)}
+    elif key.root in source.unresolved:
+        found["error"] = source.unresolved[key.root]
     if source.document is not None and source.explanation is not None and source.document.has_hierarchy:
         found["hierarchy"] = [entry.sentence() for entry in source.explanation.entries]
         found["merge"] = source.explanation.merge

@@ -301,8 +301,15 @@ class _Loader:
         values = {key: self.value[key] for key in _DATA_KEYS if key in self.value}
         document = Document.from_value(values, self.name, self.problems.locate, self.annotations)
         facts, environ = self.inputs.facts, self.inputs.environ
-        resolved = document.resolve(facts, environ, is_replaced=above.is_replaced)
-        return Source(Origin.MANIFEST, self.name, resolved.data, document, resolved.explanation)
+        unresolved: dict[object, str] = {}
+
+        def is_replaced(path: KeyPath, error: HieraError) -> bool:
+            unresolved[path[0]] = str(error)
+            return above.is_replaced(path)
+
+        resolved = document.resolve(facts, environ, is_replaced=is_replaced)
+        explanation = resolved.explanation
+        return Source(Origin.MANIFEST, self.name, resolved.data, document, explanation, unresolved=unresolved)
 
     def _scope(self) -> Scope:
         from puller.templates.functions import bundle_functions

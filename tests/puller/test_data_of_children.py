@@ -185,6 +185,14 @@ def test_a_value_that_cannot_be_resolved_does_no_harm_where_a_higher_source_repl
     assert dict(load({"manifest.yaml": BROKEN, **tree}).data.all)["port"] == 1
 
 
+def test_explain_says_what_could_not_be_resolved(load: Load, tmp_path: Path, execute: Execute) -> None:
+    load({"manifest.yaml": BROKEN}, {"port": 1, "web": {"port": 2}, "list": [3]})
+    values = ("--set", "port=1", "--set", "web.port=2", "--set", "list=[3]", "--format", "json")
+    (found,) = json.loads(execute("explain", "port", str(tmp_path), *values)[1])
+    assert found["value"] == 1
+    assert "facts has no key 'nope'" in found["sources"][-1]["error"]
+
+
 @pytest.mark.parametrize(
     "above", [{}, {"port": 1, "list": [3]}, {"port": {}, "web": {"port": 2}, "list": [3]}]
 )
