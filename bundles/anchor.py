@@ -12,11 +12,10 @@ from tuf.api.metadata import Metadata, Root
 
 from bundles.errors import BundleError, SettingsError
 from bundles.files import read_limited
+from bundles.limits import LARGEST_METADATA
 from bundles.metadata import check_metadata
 
-LARGEST_ROOT = 512_000
-"""Bytes; python-tuf's limit for the roots that follow."""
-
+_LARGEST = LARGEST_METADATA["root"]
 _WANTED = "wanted the root.json that `puller site init` wrote"
 
 
@@ -57,10 +56,10 @@ def parse_root(data: bytes, where: str) -> Root:
 
 def _read(path: Path) -> bytes:
     try:
-        return read_limited(path, LARGEST_ROOT)
+        return read_limited(path, _LARGEST)
     except FileNotFoundError:
         raise SettingsError(str(path), f"there is no trust anchor; {_WANTED}") from None
     except OSError as error:
         raise SettingsError(str(path), f"the trust anchor cannot be read: {error.strerror}") from None
     except ValueError:
-        raise SettingsError(str(path), f"has more than {LARGEST_ROOT} bytes; {_WANTED}") from None
+        raise SettingsError(str(path), f"has more than {_LARGEST} bytes; {_WANTED}") from None

@@ -30,6 +30,7 @@ from bundles.keys import (
     load_uri,
     shown_id,
 )
+from bundles.limits import LARGEST_METADATA
 from bundles.signing import ROLES, Edition
 from bundles.site import Site
 
@@ -223,7 +224,7 @@ class Custody:
 
     def _current(self, edition: Edition) -> Metadata[Root]:
         path = self.site.metadata / f"{edition.published.root.version}.root.json"
-        return Metadata[Root].from_bytes(read_limited(path, 50_000_000))
+        return Metadata[Root].from_bytes(read_limited(path, LARGEST_METADATA["root"]))
 
     def _pending(self) -> Proposal | None:
         """What is pending; one that the current root has overtaken is not."""

@@ -10,6 +10,7 @@
 import contextlib
 import errno
 import fcntl
+import io
 import os
 import re
 import stat
@@ -18,6 +19,8 @@ from pathlib import Path
 
 Pathish = str | os.PathLike[str]
 
+_PIECE = 8192  # bytes; some files, as those of /proc, say that they have none
+_MOST_KEPT = 3
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{12}\.new", re.DOTALL)
 
 
@@ -206,6 +209,28 @@ def _narrowed(acl: bytes, mode: int) -> bytes:
     return acl[:4] + b"".join(kept)
 
 
+def forget_oldest(directory: Path, prefix: str = "", suffix: str = "") -> None:
+    """Remove all but the newest few of what was set aside under such names; trouble with that is no trouble.
+
+    Otherwise whatever damages a file in every run would fill the disk.
+    """
+    with contextlib.suppress(OSError):
+        names = (name for name in os.listdir(directory) if name.startswith(prefix) and name.endswith(suffix))
+        kept = sorted((directory / name for name in names), key=lambda path: os.lstat(path).st_ctime_ns)
+        for path in kept[:-_MOST_KEPT]:
+            remove_any(path)
+
+
+def remove_any(path: Path) -> None:
+    """Remove a file, a link, or a directory with all that is in it. Raises ``OSError``."""
+    if path.is_dir() and not path.is_symlink():
+        from bundles.trees import remove_tree
+
+        remove_tree(path)
+    else:
+        os.unlink(path)
+
+
 @contextlib.contextmanager
 def open_directory(path: Pathish) -> Iterator[int]:
     """A descriptor of a directory, so that what follows stays in it whatever happens to its name."""
@@ -231,8 +256,18 @@ def read_limited(path: str | Path, limit: int) -> bytes:
     if stat.S_ISDIR(os.fstat(descriptor).st_mode):  # said here, because Python would name the descriptor
         os.close(descriptor)
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
-    with open(descriptor, "rb") as stream:
-        data = stream.read(limit + 1)
+    with open(descriptor, "rb", buffering=0) as stream:
+        data = _read_at_most(stream, limit + 1)
     if len(data) > limit:
         raise ValueError(f"{path}: larger than the limit of {limit} bytes")
     return data
+
+
+def _read_at_most(stream: io.FileIO, limit: int) -> bytes:
+    """What is there, by its size: asking for the limit at once would take as much memory, whatever is there."""
+    piece = os.fstat(stream.fileno()).st_size + 1  # one more, to see the end of a file that has not grown
+    pieces: list[bytes] = []
+    while limit and (read := stream.read(min(limit, max(piece, _PIECE)))):
+        pieces.append(read)
+        limit -= len(read)
+    return b"".join(pieces)

@@ -30,10 +30,10 @@ from bundles.deadline import Deadline, answers_under
 from bundles.errors import BundleError, FormatError
 from bundles.files import read_limited
 from bundles.index import INDEX, Index, Release
+from bundles.limits import LARGEST_STORED
 from bundles.location import Location
 from bundles.transport import TransportSettings, locate
 
-_LARGEST = 5_000_000  # bytes of one stored file
 _LONGEST_REFUSAL = 64 * 1024  # bytes of what a server says beside a 404
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
@@ -92,7 +92,7 @@ def _without_resting(mirrors: _Mirrors, directory: Path, now: datetime) -> tuple
     from bundles.mirrors import MEMORY, MirrorMemory  # here, because most hosts have one site
 
     try:
-        memory = MirrorMemory.parse(read_limited(directory / MEMORY, _LARGEST), now)
+        memory = MirrorMemory.parse(read_limited(directory / MEMORY, LARGEST_STORED), now)
     except FileNotFoundError:
         return mirrors, []
     notes = list(memory.sentences(str(location) for location, _ in mirrors))
@@ -117,7 +117,7 @@ class _Stored:
         self._directory = directory
         root = self._read("root.json")
         self.root_version = int(self._signed(root, "root")["version"])
-        self._check_anchor(read_limited(anchor, _LARGEST))
+        self._check_anchor(read_limited(anchor, LARGEST_STORED))
         self.timestamp = self._read("timestamp.json")
         snapshot = self._followed(self._signed(self.timestamp, "timestamp"), "snapshot.json")
         targets = self._followed(self._signed(snapshot, "snapshot"), "targets.json")
@@ -126,7 +126,7 @@ class _Stored:
         _require(hashlib.sha256(self.index).hexdigest() == self.targets[INDEX]["hashes"]["sha256"])
 
     def _read(self, name: str) -> bytes:
-        return read_limited(self._directory / name, _LARGEST)
+        return read_limited(self._directory / name, LARGEST_STORED)
 
     def _followed(self, signed: Mapping[str, Any], name: str) -> bytes:
         data = self._read(name)

@@ -26,8 +26,6 @@ from bundles.strictjson import excerpt
 
 FORMAT = 1
 INDEX = "index.json"
-LARGEST_INDEX = 5_000_000
-"""Bytes."""
 
 
 class Release(msgspec.Struct, frozen=True):

@@ -1,10 +1,11 @@
-"""How large a bundle may be.
+"""How large a bundle, and the metadata of a site, may be.
 
-* Packer and unpacker keep the same limits, so that what was published can be unpacked.
-* All of them are known before the first file is written: ``bundle.json`` comes first and lists every size.
+* Publisher and host keep the same limits, so that what was published can be read and unpacked.
+* Those of a bundle are known before its first file is written: ``bundle.json`` comes first and lists every size.
 """
 
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -47,6 +48,17 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 LIMITS = Limits()
+
+LARGEST_METADATA: Final = MappingProxyType(
+    {"root": 512_000, "timestamp": 16_384, "snapshot": 2_000_000, "targets": 16_000_000}
+)
+"""Bytes, by role. Sixteen million are 120,000 releases, and take a host 250 MB of memory to verify."""
+
+LARGEST_STORED: Final = max(LARGEST_METADATA.values())
+"""Bytes; nothing that was accepted from a site, archives aside, is larger."""
+
+LARGEST_INDEX: Final = 5_000_000
+"""Bytes."""
 
 
 def _at_most(where: str, unit: str, value: int, limit: int) -> None:

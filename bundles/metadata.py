@@ -11,6 +11,12 @@ why they are a `SignatureError`.
 from collections.abc import Iterator
 from typing import Any
 
+from securesystemslib.exceptions import FormatError as FormatException
+from securesystemslib.formats import encode_canonical
+from securesystemslib.signer import Signature
+from tuf.api.exceptions import RepositoryError
+from tuf.api.metadata import Root
+
 from bundles import strictjson
 from bundles.errors import FormatError, SignatureError
 
@@ -20,8 +26,11 @@ SPECIFICATION = "1"
 _WHOLE_NUMBERS = ("version", "length", "threshold")
 
 
-def check_metadata(data: bytes, where: str) -> None:
-    """Raises `SignatureError`, and `FormatError` for a later specification than this version knows."""
+def check_metadata(data: bytes, where: str, role: str = "", root: Root | None = None) -> None:
+    """Raises `SignatureError`, and `FormatError` for a later specification than this version knows.
+
+    With a ``root`` only those who sign for ``role`` can ask for an upgrade: anybody can write a number into a file.
+    """
     try:
         document = strictjson.load(data)
     except ValueError as error:
@@ -29,18 +38,31 @@ def check_metadata(data: bytes, where: str) -> None:
     signed = document.get("signed") if isinstance(document, dict) else None
     if not isinstance(signed, dict):
         raise SignatureError(where, "is not metadata: nothing in it is signed")
-    _check_specification(signed.get("spec_version"), where)
+    if not _is_known(signed.get("spec_version")):
+        found = f"follows version {str(signed.get('spec_version'))[:20]} of TUF, wanted {SPECIFICATION}.x"
+        if root is None or _is_signed(document, role, root):
+            raise FormatError(where, f"{found}: upgrade Puller here")
+        raise SignatureError(
+            where, f"{found}, and is not signed by the keys that root {root.version} demands"
+        )
     for key, value in _members(document):
         if key in _WHOLE_NUMBERS and type(value) is not int:  # True == 1
             raise SignatureError(where, f"{key} is {str(value)[:40]!r}, wanted a whole number")
     _check_keys(signed.get("keys"), where)
 
 
-def _check_specification(version: Any, where: str) -> None:
-    if isinstance(version, str) and version.partition(".")[0] == SPECIFICATION:
-        return
-    found = str(version)[:20]
-    raise FormatError(where, f"follows version {found} of TUF, wanted {SPECIFICATION}.x: upgrade Puller here")
+def _is_known(version: Any) -> bool:
+    return isinstance(version, str) and version.partition(".")[0] == SPECIFICATION
+
+
+def _is_signed(document: dict[str, Any], role: str, root: Root) -> bool:
+    """Whether enough keys of ``role`` signed a document that python-tuf does not take for metadata."""
+    try:
+        signatures = {each["keyid"]: Signature.from_dict(dict(each)) for each in document["signatures"]}
+        payload = encode_canonical(document["signed"])
+        return bool(root.get_verification_result(role, str(payload).encode(), signatures))
+    except (RepositoryError, FormatException, LookupError, TypeError, ValueError, AttributeError):
+        return False
 
 
 def _members(value: Any) -> Iterator[tuple[str, Any]]:

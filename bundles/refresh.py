@@ -6,10 +6,13 @@ python-tuf decides what is trusted (specification 1.0, section 5). Added here, a
 * what is stored goes through `TrustDirectory`, which writes durably and speaks up about damage;
 * a root chain that ends below the highest root of this host is a rollback, even when that root was
   damaged here;
+* the chain of roots is followed to its end, however long it is: what a run has verified of it is stored at once, so
+  that the next one goes on where this one was stopped;
 * the time is handed in, once for the whole refresh.
 """
 
 import io
+import sys
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -20,13 +23,16 @@ from tuf.ngclient import UpdaterConfig
 from tuf.ngclient.fetcher import FetcherInterface
 from tuf.ngclient.updater import Updater
 
-from bundles.anchor import LARGEST_ROOT, Anchor
-from bundles.errors import MissingError, OversizeError, RollbackError, SignatureError
+from bundles.anchor import Anchor
+from bundles.errors import FormatError, MissingError, OversizeError, RollbackError, SignatureError
+from bundles.limits import LARGEST_METADATA, LARGEST_STORED
 from bundles.metadata import check_metadata
 from bundles.transport import Mirror
-from bundles.trusted import LARGEST_FILE, TrustDirectory
+from bundles.trusted import TrustDirectory
 
 _NOT_FOUND = 404
+_AS_MANY_AS_THERE_ARE = sys.maxsize
+"""Each is signed by the keys of the one before it, so that nobody else can make the chain of roots longer."""
 
 
 class MirrorFetcher(FetcherInterface):
@@ -53,11 +59,10 @@ class MirrorFetcher(FetcherInterface):
         except OversizeError as error:
             raise SignatureError(error.where, error.what) from None
         self.data = buffer.getvalue()
-        check_metadata(self.data, self.where)
         return self.data
 
     def _fetch(self, url: str) -> Iterator[bytes]:
-        yield self.download_bytes(url, LARGEST_FILE)
+        yield self.download_bytes(url, LARGEST_STORED)
 
 
 class Workflow(Updater):
@@ -74,9 +79,13 @@ class Workflow(Updater):
     ) -> None:
         self.fetcher = MirrorFetcher(mirror)
         self._store = store
-        # Snapshot and targets have a length in the metadata that names them; these caps are for the
-        # other two.
-        config = UpdaterConfig(root_max_length=LARGEST_ROOT, targets_max_length=LARGEST_FILE)
+        config = UpdaterConfig(
+            max_root_rotations=_AS_MANY_AS_THERE_ARE,
+            root_max_length=LARGEST_METADATA["root"],
+            timestamp_max_length=LARGEST_METADATA["timestamp"],
+            snapshot_max_length=LARGEST_METADATA["snapshot"],
+            targets_max_length=LARGEST_METADATA["targets"],
+        )
         super().__init__(
             str(store.path), directory, fetcher=self.fetcher, config=config, bootstrap=anchor.data
         )
@@ -96,6 +105,20 @@ class Workflow(Updater):
             what = f"the chain of roots ends at version {reached.version}, this host has trusted {highest}"
             raise RollbackError(self.fetcher.where, what)
         self._store.check_roles(reached)
+
+    def _download_metadata(self, rolename: str, length: int, version: int | None = None) -> bytes:
+        data = super()._download_metadata(rolename, self._checked(rolename, length, version), version)
+        check_metadata(data, self.fetcher.where, rolename, self.trusted.root)
+        return data
+
+    def _checked(self, role: str, length: int, version: int | None) -> int:
+        """A length as signed, or the largest for a role whose length nobody signs."""
+        largest = LARGEST_METADATA.get(role, LARGEST_METADATA[Targets.type])
+        if length > largest:
+            where = f"{self.fetcher.mirror}: version {version} of {role}"
+            what = f"has {length} bytes, this version of Puller reads {largest}: upgrade Puller here"
+            raise FormatError(where, what)
+        return length
 
     def _persist_file(self, filename: str, data: bytes) -> None:
         self._store.write(str(Path(filename).relative_to(self._store.path)), data)

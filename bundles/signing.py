@@ -36,11 +36,11 @@ from bundles.errors import FormatError, KeyFileError, PublishError, SignatureErr
 from bundles.files import read_limited, write_file
 from bundles.keys import NewKey, Passphrase, Signer, find_key_file, key_file, open_key
 from bundles.lifetimes import Lifetimes
+from bundles.limits import LARGEST_METADATA, LARGEST_STORED
 from bundles.metadata import check_metadata
 
 ROLES = ("root", "targets", "snapshot", "timestamp")
 
-_LARGEST = 50_000_000
 _HASH = "sha256"
 _VERSIONED = re.compile(r"(\d+)\.(\w+)\.json")
 _Role = TypeVar("_Role", Root, Targets, Snapshot, Timestamp)
@@ -205,7 +205,7 @@ class Edition:
             if not _is_verified(metadata, delegator):
                 raise SignatureError(f"root version {root.version}", "is not signed by enough keys")
         self.former_root, self.published.root = self.published.root, root
-        self.root_file = metadata.to_bytes()
+        self.root_file = _for_hosts(metadata)
 
     def stale_under(self, root: Root) -> tuple[str, ...]:
         """Roles to be signed anew for ``root``: those that it does not stand behind, and those that name them."""
@@ -280,12 +280,27 @@ class Edition:
         if self.former_root and not _is_verified(metadata, self.former_root):
             with contextlib.suppress(KeyFileError):  # a key may be replaced because it is lost
                 self.keyring.sign_as_far_as_possible(metadata, role, self.former_root)
-        return metadata.to_bytes()
+        return _for_hosts(metadata)
 
     def _next_version(self, role: str) -> int:
         """One more than any before. What a crash left behind may have been copied: it keeps its name."""
         names = (_VERSIONED.fullmatch(path.name) for path in self.directory.glob(f"*.{role}.json"))
         return 1 + max([self.published.of(role).version, *(int(match[1]) for match in names if match)])
+
+
+def _for_hosts(metadata: Metadata[Any]) -> bytes:
+    """The file of new metadata; raises `PublishError` when it is larger than hosts read."""
+    data, signed = metadata.to_bytes(), metadata.signed
+    check_readable(f"{signed.version}.{signed.type}.json", len(data), LARGEST_METADATA[signed.type])
+    return data
+
+
+def check_readable(name: str, size: int, largest: int) -> None:
+    """Raises `PublishError` for a file that hosts would refuse; ``size`` and ``largest`` are bytes."""
+    if size > largest:
+        raise PublishError(
+            name, f"would have {size} bytes, hosts read at most {largest}: nothing was published"
+        )
 
 
 def first_root(keys: dict[str, Signer]) -> Root:
@@ -308,7 +323,7 @@ def _newest_root(directory: Path, root: Root) -> Root:
 def _load(kind: type[_Role], path: Path, root: Root | None = None) -> Metadata[_Role]:
     """Metadata that ``root``, and if it is a root its own keys, signed."""
     data = _read(path)
-    check_metadata(data, str(path))
+    check_metadata(data, str(path), kind.type, root)
     try:
         metadata = Metadata[_Role].from_bytes(data)
         signed = metadata.signed
@@ -332,7 +347,7 @@ def _is_verified(metadata: Metadata[Any], root: Root) -> bool:
 
 def _read(path: Path) -> bytes:
     try:
-        return read_limited(path, _LARGEST)
+        return read_limited(path, LARGEST_STORED)
     except OSError as error:
         raise PublishError(str(path), f"cannot be read: {error.strerror}") from error
     except ValueError as error:

@@ -54,8 +54,9 @@ from bundles.files import (
 from bundles.index import INDEX, Index, Release, parse_channel
 from bundles.keys import Passphrase, generate_key
 from bundles.lifetimes import Lifetimes
+from bundles.limits import LARGEST_INDEX, LARGEST_STORED
 from bundles.pack import BuiltBundle, build_bundle
-from bundles.signing import ROLES, Edition, Keyring, Published, first_root
+from bundles.signing import ROLES, Edition, Keyring, Published, check_readable, first_root
 from bundles.steering import AT_ONCE, Statement, Wave
 from bundles.targets import target_path
 from bundles.transport import DirectoryMirror
@@ -294,7 +295,9 @@ class Site:
 
     def announce(self, edition: Edition, index: Index, *new: tuple[TargetFile, Path]) -> None:
         """Sign ``index`` and ``new`` targets, and write them; hosts see it all or nothing of it."""
-        edition.sign_targets({**{info.path: info for info, _ in new}, INDEX: _index_info(index)})
+        about_index = _index_info(index)
+        check_readable(INDEX, about_index.length, LARGEST_INDEX)
+        edition.sign_targets({**{info.path: info for info, _ in new}, INDEX: about_index})
         edition.sign_timestamp()
         for info, source in new:
             self._write_target(info, source)
@@ -485,7 +488,7 @@ def _make_directory(path: Path) -> None:
 
 def _read(path: Path) -> bytes:
     try:
-        return read_limited(path, 50_000_000)
+        return read_limited(path, LARGEST_STORED)
     except OSError as error:
         raise PublishError(str(path), f"cannot be read: {error.strerror}") from error
     except ValueError as error:

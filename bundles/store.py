@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bundles.errors import FormatError, StoreError, UnpackError
-from bundles.files import read_limited, sync_directory
+from bundles.files import forget_oldest, read_limited, remove_any, sync_directory
 from bundles.identity import DESCRIPTION, parse_identity, parse_name
 from bundles.limits import LIMITS, Limits
 from bundles.paths import shown
@@ -309,6 +309,7 @@ class Store:
     def _set_aside(self, path: Path) -> None:
         with _explained(path):
             os.rename(path, path.with_name(f"{path.name}.{os.urandom(6).hex()}.damaged"))
+            forget_oldest(path.parent, suffix=".damaged")
 
     def _discard(self, place: Path, *, successor: Path | None = None) -> None:
         """Take a directory's name away before its files; its ``successor``, if any, gets the name at once.
@@ -319,7 +320,7 @@ class Store:
         if successor:
             os.rename(successor, place)
         sync_directory(place.parent)
-        _remove_any(old)
+        remove_any(old)
 
 
 def _hidden(path: Path, purpose: str) -> Path:
@@ -336,16 +337,7 @@ def _entries(directory: Path) -> list[str]:
 def _sweep(directory: Path) -> None:
     for entry in _entries(directory):
         if _LEFTOVER.fullmatch(entry):
-            _remove_any(directory / entry)
-
-
-def _remove_any(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        from bundles.trees import remove_tree
-
-        remove_tree(path)
-    else:
-        os.unlink(path)
+            remove_any(directory / entry)
 
 
 @contextmanager

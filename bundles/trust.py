@@ -27,13 +27,14 @@ from bundles.errors import (
     TrustError,
 )
 from bundles.files import read_limited
-from bundles.index import INDEX, LARGEST_INDEX, Index, Release
+from bundles.index import INDEX, Index, Release
+from bundles.limits import LARGEST_INDEX, LARGEST_STORED
 from bundles.mirrors import MEMORY, MirrorMemory
 from bundles.parts import discard_left
 from bundles.refresh import Workflow
 from bundles.targets import download_target, explained, fetch_target, is_target, target_path
 from bundles.transport import Mirror
-from bundles.trusted import LARGEST_FILE, TrustDirectory
+from bundles.trusted import TrustDirectory
 from bundles.verdicts import verdict
 
 
@@ -264,7 +265,7 @@ class TrustClient:
     def _stored(self, role: str) -> Metadata[Any]:
         path = self._store.path / f"{role}.json"
         try:
-            return Metadata.from_bytes(read_limited(path, LARGEST_FILE))
+            return Metadata.from_bytes(read_limited(path, LARGEST_STORED))
         except FileNotFoundError:
             raise StoreError(str(path), "nothing was trusted yet on this host") from None
         except (RepositoryError, ValueError) as error:

@@ -27,11 +27,16 @@ from tuf.api.metadata import Metadata, Root, Snapshot, Targets, Timestamp
 
 from bundles.anchor import Anchor, parse_root
 from bundles.errors import SettingsError
-from bundles.files import open_directory, read_limited, remove_leftovers, sync_directory, write_file
+from bundles.files import (
+    forget_oldest,
+    open_directory,
+    read_limited,
+    remove_leftovers,
+    sync_directory,
+    write_file,
+)
 from bundles.index import INDEX
-
-LARGEST_FILE = 5_000_000
-"""Bytes; no metadata that was accepted is larger."""
+from bundles.limits import LARGEST_STORED
 
 _HISTORY = "root_history"
 _ROOT = re.compile(r"(\d{1,15})\.root\.json")
@@ -76,11 +81,11 @@ class TrustDirectory:
             if not stat.S_ISREG(os.lstat(path).st_mode):
                 self.set_aside(name, "is not a regular file")
                 return None
-            return read_limited(path, LARGEST_FILE)
+            return read_limited(path, LARGEST_STORED)
         except FileNotFoundError:
             return None
         except ValueError:
-            self.set_aside(name, f"has more than {LARGEST_FILE} bytes")
+            self.set_aside(name, f"has more than {LARGEST_STORED} bytes")
             return None
 
     def write(self, name: str, data: bytes) -> None:
@@ -103,7 +108,9 @@ class TrustDirectory:
         """Keep what is at ``name`` for people to look at, under a name that nothing reads."""
         kept = f"{name}.damaged-{self._now():%Y%m%dT%H%M%S.%fZ}"
         os.rename(self.path / name, self.path / kept)
-        sync_directory((self.path / name).parent)
+        place = (self.path / name).parent
+        sync_directory(place)
+        forget_oldest(place, f"{Path(name).name}.damaged-")
         self.notes.append(f"{self.path / name}: {why}; kept as {self.path / kept}")
 
     def highest_root(self) -> int:
@@ -168,6 +175,7 @@ class TrustDirectory:
         for entry in self.path.iterdir():
             if not entry.name.startswith("before-"):
                 entry.rename(kept / entry.name)
+        forget_oldest(self.path, "before-")
         (self.path / _HISTORY).mkdir(mode=0o700)
         self.notes.append(
             f"{anchor.where}: was replaced by that of another site; trust starts over, {kept} is kept"

@@ -11,18 +11,16 @@ import contextlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from bundles.errors import BundleError
 from bundles.store import Store
 from puller import metrics
 from puller.choosing import Chooser
 from puller.config import BundleChoice, Configuration
 from puller.enforcing import Enforcement, Means
 from puller.engine import Settings
-from puller.errors import ConfigurationError, PullerError, ResourceError
+from puller.errors import ConfigurationError, ResourceError
 from puller.exit_status import ExitStatus
 from puller.failures import status_of
 from puller.holds import Holds
@@ -38,9 +36,6 @@ from puller.state import Directories, find_unfinished, save_report, save_status
 from puller.system import reason
 from puller.troubles import Troubles, sentence_of
 from puller.version import __version__
-
-if TYPE_CHECKING:
-    from puller.sitedata import Trouble
 
 
 class Agent(msgspec.Struct):
@@ -145,12 +140,15 @@ class Agent(msgspec.Struct):
         return holds
 
     def _refresh(self, downloads: Directories, chooser: Chooser) -> Published | None:
-        """What the site publishes, verified; ``None`` when it could not be had, with the reason noted."""
+        """What the site publishes, verified; ``None`` when it could not be had, with the reason noted.
+
+        Whatever goes wrong here, be it a bug: what is here already is enforced.
+        """
         try:
             site: Published | None = unchanged(self.configuration, self.directories, chooser)
             if site is None:
                 site = Site.refreshed(self.configuration, downloads)
-        except (BundleError, PullerError, OSError) as error:
+        except Exception as error:  # noqa: BLE001  see above
             self.troubles.caught(error)
             return None
         for note in site.notes:
@@ -174,8 +172,9 @@ class Agent(msgspec.Struct):
     def _inputs(self) -> Inputs:
         """Facts and data of this host; trouble with site data is noted, and stops nothing."""
 
-        def note(sentence: str, error: "Trouble") -> None:
-            self.troubles.error(sentence, status_of(error) or ExitStatus.BUG)
+        def note(sentence: str, error: Exception) -> None:
+            status = ExitStatus.FETCH_FAILED if isinstance(error, MemoryError) else status_of(error)
+            self.troubles.error(sentence, status or ExitStatus.BUG)
 
         return self.host.inputs(self.directories.data, note, keep=not self.settings.noop)
 

@@ -145,14 +145,16 @@ class Enforcement(msgspec.Struct):
             self.report.held = f"{_named(bundle)} is rejected: {str(error).splitlines()[0]}"
             self.means.troubles.error(f"{_named(bundle)} is rejected:\n{error}", error.exit_status)
             return None
+        except Exception as error:  # noqa: BLE001  one that cannot be read keeps no other from being enforced
+            self._hold(error)
+            return None
 
     def _manifest(self, bundle: Installed) -> Manifest:
         name = f"{bundle.name}-{bundle.version}/{MANIFEST}"
         return load_manifest(bundle.path / MANIFEST, name, self.means.inputs)
 
-    def _hold(self, error: BundleError | OSError) -> None:
-        self.report.held = str(error)
-        self.means.troubles.caught(error)
+    def _hold(self, error: Exception) -> None:
+        self.report.held = self.means.troubles.caught(error)
 
     # Trial
 

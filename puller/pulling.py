@@ -19,7 +19,7 @@ from bundles.transport import TransportSettings, open_mirrors
 from hiera.secrets import Secret
 from puller.choosing import Chooser
 from puller.config import BundleChoice, Configuration, HttpOptions
-from puller.errors import ConfigurationError, PullerError
+from puller.errors import ConfigurationError
 from puller.exit_status import ExitStatus
 from puller.report import BundleReport
 from puller.state import Directories
@@ -129,9 +129,8 @@ class Offer(msgspec.Struct, frozen=True):
                 self._hold(wanted.held)
             release = wanted.release or self._damaged()
             return self._installed(release, current) if release else None
-        except (BundleError, PullerError, OSError) as error:
-            self.report.held = str(error)
-            self.troubles.caught(error)
+        except Exception as error:  # noqa: BLE001  whatever it is, what is here already is enforced
+            self.report.held = self.troubles.caught(error)
             return None
 
     def _damaged(self) -> Release | None:

@@ -11,19 +11,16 @@ from pathlib import Path
 
 import msgspec
 
-from bundles.errors import BundleError
 from bundles.files import read_limited
 from bundles.hidden import mask_urls
 from bundles.transport import TransportSettings, Validators
-from hiera.errors import HieraError
 from puller.data import SIZE_LIMIT, Origin, Source, Surroundings, read_trusted
 from puller.decoding import decode
-from puller.errors import PullerError
 from puller.statefile import write_state
 from puller.system import reason
+from puller.troubles import sentence_of
 
-Trouble = BundleError | PullerError | HieraError | OSError
-Note = Callable[[str, Trouble], None]
+Note = Callable[[str, Exception], None]
 """Told a sentence, and the error that it is about."""
 
 
@@ -83,10 +80,10 @@ class SiteData(msgspec.Struct, frozen=True):
         try:
             new = self._fetched(location, copy)
             source = self._source(new, below)
-        except (BundleError, PullerError, HieraError) as error:
+        except Exception as error:  # noqa: BLE001  whatever it is, what is here already is enforced
             known = self._resolved(copy, below)
             then = "its last good copy is used" if known else "there is no good copy: going on without it"
-            self.note(f"{error}; {then}", error)
+            self.note(f"{sentence_of(error)}; {then}", error)
             return known
         if self.keep and new != copy:
             self._keep(new, self._path(location))
@@ -112,7 +109,7 @@ class SiteData(msgspec.Struct, frozen=True):
         """What a copy gives; it may be good no more, when facts of this host have changed."""
         try:
             return self._source(copy, below) if copy is not None else None
-        except HieraError:
+        except Exception:  # noqa: BLE001  a copy that cannot be used is as good as none
             return None
 
     # The copies

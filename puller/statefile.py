@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from bundles.files import write_file
+from bundles.files import forget_oldest, write_file
 from puller.decoding import decode
 
 LARGEST = 4 * 1024 * 1024
@@ -75,6 +75,7 @@ def set_aside(path: Path) -> Path:
     """Move a file that is not understood out of the way, under a name of its own; raises ``OSError``."""
     aside = next(candidate for candidate in _names_aside(path) if not os.path.lexists(candidate))
     os.rename(path, aside)
+    forget_oldest(path.parent, f"{path.name}.unreadable")
     return aside
 
 

@@ -2,15 +2,11 @@
 
 import msgspec
 
-from bundles.errors import BundleError
-from puller.errors import PullerError
+from bundles.hidden import mask_urls
 from puller.exit_status import ExitStatus, worst
 from puller.failures import status_of
 from puller.log import Log
 from puller.system import reason
-
-Caught = BundleError | PullerError | OSError
-"""What is trouble and no bug."""
 
 
 class Troubles(msgspec.Struct):
@@ -31,12 +27,18 @@ class Troubles(msgspec.Struct):
         self.problems.append(sentence)
         self.statuses.append(status)
 
-    def caught(self, error: Caught) -> None:
-        """The same for an error; trouble with a file of this machine stops updates, as a site that is away does."""
-        if isinstance(error, OSError):
-            self.error(sentence_of(error), ExitStatus.FETCH_FAILED)
-        else:
-            self.error(str(error), status_of(error) or ExitStatus.BUG)
+    def caught(self, error: Exception) -> str:
+        """The same for any error, of which the sentence is returned.
+
+        Trouble with a file or the memory of this machine stops updates, as a site that is away does.
+        """
+        sentence, status = sentence_of(error), status_of(error)
+        if isinstance(error, OSError | MemoryError):
+            status = ExitStatus.FETCH_FAILED
+        elif status is None:
+            self.log.error(_trace(error))
+        self.error(sentence, status or ExitStatus.BUG)
+        return sentence
 
     def warn(self, sentence: str) -> None:
         """Something that people should know, and that nothing failed for."""
@@ -48,7 +50,21 @@ class Troubles(msgspec.Struct):
         self.statuses.append(status)
 
 
-def sentence_of(error: OSError) -> str:
-    """Which file, and what about it."""
-    where = f"{error.filename}: " if error.filename else ""
-    return where + reason(error)
+def sentence_of(error: Exception) -> str:
+    """What an error says: which file, and what about it; of a bug, that it is one."""
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return where + reason(error)
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for it"
+    if status_of(error) is not None:
+        return str(error)
+    return mask_urls(
+        f"{type(error).__name__}: {error}: this is a bug in Puller; please report it with its traceback"
+    )
+
+
+def _trace(error: Exception) -> str:
+    import traceback  # for bugs only
+
+    return mask_urls("".join(traceback.format_exception(error)).rstrip())

@@ -115,3 +115,17 @@ def test_a_file_is_synced_unless_it_need_not_be(
     write_file(tmp_path / "motd", b"new", durable=durable)
     assert len(synced) == (2 if durable else 0)
     assert (tmp_path / "motd").read_bytes() == b"new"
+
+
+def test_a_file_is_read_by_its_size_also_where_it_says_none_or_grows(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for size in (0, 1, 8191, 8192, 100_000):
+        path.write_bytes(data := os.urandom(size))
+        assert read_limited(path, 100_000) == data
+        assert read_limited(path, size) == data
+        with pytest.raises(ValueError, match="larger than the limit"):
+            read_limited(path, size - 1)
+    assert os.stat("/proc/self/status").st_size == 0
+    assert b"VmPeak" in read_limited("/proc/self/status", 100_000)
+    with pytest.raises(ValueError, match="larger than the limit"):
+        read_limited("/proc/self/status", 100)

@@ -376,3 +376,12 @@ def test_a_store_that_cannot_be_made_is_an_error(store: Store, old: BuiltBundle)
     store.root.parent.write_text("in the way")
     with pytest.raises(StoreError, match=r"Not a directory|File exists"):
         install(store, old)
+
+
+def test_of_what_is_damaged_again_and_again_the_last_few_are_kept(store: Store, old: BuiltBundle) -> None:
+    install(store, old)
+    for _ in range(7):
+        (store.root / "web/current").unlink(missing_ok=True)
+        make_directory(store.root / "web/current")
+        store.activate("web", old.sha256)
+    assert len(list((store.root / "web").glob("*.damaged"))) == 3

@@ -126,3 +126,12 @@ def test_a_directory_in_the_place_of_a_document_is_set_aside_when_it_is_saved(pa
     document(path).save({"a": 1})
     assert document(path).load(pytest.fail) == {"a": 1}
     assert (path.with_name("things.json.unreadable") / "in it").is_dir()
+
+
+def test_of_what_is_damaged_again_and_again_the_last_few_are_kept(path: Path) -> None:
+    path.parent.mkdir()
+    for times in range(7):
+        path.write_text(f"damaged {times}")
+        assert document(path).load(lambda _: None) is None
+    kept = {aside.read_text() for aside in path.parent.iterdir()}
+    assert kept == {"damaged 4", "damaged 5", "damaged 6"}

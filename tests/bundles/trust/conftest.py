@@ -94,9 +94,9 @@ class Publisher:
         """What is served now, to be kept for later."""
         return Path(shutil.copytree(self.served, self.served.with_name(name)))
 
-    def forge(self) -> Forge:
-        """A way to sign what this publisher never would, with its keys; what is forged is served."""
-        return Forge(self.served / "metadata", self.site.directory / "keys")
+    def forge(self, metadata: Path | None = None) -> Forge:
+        """A way to sign what this publisher never would, with its keys; what is forged is served, by default."""
+        return Forge(metadata or self.served / "metadata", self.site.directory / "keys")
 
 
 class Forge:

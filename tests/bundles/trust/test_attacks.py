@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tuf.api.metadata import Metadata, MetaFile, TargetFile
 
 from bundles.errors import ExpiredError, FormatError, RollbackError, SignatureError, TrustError
+from bundles.limits import LARGEST_METADATA
 
 if TYPE_CHECKING:
-    from tests.bundles.trust.conftest import Clock, Host, Publisher
+    from tests.bundles.trust.conftest import Clock, Forge, Host, Publisher
 
 ROLES = ("root", "targets", "snapshot", "timestamp")
 EACH_EXPIRED = [pytest.param(role, marks=pytest.mark.attack(f"freeze.{role}")) for role in ROLES]
@@ -108,6 +110,38 @@ def test_metadata_beyond_its_size_is_refused(publisher: Publisher, host: Host, n
     with (publisher.served / "metadata" / name).open("ab") as file:
         file.truncate(1_000_000_000)
     with pytest.raises(SignatureError, match="has 1000000000 bytes, at most"):
+        host.refresh()
+
+
+def larger(publisher: Publisher, size: int) -> Forge:
+    """The site with targets of about so many bytes, signed and served."""
+    forge = publisher.forge()
+    remark = {"custom": {"remark": "x" * size}}
+    forge.targets.targets["remark"] = TargetFile(1, {"sha256": "0" * 64}, "remark", remark)
+    forge.publish()
+    return forge
+
+
+def test_a_large_site_is_verified_once_and_none_of_it_is_taken_for_damaged(
+    publisher: Publisher, host: Host
+) -> None:
+    larger(publisher, 6_000_000)
+    for _ in range(2):
+        assert host.version() == "1.0.0"
+        assert host.notes == []
+    assert not list(host.state.rglob("*damaged*"))
+
+
+@pytest.mark.attack("endless.metadata-signed-size")
+def test_metadata_that_is_signed_and_too_large_is_refused_before_it_is_fetched(
+    publisher: Publisher, host: Host
+) -> None:
+    host.refresh()
+    forge = larger(publisher, LARGEST_METADATA["targets"])
+    (forge.directory / f"{forge.targets.version}.targets.json").unlink()
+    with pytest.raises(
+        FormatError, match=r"version 3 of targets: has 1600\d{4} bytes, .* reads 16000000: upgrade"
+    ):
         host.refresh()
 
 
@@ -506,6 +540,32 @@ def test_a_long_chain_of_roots_is_followed(publisher: Publisher, host: Host) -> 
     assert (host.state / "root.json").resolve().name == "32.root.json"
 
 
+@pytest.mark.attack("root.endless-chain")
+def test_a_chain_of_any_length_is_followed_to_its_end_and_goes_on_where_it_was_cut(
+    publisher: Publisher, host: Host
+) -> None:
+    """python-tuf follows 256 roots of all that come after the anchor, and says nothing of the others."""
+    forge = publisher.forge()
+    for _ in range(300):
+        forge.new_key("timestamp")
+        forge.write_root()
+    forge.timestamp.version += 1
+    forge.write("timestamp")
+    away = (publisher.served / "metadata/280.root.json").rename(publisher.served / "280.root.json")
+    with pytest.raises(SignatureError, match="of the 1 keys that root 279 demands"):
+        host.refresh()
+    assert (host.state / "root.json").resolve().name == "279.root.json"
+    away.rename(publisher.served / "metadata/280.root.json")
+    assert host.version() == "1.0.0"
+    assert (host.state / "root.json").resolve().name == "301.root.json"
+    forge.new_key("timestamp")
+    forge.write_root()
+    forge.timestamp.version += 1
+    forge.write("timestamp")
+    assert host.version() == "1.0.0"
+    assert (host.state / "root.json").resolve().name == "302.root.json"
+
+
 @pytest.mark.attack("root.gap")
 def test_a_gap_in_the_chain_ends_it(publisher: Publisher, host: Host) -> None:
     forge = publisher.forge()
@@ -611,10 +671,58 @@ def test_metadata_with_more_than_one_reading_is_refused(
         host.refresh()
 
 
-def test_a_later_specification_asks_for_an_upgrade(publisher: Publisher, host: Host) -> None:
+def of_a_later_specification(publisher: Publisher, role: str, *, signed: bool) -> None:
+    """Serve metadata of a role that claims to follow a later specification, signed by the site or by nobody."""
+    forge = publisher.forge()
+    metadata = Metadata(getattr(forge, role))
+    metadata.signed.version += role == "root"
+    metadata.signed.spec_version = "2.0.0"
+    for key in forge.keys[role] if signed else ():
+        metadata.sign(key, append=True)
+    version = "" if role == "timestamp" else f"{metadata.signed.version}."
+    (forge.directory / f"{version}{role}.json").write_bytes(data := metadata.to_bytes())
+    if role == "targets":
+        forge.snapshot.meta["targets.json"] = MetaFile.from_data(forge.targets.version, data, ["sha256"])
+        forge.write("snapshot", "timestamp")
+    elif role == "snapshot":
+        forge.timestamp.snapshot_meta = MetaFile.from_data(forge.snapshot.version, data, ["sha256"])
+        forge.write("timestamp")
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_later_specification_asks_for_an_upgrade_when_the_site_signed_it(
+    publisher: Publisher, host: Host, role: str
+) -> None:
+    of_a_later_specification(publisher, role, signed=True)
+    with pytest.raises(
+        FormatError, match=r"follows version 2\.0\.0 of TUF, wanted 1\.x: upgrade Puller here"
+    ):
+        host.refresh()
+
+
+@pytest.mark.attack("format.later-specification")
+@pytest.mark.parametrize("role", ROLES)
+def test_anybody_can_claim_a_later_specification_and_is_not_believed(
+    publisher: Publisher, host: Host, role: str
+) -> None:
+    of_a_later_specification(publisher, role, signed=False)
+    with pytest.raises(
+        SignatureError, match=r"2\.0\.0 of TUF, wanted 1\.x, and is not signed by the keys that root 1"
+    ):
+        host.refresh()
+
+
+@pytest.mark.parametrize(
+    "signatures", ["x", [{"keyid": 1}], [{}], {"keyid": "x"}, [{"keyid": "x", "sig": 1}]]
+)
+def test_a_later_specification_with_signatures_of_any_shape_is_not_believed(
+    publisher: Publisher, host: Host, signatures: object
+) -> None:
     path = publisher.served / "metadata/timestamp.json"
-    path.write_bytes(path.read_bytes().replace(b'"spec_version":"1.', b'"spec_version":"2.'))
-    with pytest.raises(FormatError, match=r"follows version 2\..* of TUF, wanted 1\.x: upgrade Puller here"):
+    document = {**json.loads(path.read_bytes()), "signatures": signatures}
+    document["signed"]["spec_version"] = "2.0.0"
+    path.write_text(json.dumps(document))
+    with pytest.raises(SignatureError, match="is not signed by the keys that root 1 demands"):
         host.refresh()
 
 

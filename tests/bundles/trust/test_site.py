@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tuf.api.metadata import Metadata, TargetFile
 
 from bundles.channels import Channels
 from bundles.errors import ExpiredError, FormatError, KeyFileError, PublishError, SignatureError, UnpackError
 from bundles.files import temporary_name
 from bundles.index import Release
 from bundles.lifetimes import Lifetimes, parse_duration
+from bundles.limits import LARGEST_METADATA
 from bundles.pack import build_bundle
 from bundles.site import Site
 from bundles.steering import Wave
@@ -233,6 +235,35 @@ def test_the_list_says_what_hosts_are_told(publisher: Publisher) -> None:
         ("stable", "web 1.0.0"),
     ]
     assert all(item.size > 0 and len(item.sha256) == 64 for item in listed)
+
+
+def test_a_site_that_hosts_would_refuse_is_not_published(publisher: Publisher, host: Host) -> None:
+    """The limits of both sides are the same: it must never be the hosts that find out."""
+    forge = publisher.forge(publisher.site.metadata)
+    remark = TargetFile(1, {"sha256": "0" * 64}, "remark", {"custom": {"remark": ""}})
+    forge.targets.targets["remark"] = remark
+    signature = 260
+    rest = LARGEST_METADATA["targets"] - len(Metadata(forge.targets).to_bytes()) - signature
+    remark.unrecognized_fields["custom"]["remark"] = "x" * rest
+    forge.publish()
+    publisher.deploy()
+    assert host.version() == "1.0.0"
+    before = contents(publisher.site.public)
+    with pytest.raises(
+        PublishError, match=r"targets\.json: would have 1600\d+ bytes, hosts read at most 16000000"
+    ):
+        publisher.publish("1.1.0")
+    assert contents(publisher.site.public) == before
+    publisher.refresh()
+    assert host.version() == "1.0.0"
+
+
+def test_an_index_that_hosts_would_refuse_is_not_published(
+    publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bundles.site.LARGEST_INDEX", 200)
+    with pytest.raises(PublishError, match=r"index\.json: would have \d+ bytes, hosts read at most 200"):
+        publisher.publish("1.0.0", name="database")
 
 
 def test_two_publishers_at_once_are_one_too_many(publisher: Publisher) -> None:

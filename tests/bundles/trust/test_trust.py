@@ -448,6 +448,18 @@ def test_damaged_state_is_set_aside_noted_and_made_good(
     assert host.notes == []
 
 
+def test_of_what_is_damaged_again_and_again_the_last_few_copies_are_kept(host: Host, clock: Clock) -> None:
+    for times in range(7):
+        host.refresh()
+        (host.state / "timestamp.json").write_text(f"damaged {times}")
+        (host.state / "root_history/1.root.json").write_text(f"damaged {times}")
+        clock.advance(seconds=1)
+    host.refresh()
+    for name in ("timestamp.json", "root_history/1.root.json"):
+        kept = sorted((host.state / name).parent.glob(f"{Path(name).name}.damaged-*"))
+        assert [path.read_text() for path in kept] == ["damaged 4", "damaged 5", "damaged 6"]
+
+
 def test_damage_to_the_timestamp_does_not_open_the_door_to_old_targets(
     publisher: Publisher, host: Host
 ) -> None:
