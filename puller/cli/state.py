@@ -13,7 +13,7 @@ from puller.facts.given import facts_from
 from puller.fetching import fetch_url
 from puller.manifest.problems import did_you_mean
 from puller.manifest.properties import decode, find_problems
-from puller.resources.base import Context, PropertyError, Resource, ResourceType
+from puller.resources.base import Context, Resource, ResourceType
 from puller.resources.registry import find_type, type_names
 from puller.system import NoopSystem
 
@@ -45,11 +45,9 @@ def _resource(resource_type: ResourceType, name: str, options: dict[str, Any]) -
     if problem := next(find_problems(resource_type, raw), None):
         raise UsageError(f"{reference}: {problem}")
     properties = decode(resource_type, raw)
-    try:
-        resource_type.check(properties)
-    except PropertyError as error:
+    for error in resource_type.problems(properties):
         if error.property == "name":  # what else is missing concerns the wanted state, and none is wanted
-            raise UsageError(f"{reference}: {error}") from None
+            raise UsageError(f"{reference}: {error}")
     context = Context(
         system=NoopSystem(),
         directory=Path.cwd(),

@@ -17,7 +17,6 @@ from hiera.expressions import resolve_tree
 from puller.errors import ManifestError, SourceError
 from puller.manifest.declaration import Declaration
 from puller.manifest.problems import Problems
-from puller.resources.base import PropertyError
 
 if TYPE_CHECKING:
     from puller.resources.apply import ApplyProperties
@@ -53,11 +52,14 @@ class Family(msgspec.Struct):
 
 
 def expand(declaration: Declaration, family: Family, read: Read) -> list[Declaration]:
-    """The resources below an ``apply`` resource; what is wrong is noted, and then there are none."""
+    """The resources below an ``apply`` resource; what is wrong is noted, and then there are none.
+
+    They are read also when it cannot be applied on this machine: what is wrong with them is to be seen all the same.
+    """
+    if not declaration.unknown.isdisjoint({"name", "data"}):
+        return []
     properties = cast("ApplyProperties", declaration.properties)
-    try:
-        declaration.type.check(properties)
-    except PropertyError:
+    if any(error.property == "name" for error in declaration.type.problems(properties)):
         return []  # noted when all resources are checked
     # As the top manifest would call it: two children may name different files alike.
     name = os.path.normpath(os.path.join(declaration.home.prefix, properties.name))
@@ -75,7 +77,10 @@ def expand(declaration: Declaration, family: Family, read: Read) -> list[Declara
         family.refused += error.problems
     else:
         _hand_down(properties, children)
-        return children
+        if not declaration.failure:
+            return children
+        for child in children:
+            child.check()
     return []
 
 

@@ -49,6 +49,8 @@ class Declaration(msgspec.Struct):
     """Properties that were given by expressions."""
     secret: frozenset[str] = frozenset()
     """Those of them that a secret went into."""
+    unknown: frozenset[str] = frozenset()
+    """Properties without a value that could be worked with; why is noted."""
 
     @property
     def reference(self) -> Reference:
@@ -97,11 +99,19 @@ class Declaration(msgspec.Struct):
                 properties[name] = mask_urls(value) if _is_url(value) else mask_userinfo(value)
         return {"ensure": self.properties.ensure, **properties}
 
+    def check(self) -> None:
+        """Note all that its type finds wrong with its properties, as far as they are known."""
+        if isinstance(self.properties, self.type.properties_type):
+            for error in self.type.problems(self.properties):
+                self.add_problem(error)
+
     def add_problem(self, error: PropertyError) -> None:
-        """A property is not valid: the manifest's problem, or this resource's failure when an expression gave it."""
+        """A property is not valid: the manifest's problem, or this resource's failure when expressions gave it."""
+        if not error.concerns.isdisjoint(self.unknown):
+            return
         sentence = error.sentence(secret=bool(self.secret) or error.property in self.hidden)
-        if error.property in self.dynamic:
-            self.failure = self.failure or sentence
+        if not error.concerns.isdisjoint(self.dynamic):
+            self.failure = f"{self.failure}; {sentence}" if self.failure else sentence
         else:
             self.refuse(error.property, sentence)
 

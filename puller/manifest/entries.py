@@ -44,8 +44,15 @@ def _read_item(item: object, path: Path, problems: Problems) -> Iterator[Entry]:
             else _described(item)
         )
         problems.add(path, f"is {found}, wanted one type with its resources", label)
-        return
-    ((type_name, body),) = item.items()
+    types = item if isinstance(item, dict) else {}
+    for type_name, body in types.items():
+        # One of several that is no type may be a property, indented too little.
+        if len(types) == 1 or find_type(str(type_name)) is not None:
+            yield from _read_type(type_name, body, path, problems)
+
+
+def _read_type(type_name: str, body: object, path: Path, problems: Problems) -> Iterator[Entry]:
+    label = f"resources[{path[-1]}]"
     if find_type(str(type_name)) is None:
         problems.add(
             (*path, type_name),

@@ -16,20 +16,19 @@ from bundles.files import read_limited
 from hiera import yamltext
 from hiera.document import Document, annotations_of
 from hiera.errors import HieraError
-from hiera.expressions import Scope, has_expression, resolve, resolve_tree
-from hiera.secrets import has_secret, revealed
+from hiera.expressions import Scope, resolve
 from puller.data import Origin, Source
 from puller.errors import ManifestError, ResourceError, SourceError
 from puller.manifest import children
 from puller.manifest.children import Family
 from puller.manifest.data import BundleData, open_tree
 from puller.manifest.declaration import Declaration, Home, label
+from puller.manifest.declaring import Draft
 from puller.manifest.entries import Entry, read_entries
 from puller.manifest.links import Links, link, order
 from puller.manifest.problems import Path as KeyPath
 from puller.manifest.problems import Problems, unknown_key
-from puller.manifest.properties import decode, decode_common, find_problems
-from puller.resources.base import PropertyError, ResourceType
+from puller.resources.base import PropertyError
 from puller.resources.reference import Reference
 from puller.state import PRIVATE_KEY
 from puller.system import reason
@@ -182,7 +181,7 @@ class _Loader:
         """The whole run, with all child manifests."""
         declarations = self._merge_duplicates(self.read())
         for declaration in declarations:
-            self._check(declaration)
+            declaration.check()
         links = link(declarations)
         indexes = order(declarations, links)
         messages = [self._message(key) for key in ("pre_message", "post_message")]
@@ -217,7 +216,7 @@ class _Loader:
         for entry, problems in self._entries():
             if (declaration := self._declare(entry, problems)) is None:
                 continue
-            if entry.type_name == children.TYPE and not declaration.failure:
+            if entry.type_name == children.TYPE:
                 found += children.expand(declaration, self.family, self._read_child)
             found.append(declaration)
         return found
@@ -367,70 +366,16 @@ class _Loader:
         resource_type = find_type(entry.type_name)
         if resource_type is None:  # read_entries has reported it
             return None
-        try:
-            raw = resource_type.accept(entry.properties)
-        except PropertyError as error:
-            problems.add((*entry.path, error.property), str(error), _subject(entry))
+        draft = Draft(entry, resource_type, problems)
+        if not draft.accept():
             return None
-        written = entry.properties["name"]
         scope = self.home.scope
         if self.inputs.watch is not None:
             scope = self.inputs.watch(problems.source, entry.path, scope, self.directory)
-        dynamic, secret, failure = _resolve(raw, resource_type, scope)
+        draft.resolve(scope)
         if self.list_mask is not None:
-            secret |= _possibly_secret(raw, resource_type, self.list_mask)
-        if failure and "name" in dynamic and raw["name"] is written:
-            problems.add(entry.path, failure, _subject(entry))
-            return None
-        if shown := secret & _ALWAYS_SHOWN:
-            subject = f"{label(entry.path)} {entry.type_name}#{written}"
-            problems.add(entry.path, f"{min(shown)} is made of a secret, and would be shown", subject)
-            return None
-        try:
-            properties = decode(resource_type, raw)
-        except msgspec.ValidationError:
-            return self._explain(entry, raw, resource_type, problems, dynamic, secret, failure)
-        return Declaration(
-            resource_type, properties, problems, entry.path, self.home, failure, dynamic, secret
-        )
-
-    def _explain(
-        self,
-        entry: Entry,
-        raw: dict[str, Any],
-        resource_type: ResourceType,
-        problems: Problems,
-        dynamic: frozenset[str],
-        secret: frozenset[str],
-        failure: str,
-    ) -> Declaration | None:
-        """Something does not decode: what was written is reported, what an expression gave is a failure."""
-        written = []
-        hidden = secret | (
-            resource_type.hidden_when_sensitive() if raw.get("sensitive") is True else _NOTHING
-        )
-        for error in find_problems(resource_type, raw):
-            if error.property in dynamic:
-                failure = failure or error.sentence(secret=error.property in hidden)
-            else:
-                written.append(error)
-        for error in written:
-            self._add_written(entry, error, problems, secret=error.property in hidden)
-        if written or ("name" in dynamic and not isinstance(raw["name"], str)):
-            if not written:
-                problems.add(entry.path, failure, _subject(entry))
-            return None
-        return Declaration(
-            resource_type, decode_common(raw), problems, entry.path, self.home, failure, dynamic, secret
-        )
-
-    def _add_written(self, entry: Entry, error: PropertyError, problems: Problems, *, secret: bool) -> None:
-        path = (*entry.path, error.property)
-        sentence = error.sentence(secret=secret)
-        shows_value = ", wanted" in sentence  # a password is asked to be quoted, too
-        if shows_value and sentence.endswith("quote it") and (written := problems.original(path)) is not None:
-            sentence += f", as '{written}'"
-        problems.add(path, sentence, _subject(entry))
+            draft.mark_secrets(self.list_mask)
+        return draft.declaration(self.home)
 
     def _merge_duplicates(self, declarations: list[Declaration]) -> list[Declaration]:
         """One declaration for each name; two of one name merge where their type can, and are a problem where not."""
@@ -461,18 +406,10 @@ class _Loader:
             return None
         first.properties = properties
         first.failure = first.failure or second.failure
+        first.unknown |= second.unknown
         first.dynamic |= second.dynamic
         first.secret |= second.secret
         return first
-
-    def _check(self, declaration: Declaration) -> None:
-        """Properties against each other."""
-        if declaration.failure:
-            return
-        try:
-            declaration.type.check(declaration.properties)
-        except PropertyError as error:
-            declaration.add_problem(error)
 
     def _read_child(
         self, path: Path, name: str, data: Mapping[str, Any] | None, parent: Declaration
@@ -482,57 +419,3 @@ class _Loader:
             where = parent.problems.where((*parent.path, "data"))
             child.handed = Source(Origin.PARENT, where, data, joins_lists=True)
         return child.read()
-
-
-def _resolve(
-    raw: dict[str, Any], resource_type: ResourceType, scope: Scope
-) -> tuple[frozenset[str], frozenset[str], str]:
-    """Replace, in ``raw``, what holds expressions.
-
-    Gives the properties that did, those that a secret went into, and why one could not be resolved.
-    """
-    dynamic = []
-    secret = []
-    failure = ""
-    for key, value in list(raw.items()):
-        if isinstance(value, str):
-            if not has_expression(value):
-                continue
-        elif not isinstance(value, list | dict):
-            continue
-        if key in resource_type.expressions_kept or (key == "content" and raw.get("interpolate") is True):
-            continue
-        try:
-            new = resolve_tree(value, scope)
-        except HieraError as error:
-            failure = failure or f"{key}: {error}"
-            dynamic.append(key)
-            continue
-        if new is not value:
-            dynamic.append(key)
-            if has_secret(new):
-                new = revealed(new)
-                secret.append(key)
-            raw[key] = new
-    if secret:  # the type's own content must not be shown either: what is on the machine may hold it
-        raw["sensitive"] = True
-    return (frozenset(dynamic) if dynamic else _NOTHING), (frozenset(secret) if secret else _NOTHING), failure
-
-
-def _possibly_secret(raw: dict[str, Any], resource_type: ResourceType, mask: "Mask") -> frozenset[str]:
-    """Marks a resource as sensitive that a template has written with secrets at hand; gives what must not be shown.
-
-    What the template did with them is not known: what a type calls secret may be made of them, and so is, of course,
-    anything that they stand in.
-    """
-    raw["sensitive"] = True
-    hidden = resource_type.hidden_when_sensitive()
-    return frozenset(key for key, value in raw.items() if key in hidden or mask(str(value)) != str(value))
-
-
-_NOTHING: frozenset[str] = frozenset()
-_ALWAYS_SHOWN = frozenset({"name", "alias", "ensure", "provider", "require", "after", "subscribe"})
-
-
-def _subject(entry: Entry) -> str:
-    return f"{label(entry.path)} {entry.type_name}#{entry.properties.get('name')}"

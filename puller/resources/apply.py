@@ -5,7 +5,7 @@
 * What is left for the resource itself is to stand for them: it has an event that counts theirs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from puller.resources.base import Difference, Properties, PropertyError, Resource
@@ -47,11 +47,11 @@ class Apply(Resource[ApplyProperties, None]):
         return ""
 
     @classmethod
-    def check(cls, properties: ApplyProperties) -> None:
+    def check(cls, properties: ApplyProperties) -> Iterator[PropertyError]:
         name = properties.name
         if properties.ensure != "present":
-            raise PropertyError("ensure", f"is {properties.ensure!r}, wanted present")
+            yield PropertyError("ensure", f"is {properties.ensure!r}, wanted present")
         if "://" in name:
-            raise PropertyError("name", f"must be a file path, not a URL: {name!r}")
+            yield PropertyError("name", f"must be a file path, not a URL: {name!r}")
         if not name or name.startswith("/"):
-            raise PropertyError("name", f"is {name!r}, wanted a path relative to the manifest")
+            yield PropertyError("name", f"is {name!r}, wanted a path relative to the manifest")

@@ -8,7 +8,7 @@
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
 import msgspec
@@ -369,65 +369,70 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
     # At load
 
     @classmethod
-    def check(cls, properties: ArchiveProperties) -> None:
+    def check(cls, properties: ArchiveProperties) -> Iterator[PropertyError]:
         if properties.ensure not in ("present", "absent"):
-            raise PropertyError("ensure", f"is {properties.ensure!r}, wanted present or absent")
+            yield PropertyError("ensure", f"is {properties.ensure!r}, wanted present or absent")
         for name in ("name", "extract_parent", "creates"):
-            _check_path(name, getattr(properties, name))
+            yield from _check_path(name, getattr(properties, name))
         if find_kind(os.path.basename(properties.name)) is None:
-            raise PropertyError(
+            yield PropertyError(
                 "name", f"is {properties.name!r}, wanted one that ends in {', '.join(ENDINGS)}"
             )
         if properties.ensure == "present":
-            _check_present(properties)
+            yield from _check_present(properties)
 
 
-def _check_present(properties: ArchiveProperties) -> None:
-    _check_url(properties)
+def _check_present(properties: ArchiveProperties) -> Iterator[PropertyError]:
+    yield from _check_url(properties)
     for required in ("owner", "group"):
         if getattr(properties, required) in (None, ""):
-            raise PropertyError(required, "is missing; it is required unless ensure is absent")
+            what = "is missing; it is required unless ensure is absent"
+            yield PropertyError(required, what, because=["ensure"])
     if properties.checksum is not None and not _CHECKSUM.fullmatch(properties.checksum):
         wanted = "64 lower-case hexadecimal digits (SHA-256)"
-        raise PropertyError("checksum", f"is {properties.checksum!r}, wanted {wanted}")
+        yield PropertyError("checksum", f"is {properties.checksum!r}, wanted {wanted}")
     for required in ("extract_parent", "creates"):
         if properties.cleanup and getattr(properties, required) is None:
-            raise PropertyError("cleanup", f"wants {required}")
+            yield PropertyError("cleanup", f"wants {required}", because=[required, "ensure"])
     if (properties.username is None) is not (properties.password is None):
-        raise PropertyError("username", "and password are given together or not at all")
+        what = "and password are given together or not at all"
+        yield PropertyError("username", what, because=["password"])
     if properties.timeout <= 0:
-        raise PropertyError("timeout", "is 0, wanted a time that a download can end in")
+        yield PropertyError("timeout", "is 0, wanted a time that a download can end in")
     for name, value in properties.headers.items():
         text = value.reveal()
         if not _HEADER.fullmatch(name) or not (text and text.isascii() and text.isprintable()):
-            raise PropertyError("headers", f"has {name!r}, whose name or value is not that of a header")
+            yield PropertyError("headers", f"has {name!r}, whose name or value is not that of a header")
 
 
-def _check_url(properties: ArchiveProperties) -> None:
+def _check_url(properties: ArchiveProperties) -> Iterator[PropertyError]:
     if properties.url is None:
-        raise PropertyError("url", "is missing; it is required unless ensure is absent")
+        yield PropertyError("url", "is missing; it is required unless ensure is absent", because=["ensure"])
+        return
     shown = repr(_shown(properties.url))
     try:
         parts = urlsplit(properties.url)
         _ = parts.port  # read here because it is the property that refuses ports that are no number
     except ValueError as error:
         what = str(error).partition(" as ")[0]  # what it cannot read as a port may be a part of a password
-        raise PropertyError("url", f"is {shown}: {what}") from None
+        yield PropertyError("url", f"is {shown}: {what}")
+        return
     if parts.scheme not in ("http", "https") or not parts.hostname or not properties.url.isprintable():
-        raise PropertyError("url", f"is {shown}, wanted an http:// or https:// URL")
+        yield PropertyError("url", f"is {shown}, wanted an http:// or https:// URL")
+        return
     kind, wanted = find_kind(parts.path.rpartition("/")[2]), find_kind(properties.name)
     if kind is None:
-        raise PropertyError("url", f"is {shown}, wanted one that ends in {', '.join(ENDINGS)}")
-    if kind is not wanted:
-        raise PropertyError("url", f"is {shown}, which is a {kind}, and name is a {wanted}")
+        yield PropertyError("url", f"is {shown}, wanted one that ends in {', '.join(ENDINGS)}")
+    elif wanted is not None and kind is not wanted:
+        yield PropertyError("url", f"is {shown}, which is a {kind}, and name is a {wanted}", because=["name"])
 
 
-def _check_path(name: str, path: str | None) -> None:
+def _check_path(name: str, path: str | None) -> Iterator[PropertyError]:
     if path is not None and (
         not path.startswith("/") or path.startswith("//") or os.path.normpath(path) != path or "\0" in path
     ):
         wanted = "an absolute path without '.', '..' or doubled slashes"
-        raise PropertyError(name, f"is {path!r}, wanted {wanted}")
+        yield PropertyError(name, f"is {path!r}, wanted {wanted}")
 
 
 def _shown(url: str) -> str:

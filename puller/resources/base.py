@@ -13,7 +13,7 @@ The engine drives all types through one flow (``puller.engine``)::
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -71,11 +71,19 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class PropertyError(ValueError):
-    """A property whose value, or whose company, is not valid: ``str()`` continues *type#name:*."""
+    """A property whose value, or whose company, is not valid: ``str()`` continues *type#name:*.
 
-    def __init__(self, name: str, sentence: str) -> None:
+    ``because`` names other properties that have a part in it: with other values of theirs it might be valid. ``place``
+    leads from its value to the part that is wrong.
+    """
+
+    def __init__(
+        self, name: str, sentence: str, *, because: Iterable[str] = (), place: tuple[str | int, ...] = ()
+    ) -> None:
         super().__init__(f"{name} {sentence}")
         self.property = name
+        self.concerns = frozenset((name, *because))
+        self.place = place
 
     def sentence(self, *, secret: bool) -> str:
         """What is wrong; the value is quoted unless it is ``secret``."""
@@ -216,8 +224,21 @@ class Resource(ABC, Generic[P, S]):
         return raw
 
     @classmethod
-    def check(cls, properties: Any) -> None:
-        """What concerns several properties at once, checked at load; raises ``PropertyError`` for the first."""
+    def check(cls, properties: Any) -> Iterable[PropertyError]:
+        """All that is wrong with values or with several properties at once, looked for when the manifest is read.
+
+        One that is raised instead is the last.
+        """
+        del properties
+        return ()
+
+    @classmethod
+    def problems(cls, properties: Any) -> Iterator[PropertyError]:
+        """All that ``check`` finds."""
+        try:
+            yield from cls.check(properties) or ()
+        except PropertyError as error:
+            yield error
 
     @classmethod
     def merge(cls, first: Any, second: Any) -> Properties | None:

@@ -6,7 +6,7 @@
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -161,26 +161,26 @@ class Exec(Resource[ExecProperties, ExecState]):
         return raw
 
     @classmethod
-    def check(cls, properties: ExecProperties) -> None:
+    def check(cls, properties: ExecProperties) -> Iterator[PropertyError]:
         if properties.ensure != "present":
-            raise PropertyError("ensure", f"is {properties.ensure!r}, wanted present")
+            yield PropertyError("ensure", f"is {properties.ensure!r}, wanted present")
         if properties.provider != "shell":
-            _check_words(properties)
+            yield from _check_words(properties)
         if not properties.cwd.startswith("/"):
-            raise PropertyError("cwd", f"is {properties.cwd!r}, wanted an absolute path")
+            yield PropertyError("cwd", f"is {properties.cwd!r}, wanted an absolute path")
         for variable in properties.environment:
             if not _VARIABLE.fullmatch(variable):
-                raise PropertyError("environment", f"has {variable!r}, wanted KEY=VALUE")
+                yield PropertyError("environment", f"has {variable!r}, wanted KEY=VALUE")
         for directory in (properties.path or "/").split(":"):
             if not directory.startswith("/"):
-                raise PropertyError(
+                yield PropertyError(
                     "path", f"has {directory!r}, wanted absolute directories separated by colons"
                 )
         if properties.timeout <= 0:
-            raise PropertyError("timeout", "is 0, wanted a time that the command can end in")
+            yield PropertyError("timeout", "is 0, wanted a time that the command can end in")
 
 
-def _check_words(properties: ExecProperties) -> None:
+def _check_words(properties: ExecProperties) -> Iterator[PropertyError]:
     """The commands that are run without a shell must split into words."""
     command = ("name", properties.name) if properties.command is None else ("command", properties.command)
     for name, text in (command, ("onlyif", properties.onlyif), ("unless", properties.unless)):
@@ -189,6 +189,7 @@ def _check_words(properties: ExecProperties) -> None:
         try:
             words = split_words(text)
         except ValueError as error:
-            raise PropertyError(name, f"is {text!r}, which {error}") from None
+            yield PropertyError(name, f"is {text!r}, which {error}", because=["provider"])
+            continue
         if not words or not words[0]:
-            raise PropertyError(name, f"is {text!r}, wanted a command")
+            yield PropertyError(name, f"is {text!r}, wanted a command", because=["provider"])

@@ -7,7 +7,7 @@
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -347,7 +347,8 @@ class File(Resource[FileProperties, FileState]):
         wanted = "directory" if ensure == "directory" else "present"
         if kind not in ("absent", wanted) and not self.properties.force and not self._is_replaceable(kind):
             what = "directory" if ensure == "directory" else "file"
-            raise ResourceError(f"{name} is a {kind}; replacing it by a {what} wants force: true")
+            found = "file" if kind == "present" else kind
+            raise ResourceError(f"{name} is a {found}; replacing it by a {what} wants force: true")
         self._wanted_attributes(0)
         if ensure == "directory":
             self._require_parent_of_directory()
@@ -399,26 +400,26 @@ class File(Resource[FileProperties, FileState]):
         return from_tinycm(raw)
 
     @classmethod
-    def check(cls, properties: FileProperties) -> None:
+    def check(cls, properties: FileProperties) -> Iterator[PropertyError]:
         ensure, name = properties.ensure, properties.name
         if ensure not in _ENSURE:
-            raise PropertyError("ensure", f"is {ensure!r}, wanted one of {', '.join(_ENSURE)}")
+            yield PropertyError("ensure", f"is {ensure!r}, wanted one of {', '.join(_ENSURE)}")
         if (
             not name.startswith("/")
             or name.startswith("//")
             or os.path.normpath(name) != name
             or "\0" in name
         ):
-            raise PropertyError(
+            yield PropertyError(
                 "name", f"is {name!r}, wanted an absolute path without '.', '..' or doubled slashes"
             )
         if name == "/":
-            raise PropertyError("name", "is '/', which is not managed")
-        _check_content(properties)
-        if ensure != "absent":
-            for required in ("owner", "group", "mode"):
-                if getattr(properties, required) in (None, ""):
-                    raise PropertyError(required, "is missing; it is required unless ensure is absent")
+            yield PropertyError("name", "is '/', which is not managed")
+        yield from _check_content(properties)
+        for required in ("owner", "group", "mode") if ensure in _ENSURE and ensure != "absent" else ():
+            if getattr(properties, required) in (None, ""):
+                what = "is missing; it is required unless ensure is absent"
+                yield PropertyError(required, what, because=["ensure"])
 
     @classmethod
     def merge(cls, first: FileProperties, second: FileProperties) -> FileProperties | None:
@@ -433,41 +434,42 @@ def _is_other_reference(after: object) -> bool:
     return isinstance(after, str) or (isinstance(after, list) and any("::" in str(name) for name in after))
 
 
-def _check_content(properties: FileProperties) -> None:
+def _check_content(properties: FileProperties) -> Iterator[PropertyError]:
     given = [name for name in _CONTENT_SOURCES if getattr(properties, name) is not None]
-    if len(given) > 1:
-        raise PropertyError(given[1], f"cannot be given together with {given[0]}")
-    if given and properties.ensure in ("absent", "directory"):
-        raise PropertyError(given[0], f"has no meaning with ensure: {properties.ensure}")
+    for other in given[1:]:
+        yield PropertyError(other, f"cannot be given together with {given[0]}", because=[given[0]])
+    if properties.ensure in ("absent", "directory"):
+        for name in given:
+            yield PropertyError(name, f"has no meaning with ensure: {properties.ensure}", because=["ensure"])
     if properties.engine is not None:
-        _check_engine(properties.template or "", properties.engine)
+        yield from _check_engine(properties.template or "", properties.engine)
     if properties.checksum is not None:
-        _check_checksum(properties)
+        yield from _check_checksum(properties)
     try:
         "".encode(properties.encoding)
     except LookupError:
-        raise PropertyError(
-            "encoding", f"is {properties.encoding!r}, which is not a known encoding"
-        ) from None
+        yield PropertyError("encoding", f"is {properties.encoding!r}, which is not a known encoding")
 
 
-def _check_engine(template: str, engine: str) -> None:
+def _check_engine(template: str, engine: str) -> Iterator[PropertyError]:
     from puller.templates.engine import ENGINES, choose_engine
 
     if engine not in ENGINES:
-        raise PropertyError("engine", f"is {engine!r}, wanted jinja, jet or go")
+        yield PropertyError("engine", f"is {engine!r}, wanted jinja, jet or go")
+        return
     try:
         choose_engine(template, engine)
     except ValueError as error:
-        raise PropertyError("template", str(error)) from None
+        yield PropertyError("template", str(error), because=["engine"])
 
 
-def _check_checksum(properties: FileProperties) -> None:
+def _check_checksum(properties: FileProperties) -> Iterator[PropertyError]:
     checksum = properties.checksum or ""
     if len(checksum) != 64 or checksum.strip("0123456789abcdef"):
-        raise PropertyError("checksum", f"is {checksum!r}, wanted 64 lower-case hexadecimal digits (SHA-256)")
+        wanted = "64 lower-case hexadecimal digits (SHA-256)"
+        yield PropertyError("checksum", f"is {checksum!r}, wanted {wanted}")
     if properties.source is None or not _is_url(properties.source):
-        raise PropertyError("checksum", "is only for a source that is a URL")
+        yield PropertyError("checksum", "is only for a source that is a URL", because=["source"])
 
 
 def _is_url(source: str) -> bool:

@@ -3,6 +3,8 @@
 import re
 from typing import ClassVar
 
+from hiera.plain import described
+
 _OCTAL = re.compile(r"(?:0[oO])?0*([0-7]{1,3})")
 _MASK = re.compile(r"[0-7x]{3}")
 
@@ -37,7 +39,8 @@ class FileMode:
     def parse(cls, text: object) -> "FileMode":
         """Read ``0644``, ``644``, ``0o644``, ``0O644`` or a three-digit mask with ``x``; raises ``ValueError``."""
         if not isinstance(text, str):
-            raise ValueError(f"is the number {text!r}, wanted text: quote it, such as '0644'")
+            # Not the value: YAML has made 420 of 0644, which nobody would recognise.
+            raise ValueError(f"is {described(text)}, wanted text: quote it")
         if match := _OCTAL.fullmatch(text):
             return cls(int(match[1], 8))
         if _MASK.fullmatch(text):

@@ -6,7 +6,7 @@
 """
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from enum import Enum
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -205,21 +205,21 @@ class Package(Resource[PackageProperties, PackageState]):
         )
 
     @classmethod
-    def check(cls, properties: PackageProperties) -> None:
+    def check(cls, properties: PackageProperties) -> Iterator[PropertyError]:
         name, ensure = properties.name, properties.ensure
         if not _NAME.fullmatch(name):
-            raise PropertyError(
+            yield PropertyError(
                 "name", f"is {name!r}, wanted letters, digits and . + _ : ~ -, a letter or digit first"
             )
-        if name.endswith("-"):
-            raise PropertyError(
+        elif name.endswith("-"):
+            yield PropertyError(
                 "name", f"is {name!r}, which apt takes for a wish to remove {name.rstrip('-')!r}"
             )
         if ensure not in _STATES and not _VERSION.fullmatch(ensure):
             wanted = ", ".join(_STATES)
-            raise PropertyError("ensure", f"is {ensure!r}, wanted {wanted} or a version such as '1.24.0-1'")
+            yield PropertyError("ensure", f"is {ensure!r}, wanted {wanted} or a version such as '1.24.0-1'")
         if properties.timeout <= 0:
-            raise PropertyError("timeout", "is 0, wanted a time that the package manager can work in")
+            yield PropertyError("timeout", "is 0, wanted a time that the package manager can work in")
 
 
 def _described(one: "Installed") -> str:

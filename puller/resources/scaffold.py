@@ -8,7 +8,7 @@
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hiera.expressions import Scope
@@ -216,35 +216,40 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
     # At load
 
     @classmethod
-    def check(cls, properties: ScaffoldProperties) -> None:
+    def check(cls, properties: ScaffoldProperties) -> Iterator[PropertyError]:
         ensure, name, source = properties.ensure, properties.name, properties.source
         if ensure not in _ENSURE:
-            raise PropertyError("ensure", f"is {ensure!r}, wanted present or absent")
+            yield PropertyError("ensure", f"is {ensure!r}, wanted present or absent")
         is_clean = os.path.normpath(name) == name and not name.startswith("//") and "\0" not in name
         if not name.startswith("/") or not is_clean:
             wanted = "an absolute path without '.', '..' or doubled slashes"
-            raise PropertyError("name", f"is {name!r}, wanted {wanted}")
+            yield PropertyError("name", f"is {name!r}, wanted {wanted}")
         if name == "/":
-            raise PropertyError("name", "is '/', which is not managed")
+            yield PropertyError("name", "is '/', which is not managed")
         if not source or "\0" in source or "://" in source:
-            raise PropertyError("source", f"is {source!r}, wanted a directory of templates")
+            yield PropertyError("source", f"is {source!r}, wanted a directory of templates")
         for who in ("owner", "group"):
             if getattr(properties, who) == "":
-                raise PropertyError(who, "is empty")
-        if properties.engine not in (None, *ENGINES):
-            raise PropertyError("engine", f"is {properties.engine!r}, wanted jet, go or jinja")
-        try:
-            choose_engine(source.rstrip("/"), properties.engine)
-        except ValueError as error:
-            raise PropertyError("source", str(error)) from None
+                yield PropertyError(who, "is empty")
+        yield from _check_engine(source, properties.engine)
         for item in properties.post:
             if len(item) != 1:
-                raise PropertyError("post", f"has {len(item)} patterns in one entry, wanted one")
+                yield PropertyError("post", f"has {len(item)} patterns in one entry, wanted one")
         for command in _post_commands(properties):
             try:
                 command.check()
             except ValueError as error:
-                raise PropertyError("post", str(error)) from None
+                yield PropertyError("post", str(error))
+
+
+def _check_engine(source: str, engine: str | None) -> Iterator[PropertyError]:
+    if engine not in (None, *ENGINES):
+        yield PropertyError("engine", f"is {engine!r}, wanted jet, go or jinja")
+        return
+    try:
+        choose_engine(source.rstrip("/"), engine)
+    except ValueError as error:
+        yield PropertyError("source", str(error), because=["engine"])
 
 
 def _post_commands(properties: ScaffoldProperties) -> tuple[PostCommand, ...]:

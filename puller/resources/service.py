@@ -8,7 +8,7 @@
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from puller.errors import ResourceError
 from puller.resources.base import Difference, Properties, PropertyError, Resource
@@ -150,11 +150,11 @@ class Service(Resource[ServiceProperties, Unit]):
         return "\n".join(["; its journal says:", *lines]) if lines else ""
 
     @classmethod
-    def check(cls, properties: ServiceProperties) -> None:
+    def check(cls, properties: ServiceProperties) -> Iterator[PropertyError]:
         if properties.ensure not in _ENSURE:
-            raise PropertyError("ensure", f"is {properties.ensure!r}, wanted running or stopped")
+            yield PropertyError("ensure", f"is {properties.ensure!r}, wanted running or stopped")
         if problem := _problem_of_name(properties.name):
-            raise PropertyError("name", f"is {properties.name!r}, {problem}")
+            yield PropertyError("name", f"is {properties.name!r}, {problem}")
 
 
 def _missing(unit: Unit) -> str:

@@ -120,7 +120,7 @@ def apply(directory: Path, url: str, **more: Any) -> list[str]:
         **more,
     }
     decoded: Any = decode(Archive, properties)
-    Archive.check(decoded)
+    assert not list(Archive.problems(decoded))
     context = Context(LocalSystem(), directory, Scope({}, {}), lambda url: b"", {}, lambda kind: ())
     resource = Archive(decoded, context)
     actual = resource.look()

@@ -202,14 +202,16 @@ def test_all_problems_are_found_at_once_each_with_its_line(load: Load) -> None:
     assert problems(load, BAD) == (
         f"{here}:2: unknown key 'resource' (did you mean 'resources'?)",
         f"{here}:6: resources[0]: defaults is given a second time for this list",
-        f"{here}:7: resources[0] file#/etc/x: mode is the number 420, wanted text: quote it, such as '0644'",
+        f"{here}:7: resources[0] file#/etc/x: mode is a number, wanted text: quote it, as '0644'",
         f"{here}:7: resources[0] file#/etc/x: contnet is not a property of file (did you mean 'content'?)",
         f"{here}:8: resources[0] file#/etc/y: ensure is 'fil', wanted one of present, absent, directory, exists",
         f"{here}:8: resources[0] file#/etc/y: require names file#/etc/z, which is not declared"
-        " (did you mean 'file#/etc/y'?)",
+        " (did you mean 'file#etc/z'?)",
         f"{here}:9: resources[0] file#/etc/y: is declared twice, first at {here}:8, and the two do not agree:"
         " mode 0644 and 0600 want different permissions",
         f"{here}:10: resources[0] file#etc/z: mode is '0999', wanted {mode}",
+        f"{here}:10: resources[0] file#etc/z: name is 'etc/z', wanted an absolute path without '.', '..' or doubled"
+        " slashes",
         f"{here}:11: resources[1]: unknown resource type 'execc' (did you mean 'exec'?)",
         f"{here}:12: resources[2] exec#b: timeout is 'soon', wanted a duration such as '30s' or '5m'",
         f"{here}:12: resources[2] exec#b: returns is 0, wanted a list",
@@ -217,7 +219,12 @@ def test_all_problems_are_found_at_once_each_with_its_line(load: Load) -> None:
         f"{here}:13: resources[3] exec: has no name",
         f"{here}:14: resources[4] exec: is 'a', wanted a list of names, or one mapping with a name",
         f"{here}:15: resources[5]: is several types: file, exec, wanted one type with its resources",
+        f"{here}:15: resources[5] file: is an empty list, wanted a list of names, or one mapping with a name",
+        f"{here}:15: resources[5] exec: is an empty list, wanted a list of names, or one mapping with a name",
         f"{here}:16: resources[6] file#{{{{ data.q }}}}: name: {{{{ data.q }}}}: data has no key 'q'",
+        f"{here}:16: resources[6] file#{{{{ data.q }}}}: owner is missing; it is required unless ensure is absent",
+        f"{here}:16: resources[6] file#{{{{ data.q }}}}: group is missing; it is required unless ensure is absent",
+        f"{here}:16: resources[6] file#{{{{ data.q }}}}: mode is missing; it is required unless ensure is absent",
     )
 
 

@@ -47,7 +47,8 @@ def make(tmp_path: Path) -> Make:
     ) -> Resource[Any, Any]:
         system: System = NoopSystem() if noop else LocalSystem()
         decoded = decode(resource_type, resource_type.accept(dict(properties)))
-        resource_type.check(decoded)
+        for error in resource_type.problems(decoded):
+            raise error
         context = Context(
             system,
             tmp_path,

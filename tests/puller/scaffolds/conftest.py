@@ -47,7 +47,8 @@ class Bench:
     ) -> Scaffold:
         raw = {"name": str(self.target), "source": "templates", **properties}
         decoded = cast(ScaffoldProperties, decode(Scaffold, Scaffold.accept(raw)))
-        Scaffold.check(decoded)
+        for error in Scaffold.problems(decoded):
+            raise error
         system = system or (NoopSystem() if noop else LocalSystem())
         scope = Scope(self.facts, self.data, dict(os.environ))
         scope = scope.with_names(bundle_functions(self.directory, scope))

@@ -1,0 +1,308 @@
+"""Whoever corrects a manifest sees all that is wrong with it at once, in words that say what to write."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from puller.errors import ManifestError
+from puller.manifest.loader import Manifest
+
+Load = Callable[..., Manifest]
+SHA256 = "a" * 64
+ATTRIBUTES = 'owner: root, group: root, mode: "0644"'
+
+
+def problems(load: Load, text: str, **given: Any) -> list[str]:
+    """All that is wrong, without the places."""
+    with pytest.raises(ManifestError) as error:
+        load(text, **given)
+    return [problem.split(": ", 2)[2] if "#" in problem else problem for problem in error.value.problems]
+
+
+def one(load: Load, text: str, **given: Any) -> list[str]:
+    """The same of a manifest with this one resource."""
+    return problems(load, f"resources:\n  - {text}\n", **given)
+
+
+AT_ONCE: Mapping[str, tuple[str, list[str]]] = {
+    "file": (
+        "file: [{etc/x: {mdoe: '0644', force: x, engine: mako, content: a, source: b, encoding: z}}]",
+        [
+            "mdoe is not a property of file (did you mean 'mode'?)",
+            "force is 'x', wanted true or false",
+            "name is 'etc/x', wanted an absolute path without '.', '..' or doubled slashes",
+            "source cannot be given together with content",
+            "engine is 'mako', wanted jinja, jet or go",
+            "encoding is 'z', which is not a known encoding",
+            "owner is missing; it is required unless ensure is absent",
+            "group is missing; it is required unless ensure is absent",
+            "mode is missing; it is required unless ensure is absent",
+        ],
+    ),
+    "exec": (
+        "exec: [{\"'\": {ensure: x, cwd: tmp, environment: [A, B], path: 'bin:/bin:x', timeout: 0, unless: \"'\"}}]",
+        [
+            "ensure is 'x', wanted present",
+            'name is "\'", which has a single quote that is not closed',
+            'unless is "\'", which has a single quote that is not closed',
+            "cwd is 'tmp', wanted an absolute path",
+            "environment has 'A', wanted KEY=VALUE",
+            "environment has 'B', wanted KEY=VALUE",
+            "path has 'bin', wanted absolute directories separated by colons",
+            "path has 'x', wanted absolute directories separated by colons",
+            "timeout is 0, wanted a time that the command can end in",
+        ],
+    ),
+    "archive": (
+        "archive: [{/a.rar: {url: 'ftp://x/a.zip', checksum: x, cleanup: true, username: x, creates: y, owner: root}}]",
+        [
+            "creates is 'y', wanted an absolute path without '.', '..' or doubled slashes",
+            "name is '/a.rar', wanted one that ends in .tar.gz, .tgz, .tar, .zip",
+            "url is 'ftp://x/a.zip', wanted an http:// or https:// URL",
+            "group is missing; it is required unless ensure is absent",
+            "checksum is 'x', wanted 64 lower-case hexadecimal digits (SHA-256)",
+            "cleanup wants extract_parent",
+            "username and password are given together or not at all",
+        ],
+    ),
+    "scaffold": (
+        "scaffold: [{srv: {ensure: x, engine: mako, owner: '', group: '', post: [{a: b, c: d}], purge: 1}}]",
+        [
+            "purge is 1, wanted true or false",
+            "source is missing",
+            "ensure is 'x', wanted present or absent",
+            "name is 'srv', wanted an absolute path without '.', '..' or doubled slashes",
+            "owner is empty",
+            "group is empty",
+            "engine is 'mako', wanted jet, go or jinja",
+            "post has 2 patterns in one entry, wanted one",
+        ],
+    ),
+    "package": (
+        "package: [{-x: {ensure: '!', timeout: 0}}]",
+        [
+            "name is '-x', wanted letters, digits and . + _ : ~ -, a letter or digit first",
+            "ensure is '!', wanted present, absent, latest or a version such as '1.24.0-1'",
+            "timeout is 0, wanted a time that the package manager can work in",
+        ],
+    ),
+    "service": (
+        "service: [{-x: {ensure: x, enable: 1}}]",
+        [
+            "enable is 1, wanted true or false",
+            "ensure is 'x', wanted running or stopped",
+            "name is '-x', wanted letters, digits and . _ + : ~ - @, the first a letter or digit",
+        ],
+    ),
+    "apply": (
+        "apply: [{/x.yaml: {ensure: x, allow_apply: 1}}]",
+        [
+            "allow_apply is 1, wanted true or false",
+            "ensure is 'x', wanted present",
+            "name is '/x.yaml', wanted a path relative to the manifest",
+        ],
+    ),
+    "what all types have": (
+        f"file: [{{/x: {{{ATTRIBUTES}, health_checks: [{{tires: 1}}, {{command: 1}}], control: {{iff: x}},"
+        " require: [x]}}]",
+        [
+            "health_checks tires is not a key of health_checks (did you mean 'tries'?)",
+            "health_checks command is missing",
+            "health_checks command is 1, wanted text: quote it, as '1'",
+            "control iff is not a key of control (did you mean 'if'?)",
+            "require has an entry at [0] that is 'x', wanted a reference such as 'file#/etc/motd'",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "wanted"), AT_ONCE.values(), ids=AT_ONCE)
+def test_all_that_is_wrong_with_a_resource_is_said_at_once(load: Load, text: str, wanted: list[str]) -> None:
+    assert sorted(one(load, text)) == sorted(wanted)
+
+
+def test_what_another_spelling_contradicts_hides_nothing_else(load: Load) -> None:
+    said = one(load, "exec: [{a: {refreshonly: true, refresh_only: true, cwd: x}}]")
+    assert said == [
+        "refresh_only cannot be given together with refreshonly",
+        "cwd is 'x', wanted an absolute path",
+    ]
+
+
+@pytest.mark.parametrize(
+    "open_one", ["content", "mode", "owner", "require", "noop", "health_checks", "alias", "encoding", "force"]
+)
+def test_an_expression_without_a_value_hides_no_other_problem(load: Load, open_one: str) -> None:
+    given = {"owner": "root", "group": "root", "mode": "'0644'"} | {open_one: "'{{ data.missing }}'"}
+    del given["group"]
+    properties = ", ".join(f"{key}: {value}" for key, value in given.items())
+    said = one(load, f"file: [{{/x: {{{properties}, checksum: x, forze: true}}}}]")
+    assert said == [
+        "forze is not a property of file (did you mean 'force'?)",
+        "checksum is 'x', wanted 64 lower-case hexadecimal digits (SHA-256)",
+        "checksum is only for a source that is a URL",
+        "group is missing; it is required unless ensure is absent",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "failure"),
+    [
+        ("file: [{/x: {ensure: '{{ data.x }}'}}]", "ensure: {{ data.x }}: data has no key 'x'"),
+        (f"file: [{{/x: {{{ATTRIBUTES}, source: '{{{{ data.x }}}}', checksum: {SHA256}}}}}]", "source: "),
+        (f"file: [{{/x: {{{ATTRIBUTES}, ensure: '{{{{ data.x }}}}', content: a}}}}]", "ensure: "),
+        ("file: [{/x: {owner: root, group: '{{ data.x }}', mode: '{{ data.x }}'}}]", "group: .*; mode: "),
+        ("exec: [{\"'\": {provider: '{{ data.x }}'}}]", "provider: "),
+        ("scaffold: [{/x: {source: '{{ data.x }}'}}]", "source: "),
+        ("archive: [{/x.zip: {ensure: '{{ data.x }}'}}]", "ensure: "),
+        ("archive: [{/x.zip: {url: '{{ data.x }}', owner: root, group: root}}]", "url: "),
+    ],
+)
+def test_what_depends_on_an_expression_without_a_value_is_no_problem_of_the_manifest(
+    load: Load, text: str, failure: str
+) -> None:
+    """On another machine, where it has one, there may be nothing wrong."""
+    (declaration,) = load(f"resources:\n  - {text}\n").declarations
+    assert declaration.failure.startswith(failure.split(".*")[0])
+    assert failure.rpartition(".*")[2] in declaration.failure
+
+
+def test_what_depends_on_a_value_of_an_expression_is_the_failure_of_its_resource(load: Load) -> None:
+    text = f"""
+        resources:
+          - file: [{{/x: {{{ATTRIBUTES}, source: "{{{{ facts.place }}}}", checksum: {SHA256}}}}}]
+    """
+    (declaration,) = load(text, facts={"place": "/local"}).declarations
+    assert declaration.failure == "checksum is only for a source that is a URL"
+    (declaration,) = load(text, facts={"place": "https://www.example.org/x"}).declarations
+    assert declaration.failure == ""
+
+
+def test_a_resource_that_is_wrong_can_still_be_referred_to(load: Load) -> None:
+    said = problems(
+        load,
+        """
+        resources:
+          - file: [{/x: {}}]
+          - scaffold: [{/y: {}}]
+          - exec: [{a: {require: [file#/x, scaffold#/y, file#/z]}}]
+        """,
+    )
+    assert [sentence for sentence in said if "require" in sentence and "names" in sentence] == [
+        "require names file#/z, which is not declared (did you mean 'file#/x'?)"
+    ]
+
+
+def test_the_problems_of_children_are_said_with_those_of_their_parents(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "child.yaml").write_text(
+        "resources:\n  - file: [{/y: {}}]\n  - apply: [{grandchild.yaml: {}}]\n"
+    )
+    (tmp_path / "grandchild.yaml").write_text("resources:\n  - exec: [{a: {cwd: x}}]\n")
+    with pytest.raises(ManifestError) as error:
+        load("""
+            resources:
+              - file: [{/x: {}}]
+              - apply: [{child.yaml: {ensure: absent, nope: 1, noop: "{{ data.missing }}"}}]
+        """)
+    places = {problem.partition(":")[0].rpartition("/")[2] for problem in error.value.problems}
+    assert places == {"manifest.yaml", "child.yaml", "grandchild.yaml"}
+    assert sum("is missing; it is required" in problem for problem in error.value.problems) == 6
+
+
+# --- numbers and booleans from expressions ------------------------------------------------------------------
+
+DATA = {"port": 80, "ratio": 1.5, "flag": True, "list": ["a", 80], "mapping": {"X-Port": 80}, "mode": 420}
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value"),
+    [
+        (f"file: [{{/x: {{{ATTRIBUTES}, content: '{{{{ data.port }}}}'}}}}]", "content", "80"),
+        (f"file: [{{/x: {{{ATTRIBUTES}, content: '{{{{ data.ratio }}}}'}}}}]", "content", "1.5"),
+        (
+            f"file: [{{/x: {{{ATTRIBUTES}, content: '{{{{ data.port + 1 }}}}', alias: '{{{{ 7 }}}}'}}}}]",
+            "alias",
+            "7",
+        ),
+        ("exec: [{'{{ data.port }}': {}}]", "name", "80"),
+        (
+            "exec: [{a: {environment: ['A=1', '{{ data.port }}'], provider: shell}}]",
+            "environment",
+            ("A=1", "80"),
+        ),
+        ("package: [{a: {ensure: '{{ data.ratio }}'}}]", "ensure", "1.5"),
+        ("scaffold: [{/x: {source: s, post: [{'*.a': '{{ data.port }}'}]}}]", "post", ({"*.a": "80"},)),
+        ("exec: [{a: {returns: ['{{ data.port }}'], command: '{{ data.port }}'}}]", "returns", (80,)),
+    ],
+)
+def test_a_number_from_an_expression_is_its_decimal_text_where_text_is_wanted(
+    load: Load, text: str, name: str, value: object
+) -> None:
+    manifest = load(f"data: {DATA}\nresources:\n  - {text}\n")
+    (declaration,) = manifest.declarations
+    assert getattr(declaration.properties, name) == value
+    if name != "environment":
+        assert declaration.failure == ""
+
+
+def test_a_number_in_a_secret_and_in_a_health_check_is_its_decimal_text_too(load: Load) -> None:
+    manifest = load(f"""
+        data: {DATA}
+        resources:
+          - archive:
+              - /x.zip:
+                  url: https://www.example.org/x.zip
+                  owner: root
+                  group: root
+                  username: "{{{{ data.port }}}}"
+                  password: "{{{{ data.port }}}}"
+                  headers: {{X-Port: "{{{{ data.port }}}}"}}
+                  health_checks: [{{command: "{{{{ data.port }}}}", tries: "{{{{ data.port }}}}"}}]
+    """)
+    properties: Any = manifest.declarations[0].properties
+    assert (properties.username, properties.password.reveal()) == ("80", "80")
+    assert properties.headers["X-Port"].reveal() == "80"
+    assert (properties.health_checks[0].command, properties.health_checks[0].tries) == ("80", 80)
+
+
+@pytest.mark.parametrize(
+    ("text", "failure"),
+    [
+        (
+            "file: [{/x: {mode: '{{ data.mode }}', owner: a, group: a}}]",
+            "mode is a number, wanted text: quote it",
+        ),
+        (
+            f"file: [{{/x: {{{ATTRIBUTES}, content: '{{{{ data.flag }}}}'}}}}]",
+            "content is true, wanted text: add | string to its expression",
+        ),
+        (
+            "exec: [{a: {environment: ['A=1', '{{ data.flag }}']}}]",
+            "environment has true or false at [1], wanted text: add | string to its expression",
+        ),
+        (
+            "exec: [{a: {environment: '{{ data.list }}'}}]",
+            "environment has a whole number at [1], wanted text: quote it",
+        ),
+        (
+            "archive: [{/x.zip: {url: 'http://x/x.zip', owner: a, group: a, headers: '{{ data.mapping }}'}}]",
+            "headers has an entry at X-Port that is not text: quote it",
+        ),
+        (
+            "scaffold: [{/x: {source: s, post: ['{{ data.mapping }}']}}]",
+            "post has a whole number at [0].X-Port, wanted text",
+        ),
+    ],
+)
+def test_what_an_expression_gives_and_is_no_text_is_named_with_what_to_write(
+    load: Load, text: str, failure: str
+) -> None:
+    (declaration,) = load(f"data: {DATA}\nresources:\n  - {text}\n").declarations
+    assert declaration.failure.startswith(failure)
+
+
+def test_a_text_that_is_quoted_is_not_asked_to_be_quoted(load: Load) -> None:
+    (said,) = one(load, f"file: [{{/x: {{{ATTRIBUTES}, content: yes}}}}]")
+    assert said == "content is true, wanted text: quote it, as 'yes'"
