@@ -97,9 +97,8 @@ class _Inflated:
         self._stream = stream
         self._compressed = stream.read(len(GZIP_HEADER))
         if self._compressed != GZIP_HEADER:
-            raise FormatError(
-                "", f"is not a bundle: it starts with {self._compressed!r}, wanted {GZIP_HEADER!r}"
-            )
+            what = "is not a bundle: it does not start as `puller bundle build` begins one"
+            raise FormatError("", f"{what}; of another archive, unpack it and name its directory")
         self._inflate = zlib.decompressobj(wbits=31)
         self._ready = b""
         self._at = 0

@@ -32,6 +32,15 @@ def check_room(where: Path, directory: Path, *, size: int, files: int) -> None:
         raise StoreError(str(where), what)
 
 
+def free_space(path: Path) -> str:
+    """How much is free where a path is, or would be: ``20.1 MB are free on /var``. Raises ``OSError``."""
+    while not path.exists():
+        path = path.parent
+    disk = os.statvfs(path)
+    free = "no inodes" if disk.f_files and not disk.f_favail else _readable(disk.f_bavail * disk.f_frsize)
+    return f"{free} are free on {_mount_point(path)}"
+
+
 def _readable(size: float) -> str:
     """``12.3 MB``: three digits are enough to see what is missing."""
     unit = 0

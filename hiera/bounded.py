@@ -21,13 +21,13 @@ from hiera.plain import plain
 def center(value: Any, width: int = 80) -> str:
     """Jinja2's own, up to a width."""
     bounds.verify_width(width)
-    return str(value).center(width)
+    return bounds.text_of(value).center(width)
 
 
 def indent(value: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
     """Jinja2's own, up to a width."""
     bounds.verify_width(width)
-    text = str(value)
+    text = bounds.text_of(value)
     columns = len(width) if isinstance(width, str) else width
     bounds.verify_length(text, len(text) + columns * (text.count("\n") + 1))
     return str(JINJA["indent"](text, width, first, blank))
@@ -35,23 +35,23 @@ def indent(value: str, width: int | str = 4, first: bool = False, blank: bool = 
 
 def format_text(template: str, *arguments: Any, **named: Any) -> str:
     """Jinja2's own (Python's ``%`` formats), up to a width."""
-    return str(percent(str(template), named or arguments))
+    return str(percent(bounds.text_of(template), named or arguments))
 
 
 def percent(template: Any, arguments: Any) -> Any:
     """``%`` as an operator: a format when the left side is text, else the remainder."""
     if isinstance(template, str):
         bounds.verify_format(template)
-        sizes = arguments.values() if isinstance(arguments, Mapping) else arguments
-        given = sizes if not isinstance(sizes, str) and isinstance(sizes, Iterable) else [sizes]
-        longest = max((len(item) for item in given if isinstance(item, str)), default=0)
-        bounds.verify_length(template, len(template) + longest * template.count("%"))
+        given = arguments.values() if isinstance(arguments, Mapping) else arguments
+        longest = max(map(_printed_length, given if isinstance(given, Iterable) else [given]), default=0)
+        whole = _printed_length(arguments)  # a list stands for one item, where a tuple has one for each
+        bounds.verify_length(template, len(template) + max(longest, whole) * template.count("%"))
     return template % arguments
 
 
 def replace(value: str, old: str, new: str, count: int | None = None) -> str:
     """Jinja2's own."""
-    text, old, new = str(value), str(old), str(new)
+    text, old, new = map(bounds.text_of, (value, old, new))
     bounds.verify_length(text, len(text) + text.count(old) * len(new))
     return text.replace(old, new, -1 if count is None else count)
 
@@ -62,20 +62,30 @@ def join(
 ) -> str:
     """Jinja2's own."""
     getter = make_attrgetter(environment, attribute) if attribute is not None else lambda item: item
-    texts = [str(bounds.meter.opened(getter(item))) for item in value]
-    bounds.verify_length("", sum(map(len, texts)) + len(str(separator)) * len(texts))
-    return str(separator).join(texts)
+    separator = bounds.text_of(separator)
+    if isinstance(value, str):
+        bounds.verify_length([], len(value))
+    texts, length = [], 0
+    for item in value:
+        texts.append(bounds.text_of(bounds.meter.opened(getter(item))))
+        length += len(texts[-1]) + len(separator)
+        bounds.verify_length("", length)
+    return separator.join(texts)
 
 
 def batch(value: Iterable[Any], linecount: int, fill_with: Any = None) -> list[list[Any]]:
     """Jinja2's own."""
     bounds.verify_length([], linecount)
+    if isinstance(value, str):
+        bounds.verify_length([], len(value))
     return list(JINJA["batch"](value, linecount, fill_with))
 
 
 def slices(value: Iterable[Any], count: int, fill_with: Any = None) -> list[list[Any]]:
     """Jinja2's own."""
     bounds.verify_length([], count)
+    if isinstance(value, str):
+        bounds.verify_length([], len(value))
     items = list(value)
     size, longer = divmod(len(items), count)
     parts = []
@@ -109,13 +119,18 @@ def wordwrap(value: str, width: int = 79, break_long_words: bool = True, wrapstr
     import textwrap
 
     bounds.verify_width(wrapstring)
+    text = bounds.text_of(value)
+    if len(text) > _WRAPPED_LIMIT:
+        raise LimitError(
+            "", f"wordwrap was given {len(text)} characters, at most {_WRAPPED_LIMIT} are wrapped"
+        )
     lines = [
         textwrap.wrap(
             line, width, expand_tabs=False, replace_whitespace=False, break_long_words=break_long_words
         )
-        for line in str(value).splitlines()
+        for line in text.splitlines()
     ]
-    bounds.verify_length("", len(str(value)) + len(wrapstring) * sum(map(len, lines)))
+    bounds.verify_length("", len(text) + len(wrapstring) * sum(map(len, lines)))
     return wrapstring.join(wrapstring.join(parts) for parts in lines)
 
 
@@ -128,7 +143,14 @@ def attribute(environment: Any, value: Any, name: str) -> Any:
 def tojson(value: Any, indent: int | None = None) -> str:
     """Jinja2's own: JSON that is also safe inside HTML."""
     bounds.verify_width(indent or 0)
-    return str(htmlsafe_json_dumps(plain(value), sort_keys=True, indent=indent))
+    bounds.verify_printed(value := plain(value), lambda text: str(htmlsafe_json_dumps(text)), indent or 0)
+    return str(htmlsafe_json_dumps(value, sort_keys=True, indent=indent))
+
+
+def pprint(value: Any) -> str:
+    """Jinja2's own."""
+    bounds.verify_pretty(value)
+    return str(JINJA["pprint"](value))
 
 
 def random(value: Any, seed: Any = None) -> Any:
@@ -143,6 +165,17 @@ def random(value: Any, seed: Any = None) -> Any:
     return Random(str(seed)).choice(choices)  # noqa: S311  spreads hosts, keeps no secret
 
 
+_WRAPPED_LIMIT: Final = 1 << 20  # characters; the standard library takes seconds for more
+
+
+def _printed_length(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, (dict, list, tuple)):
+        return bounds.printed_length(value)
+    return bounds.NUMBER_BITS
+
+
 BOUNDED: Final[dict[str, Callable[..., Any]]] = {
     "attr": attribute,
     "batch": batch,
@@ -150,6 +183,7 @@ BOUNDED: Final[dict[str, Callable[..., Any]]] = {
     "format": format_text,
     "indent": indent,
     "join": join,
+    "pprint": pprint,
     "random": random,
     "replace": replace,
     "round": rounded,

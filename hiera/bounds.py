@@ -2,8 +2,11 @@
 
 * A text of ``'x' * 10**10``, a power of a power, a loop without end: each is refused before memory or
   patience run out, and the error says which limit it met.
-* What one step can multiply (repeating, padding, replacing, formatting) is computed before it is done;
-  everything that is made is counted against one budget; the clock is looked at on every step.
+* What one step can multiply (repeating, padding, replacing, formatting, writing a value as text) is computed before it
+  is done; everything that is made is counted against one budget; the clock is looked at on every step.
+* A value is as large as all the texts in it, and one that is in it many times counts as often: that is what it
+  takes to write it down.
+* What all expressions of a document or manifest make together has a limit, too: ``total``.
 * A regular expression is one step, which has a limit of its own: ``hiera.regex``.
 """
 
@@ -12,7 +15,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from hiera.errors import LimitError
@@ -29,6 +32,9 @@ ITEM_LIMIT: Final = 1_000_000
 
 TIME_LIMIT: Final = 10.0
 """Seconds for one evaluation."""
+
+TOTAL_LIMIT: Final = 128 << 20
+"""Characters of everything that the expressions of one document or manifest make."""
 
 _MOST_REMEMBERED: Final = 100_000  # collections that are known to hold no secret
 
@@ -109,18 +115,169 @@ meter: Final = Meter()
 
 def _holds_secret(value: Any, seen: list[Any]) -> bool:
     """Whether there is a secret anywhere in a collection; ``seen`` gets it, and all collections in it."""
-    count, found, waiting = 0, False, [value]
+    count, characters, found, waiting = 0, 0, False, [value]
     while waiting:
         items = waiting.pop()
         seen.append(items)
         count += len(items)
         verify_length(items, count)
-        for item in items.values() if isinstance(items, dict) else items:
-            if isinstance(item, (dict, list, tuple)):
+        if isinstance(items, dict):
+            characters += sum(len(key) for key in items if type(key) is str)
+            items = items.values()
+        for item in items:
+            kind = type(item)
+            if kind is str:
+                characters += len(item)
+            elif kind is int:
+                characters += item.bit_length() // _BITS_OF_A_DIGIT
+            elif isinstance(item, (dict, list, tuple)):
                 waiting.append(item)
             elif isinstance(item, Secret):
                 found = True
+        verify_length("", characters)
     return found
+
+
+class Total(threading.local):
+    """What expressions have made for the document or manifest that is read in this thread; nothing outside of any."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.left = 0
+
+    def __enter__(self) -> None:
+        if self.depth == 0:
+            self.left = TOTAL_LIMIT
+        self.depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.depth -= 1
+
+    def count(self, value: Any) -> None:
+        """Count a value that is kept. Raises LimitError."""
+        if self.depth == 0:
+            return
+        self.left -= _size(value)
+        if self.left < 0:
+            what = f"with it, expressions make more than {TOTAL_LIMIT} characters together"
+            raise LimitError("", what)
+
+
+total: Final = Total()
+
+
+def _size(value: Any) -> int:
+    """Characters of a value, and eight for every item."""
+    size, waiting = 0, [value]
+    while waiting:
+        item = waiting.pop()
+        size += len(item) if isinstance(item, str) else 8
+        if isinstance(item, Secret):
+            waiting.append(item.reveal())
+        elif isinstance(item, dict):
+            waiting += [*item, *item.values()]
+        elif isinstance(item, list):
+            waiting += item
+    return size
+
+
+def text_of(value: Any) -> str:
+    """``str()`` with an end."""
+    if isinstance(value, (dict, list, tuple)):
+        verify_printed(value)
+    return str(value)
+
+
+def verify_printed(value: Any, spelled: Callable[[str], str] = repr, indent: int = 0) -> None:
+    """Raise LimitError when a value written as text is longer than one step may make.
+
+    ``spelled`` writes one text as it stands in it; ``indent`` are the columns that each level is moved by.
+    """
+    if (
+        _printed(value, _at_most, indent) > TEXT_LIMIT
+    ):  # no text becomes longer than that, so that most need no more
+        verify_length("", _printed(value, lambda text: _spelled_length(text, spelled), indent))
+
+
+def printed_length(value: Any) -> int:
+    """Characters of a value as ``str()`` writes it, or a number above the limit."""
+    return _printed(value, lambda text: _spelled_length(text, repr), 0)
+
+
+def verify_pretty(value: Any) -> None:
+    """The same for ``pprint``, which moves what is below a key by the width of the key, and breaks texts at blanks."""
+    columns = _widest_key(value)
+    verify_length("", _printed(value, lambda text: len(repr(text)) + columns * (len(text) // 2), columns))
+
+
+def _widest_key(value: Any) -> int:
+    widest, waiting = 0, [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            widest = max([widest, *(len(repr(key)) for key in item)])
+            waiting += item.values()
+        elif isinstance(item, (list, tuple)):
+            waiting += item
+    return widest
+
+
+YAML_LIMIT: Final = 200_000
+"""Items of a value that is written as YAML: each takes half a kilobyte meanwhile."""
+
+
+def verify_yaml(value: Any, indent: int) -> None:
+    """Raise LimitError when a value is too large to be written as YAML."""
+    items, waiting = 0, [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, (dict, list, tuple)):
+            items += len(item)
+            if items > YAML_LIMIT:
+                raise LimitError("", f"would write {items} items as YAML, at most {YAML_LIMIT} are written")
+            waiting += item.values() if isinstance(item, dict) else item
+    import json  # YAML quotes as JSON does
+
+    verify_printed(value, json.dumps, indent)
+
+
+_LONGEST_SPELLING: Final = len("\\ud83d\\ude00")
+_AROUND: Final = 4  # quotes, a comma or colon, a blank or line break
+_LONGEST_FLOAT: Final = 25
+_BITS_OF_A_DIGIT: Final = 3
+_PIECE: Final = 1 << 16
+
+
+def _at_most(text: str) -> int:
+    return _LONGEST_SPELLING * len(text)
+
+
+def _spelled_length(text: str, spelled: Callable[[str], str]) -> int:
+    return sum(len(spelled(text[start : start + _PIECE])) for start in range(0, len(text), _PIECE))
+
+
+def _printed(value: Any, length: Callable[[str], int], indent: int) -> int:
+    """Characters of a value as text, or a number above the limit as soon as there are as many."""
+    characters, columns, level = 0, 0, [value]
+    while level:
+        below: list[Any] = []
+        for item in level:
+            characters += _AROUND + columns
+            kind = type(item)
+            if kind is str:
+                characters += length(item)
+            elif kind is int:
+                characters += item.bit_length() // _BITS_OF_A_DIGIT + 1
+            elif isinstance(item, dict):
+                below += [*item, *item.values()]
+            elif isinstance(item, (list, tuple)):
+                below += item
+            else:
+                characters += _LONGEST_FLOAT
+        if characters > _LONGEST_SPELLING * TEXT_LIMIT:
+            break
+        level, columns = below, columns + indent
+    return characters
 
 
 def concat(pieces: Iterable[str]) -> str:

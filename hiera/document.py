@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from hiera import yamltext
+from hiera.bounds import total
 from hiera.errors import DocumentError, ExpressionError, HieraError, LimitError, MissingError
 from hiera.explain import Entry, Explanation
 from hiera.expressions import Scope, has_expression, parse, resolve
@@ -107,7 +108,8 @@ class Document(NamedTuple):
         scope = Scope(facts, data, environ, functions)
         sections, entries = self._choose(scope)
         try:
-            data, made_of = self._merged(sections, scope, is_replaced)
+            with total:
+                data, made_of = self._merged(sections, scope, is_replaced)
         except RecursionError:
             raise LimitError(self.source, "values refer to one another over too many steps") from None
         return Resolved(data, Explanation(self.source, self.merge, entries, made_of))

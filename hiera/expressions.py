@@ -21,7 +21,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hiera.bounds import TEXT_LIMIT
+from hiera.bounds import TEXT_LIMIT, total
 from hiera.errors import ExpressionError, HieraError, LimitError, MissingError
 from hiera.paths import MISSING, find, first_missing, parse_path, path_text
 from hiera.plain import TYPES, described, plain
@@ -170,7 +170,9 @@ def _joined(pieces: list[Any]) -> str | Secret:
     texts = [piece.reveal() if isinstance(piece, Secret) else piece for piece in pieces]
     if sum(map(len, texts)) > TEXT_LIMIT:
         raise LimitError("", f"makes a text of more than {TEXT_LIMIT} characters")
-    return Secret("".join(texts)) if secret else "".join(texts)
+    text = "".join(texts)
+    total.count(text)
+    return Secret(text) if secret else text
 
 
 # -- expressions ----------------------------------------------------------------------------------
@@ -202,7 +204,9 @@ class Expression:
         """The value, as far as this kind of expression knows it."""
         from hiera.jinja import compile_expression
 
-        return compile_expression(self.source)(scope.names)
+        value = compile_expression(self.source)(scope.names)
+        total.count(value)
+        return value
 
     def text(self, scope: Scope) -> str | Secret:
         """The value as it stands inside text."""

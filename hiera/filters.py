@@ -6,6 +6,7 @@ They behave as users of Ansible and Salt expect, except that what cannot be righ
 
 from __future__ import annotations
 
+import functools
 import json
 import posixpath
 import re
@@ -31,9 +32,9 @@ PATTERN_LIMIT: Final = 10_000
 def to_json(value: Any, indent: int | None = None, sort_keys: bool = False, ensure_ascii: bool = True) -> str:
     """One line of JSON."""
     bounds.verify_width(indent or 0)
-    return json.dumps(
-        plain(value), indent=indent, sort_keys=sort_keys, ensure_ascii=ensure_ascii, allow_nan=False
-    )
+    value = plain(value)
+    bounds.verify_printed(value, functools.partial(json.dumps, ensure_ascii=ensure_ascii), indent or 0)
+    return json.dumps(value, indent=indent, sort_keys=sort_keys, ensure_ascii=ensure_ascii, allow_nan=False)
 
 
 def to_nice_json(value: Any, indent: int = 4, sort_keys: bool = True, ensure_ascii: bool = True) -> str:
@@ -51,9 +52,11 @@ def to_yaml(
         def ignore_aliases(self, _data: Any) -> bool:
             return True
 
+    value = plain(value)
+    bounds.verify_yaml(value, indent or 2)
     return str(
         yaml.dump(
-            plain(value),
+            value,
             Dumper=Dumper,
             indent=indent,
             sort_keys=sort_keys,
@@ -122,7 +125,11 @@ def quote(value: Any) -> str:
 
 def split(value: str, separator: str | None = None, maxsplit: int = -1) -> list[str]:
     """The parts of a text between separators (blanks, if none is given)."""
-    return _text(value, "split").split(separator, maxsplit)
+    parts = _text(value, "split").split(
+        separator, maxsplit if 0 <= maxsplit < bounds.ITEM_LIMIT else bounds.ITEM_LIMIT
+    )
+    bounds.verify_length(parts, len(parts))
+    return parts
 
 
 def basename(path: str) -> str:

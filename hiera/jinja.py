@@ -246,7 +246,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def joined(self, parts: tuple[Any, ...]) -> str:
         """``a ~ b``."""
-        return bounds.concat(str(printable(part)) for part in parts)
+        return bounds.concat(bounds.text_of(printable(part)) for part in parts)
 
 
 def printable(value: Any) -> Any:
@@ -254,11 +254,13 @@ def printable(value: Any) -> Any:
     value = meter.opened(value)
     if callable(value) and not isinstance(value, Undefined):
         raise ExpressionError("", "a function is printed, not what it returns: call it")
+    if isinstance(value, (dict, list, tuple)):
+        bounds.verify_printed(value)
     return value
 
 
 def _join_items(separator: str, items: Any) -> str:
-    texts = [str(meter.opened(item)) for item in items]
+    texts = [bounds.text_of(meter.opened(item)) for item in items]
     bounds.verify_length("", sum(map(len, texts)) + len(separator) * len(texts))
     return separator.join(texts)
 
@@ -299,6 +301,56 @@ def _opening(function: Callable[..., Any], *, strict: bool, counted: bool) -> Ca
     return call
 
 
+def _as_text(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter that takes text, and writes down what is none."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        return function(
+            *(bounds.text_of(a) if isinstance(a, _COLLECTIONS) else a for a in arguments), **named
+        )
+
+    return call
+
+
+def _of_items(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter that takes apart what it is given, also a text into characters."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        for argument in arguments:
+            if isinstance(argument, str):
+                bounds.verify_length([], len(argument))
+        return function(*arguments, **named)
+
+    return call
+
+
+_COLLECTIONS: Final = (dict, list, tuple)
+_OF_TEXT: Final = frozenset(
+    {
+        *(
+            "capitalize",
+            "e",
+            "escape",
+            "forceescape",
+            "lower",
+            "safe",
+            "string",
+            "striptags",
+            "title",
+            "trim",
+        ),
+        *("truncate", "upper", "urlize", "wordcount"),
+    }
+)
+_OF_ITEMS: Final = frozenset({"groupby", "list", "sort", "unique"})
+_JINJA_FILTERS: Final = {
+    name: _as_text(function) if name in _OF_TEXT else _of_items(function) if name in _OF_ITEMS else function
+    for name, function in JINJA_FILTERS.items()
+}
+
+
 def _table(jinja: Mapping[str, Any], own: Mapping[str, Any], *, counted: bool) -> dict[str, Any]:
     lenient = {name: _opening(function, strict=False, counted=counted) for name, function in jinja.items()}
     return lenient | {
@@ -308,7 +360,7 @@ def _table(jinja: Mapping[str, Any], own: Mapping[str, Any], *, counted: bool) -
 
 
 _LENIENT: Final = frozenset({"mandatory", "ternary"})  # they may be given what is missing, and not use it
-FILTERS: Final = _table({**JINJA_FILTERS, **BOUNDED}, filters.FILTERS, counted=True)
+FILTERS: Final = _table({**_JINJA_FILTERS, **BOUNDED}, filters.FILTERS, counted=True)
 _MORE_CHECKS: Final = {name: check for name, check in CHECKS.items() if name not in JINJA_TESTS}
 TESTS: Final = _table(JINJA_TESTS, {**_MORE_CHECKS, **filters.TESTS}, counted=False)
 
@@ -361,10 +413,17 @@ def _function(environment: Sandbox, source: str) -> Callable[[Mapping[str, Any]]
     def value(names: Mapping[str, Any]) -> Any:
         with meter:
             try:
-                return meter.sealed(plain(compiled(names)))
+                return meter.sealed(_bounded(plain(compiled(names))))
             except Exception as error:  # noqa: BLE001  whatever functions and filters raise
                 raise translated(error, source, names) from None
 
+    return value
+
+
+def _bounded(value: Any) -> Any:
+    """A result, unless it would be too large when it is written down somewhere."""
+    if isinstance(value, (dict, list)):
+        meter.opened(value)
     return value
 
 

@@ -5,6 +5,8 @@
 * In noop nothing is changed, and what is reported is what the real run would do.
 """
 
+import contextlib
+import errno
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
@@ -124,8 +126,7 @@ class Engine:
         except (ResourceError, HieraError, BundleError) as error:
             event = _event(declaration, State.FAILED, errors=[str(error)])
         except OSError as error:
-            where = f"{error.filename}: " if error.filename else ""
-            event = _event(declaration, State.FAILED, errors=[where + reason(error)])
+            event = _event(declaration, State.FAILED, errors=[_of_system(error, declaration)])
         except (MutationInNoop, PullerError):
             raise
         except Exception as error:  # noqa: BLE001  promise: one resource's trouble, even a bug, never ends the run
@@ -380,6 +381,19 @@ def _event(declaration: Declaration, state: State, **fields: Any) -> Event:
         requested_ensure=properties.ensure,
         **fields,
     )
+
+
+def _of_system(error: OSError, declaration: Declaration) -> str:
+    """What the system has refused, at which path, and of a full disk how full it is."""
+    name = declaration.properties.name
+    path = error.filename or (name if name.startswith("/") else "")
+    what = reason(error)
+    if error.errno == errno.ENOSPC and isinstance(path, str) and path.startswith("/"):
+        from bundles.room import free_space
+
+        with contextlib.suppress(OSError):
+            what += f": {free_space(Path(path))}"
+    return f"{path}: {what}" if path else what
 
 
 def _bug(error: Exception, declaration: Declaration) -> str:

@@ -14,6 +14,7 @@ import msgspec
 
 from bundles.files import read_limited
 from hiera import yamltext
+from hiera.bounds import total
 from hiera.document import Document, annotations_of
 from hiera.errors import HieraError
 from hiera.expressions import Scope, resolve
@@ -108,13 +109,15 @@ def load_manifest(path: Path, name: str, inputs: Inputs) -> Manifest:
 
     Raises ``SourceError`` when it cannot be read, ``ManifestError`` with all problems when it is not valid.
     """
-    return _Loader.of_file(path, name, inputs, Family(path, name)).load()
+    with total:
+        return _Loader.of_file(path, name, inputs, Family(path, name)).load()
 
 
 def load_value(path: Path, value: dict[str, Any], problems: Problems, inputs: Inputs) -> Manifest:
     """A manifest that is no file: as if ``value`` had been read from ``path``; raises ``ManifestError``."""
     name = problems.source
-    return _Loader(path.parent, name, value, problems, inputs, None, Family(path, name), None).load()
+    with total:
+        return _Loader(path.parent, name, value, problems, inputs, None, Family(path, name), None).load()
 
 
 def _read(path: Path, name: str) -> str:

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from bundles.hidden import mask_location
 from puller.errors import SourceError
 
 MANIFEST = "manifest.yaml"
 _BUNDLE_ENDINGS = (".tar.gz", ".tgz")
+_ARCHIVE_ENDINGS = (".tar", ".zip", ".tar.xz", ".tar.bz2", ".tar.zst")
 
 
 class Source(NamedTuple):
@@ -37,7 +39,14 @@ def open_source(argument: str) -> Iterator[Source]:
             unpacked = Path(directory) / "bundle"
             unpack(path, unpacked, name=None, version=None)
             yield Source(unpacked / MANIFEST, f"{path.name}:{MANIFEST}")
+    elif argument.endswith(_ARCHIVE_ENDINGS) and path.exists():
+        raise SourceError(
+            f"{argument}: is an archive and no bundle, which ends in .tar.gz: unpack it, and name its directory"
+        )
     elif path.exists():
         yield Source(path.absolute(), argument)
+    elif "://" in argument:
+        what = "is a URL, wanted a file or directory of this machine: download it first"
+        raise SourceError(f"{mask_location(argument)}: {what}; hosts that follow a site run `puller run`")
     else:
         raise SourceError(f"{argument}: there is no such manifest, directory or bundle file")

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from puller.cli import main
+
 Puller = Callable[..., "subprocess.CompletedProcess[str]"]
 
 MANIFEST = """\
@@ -214,3 +216,38 @@ def test_the_demo_plays_to_its_end(puller: Puller) -> None:
     assert "All as it should be" in done.stdout
     for status in (10, 14):
         assert f"(exit status {status})" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        (
+            "x.tar",
+            "x.tar: is an archive and no bundle, which ends in .tar.gz: unpack it, and name its directory",
+        ),
+        (
+            "https://user:secret@www.example.org/web.tar.gz",
+            "is a URL, wanted a file or directory of this machine: download",
+        ),
+        (
+            "x.tar.gz",
+            "is not a bundle: it does not start as `puller bundle build` begins one; of another archive, unpack",
+        ),
+    ],
+)
+def test_what_cannot_be_applied_is_told_with_what_to_do_instead(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    argument: str,
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("x.tar", "x.tar.gz"):
+        Path(name).write_bytes(b"manifest.yaml")
+    with pytest.raises(SystemExit) as ended:
+        main(["apply", argument])
+    said = capsys.readouterr().err
+    assert ended.value.code == 13
+    assert message in said
+    assert "secret" not in said

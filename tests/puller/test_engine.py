@@ -1,6 +1,8 @@
 """The engine's one flow: what runs, what does not, and that nothing owed is lost."""
 
+import errno
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -352,3 +354,19 @@ def test_a_summary_counts_every_resource_once(apply: Apply) -> None:
     summary = Summary.of(events.values(), 0.5)
     assert str(summary) == "5 resources, 1 stable, 1 changed, 1 refreshed, 1 failed, 1 skipped in 0.50 s"
     assert summary.exit_status(detailed=False) == 6
+
+
+def test_a_full_disk_is_told_with_the_path_and_what_is_free(
+    apply: Apply, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(
+            errno.ENOSPC, os.strerror(errno.ENOSPC)
+        )  # as a write to a descriptor raises it: without a path
+
+    monkeypatch.setattr("puller.system.replace_file", full)
+    path = tmp_path / "new"
+    owner = f"owner: '{os.geteuid()}', group: '{os.getegid()}', mode: '0600'"
+    (event,) = apply(f"resources:\n  - file: [{{{path}: {{content: a, {owner}}}}}]\n").values()
+    (error,) = event.errors
+    assert re.fullmatch(rf"{path}: no space left on the file system: [\d.]+ \w+ are free on /\S*", error)

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from puller.templates.govalue.strconv import format_float
 from puller.templates.govalue.types import (
+    MAX_CHARACTERS,
     MISSING,
     GoObject,
     NilMap,
@@ -25,6 +26,7 @@ from puller.templates.govalue.types import (
 )
 
 _SPECIAL: Final = {"\\": r"\\", '"': r"\"", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t"}
+_PIECE: Final = 1 << 16  # characters
 _PLAIN_UNSAFE: Final = re.compile('[\x00-\x1f"\\\\\u2028\u2029\ud800-\udfff]')
 _HTML_UNSAFE: Final = re.compile('[\x00-\x1f"\\\\\u2028\u2029\ud800-\udfff<>&]')
 
@@ -46,6 +48,7 @@ class _Encoder:
         self.indent = indent
         self.unsafe = unsafe
         self.pieces: list[str] = []
+        self.left = MAX_CHARACTERS
 
     def encode(self, value: Any, depth: int) -> None:
         if isinstance(value, str):
@@ -62,7 +65,14 @@ class _Encoder:
             self.pieces.append(_encode_scalar(value))
 
     def _text(self, text: str) -> str:
-        return f'"{self.unsafe.sub(_escape, text)}"'
+        """Text as JSON, made piece by piece: one character may take six."""
+        written = []
+        for start in range(0, len(text), _PIECE):
+            written.append(self.unsafe.sub(_escape, text[start : start + _PIECE]))
+            self.left -= len(written[-1])
+            if self.left < 0:
+                raise ValueError(f"json: the value makes more than {MAX_CHARACTERS} characters")
+        return f'"{"".join(written)}"'
 
     def _items(self, brackets: str, items: list[tuple[str, Any]], depth: int) -> None:
         if not items:

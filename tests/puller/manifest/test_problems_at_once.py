@@ -306,3 +306,20 @@ def test_what_an_expression_gives_and_is_no_text_is_named_with_what_to_write(
 def test_a_text_that_is_quoted_is_not_asked_to_be_quoted(load: Load) -> None:
     (said,) = one(load, f"file: [{{/x: {{{ATTRIBUTES}, content: yes}}}}]")
     assert said == "content is true, wanted text: quote it, as 'yes'"
+
+
+# --- one budget ---------------------------------------------------------------------------------------------
+
+
+def test_all_expressions_of_a_manifest_and_of_its_children_share_one_budget(
+    load: Load, tmp_path: Path
+) -> None:
+    large = f"{{{ATTRIBUTES}, content: \"{{{{ 'x' * 16000000 }}}}\"}}"
+    (tmp_path / "child.yaml").write_text(
+        "resources:\n" + "".join(f"  - file: [{{/c{n}: {large}}}]\n" for n in range(5))
+    )
+    own = "".join(f"  - file: [{{/o{n}: {large}}}]\n" for n in range(5))
+    manifest = load(f"resources:\n  - apply: [{{child.yaml: {{}}}}]\n{own}")
+    failures = {d.properties.name: d.failure for d in manifest.declarations if d.failure}
+    assert list(failures) == ["/o3", "/o4"]
+    assert "expressions make more than 134217728 characters together" in failures["/o3"]

@@ -14,6 +14,7 @@ from puller.templates.govalue.printf import format_value
 from puller.templates.govalue.strconv import quote as quoted
 from puller.templates.govalue.text import WHITE_SPACE, to_lower, to_upper, trim_space
 from puller.templates.govalue.types import (
+    MAX_ITEMS,
     StringMap,
     Strings,
     byte_length,
@@ -225,6 +226,9 @@ def _split_parts(separator: str, text: str, count: int = -1) -> list[str]:
     """Go's ``SplitN``; an empty separator splits into characters."""
     if count == 0:
         return []
+    parts = text.count(separator) + 1 if separator else len(text)
+    if parts > MAX_ITEMS and not 0 < count <= MAX_ITEMS:
+        raise FunctionError(f"there would be {parts} parts, at most {MAX_ITEMS} are made")
     if separator:
         return text.split(separator, count - 1 if count > 0 else -1)
     if count < 0 or count >= len(text):
