@@ -4,13 +4,16 @@ import sys
 from collections.abc import Sequence
 
 from puller.cli.quick import find_job
+from puller.cli.streams import steady
 from puller.signals import reset_inherited
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with a documented status; errors are sentences on stderr."""
     reset_inherited()
-    sys.exit(_status(sys.argv[1:] if arguments is None else arguments))
+    with steady():
+        status = _status(sys.argv[1:] if arguments is None else arguments)
+    sys.exit(status)
 
 
 def _status(arguments: Sequence[str]) -> int:
@@ -20,8 +23,6 @@ def _status(arguments: Sequence[str]) -> int:
         from puller.cli.group import run_click
 
         return run_click(arguments)
-    except BrokenPipeError:
-        return _reader_went_away()
     except KeyboardInterrupt:
         print("puller: stopped", file=sys.stderr)
         return 130
@@ -44,11 +45,3 @@ def _report(error: Exception) -> int:
     traceback.print_exception(error)
     print("puller: this is a bug in Puller; please report it with the lines above", file=sys.stderr)
     return 1
-
-
-def _reader_went_away() -> int:
-    """Nobody reads our output any more; keep the interpreter from complaining about it when it flushes at the end."""
-    import os
-
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0

@@ -1,0 +1,118 @@
+"""Standard streams that never decide what a command does, nor what it ends with.
+
+* What cannot be written (nobody reads it any more, the stream is closed, the disk is full) is lost; the command goes on
+  to its own end.
+* A reader that waits (a pager, a terminal that was stopped) holds nothing up: what it has not taken is kept, and handed
+  over when the work is done and the lock is free.
+* Descriptors 0 to 2 are open, so that no file which is opened later gets one of these numbers, and with it what is
+  printed.
+"""
+
+import contextlib
+import errno
+import io
+import os
+import select
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+_PIECE = select.PIPE_BUF
+"""Bytes: a pipe that says that it can be written to takes so many at once."""
+_MOST_KEPT = 64 * 1024 * 1024
+"""Bytes that wait for a reader; what comes then is lost."""
+
+
+class Output(io.FileIO):
+    """Writes to a descriptor what it takes, as far as it does."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor, "wb", closefd=False)
+        self.trouble: OSError | None = None
+        """Why something was lost."""
+        self._kept = bytearray()
+        self._writable = select.poll()
+        self._writable.register(descriptor, select.POLLOUT)
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        """Take all of it; raises nothing."""
+        with memoryview(data) as view:
+            if len(self._kept) < _MOST_KEPT:
+                self._kept += view
+            size = view.nbytes
+        self.pass_on(wait=False)
+        return size
+
+    def pass_on(self, *, wait: bool) -> None:
+        """Write what is kept; without ``wait`` only as much as is taken at once."""
+        while self._kept and self._writable.poll(None if wait else 0):
+            try:
+                del self._kept[: os.write(self.fileno(), self._kept[:_PIECE])]
+            except BlockingIOError:  # somebody else has filled it meanwhile
+                if not wait:
+                    return
+            except OSError as error:
+                self.trouble = error
+                self._kept.clear()
+
+
+@contextlib.contextmanager
+def steady() -> Iterator[None]:
+    """While the block runs, the standard streams are as this module says; at its end everything is handed over."""
+    before = sys.stdin, sys.stdout, sys.stderr
+    _open_missing()
+    sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115  for as long as the process
+    outputs = [sys.stdout, sys.stderr] = _steady(sys.stdout), _steady(sys.stderr)
+    try:
+        yield
+    finally:
+        for stream in outputs:
+            _hand_over(stream)
+        _tell_loss(*outputs)
+        sys.stdin, sys.stdout, sys.stderr = before
+
+
+def _open_missing() -> None:
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the smallest number that is free, which is this one
+
+
+def _steady(stream: TextIO | None) -> TextIO:
+    """``None`` is what Python makes of a closed stream; what is no stream of the process (a test's) stays as it is."""
+    if stream is None:
+        return open(os.devnull, "w", encoding="utf-8")
+    if type(stream) is not io.TextIOWrapper:
+        return stream
+    return io.TextIOWrapper(
+        io.BufferedWriter(Output(stream.fileno())),
+        stream.encoding,
+        "backslashreplace",  # a letter that the locale does not have ends nothing, either
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+def _hand_over(stream: TextIO) -> None:
+    stream.flush()
+    if (output := _output_of(stream)) is not None:
+        with contextlib.suppress(KeyboardInterrupt):
+            output.pass_on(wait=True)
+
+
+def _tell_loss(stdout: TextIO, stderr: TextIO) -> None:
+    """Say that an output is not complete; who does not read it knows."""
+    output = _output_of(stdout)
+    if output and output.trouble and output.trouble.errno != errno.EPIPE:
+        stderr.write(f"puller: standard output is not complete: {os.strerror(output.trouble.errno or 0)}\n")
+        _hand_over(stderr)
+
+
+def _output_of(stream: TextIO) -> Output | None:
+    raw = getattr(getattr(stream, "buffer", None), "raw", None)
+    return raw if isinstance(raw, Output) else None
