@@ -71,7 +71,7 @@ class Agent(msgspec.Struct):
                     report = BundleReport(name=choice.name)
                     reports.append(report)
                     offer = self._offer(choice, site, chooser, downloads, report)
-                    self._attend(Enforcement(means, report), offer)
+                    self._attend(Enforcement(means, report, choice.give_up_after), offer)
             except Stopped as stop:
                 self.troubles.error(str(stop), stop.exit_status)
             except ConfigurationError as error:  # data of this host: without them nothing may be applied

@@ -34,6 +34,8 @@ class BundleChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     channel: str = "stable"
     version: str | None = None
     """A pin; ``None`` follows the channel."""
+    give_up_after: int | None = None
+    """Runs with failed resources after which a new version is given up, 0 for never; ``None``: what the bundle says."""
 
 
 class HttpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -145,6 +147,11 @@ def _problem(configuration: Configuration) -> tuple[str, str] | None:
     names = [choice.name for choice in configuration.bundles]
     if not names:
         return "bundles", "names no bundle"
+    if wrong := next((choice for choice in configuration.bundles if (choice.give_up_after or 0) < 0), None):
+        return (
+            "bundles",
+            f"has {wrong.name!r} with give_up_after: {wrong.give_up_after}, wanted a number of runs",
+        )
     if twice := next((name for name in names if names.count(name) > 1), None):
         return "bundles", f"names {twice!r} twice"
     for key in (

@@ -1,8 +1,9 @@
 """Bringing this host to one bundle: candidates, trial, health, and the way back.
 
 * The newest candidate that can be had, is understood and is not in quarantine is applied.
-* A bundle that has not passed yet is on trial (``puller.journal``). Health checks that it has broken, or two attempts
-  in a row that were cut short, give it up: it goes into quarantine, and the last good bundle is applied again.
+* A bundle that has not passed yet is on trial (``puller.journal``). Health checks that it has broken, two attempts in a
+  row that were cut short, or as many with failed resources as its author or the operator allows (by default any number)
+  give it up: it goes into quarantine, and the last good bundle is applied again.
 * Nothing is given up without a bundle to return to: the first one on a host stays, whatever its checks say.
 """
 
@@ -25,7 +26,7 @@ from puller.log import Log
 from puller.manifest.loader import Inputs, Manifest, load_manifest
 from puller.manifest.source import MANIFEST
 from puller.quarantine import Quarantine
-from puller.report import BundleReport, Event, Health, State, Summary
+from puller.report import BundleReport, Event, Health, State, Summary, told_failures
 from puller.returning import find_way_back
 from puller.signals import StopRequests
 from puller.state import Directories
@@ -63,6 +64,8 @@ class Enforcement(msgspec.Struct):
 
     means: Means
     report: BundleReport
+    give_up_after: int | None = None
+    """What this host's operator says in the place of the manifest."""
     _obtained: str = ""
     """SHA-256 of what the site has for this host."""
 
@@ -242,7 +245,7 @@ class Enforcement(msgspec.Struct):
             self._conclude_return(bundle, applied)
         elif applied is None or self.means.stops.reason:
             self._end(bundle)
-        elif trial and (fault := self._fault(manifest, applied, trial)):
+        elif trial and (fault := self._fault(manifest, applied, trial) or self._worn_out(manifest, trial)):
             self._go_back(bundle, fault)
         else:
             self._settle(bundle)
@@ -280,17 +283,42 @@ class Enforcement(msgspec.Struct):
 
         return find_fault(manifest, applied.events, trial.health, LocalSystem())
 
+    def _worn_out(self, manifest: Manifest, trial: Trial) -> str:
+        """Why a bundle on trial is given up after so many runs; empty when it is not.
+
+        Only a bundle that has passed here is worth going back to for that: another may fail for the same reason.
+        """
+        limit = manifest.give_up_after if self.give_up_after is None else self.give_up_after
+        good = self._linked("good")
+        if not limit or not self._is_failed or good is None or self._is_quarantined(good):
+            return ""
+        runs = trial.failed + 1
+        if runs < limit:
+            left = f"{runs} of {limit} runs in a row after which it is given up"
+            self.means.log.notice(f"{self.report.name} {self.report.version}: resources failed in {left}")
+            return ""
+        told = "; ".join(told_failures(self.report.events, most=3))
+        return (
+            f"resources failed in {runs} runs in a row, at last {told}"
+            if runs > 1
+            else f"resources failed: {told}"
+        )
+
+    @property
+    def _is_failed(self) -> bool:
+        return bool(self.report.summary.failed or self.report.summary.unmet)
+
     def _settle(self, bundle: Installed) -> None:
         """A bundle that was applied without failures is the one to return to."""
-        if self.report.summary.failed or self.report.summary.unmet:
-            self._end(bundle)
+        if self._is_failed:
+            self._end(bundle, failed=True)
             return
         self._record(lambda: self.means.store.mark_good(bundle.name, bundle.sha256))
         self._record(lambda: self.means.journal.close(bundle.name))
 
-    def _end(self, bundle: Installed) -> None:
+    def _end(self, bundle: Installed, *, failed: bool = False) -> None:
         """Nothing was cut short; the bundle stays on trial if it is."""
-        self._record(lambda: self.means.journal.end(bundle))
+        self._record(lambda: self.means.journal.end(bundle, failed=failed))
 
     def _prune(self) -> None:
         """Remove the bundles that nobody needs.
@@ -344,7 +372,10 @@ class Enforcement(msgspec.Struct):
         self.report.given_up = given_up
         self.report.held = f"{_named(bundle)} is in quarantine: {reason}"
         self._error(f"{bundle.version} is given up: {reason}", ExitStatus.HEALTH_FAILED)
-        self._record(lambda: self.means.quarantine.add(bundle.name, bundle.version, bundle.sha256, reason))
+        failed = told_failures(given_up.events)
+        self._record(
+            lambda: self.means.quarantine.add(bundle.name, bundle.version, bundle.sha256, reason, failed)
+        )
         self._record(lambda: self.means.journal.close(bundle.name))
 
     def _error(self, sentence: str, status: ExitStatus) -> None:
@@ -363,6 +394,6 @@ def _has_failed(events: list[Event]) -> bool:
     """Whether the last good bundle is not what it was: a health check that fails may have failed all along."""
     return any(
         (event.state is State.FAILED and not event.health_checks)
-        or any(result.status is Health.CRITICAL for result in event.health_checks)
+        or any(not result.status.in_order for result in event.health_checks)
         for event in events
     )

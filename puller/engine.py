@@ -336,12 +336,11 @@ class Engine:
 
         for check in declaration.properties.health_checks:
             result = check_health(check, self._context.system)
+            self._masks.hide(result, declaration)
             event.health_checks.append(result)
             if result.status is not Health.OK:
                 event.state = State.FAILED
-                event.errors.append(
-                    f"health check {result.name}: {result.status}: {result.output or 'no output'}"
-                )
+                event.errors.append(str(result))
 
 
 def _homes(declaration: Declaration) -> Iterator[Home]:

@@ -17,9 +17,9 @@ class ExitStatus(IntEnum):
     CHANGED_AND_FAILED = 6
     """Resources failed, and others were changed."""
     HEALTH_FAILED = 7
-    """Health checks failed with a new bundle; the last good one is enforced again."""
+    """A new bundle was given up, as its health checks failed; the last good one is enforced again."""
     HEALTH_FAILED_TWICE = 8
-    """Health checks failed, and so did going back."""
+    """A new bundle was given up, and going back has failed, too."""
     SIGNATURE = 10
     """Bytes, signatures or thresholds are not what trusted keys signed."""
     EXPIRED = 11

@@ -1,8 +1,9 @@
 """What health checks say about a new bundle: the rules by which it is kept or given up.
 
-* CRITICAL gives a bundle up; WARNING and UNKNOWN do not: a check that cannot be run says nothing about the machine.
-* A check that was CRITICAL before the change does not count against it. A check is the same before and after when its
-  resource and its command are.
+* What is not in order gives a bundle up: CRITICAL, and UNKNOWN as well, which is any other exit status (a `curl` that gets
+  no answer ends with 7), a check that cannot be started, and one that takes too long.
+* A check that was not in order before the change either does not count against it. A check is the same before and after
+  when its resource and its command are.
 * A check of a resource that could not be applied is not run by the engine. Those that were in order before the change
   are asked all the same: a new bundle that breaks what worked is found also when it breaks on the way. Other checks are
   not asked then: what could not be brought up because a mirror was away is no fault of the bundle.
@@ -16,14 +17,13 @@ import msgspec
 from puller.health import check_health
 from puller.manifest.declaration import Declaration
 from puller.manifest.loader import Manifest
-from puller.masking import mask
+from puller.masking import Masks
 from puller.report import Event, Health, State
 from puller.resources.base import HealthCheck
 from puller.system import System
 
 _MOST_TOLD = 3
 """Faults: the reason is kept in the quarantine, which is small, for ever."""
-_LONGEST_EXCERPT = 200  # characters
 
 
 class _Checked(msgspec.Struct, frozen=True):
@@ -61,17 +61,10 @@ def find_fault(
         event = events[number]
         _ask_the_rest(resource, event, before, system)
         for (key, _), result in zip(resource.checks, event.health_checks, strict=False):
-            if result.status is Health.CRITICAL and before.get(key) is not Health.CRITICAL:
-                said = _excerpt(result.output) or "no output"
-                faults.append(f"{event.reference}: health check {result.name}: {result.status}: {said}")
+            if not result.status.in_order and before.get(key, Health.OK).in_order:
+                faults.append(f"{event.reference}: {result}")
     others = [f"and {len(faults) - _MOST_TOLD} more"] if len(faults) > _MOST_TOLD else []
     return "; ".join(faults[:_MOST_TOLD] + others)
-
-
-def _excerpt(output: str) -> str:
-    """The beginning of what a check says; the event has all of it."""
-    line = " ".join(output.split())
-    return line if len(line) <= _LONGEST_EXCERPT else f"{line[:_LONGEST_EXCERPT]}…"
 
 
 def _ask_the_rest(resource: _Checked, event: Event, before: Mapping[str, Health], system: System) -> None:
@@ -79,10 +72,11 @@ def _ask_the_rest(resource: _Checked, event: Event, before: Mapping[str, Health]
     if event.state is not State.FAILED and not event.unmet_requirements and event.reached:
         return
     for key, check in resource.checks[len(event.health_checks) :]:
-        if before.get(key) is not Health.OK:
+        if key not in before or not before[key].in_order:
             return
-        event.health_checks.append(check_health(check, system))
-    mask(event, resource.declaration)
+        result = check_health(check, system)
+        Masks().hide(result, resource.declaration)
+        event.health_checks.append(result)
 
 
 def _checked(manifest: Manifest) -> Iterator[tuple[int, _Checked]]:

@@ -10,6 +10,7 @@ from puller.shellwords import split_words
 from puller.system import System, reason
 
 _BY_EXIT_CODE = {0: Health.OK, 1: Health.WARNING, 2: Health.CRITICAL}
+_LAST_OF_NAGIOS = 3
 
 
 def check_health(check: HealthCheck, system: System) -> HealthResult:
@@ -19,22 +20,27 @@ def check_health(check: HealthCheck, system: System) -> HealthResult:
     )
     tries = 1
     while True:
-        status, output = _try_once(check, system)
-        if status is Health.OK or tries >= check.tries:
-            return HealthResult(name, status, tries, output)
+        result = _try_once(name, tries, check, system)
+        if result.status is Health.OK or tries >= check.tries:
+            return result
         time.sleep(check.try_sleep)
         tries += 1
 
 
-def _try_once(check: HealthCheck, system: System) -> tuple[Health, str]:
+def _try_once(name: str, tries: int, check: HealthCheck, system: System) -> HealthResult:
     try:
         completed = system.query(Command(split_words(check.command), timeout=check.timeout))
     except (OSError, ValueError, IndexError) as error:
-        return Health.UNKNOWN, f"cannot be started: {reason(error) if isinstance(error, OSError) else error}"
-    return _judge(completed)
+        why = reason(error) if isinstance(error, OSError) else str(error)
+        return HealthResult(name, Health.UNKNOWN, tries, "cannot be started", error_output=why)
+    status, outcome = _judge(completed)
+    return HealthResult(name, status, tries, outcome, completed.stdout.strip(), completed.stderr.strip())
 
 
 def _judge(completed: Completed) -> tuple[Health, str]:
-    if completed.exit_code is None:
+    code = completed.exit_code
+    if code is None:
         return Health.UNKNOWN, completed.outcome
-    return _BY_EXIT_CODE.get(completed.exit_code, Health.UNKNOWN), completed.stdout.strip()
+    status = _BY_EXIT_CODE.get(code, Health.UNKNOWN)
+    # What another program means by 22 is for it to say.
+    return status, f"exit status {code} ({status})" if code <= _LAST_OF_NAGIOS else f"exit status {code}"

@@ -3,6 +3,8 @@
 * A bundle is on trial from before its first resource is applied until it has passed (``good``) or is given up.
 * An attempt that began and has no end on record was cut short: by a crash, a power cut, ``kill -9``. The identity of
   the boot tells a restart of the machine from the death of the process. A run that was asked to stop has an end.
+* How many attempts in a row had failed resources is part of the record. One that was cut short or stopped says nothing
+  of that, and one that passed ends the trial.
 * What the health checks said before the change is part of the record, so that a later attempt does not take the
   consequences of an earlier one for how things were.
 """
@@ -33,6 +35,8 @@ class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The boot in which the attempt at work began; empty when none is."""
     cut_short: int = 0
     """How many attempts in a row had no end, before the one at work."""
+    failed: int = 0
+    """In how many attempts in a row resources failed, before the one at work."""
 
     def interruption(self, boot: str) -> str:
         """How the last attempt was cut short; empty when it was not."""
@@ -79,10 +83,11 @@ class Journal:
         cut_short = found.cut_short + 1 if found.boot else 0
         return self._put(bundle, msgspec.structs.replace(found, boot=self.boot, cut_short=cut_short))
 
-    def end(self, bundle: Installed) -> None:
-        """The attempt at work has come to its end; the bundle stays on trial."""
+    def end(self, bundle: Installed, *, failed: bool = False) -> None:
+        """The attempt at work has come to its end, perhaps with failed resources; the bundle stays on trial."""
         if (found := self.find(bundle)) is not None:
-            self._put(bundle, msgspec.structs.replace(found, boot="", cut_short=0))
+            failures = found.failed + failed
+            self._put(bundle, msgspec.structs.replace(found, boot="", cut_short=0, failed=failures))
 
     def close(self, name: str) -> None:
         """Nothing of this name is on trial any more."""

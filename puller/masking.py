@@ -19,7 +19,7 @@ from bundles.hidden import mask_urls
 from hiera.secrets import MASK, Secret, has_secret
 from puller.manifest.data import known
 from puller.manifest.declaration import Declaration
-from puller.report import Event
+from puller.report import Event, HealthResult
 
 SHORTEST = 4
 """Characters; what is shorter stands in too many words that say nothing of it."""
@@ -71,34 +71,29 @@ class Masks:
 
     def apply(self, event: Event, declaration: Declaration) -> None:
         """Take secrets out of all that the event says: those of the data, and of the resource's own properties."""
-        if not (event.errors or event.differences or event.noop_message or event.diff or event.health_checks):
+        if not (event.errors or event.differences or event.noop_message or event.diff):
             return
-        of_data, of_properties = self.of(declaration.home.scope.data), Mask(_hidden_texts(declaration))
-
-        def masked(text: str) -> str:
-            return of_data(of_properties(text))
-
-        if declaration.properties.sensitive:
-            _hide_outputs(event)
+        masked = self._of_all(declaration)
         event.errors = [mask_urls(masked(error)) for error in event.errors]
         event.differences = [mask_urls(masked(difference)) for difference in event.differences]
         event.noop_message = masked(event.noop_message)
         event.diff = masked(event.diff)
-        for result in event.health_checks:
-            result.name, result.output = of_data(result.name), masked(result.output)
 
+    def hide(self, result: HealthResult, declaration: Declaration) -> None:
+        """The same for a health check of a resource, before a part of its output is quoted: half a secret is not found.
 
-def mask(event: Event, declaration: Declaration) -> None:
-    """The same for one event by itself."""
-    Masks().apply(event, declaration)
+        What the command of a sensitive resource prints may be any part of what must not be shown.
+        """
+        masked = self._of_all(declaration)
+        if declaration.properties.sensitive:
+            masked = lambda text: MASK if text else ""  # noqa: E731  the other one has the same type
+        result.name = self.of(declaration.home.scope.data)(result.name)
+        result.output, result.error_output = masked(result.output), masked(result.error_output)
 
-
-def _hide_outputs(event: Event) -> None:
-    """What a command prints may be any part of what must not be shown."""
-    for result in event.health_checks:
-        if result.output:
-            event.errors = [error.replace(result.output, MASK) for error in event.errors]
-            result.output = MASK
+    def _of_all(self, declaration: Declaration) -> Callable[[str], str]:
+        """The mask for the data and for the resource's own properties."""
+        of_data, of_properties = self.of(declaration.home.scope.data), Mask(_hidden_texts(declaration))
+        return lambda text: of_data(of_properties(text))
 
 
 def _hidden_texts(declaration: Declaration) -> Iterator[str]:

@@ -79,7 +79,7 @@ def _state(event: Event) -> dict[str, Any]:
                 "name": check.name,
                 "status": _HEALTH[check.status],
                 "tries": check.tries,
-                "output": check.output,
+                "output": "\n".join(filter(None, (check.output, check.error_output))) or check.outcome,
             }
             for check in event.health_checks
         ],

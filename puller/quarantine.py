@@ -5,7 +5,7 @@
 * In noop everything is remembered for this run, and nothing is written.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
@@ -18,7 +18,7 @@ from puller.statefile import StateFile
 _LOSS = "bundles that were quarantined may be tried again"
 
 
-class Quarantined(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Quarantined(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A bundle that is not to be tried again; ``since`` is UTC in ISO 8601."""
 
     bundle: str
@@ -26,6 +26,8 @@ class Quarantined(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
     reason: str
     since: str
+    failed: tuple[str, ...] = ()
+    """Resources that failed in the run that gave it up, a sentence each; the first of them."""
 
     def __post_init__(self) -> None:
         parse_moment(self.since)
@@ -61,11 +63,14 @@ class Quarantine:
         """The entry of the archive with this SHA-256."""
         return next((entry for entry in self.entries if entry.sha256 == sha256), None)
 
-    def add(self, bundle: str, version: str, sha256: str, reason: str) -> Quarantined:
+    def add(
+        self, bundle: str, version: str, sha256: str, reason: str, failed: Iterable[str] = ()
+    ) -> Quarantined:
         """Never try this one again; one that is in already keeps its reason. Raises ``OSError``."""
         if (known := self.find(sha256)) is not None:
             return known
-        entry = Quarantined(bundle, version, sha256, " ".join(reason.split()), written(datetime.now(UTC)))
+        since, why = written(datetime.now(UTC)), " ".join(reason.split())
+        entry = Quarantined(bundle, version, sha256, why, since, tuple(failed))
         self._save((*self.entries, entry))
         return entry
 

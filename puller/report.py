@@ -31,6 +31,11 @@ class Health(StrEnum):
     CRITICAL = "CRITICAL"
     UNKNOWN = "UNKNOWN"
 
+    @property
+    def in_order(self) -> bool:
+        """Whether what was checked works, if not without a remark."""
+        return self in (Health.OK, Health.WARNING)
+
 
 class HealthResult(msgspec.Struct, omit_defaults=True):
     """How one health check ended."""
@@ -38,7 +43,30 @@ class HealthResult(msgspec.Struct, omit_defaults=True):
     name: str
     status: Health
     tries: int
+    outcome: str = ""
+    """``exit status 2 (CRITICAL)``, or why there is none."""
     output: str = ""
+    """What it printed, and on standard error below."""
+    error_output: str = ""
+
+    def __str__(self) -> str:
+        """A sentence, with the end of both outputs; only for results in which secrets are masked already."""
+        ends = [end for text in (self.output, self.error_output) if (end := _end_of(text))]
+        return f"health check {self.name}: {self.outcome}: {'; '.join(ends) or 'no output'}"
+
+
+_LINES_TOLD, _LONGEST_END = 3, 200  # of each output of a health check; lines and characters
+_MOST_FAILURES, _LONGEST_FAILURE = 10, 600  # resources and characters
+
+
+def _end_of(text: str) -> str:
+    line = " ".join(" ".join(text.strip().splitlines()[-_LINES_TOLD:]).split())
+    return line if len(line) <= _LONGEST_END else f"…{line[-_LONGEST_END:]}"
+
+
+def _beginning_of(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_FAILURE else f"{line[:_LONGEST_FAILURE]}…"
 
 
 class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -75,6 +103,13 @@ class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
     def changed(self) -> bool:
         """Whether the machine is different for it, also by a refresh."""
         return self.state in (State.CHANGED, State.REFRESHED)
+
+
+def told_failures(events: Iterable[Event], most: int = _MOST_FAILURES) -> list[str]:
+    """The resources that failed and why, a short sentence each; the last says how many are left out."""
+    failed = [event for event in events if event.state is State.FAILED]
+    told = [_beginning_of(f"{event.reference}: {', '.join(event.errors)}") for event in failed[:most]]
+    return [*told, f"and {len(failed) - most} more"] if len(failed) > most else told
 
 
 class Summary(msgspec.Struct, kw_only=True):

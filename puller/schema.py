@@ -39,6 +39,7 @@ def manifest_schema() -> Schema:
         "resources": {"type": "array", "items": {"$ref": "#/$defs/resource"}},
         "resources_template": _TEXT,
         "fail_on_error": {"type": "boolean"},
+        "give_up_after": {"type": "integer", "minimum": 0},
         "pre_message": _TEXT,
         "post_message": _TEXT,
     }

@@ -227,13 +227,17 @@ class Host:
         self.settings |= changes
         self.configuration.write_text(yaml.safe_dump(self.settings, sort_keys=False))
 
+    def puller(self, *words: str) -> Outcome:
+        """A command about this host."""
+        return Outcome(*self._execute(*words, "--config", str(self.configuration)))
+
     def run(self, *options: str) -> Outcome:
         """What the timer starts."""
-        return Outcome(*self._execute("run", "--config", str(self.configuration), *options))
+        return self.puller("run", *options)
 
     def status(self) -> dict[str, Any]:
         """What ``puller status`` tells."""
-        status, output = self._execute("status", "--config", str(self.configuration), "--format", "json")
+        status, output = self.puller("status", "--format", "json")
         assert status == 0, output
         found: dict[str, Any] = json.loads(output)
         return found

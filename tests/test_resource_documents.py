@@ -7,8 +7,10 @@ import msgspec
 import pytest
 
 from puller.manifest.loader import Inputs, load_manifest
-from puller.resources.base import Properties
+from puller.resources.base import HealthCheck, Properties
 from puller.resources.registry import find_type
+from puller.resources.values import Duration
+from puller.schema import manifest_schema
 
 PAGES = Path(__file__).parents[1] / "docs" / "resources"
 NAMES = sorted(page.stem for page in PAGES.glob("*.md"))
@@ -38,6 +40,28 @@ def test_the_page_of_a_type_lists_its_properties_and_no_others(name: str) -> Non
 
 def test_the_common_page_lists_the_properties_of_every_type() -> None:
     assert properties_in("common") == {field.encode_name for field in msgspec.structs.fields(Properties)}
+
+
+def rows_below(header: str) -> list[tuple[str, str]]:
+    """The first cell and the rest of each row of the common page's table with this header."""
+    table = (PAGES / "common.md").read_text().split(f"| {header} |")[1].split("\n\n")[0]
+    return re.findall(r"^\| `(.+?)` \| (.*) \|$", table, re.MULTILINE)
+
+
+def test_the_common_page_lists_the_keys_of_a_health_check_with_their_defaults() -> None:
+    meanings = dict(rows_below("key of a check"))
+    fields = {field.encode_name: field for field in msgspec.structs.fields(HealthCheck)}
+    assert set(meanings) == set(fields)
+    defaults = {"tries": "1", "try_sleep": "1s", "timeout": "60s"}
+    for name, value in defaults.items():
+        assert fields[name].default == Duration.parse(int(value) if value.isdigit() else value)
+        assert meanings[name].endswith(f"by default {value}")
+
+
+def test_the_common_page_lists_the_keys_of_a_manifest_beside_its_data() -> None:
+    listed = {name for names, _ in rows_below("key of a manifest") for name in names.split("`, `")}
+    known = set(manifest_schema()["properties"])
+    assert listed == known - {"data", "hierarchy", "overrides", "ccm"}
 
 
 EXAMPLES = [

@@ -42,6 +42,12 @@ resources:
           subscribe: ["file#{{{{ data.directory }}}}/app.conf"]
 """
 
+_FAILING = """\
+      - migrate the database:
+          command: sh -c 'echo no database here >&2; exit 1'
+give_up_after: 2
+"""
+
 _TEMPLATE = """\
 # workers: one for each processor, or what this host says
 workers = {{ data.workers }}
@@ -95,6 +101,7 @@ class _Demo:
             self._publish_an_update()
             self._override_on_this_host()
             self._break_the_application()
+            self._fail_again_and_again()
             self._tamper()
         self._say("The web server is gone. What is missing on the machine comes back all the same.")
         (self.machine / "motd").unlink()
@@ -130,11 +137,23 @@ class _Demo:
         self._run(ExitStatus.HEALTH_FAILED)
         self._show(self.machine / "app.conf")
 
-    def _tamper(self) -> None:
-        self._say("Version 1.3.0 is published, and somebody changes one byte of it on the web server.")
-        self._write_bundle("1.3.0")
+    def _fail_again_and_again(self) -> None:
+        self._say(
+            "Version 1.3.0 has a command that fails here, and says after how many such runs it is given up."
+        )
+        self._write_bundle("1.3.0", more=_FAILING)
         self._command("site", "publish", "site", "web", "--version", "1.3.0")
-        (target,) = (self.public / "targets" / "web").glob("*.web-1.3.0.tar.gz")
+        self._say("After the first the host goes on with it: what failed may have been away for a moment.")
+        self._run(ExitStatus.CHANGED_AND_FAILED)
+        self._say("After the second it goes back by itself.")
+        self._run(ExitStatus.HEALTH_FAILED)
+        self._show(self.machine / "motd")
+
+    def _tamper(self) -> None:
+        self._say("Version 1.4.0 is published, and somebody changes one byte of it on the web server.")
+        self._write_bundle("1.4.0")
+        self._command("site", "publish", "site", "web", "--version", "1.4.0")
+        (target,) = (self.public / "targets" / "web").glob("*.web-1.4.0.tar.gz")
         data = bytearray(target.read_bytes())
         data[len(data) // 2] ^= 1
         target.write_bytes(data)
@@ -144,11 +163,11 @@ class _Demo:
 
     # Doing
 
-    def _write_bundle(self, version: str, template: str = _TEMPLATE) -> None:
+    def _write_bundle(self, version: str, template: str = _TEMPLATE, more: str = "") -> None:
         (self.bundle / "templates").mkdir(parents=True, exist_ok=True)
         owner, group = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(os.getegid()).gr_name
         values = {"directory": self.machine, "version": version, "owner": owner, "group": group}
-        (self.bundle / "manifest.yaml").write_text(_MANIFEST.format(**values))
+        (self.bundle / "manifest.yaml").write_text(_MANIFEST.format(**values) + more)
         (self.bundle / "templates" / "app.conf.j2").write_text(template)
 
     def _configure_host(self, url: str) -> None:

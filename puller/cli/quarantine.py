@@ -14,7 +14,8 @@ from puller.quarantine import Quarantine
 def quarantine() -> None:
     """Show the bundles that this host does not try again, or let them be tried.
 
-    A bundle comes here when its health checks failed, when runs with it were cut short twice, or by `puller rollback`.
+    A bundle comes here when its health checks failed, when runs with it were cut short twice or failed as often as its
+    give_up_after says, or by `puller rollback`.
     Its digest is what counts: the same files under another version are another bundle.
     """
 
@@ -37,6 +38,8 @@ def list_entries(output_format: str, path: str) -> None:
         return
     for entry in entries:
         click.echo(entry)
+        for failure in entry.failed:
+            click.echo(f"  failed: {failure}")
     if not entries:
         click.echo("nothing is quarantined")
 

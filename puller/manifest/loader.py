@@ -39,7 +39,15 @@ if TYPE_CHECKING:
     from puller.masking import Mask
 
 _DATA_KEYS = ("data", "hierarchy", "overrides")
-_RUN_KEYS = ("resources", "resources_template", "fail_on_error", "pre_message", "post_message")
+_RUN_KEYS = (
+    "resources",
+    "resources_template",
+    "fail_on_error",
+    "give_up_after",
+    "pre_message",
+    "post_message",
+)
+_OF_THE_TOP = {"give_up_after": "counts", "pre_message": "is shown", "post_message": "is shown"}
 _CCM = "ccm"  # the reference's section for the same keys
 _CCM_TEMPLATE = "resources_jet_file"  # and its name for resources_template
 _SIZE_LIMIT = 64 * 1024 * 1024  # bytes
@@ -58,6 +66,8 @@ class Manifest(msgspec.Struct):
     declarations: list[Declaration]
     order: list[int]
     fail_on_error: bool = False
+    give_up_after: int = 0
+    """Runs in a row with failed resources after which a bundle on trial is given up; 0 is never."""
     pre_message: str = ""
     post_message: str = ""
     warnings: list[str] = []
@@ -197,6 +207,7 @@ class _Loader:
             declarations,
             indexes,
             fail_on_error=self.home.fail_on_error,
+            give_up_after=self.run.get("give_up_after", 0),
             pre_message=messages[0],
             post_message=messages[1],
             warnings=self.family.warnings,
@@ -248,6 +259,10 @@ class _Loader:
                 self.problems.add((*self.run_path, key), unknown_key(key, _RUN_KEYS))
         if not isinstance(self.run.get("fail_on_error", False), bool):
             self.problems.add((*self.run_path, "fail_on_error"), "fail_on_error is not true or false")
+        runs = self.run.get("give_up_after", 0)
+        if type(runs) is not int or runs < 0:
+            sentence = f"give_up_after is {runs!r}, wanted a number of runs"
+            self.problems.add((*self.run_path, "give_up_after"), sentence)
         if "resources" in self.run and "resources_template" in self.run:
             self.problems.add(
                 (*self.run_path, "resources"), "resources cannot be given together with resources_template"
@@ -267,11 +282,9 @@ class _Loader:
             return ""
 
     def _unheard_messages(self) -> list[str]:
-        unheard = [
-            key for key in ("pre_message", "post_message") if key in self.run and self.parent is not None
-        ]
+        unheard = [key for key in _OF_THE_TOP if key in self.run and self.parent is not None]
         return [
-            f"{self.problems.where((*self.run_path, key))}: {key} is shown of the top manifest only"
+            f"{self.problems.where((*self.run_path, key))}: {key} {_OF_THE_TOP[key]} of the top manifest only"
             for key in unheard
         ]
 

@@ -375,8 +375,11 @@ def test_data_that_this_machine_cannot_give_fails_the_child_alone(apply_all: App
 
 def test_messages_of_a_child_are_not_shown_and_that_is_said(load_all: Load) -> None:
     files = {"manifest.yaml": "pre_message: top\nresources: [{apply: {name: a.yaml}}]"}
-    manifest = load_all({**files, "a.yaml": run("one") + "post_message: done\n"})
-    assert manifest.warnings == ["web/a.yaml:3: post_message is shown of the top manifest only"]
+    manifest = load_all({**files, "a.yaml": run("one") + "post_message: done\ngive_up_after: 3\n"})
+    assert manifest.warnings == [
+        "web/a.yaml:4: give_up_after counts of the top manifest only",
+        "web/a.yaml:3: post_message is shown of the top manifest only",
+    ]
 
 
 BUNDLE = """\

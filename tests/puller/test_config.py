@@ -68,6 +68,10 @@ def test_a_list_of_sites_is_a_list_of_mirrors(tmp_path: Path) -> None:
             MINIMAL + "state_directory: var\n",
             "config.yaml:3: state_directory is 'var', wanted an absolute path",
         ),
+        (
+            "site: https://a/\nbundles: [{name: a, give_up_after: -1}]\n",
+            "config.yaml:2: bundles has 'a' with give_up_after: -1, wanted a number of runs",
+        ),
         (MINIMAL + "reports: {keep: 0}\n", "config.yaml:3: reports keeps 0 reports, wanted at least 1"),
         ("a: [\n", "config.yaml:2:1: "),
         ("", "is not a mapping"),

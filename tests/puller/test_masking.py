@@ -134,7 +134,7 @@ def test_of_a_sensitive_resource_no_output_is_shown_at_all(load: "Load") -> None
               health_checks: [{command: "sh -c 'echo c2VjcmV0; exit 2'", name: web}]
         """,
     )
-    assert event.errors == [f"health check web: CRITICAL: {MASK}"]
+    assert event.errors == [f"health check web: exit status 2 (CRITICAL): {MASK}"]
     assert [(check.name, check.output) for check in event.health_checks] == [("web", MASK)]
 
 
