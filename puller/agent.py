@@ -135,7 +135,7 @@ class Agent(msgspec.Struct):
         )
         if paused := holds.why_not_applying(now):
             self._paused = paused
-            self.log.warn(f"nothing is applied: {paused}")
+            self.log.notice(f"nothing is applied: {paused}")
             self.troubles.count(ExitStatus.HELD)
         return holds
 

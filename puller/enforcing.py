@@ -233,7 +233,7 @@ class Enforcement(msgspec.Struct):
             self.means.troubles.caught(error)  # the link is damaged and the disk full; this is what there is
             return
         was = f", was {current.version}" if current else ""
-        self.means.log.warn(f"{_named(bundle)} is now enforced{was}")
+        self.means.log.notice(f"{_named(bundle)} is now enforced{was}")
 
     # Applying
 

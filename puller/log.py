@@ -2,7 +2,9 @@
 
 A line is a level, a sentence and ``key=value`` pairs::
 
-    WARN  file#/etc/motd changed ensure=present runtime=2ms provider=posix
+    NOTICE file#/etc/motd changed ensure=present runtime=2ms provider=posix
+
+WARN and above is what somebody should look at; what a run is there for, such as a change, is a notice.
 """
 
 import os
@@ -24,7 +26,14 @@ class Level(IntEnum):
 
 
 _COLOURS = {Level.ERROR: "31", Level.WARN: "33", Level.DEBUG: "2"}
-_LEVEL_OF = {State.FAILED: Level.ERROR, State.STABLE: Level.INFO}
+_LEVEL_OF = {
+    State.FAILED: Level.ERROR,
+    State.CHANGED: Level.NOTICE,
+    State.REFRESHED: Level.NOTICE,
+    State.WOULD_CHANGE: Level.NOTICE,
+    State.STABLE: Level.INFO,
+    State.SKIPPED: Level.INFO,
+}
 
 
 def verbosity(*, verbose: bool, quiet: bool) -> Level:
@@ -66,11 +75,11 @@ class Log:
         self.write(Level.ERROR, sentence)
 
     def warn(self, sentence: str) -> None:
-        """Something changed, or needs attention."""
+        """Something that somebody should look at, and that nothing failed for."""
         self.write(Level.WARN, sentence)
 
     def notice(self, sentence: str) -> None:
-        """Something that people want to know."""
+        """Something changed, or is otherwise worth knowing."""
         self.write(Level.NOTICE, sentence)
 
     def info(self, sentence: str) -> None:
@@ -79,11 +88,15 @@ class Log:
 
     def event(self, event: Event) -> None:
         """What became of a resource."""
-        level = _LEVEL_OF.get(event.state, Level.WARN)
-        if event.unmet_requirements:
-            level = Level.ERROR
+        level = _level_of(event)
         if self.is_shown(level):
             self.write(level, sentence(event))
+
+
+def _level_of(event: Event) -> Level:
+    if event.unmet_requirements:
+        return Level.ERROR
+    return _LEVEL_OF[event.state] if event.reached else Level.WARN
 
 
 def sentence(event: Event) -> str:

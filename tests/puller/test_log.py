@@ -56,10 +56,11 @@ def test_the_line_of_a_resource(found: Event, line: str) -> None:
     [
         (event(State.FAILED), "ERROR"),
         (event(State.SKIPPED, unmet_requirements=["exec#a"]), "ERROR"),
-        (event(State.SKIPPED), "WARN"),
-        (event(State.CHANGED), "WARN"),
-        (event(State.REFRESHED), "WARN"),
-        (event(State.WOULD_CHANGE), "WARN"),
+        (event(State.SKIPPED, skip_reason="exec#a failed, and fail_on_error is set", reached=False), "WARN"),
+        (event(State.CHANGED), "NOTICE"),
+        (event(State.REFRESHED), "NOTICE"),
+        (event(State.WOULD_CHANGE), "NOTICE"),
+        (event(State.SKIPPED, skip_reason="control: if false is false"), "INFO"),
         (event(State.STABLE), "INFO"),
     ],
 )

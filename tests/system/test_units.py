@@ -6,16 +6,20 @@ import configparser
 import re
 import shutil
 from collections.abc import Callable
+from itertools import zip_longest
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import TYPE_CHECKING
 
 import pytest
 
+from puller.exit_status import ExitStatus
+
 if TYPE_CHECKING:
     from tests.system.conftest import Machine
 
 UNITS = Path(__file__).parents[2] / "systemd"
+README = UNITS.with_name("README.md")
 
 # Each of these gives the service a namespace (systemd.exec(5)): what a bundle mounts would be lost with it.
 NAMESPACING = re.compile(
@@ -42,6 +46,22 @@ def test_systemd_finds_nothing_wrong_with_the_units(
     units: list[Path], run_checked: Callable[..., CompletedProcess[str]]
 ) -> None:
     assert run_checked("systemd-analyze", "verify", "--man=no", *units).stdout == ""
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
+def test_the_readme_has_systemd_s_names_of_our_exit_statuses(
+    run_checked: Callable[..., CompletedProcess[str]],
+) -> None:
+    said = run_checked("systemd-analyze", "exit-status", "--no-pager").stdout
+    names = {int(number): name for name, number in re.findall(r"^([A-Z]\w+) +(\d+) ", said, re.MULTILINE)}
+    table = README.read_text().split("## Exit statuses")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| ([\d, ]+) \|.*\| ([A-Z, ]*) \|$", table, re.MULTILINE)
+    listed = {
+        int(number): name
+        for numbers, named in rows
+        for number, name in zip_longest(numbers.split(", "), named.split(", "), fillvalue="")
+    }
+    assert listed == {int(status): names.get(status, "") for status in ExitStatus}
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in UNITS.iterdir()))
