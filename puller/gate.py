@@ -1,7 +1,7 @@
 """What health checks say about a new bundle: the rules by which it is kept or given up.
 
-* What is not in order gives a bundle up: CRITICAL, and UNKNOWN as well, which is any other exit status (a `curl` without an
-  answer ends with 7), a check that cannot be started, and one that takes too long.
+* What is not in order gives a bundle up: CRITICAL, and UNKNOWN as well, which is any other exit status (`curl` without
+  an answer ends with 7), a check that cannot be started, and one that takes too long.
 * A check that was not in order before the change either does not count against it. A check is the same before and after
   when its resource and its command are.
 * A check of a resource that could not be applied is not run by the engine. Those that were in order before the change

@@ -26,6 +26,7 @@ _COMMANDS = {
     "rollback": ("puller.cli.rollback:rollback", "Go back to the bundle before, and stay there."),
     "pin": ("puller.cli.pin:pin", "Hold a bundle at a version on this host."),
     "unpin": ("puller.cli.pin:unpin", "Let a bundle follow its channel again."),
+    "forget": ("puller.cli.forget:forget", "Remove what is kept of a bundle that is not followed any more."),
     "quarantine": ("puller.cli.quarantine:quarantine", "Show or clear what is not tried again here."),
     "bundle": ("puller.cli.bundle:bundle", "Write, build and inspect bundles."),
     "site": ("puller.cli.site:site", "Publish signed bundles in a static site."),

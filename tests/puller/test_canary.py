@@ -349,7 +349,8 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
             ),
         )
     ),
-    "status": ("--config CONFIG", "--config CONFIG --format json"),
+    "status": ("--config CONFIG", "--config CONFIG --format json", "--config CONFIG --check"),
+    "forget": ("web --config CONFIG", "base --config CONFIG"),
     "disable": ("--config CONFIG --reason canaries",),
     "enable": HOST,
     "rollback": ("web --config CONFIG",),

@@ -1,0 +1,93 @@
+"""A bundle that is taken out of the configuration: listed, kept, enforced when it comes back, forgotten on command."""
+
+import json
+import re
+
+import pytest
+
+from tests.conftest import Host, Publisher, WebServer
+
+BOTH = [{"name": "web"}, {"name": "base"}]
+ONE = [{"name": "web"}]
+BASE = """\
+resources:
+  - file:
+      - "{{ facts.machine }}/base": {owner: "{{ facts.uid }}", group: "{{ facts.gid }}", mode: "0644", content: VERSION}
+"""
+
+
+@pytest.fixture
+def left(host: Host, publisher: Publisher) -> Host:
+    """A host that followed two bundles, and now follows one."""
+    publisher.publish("1.0.0")
+    publisher.publish("2.0.0", BASE, name="base")
+    host.configure(bundles=BOTH)
+    assert host.run().status == 0
+    host.configure(bundles=ONE)
+    return host
+
+
+def test_status_lists_what_is_kept_of_it_and_says_how_it_goes(left: Host) -> None:
+    for _ in range(2):  # and no run takes it away
+        assert left.run().status == 0
+    directory = left.state / "bundles" / "base"
+    (found,) = left.status()["left"]
+    assert (found["name"], found["version"], found["directory"]) == ("base", "2.0.0", str(directory))
+    assert found["bytes"] > 100
+    said = left.puller("status").output
+    assert "base 2.0.0 is not in the configuration any more, and is not applied; " in said
+    assert f"are kept in {directory} until `puller forget base`" in said
+
+
+def test_it_is_enforced_at_once_when_it_comes_back_also_without_the_site(left: Host, web: WebServer) -> None:
+    (left.machine / "base").unlink()
+    left.configure(bundles=BOTH)
+    web.stop()
+    assert left.run().status == 14
+    assert (left.machine / "base").read_text() == "2.0.0"
+
+
+def test_forgetting_it_frees_the_disk_and_leaves_what_it_made(left: Host) -> None:
+    pins = {"format": 1, "bundles": {"base": "2.0.0"}}
+    (left.state / "pins.json").write_text(json.dumps(pins))
+    (left.state / "pins.json").chmod(0o600)
+    said = left.puller("forget", "base")
+    assert said.status == 0
+    assert said.output.startswith("base 2.0.0 is forgotten, ")
+    assert not (left.state / "bundles" / "base").exists()
+    assert (left.machine / "base").read_text() == "2.0.0"
+    assert left.status()["left"] == []
+    assert left.status()["holds"]["pins"] == {}
+    assert left.run().status == 0
+    left.configure(bundles=BOTH)
+    assert left.run().status == 0
+    assert left.status()["bundles"][1]["enforced"] == "2.0.0"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("web", "web: is in .*; take it out there first, or the next run brings it again"),
+        ("wbe", "wbe: nothing of such a bundle is kept on this host"),
+        ("../trust", "nothing of such a bundle is kept on this host"),
+        (".seals", "nothing of such a bundle is kept on this host"),
+    ],
+)
+def test_what_is_followed_or_not_there_is_not_forgotten(left: Host, name: str, said: str) -> None:
+    refused = left.puller("forget", name)
+    assert refused.status == 64
+    assert re.search(said, refused.output)
+    assert left.run().status == 0
+
+
+def test_what_is_in_quarantine_stays_there(left: Host, publisher: Publisher) -> None:
+    left.configure(bundles=BOTH)
+    publisher.publish("2.1.0", BASE, name="base")
+    assert left.run().status == 0
+    assert left.puller("rollback", "base").status == 0
+    left.configure(bundles=ONE)
+    assert left.puller("forget", "base").status == 0
+    left.configure(bundles=BOTH)
+    outcome = left.run()
+    assert outcome.status in (15, 20)
+    assert "base 2.1.0 is quarantined" in outcome.output
