@@ -97,7 +97,7 @@ class Engine:
         for index in self._manifest.order:
             declaration = self._manifest.declarations[index]
             if why := self._settings.stopping() or self._why_stopped(declaration):
-                event = _event(declaration, State.SKIPPED, skip_reason=why, reached=False)
+                event = self._not_reached(index, declaration, why)
             else:
                 event = self._attend(index, declaration)
                 self._stop_after(declaration, event)
@@ -105,6 +105,15 @@ class Engine:
             events.append(event)
             self._settings.listener(event)
         return events
+
+    def _not_reached(self, index: int, declaration: Declaration, why: str) -> Event:
+        """A child manifest has failed with its resources, although the run stopped before its own turn."""
+        children = self._manifest.children(index)
+        if any((child := self._events[other]) and child.state is State.FAILED for other in children):
+            event = _event(declaration, State.STABLE)
+            self._stand_for(children, event)
+            return event
+        return _event(declaration, State.SKIPPED, skip_reason=why, reached=False)
 
     def _stop_after(self, declaration: Declaration, event: Event) -> None:
         if event.state is State.FAILED:

@@ -29,8 +29,10 @@ def check_health(check: HealthCheck, system: System) -> HealthResult:
 
 def _try_once(name: str, tries: int, check: HealthCheck, system: System) -> HealthResult:
     try:
-        completed = system.query(Command(split_words(check.command), timeout=check.timeout))
-    except (OSError, ValueError, IndexError) as error:
+        if not (words := split_words(check.command)):
+            raise ValueError("its command has no words")
+        completed = system.query(Command(words, timeout=check.timeout))
+    except (OSError, ValueError) as error:
         why = reason(error) if isinstance(error, OSError) else str(error)
         return HealthResult(name, Health.UNKNOWN, tries, "cannot be started", error_output=why)
     status, outcome = _judge(completed)

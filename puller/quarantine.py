@@ -18,7 +18,7 @@ from puller.statefile import StateFile
 _LOSS = "bundles that were quarantined may be tried again"
 
 
-class Quarantined(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Quarantined(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A bundle that is not to be tried again; ``since`` is UTC in ISO 8601."""
 
     bundle: str

@@ -239,6 +239,14 @@ def test_fail_on_error_stops_the_manifest_that_says_so(apply_all: Apply, where: 
     events = apply_all(files)
     assert (events["rest"].reached, events["last"].state.value) == (False, last)
     assert events["rest"].skip_reason == "exec#false failed, and fail_on_error is set"
+    assert events["web"].state == "failed"
+    assert events["web"].errors == ["child manifest had 1 failed resources, and 1 that were not reached"]
+
+
+def test_a_child_that_was_not_begun_is_skipped_when_its_parent_stops(apply_all: Apply) -> None:
+    parent = "fail_on_error: true\nresources: [{exec: {name: 'false'}}, {apply: {name: a.yaml}}]"
+    events = apply_all({"manifest.yaml": parent, "a.yaml": run("one")})
+    assert (events["a.yaml"].state, events["a.yaml"].reached) == ("skipped", False)
 
 
 def test_health_checks_of_apply_run_after_its_resources_and_not_after_a_failure(apply_all: Apply) -> None:

@@ -132,6 +132,7 @@ def test_what_is_quarantined_is_listed_for_people_and_programs(say: Say, directo
             "sha256": "b" * 64,
             "reason": "health check http: 500",
             "since": entry.since,
+            "failed": [],
         }
     ]
 

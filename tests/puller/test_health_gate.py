@@ -128,6 +128,7 @@ ANY_OTHER = {
         "",
     ),
     r"exit status 3 \(UNKNOWN\): what; why": ("sh -c 'echo what; echo why >&2; exit 3'", ""),
+    "cannot be started: its command has no words": (" ", ""),
     "cannot be started: no executable 'no-such-program' in ": ("no-such-program --fast", ""),
     r"killed after 0\.\d s, its time limit: begun": (
         "sh -c 'echo begun; exec sleep 600'",

@@ -35,7 +35,7 @@ resources:
           ensure: running
           subscribe: [file#/etc/greeter, file#/etc/systemd/system/greeter.service]
           health_checks:
-            - {name: up, command: "sh -c 'sleep 0.5; systemctl is-active greeter || exit 2'"}
+            - {name: up, command: "sh -c 'sleep 0.5; systemctl is-active greeter'"}
 EXTRA"""
 WAIT = """\
   - exec:
@@ -112,7 +112,10 @@ def test_a_machine_finds_its_way_back_from_a_broken_service_and_from_power_cuts(
         stick.publish("1.1.0", "no-number")
         outcome = run(machine)
         assert outcome.returncode == 7, outcome.stdout + outcome.stderr
-        assert "1.1.0 is given up: service#greeter: health check up: CRITICAL" in outcome.stdout
+        # systemctl is no Nagios plugin: 3 is its own word for a unit that is not active.
+        why = "1.1.0 is given up: service#greeter: health check up: exit status 3 (UNKNOWN): "
+        assert why in outcome.stdout
+        assert machine.run("puller", "status", "--check", check=False).returncode == 1
         assert enforced(machine) == ("1.0.0", "active")
         assert "greeter 1.1.0" in machine.run("puller", "quarantine", "list").stdout
 
@@ -127,3 +130,29 @@ def test_a_machine_finds_its_way_back_from_a_broken_service_and_from_power_cuts(
         assert "the machine restarted" in outcome.stdout
         assert enforced(machine) == ("1.0.0", "active")
         assert run(machine).returncode == 20
+        check = machine.run("puller", "status", "--check")
+        assert check.stdout.startswith(
+            "PULLER OK - the last run ended with exit status 20; greeter 1.0.0 is enforced; "
+        )
+
+
+def test_the_journal_has_warnings_only_where_somebody_should_look(debian: Machine, tmp_path: Path) -> None:
+    def journal(priority: str) -> str:
+        debian.run("journalctl", "--sync")
+        return debian.run("journalctl", "-u", "puller", "-p", priority, "-o", "cat", "--no-pager").stdout
+
+    debian.run("puller", "install-units")
+    debian.run("systemctl", "daemon-reload")
+    stick = Stick(tmp_path, debian.root)
+    skipped = '  - exec: [{"false": {control: {if: "false"}}}]\n'
+    stick.publish("1.0.0", "infinity", skipped)
+    debian.run("systemctl", "start", "puller.service")
+    assert "file#/etc/greeter changed" in journal("notice")
+    assert "greeter 1.0.0 is now enforced" in journal("notice")
+    assert "Puller" not in journal("warning")
+    assert "greeter" not in journal("warning")
+    stick.publish("1.1.0", "no-number", skipped)
+    failed = debian.run("systemctl", "start", "puller.service", check=False)
+    assert failed.returncode != 0
+    assert "1.1.0 is given up" in journal("err")
+    assert "is now enforced" not in journal("warning")
