@@ -15,9 +15,7 @@ _LAST_OF_NAGIOS = 3
 
 def check_health(check: HealthCheck, system: System) -> HealthResult:
     """Try until it is OK or the tries are used up; a result in every case, also when it cannot be started."""
-    name = (
-        check.name or os.path.basename(check.command.split()[0]) if check.command.strip() else "health check"
-    )
+    name = check.name or next(map(os.path.basename, check.command.split()), "without a command")
     tries = 1
     while True:
         result = _try_once(name, tries, check, system)
