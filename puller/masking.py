@@ -84,9 +84,11 @@ class Masks:
 
         What the command of a sensitive resource prints may be any part of what must not be shown.
         """
-        masked = self._of_all(declaration)
-        if declaration.properties.sensitive:
-            masked = lambda text: MASK if text else ""  # noqa: E731  the other one has the same type
+        of_all, hidden = self._of_all(declaration), declaration.properties.sensitive
+
+        def masked(text: str) -> str:
+            return MASK if hidden and text else of_all(text)
+
         result.name = self.of(declaration.home.scope.data)(result.name)
         result.output, result.error_output = masked(result.output), masked(result.error_output)
 

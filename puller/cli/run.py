@@ -24,7 +24,7 @@ def run(**options: Any) -> int:
           changes were made                14  fetch failed, the last bundle is enforced
        4  resources failed                 15  fetch failed, and there is nothing to enforce
        6  some failed, others changed      20  held back, or disabled (puller status says why)
-       7  health failed, back on the       75  another run is at work
+       7  new one given up, back on the    75  another run is at work
           last good bundle                 78  configuration
        8  and going back failed, too
       10  signature or checksum is wrong
