@@ -72,6 +72,7 @@ class Engine:
         """Manifests that nothing more is applied of, by the identity of their ``Home``, and why."""
         self._masks = Masks()
         self._uncertain = False
+        self._changes = 0
         self._begun: dict[int, Begun] = {}
         self._context = Context(
             system=system,
@@ -83,6 +84,7 @@ class Engine:
             state_directory=settings.state_directory,
             log=self._log_below(manifest.scope),
             noop=settings.noop,
+            changes=lambda: self._changes,
             uncertain=lambda: self._uncertain,
         )
         # A resource with noop of its own in a real run looks at the machine as it is, and may not change it either.
@@ -221,6 +223,7 @@ class Engine:
         if begun:
             self._owed.clear(begun.newly_owed)
         newly_owed = self._owed.record(self._manifest.subscribers_of(index))
+        self._changes += 1
         try:
             if begun or not self._change_together(index, resource, actual):
                 resource.change(differences, actual)

@@ -12,6 +12,7 @@ The engine drives all types through one flow (``puller.engine``)::
 * A type knows nothing of ordering, requirements or reports; the engine knows nothing of files or commands.
 """
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -124,6 +125,8 @@ class Context(msgspec.Struct, frozen=True):
     log: Callable[[str], None] = lambda line: None
     """A line for the log, at the level of notices."""
     noop: bool = False
+    changes: Callable[[], int] = itertools.count().__next__
+    """How many changes resources have begun in this run: what was seen on disk is good until it grows."""
     uncertain: Callable[[], bool] = lambda: False
     """In noop: whether an earlier resource would have run a command, so that what is missing now may be there then."""
 

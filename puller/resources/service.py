@@ -3,7 +3,8 @@
 * Running and enabled are independent of each other; what is not asked for is left alone.
 * A change of what it subscribes to restarts a service that should run and runs, once; it starts one that does not run,
   and does nothing to one that should be stopped.
-* What cannot be (a unit that does not exist, is masked, or cannot be disabled) is said before anything is changed.
+* A unit that does not exist is stopped and disabled. What cannot be (one that does not exist runs, a masked one starts,
+  one is disabled that has no way to be) is said before anything is changed.
 """
 
 import re
@@ -50,8 +51,6 @@ class Service(Resource[ServiceProperties, Unit]):
         return self._systemd.unit(self.properties.name)
 
     def differences(self, actual: Unit, *, refresh: bool = False) -> Sequence[Difference]:
-        if actual.is_missing and not actual.needs_reload and not self._may_come(actual):
-            raise ResourceError(_missing(actual))
         ensure, enable = self.properties.ensure, self.properties.enable
         found = []
         if not (actual.is_running if ensure == "running" else actual.is_stopped):
@@ -110,7 +109,7 @@ class Service(Resource[ServiceProperties, Unit]):
     def _refuse_what_cannot_be(self, unit: Unit, differences: Sequence[Difference]) -> None:
         """Raise for what ``change`` would fail at, so that noop predicts it."""
         if unit.is_missing and not self._may_come(unit):
-            raise ResourceError(_missing(unit))
+            raise ResourceError(f"there is no unit {unit.id}")
         wanted = {difference.wanted for difference in differences} - {"stopped", "disabled"}
         if wanted and unit.is_masked:
             raise ResourceError(f"{unit.id} is masked; to allow it: systemctl unmask {unit.id}")
@@ -155,10 +154,6 @@ class Service(Resource[ServiceProperties, Unit]):
             yield PropertyError("ensure", f"is {properties.ensure!r}, wanted running or stopped")
         if problem := _problem_of_name(properties.name):
             yield PropertyError("name", f"is {properties.name!r}, {problem}")
-
-
-def _missing(unit: Unit) -> str:
-    return f"there is no unit {unit.id}"
 
 
 def _problem_of_name(name: str) -> str | None:

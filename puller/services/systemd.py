@@ -1,6 +1,7 @@
 """Units of systemd: what they are doing, and how to make them do something else.
 
 * One ``systemctl show`` answers for all services of a manifest; it is asked again only after something was changed.
+* Before it is asked, systemd reads the unit files that it has not read as they are (``puller.services.unit_files``).
 * A state that will pass (activating, deactivating, reloading) is waited for, and not for ever.
 * A failed command is told with what the unit wrote to the journal meanwhile.
 
@@ -17,16 +18,8 @@ import msgspec
 from puller.commands import Command, Completed
 from puller.errors import ResourceError
 from puller.resources.base import Context
-from puller.system import System, reason
-
-UNIT_DIRECTORIES = (
-    "/etc/systemd/system",
-    "/run/systemd/system",
-    "/usr/local/lib/systemd/system",
-    "/usr/lib/systemd/system",
-    "/lib/systemd/system",
-)
-"""Where unit files are looked for (systemd.unit(5)), as far as a manifest may write them."""
+from puller.services.unit_files import UNIT_DIRECTORIES, UnitFiles, parse_last_read
+from puller.system import reason
 
 PATIENCE = 30.0
 """Seconds that a passing state is waited for."""
@@ -117,11 +110,24 @@ class Systemd:
     """
 
     def __init__(
-        self, system: System, names: Callable[[], Iterable[str]], sleep: Callable[[float], None] = time.sleep
+        self,
+        context: Context,
+        names: Callable[[], Iterable[str]],
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._system = system
+        self._system = context.system
+        self._noop = context.noop
+        self._changes = context.changes
         self._names = names
         self._sleep = sleep
+        state = context.state_directory
+        self._files = UnitFiles(
+            context.system, state and state / "units.json", context.log, keep=not context.noop
+        )
+        self._looked_after = -1
+        """How many resources had been changed when the unit files were looked at."""
+        self._is_behind = False
+        """In noop: systemd has not read its files as they are, and the real run would let it."""
         self._known: dict[str, tuple[int, Unit]] = {}
         """Answers, each with how many commands had changed something by then."""
 
@@ -130,7 +136,7 @@ class Systemd:
         """The one that all services of a run share; those that are only reported have a system of their own."""
         shared = context.shared.setdefault(cls, {})
         if context.system not in shared:
-            shared[context.system] = cls(context.system, names)
+            shared[context.system] = cls(context, names)
         found: Systemd = shared[context.system]
         return found
 
@@ -138,6 +144,7 @@ class Systemd:
 
     def unit(self, name: str) -> Unit:
         """What is known of a unit, once its state has settled."""
+        self._keep_up()
         if (unit := self._still_known(name)) is None:
             with contextlib.suppress(ResourceError):  # one bad name spoils the answer for all: see below
                 self._show([*dict.fromkeys([*self._names(), name])])
@@ -154,6 +161,26 @@ class Systemd:
             self._sleep(_PAUSE)
             unit = self._show([name])[name]
         return unit
+
+    def _keep_up(self) -> None:
+        """Let systemd read what was written or removed since it last did; in noop only find that out."""
+        if self._looked_after == (changes := self._changes()):
+            return
+        self._looked_after = changes
+        found = self._files.look()
+        is_read = self._files.is_read(found, self._last_read)
+        self._is_behind = self._noop and not is_read
+        if self._is_behind:
+            return
+        if not is_read:
+            self.reload()
+        self._files.remember(found)
+
+    def _last_read(self) -> float | None:
+        """When systemd has last read its files; ``None`` of one that is too old to tell."""
+        options = ("--timestamp=us+utc", "--property=UnitsLoadTimestamp,UnitsLoadTimestampMonotonic")
+        completed = self._query("systemctl", "show", *options)
+        return parse_last_read(completed.stdout, time.time(), time.monotonic())
 
     def _still_known(self, name: str) -> Unit | None:
         executed, unit = self._known.get(name, (-1, None))
@@ -173,7 +200,7 @@ class Systemd:
     def _read(self, block: str) -> Unit:
         given = dict(line.partition("=")[::2] for line in block.splitlines())
         fields = {field: given.get(name, "") for name, field in _FIELDS.items()}
-        needs_reload = fields.pop("needs_reload") == "yes"
+        needs_reload = fields.pop("needs_reload") == "yes" or self._is_behind
         if needs_reload and fields["load"] == "loaded":
             # What systemd has read says nothing of an [Install] section that was written since; this reads the files.
             fields["file_state"] = self._query("systemctl", "is-enabled", "--", fields["id"]).stdout.strip()

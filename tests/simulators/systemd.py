@@ -5,8 +5,11 @@ one and compares.
 """
 
 import os
+import stat
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from puller.commands import Command, Completed
 from puller.errors import MutationInNoop
@@ -29,6 +32,9 @@ FILES = {
     "bad.service": "[Service]\nType=oneshot\n" + INSTALL,
 }
 """What packages have installed."""
+
+DIRECTORY = "/etc/systemd/system"
+MOMENT = 1_000_000  # nanoseconds between what happens one after the other
 
 LINKED = "/opt/units/linked.service"
 """A unit file kept elsewhere."""
@@ -65,7 +71,7 @@ def refusal(state: str, desired: dict[str, object]) -> str:
     """What a resource says of a state that it cannot bring about; empty where it can."""
     ensure, enable = desired["ensure"], desired.get("enable")
     starts = ensure == "running" and "running" not in state
-    if state == "without a unit file":
+    if state == "without a unit file" and (starts or enable is True):
         return "there is no unit missing.service"
     if state.startswith("masked") and (starts or enable is True):
         return "plain.service is masked; to allow it: systemctl unmask plain.service"
@@ -80,12 +86,16 @@ def refusal(state: str, desired: dict[str, object]) -> str:
 
 @dataclass
 class SimulatedUnit:
-    """One unit; ``file`` is its text on disk, ``read`` what systemd has read of it."""
+    """One unit; ``file`` is its text on disk, with that of its drop-ins, ``read`` what systemd has read of it."""
 
     id: str
     path: str = ""
     file: str | None = None
     read: str | None = None
+    noticed: str | None = None
+    """Of ``file`` what systemd looks at when it is asked whether it has to read it anew."""
+    noticed_then: str | None = None
+    """The same when it was read."""
     active: str = "inactive"
     sub: str = "dead"
     enabled: set[str] = field(default_factory=set)
@@ -100,7 +110,7 @@ class SimulatedUnit:
 
     @property
     def needs_reload(self) -> bool:
-        return self.loaded and not self.masked and self.file != self.read
+        return self.loaded and not self.masked and self.noticed != self.noticed_then
 
     def file_state(self, text: str | None) -> str:
         if self.masked:
@@ -149,19 +159,66 @@ class SimulatedSystemd(LocalSystem):
     def __init__(self, files: dict[str, str] | None = None) -> None:
         super().__init__()
         self.files = dict(FILES if files is None else files)
+        """By path below the directory of units: ``plain.service``, ``plain.service.d/first.conf``."""
+        self.known: set[str] = set()
+        """The directories of drop-ins that there were when systemd read all files."""
+        self.changed: dict[str, tuple[str | None, int]] = {}
+        """Each path with the text that it had last, and since when (nanoseconds)."""
         self.units: dict[str, SimulatedUnit] = {}
         self.ran: list[list[str]] = []
         self.journal: list[str] = []
         self.pauses = 0
         self.refuses_names: set[str] = set()
         self.on_start: Callable[[SimulatedUnit], None] = lambda unit: None
+        self.read_at = 0.0
+        """When systemd read its files, in seconds since 1970."""
+        self._read_all()
 
     def lstat(self, path: str) -> os.stat_result | None:
-        """Of unit files all that is asked is whether they are there."""
+        """All unit files are in one directory, and what is asked is whether they are there, and since when."""
         directory, _, name = path.rpartition("/")
+        if path == DIRECTORY:
+            return self._status("")
+        if path.endswith(("/systemd/system", "/etc/init.d", "/containers/systemd")):
+            return None
         if not directory.endswith("/systemd/system"):
             return super().lstat(path)
-        return os.lstat("/") if name in self.files else None
+        return self._status(name) if name in self.files else None
+
+    def children(self, path: str) -> list[tuple[str, os.stat_result]]:
+        if path != DIRECTORY and not path.startswith(f"{DIRECTORY}/"):
+            return super().children(path)
+        above = path.removeprefix(DIRECTORY).lstrip("/")
+        inside = [
+            os.path.relpath(file, above) for file in self.files if os.path.dirname(file).startswith(above)
+        ]
+        names = sorted({name.partition("/")[0] for name in inside})
+        return [(name, self._status(os.path.join(above, name))) for name in names]
+
+    def _status(self, path: str) -> os.stat_result:
+        self._note_changes()
+        kind = stat.S_IFREG if path in self.files else stat.S_IFDIR
+        changed = self.changed[path][1]
+        return os.stat_result((kind, 1, 1, 1, 0, 0, 0, 0, 0, 0), {"st_ctime_ns": changed})
+
+    def _note_changes(self) -> None:
+        """Give what is not as it was when this was asked last the time of now; directories by what is in them."""
+        texts: dict[str, str | None] = dict(self.files)
+        for directory in {"", *map(os.path.dirname, self.files)}:
+            texts[directory] = " ".join(sorted(file for file in self.files if file.startswith(directory)))
+        now = max(time.time_ns(), int(self.read_at * 1e9) + MOMENT)
+        for path, text in texts.items():
+            if path not in self.changed or self.changed[path][0] != text:
+                self.changed[path] = (text, now)
+
+    def _read_all(self) -> None:
+        self._note_changes()
+        self.read_at = (max(since for _, since in self.changed.values()) + MOMENT) / 1e9
+        self.known = {os.path.dirname(file) for file in self.files}
+        for unit in self.units.values():
+            self.unit(unit.id)
+            unit.read = unit.file
+            unit.noticed_then = unit.noticed = unit.file
 
     def query(self, command: Command) -> Completed:
         return self._run(list(command.arguments))
@@ -194,10 +251,20 @@ class SimulatedSystemd(LocalSystem):
         identity = name if name.endswith(".service") else f"{name}.service"
         unit = self.units.setdefault(identity, SimulatedUnit(identity))
         template = f"{identity.partition('@')[0]}@.service" if "@" in identity else identity
-        unit.file = self.files.get(template)
+        unit.file = self._text(template, {os.path.dirname(file) for file in self.files})
+        unit.noticed = self._text(template, self.known)
         if not unit.loaded:
-            unit.read = unit.file
+            unit.read, unit.noticed_then = unit.file, unit.noticed
         return unit
+
+    def _text(self, template: str, directories: set[str]) -> str | None:
+        """A unit file and its drop-ins, as far as they are in these directories."""
+        if template not in self.files:
+            return None
+        of_unit = {f"{template}.d"} & directories
+        return self.files[template] + "".join(
+            text for file, text in sorted(self.files.items()) if os.path.dirname(file) in of_unit
+        )
 
     # systemctl
 
@@ -211,15 +278,24 @@ class SimulatedSystemd(LocalSystem):
         if bad := self.refuses_names.intersection(names):
             return done("", 1, f"Failed to get properties: {bad.pop()} is not a unit name.")
         if verb == "daemon-reload":
-            for unit in self.units.values():
-                unit.read = self.unit(unit.id).file
+            self._read_all()
             return done()
         if verb == "link":
             return self._link(names[0])
         units = [self.unit(name) for name in names]
+        if verb == "show" and not names:
+            return self._show_manager()
         if verb == "show":
             return done("\n".join(unit.show() for unit in units))
         return self._act(verb, units[0], "run" if "--runtime" in words else "etc")
+
+    def _show_manager(self) -> Completed:
+        day, monotonic = (
+            datetime.fromtimestamp(self.read_at, UTC),
+            time.monotonic() - time.time() + self.read_at,
+        )
+        shown = f"UnitsLoadTimestamp={day:%a %Y-%m-%d %H:%M:%S.%f} UTC\n"
+        return done(f"{shown}UnitsLoadTimestampMonotonic={int(monotonic * 1e6)}\n")
 
     def _link(self, path: str) -> Completed:
         name = path.rpartition("/")[2]
@@ -278,6 +354,12 @@ class LookingOnly(LocalSystem):
     def __init__(self, machine: SimulatedSystemd) -> None:
         super().__init__()
         self.machine = machine
+
+    def lstat(self, path: str) -> os.stat_result | None:
+        return self.machine.lstat(path)
+
+    def children(self, path: str) -> list[tuple[str, os.stat_result]]:
+        return self.machine.children(path)
 
     def query(self, command: Command) -> Completed:
         return self.machine.query(command)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from runpy import run_path
 from types import SimpleNamespace
@@ -154,13 +155,137 @@ def test_a_service_restarts_once_however_many_of_its_files_changed(debian: Machi
     assert starts() == 2
 
 
+SETTING = "[Service]\nEnvironment=SETTING=1\n"
+WITH_SETTING = SETTING + simulator.SLEEP.partition("\n")[2]
+WRITTEN = {
+    "first": (f"/{UNITS}/first.service.d/first.conf", SETTING),
+    "another": (f"/{UNITS}/another.service.d/second.conf", SETTING),
+    "instance@one": (f"/{UNITS}/instance@.service.d/first.conf", SETTING),
+    "of-a-prefix": (f"/{UNITS}/of-a-.service.d/first.conf", SETTING),
+    "replaced": (f"/{UNITS}/replaced.service", WITH_SETTING),
+    "changed": (f"/{OF_PACKAGES}/changed.service", WITH_SETTING),
+}
+"""What systemd has to read before a service is restarted for it; of most of it 252 says that it has not."""
+
+
+def start_without_setting(machine: Machine) -> None:
+    names = [re.sub("@.*", "@", name) for name in WRITTEN]
+    write_units(machine, {f"{name}.service": simulator.SLEEP for name in names})
+    before = machine.root / UNITS / "another.service.d/first.conf"
+    before.parent.mkdir()
+    before.write_text("[Service]\n")
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "start", *WRITTEN)
+
+
+def with_setting(machine: Machine) -> list[str]:
+    """The services whose process has the setting."""
+    pids = {name: machine.show(name, "MainPID")["MainPID"] for name in WRITTEN}
+    environments = {name: machine.run("cat", f"/proc/{pid}/environ").stdout for name, pid in pids.items()}
+    return [name for name, text in environments.items() if "SETTING=1" in text]
+
+
+def writing(how: Callable[[str, str], dict[str, Any]]) -> dict[str, Any]:
+    """A manifest in which each service subscribes to what is written for it."""
+    directories: list[dict[str, Any]] = []
+    writes, services = [], []
+    for name, (path, text) in WRITTEN.items():
+        directories.append({str(Path(path).parent): {"ensure": "directory", **ROOTS, "mode": "0755"}})
+        writes.append(how(path, text))
+        ((kind, _),) = writes[-1].items()
+        services.append({name: {"subscribe": [f"{kind}#{path}"]}})
+    unique = list({next(iter(one)): one for one in directories}.values())
+    return {"resources": [{"file": unique}, *({kind: [body]} for one in writes for kind, body in one.items()),
+                          {"service": services}]}  # fmt: skip
+
+
+ROOTS = {"owner": "root", "group": "root", "mode": "0644"}
+
+
+def test_what_is_written_below_the_directories_of_units_is_in_effect_after_the_run(debian: Machine) -> None:
+    start_without_setting(debian)
+    manifest = writing(lambda path, text: {"file": {path: {"content": text, **ROOTS}}})
+    done = apply(debian, manifest)
+    assert with_setting(debian) == list(WRITTEN), done.stdout
+    assert "6 refreshed" in done.stdout
+    again = apply(debian, manifest)
+    assert "0 changed" in again.stdout
+    assert "refreshed" not in again.stdout
+
+
+def test_what_a_command_writes_there_with_old_times_is_in_effect_too_and_so_is_its_removal(
+    debian: Machine,
+) -> None:
+    start_without_setting(debian)
+
+    def copy(path: str, text: str) -> dict[str, Any]:
+        (debian.root / f"root/{Path(path).name}").write_text(text)
+        script = (
+            f"cp /root/{Path(path).name} {path}.new && touch -d 2001-01-01 {path}.new && mv {path}.new {path}"
+        )
+        unless = f"grep -q SETTING {path}"
+        return {"exec": {path: {"command": script, "provider": "shell", "unless": unless}}}
+
+    done = apply(debian, writing(copy))
+    assert with_setting(debian) == list(WRITTEN), done.stdout
+    dropins = [path for path, _ in WRITTEN.values() if path.startswith("/etc")]
+    removed = {path: {"ensure": "absent"} for path in dropins}
+    services = [
+        {name: {"subscribe": [f"file#{path}"]}} for name, (path, _) in WRITTEN.items() if path in dropins
+    ]
+    apply(
+        debian,
+        {"resources": [{"file": [{path: body} for path, body in removed.items()]}, {"service": services}]},
+    )
+    assert with_setting(debian) == ["changed"]
+
+
+def test_what_a_run_wrote_there_before_it_was_killed_is_in_effect_after_the_next_one(debian: Machine) -> None:
+    start_without_setting(debian)
+    manifest = writing(lambda path, text: {"file": {path: {"content": text, **ROOTS}}})
+    kill = {
+        "exec": [
+            {"kill -9 $PPID": {"provider": "shell", "onlyif": "test ! -e /root/once && touch /root/once"}}
+        ]
+    }
+    manifest["resources"].insert(-1, kill)
+    assert apply(debian, manifest).returncode == -9
+    assert with_setting(debian) == []
+    done = apply(debian, manifest)
+    assert with_setting(debian) == list(WRITTEN), done.stdout
+
+
+def test_the_simulated_systemd_overlooks_what_the_real_one_overlooks(debian: Machine) -> None:
+    """A directory of drop-ins that is new; what is new in one that is known is seen."""
+    imitation = simulator.SimulatedSystemd()
+    write_units(debian, simulator.FILES)
+    for run in (
+        lambda *words: debian.run("systemctl", *words),
+        lambda *words: imitation._run(["systemctl", *words]),
+    ):
+        run("start", "plain")
+    for name in ("first", "second"):
+        path = debian.root / UNITS / f"plain.service.d/{name}.conf"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(SETTING)
+        imitation.files[f"plain.service.d/{name}.conf"] = SETTING
+        imitated = "yes" if imitation.unit("plain").needs_reload else "no"
+        assert show(debian, "plain")["NeedDaemonReload"] == imitated == {"first": "no", "second": "yes"}[name]
+        debian.run("systemctl", "daemon-reload")
+        imitation._run(["systemctl", "daemon-reload"])
+
+
 def test_in_noop_a_unit_file_of_the_same_manifest_is_believed_in(debian: Machine) -> None:
     common = {"owner": "root", "group": "root", "mode": "0644"}
     file = {f"/{UNITS}/app.service": {**common, "content": simulator.SLEEP + simulator.INSTALL}}
     manifest = {"resources": [{"file": [file]}, {"service": [{"app": {"enable": True}}]}]}
     assert 'noop="Would have started, would have enabled"' in apply(debian, manifest, "--noop").stdout
     alone: dict[str, Any] = {"resources": [{"service": [{"app": {}}]}]}
-    assert "there is no unit app.service" in apply(debian, alone, "--noop").stdout
+    for options in (("--noop",), ()):
+        assert "there is no unit app.service" in apply(debian, alone, *options).stdout
+    stopped = {"resources": [{"service": [{"app": {"ensure": "stopped", "enable": False}}]}]}
+    for options in (("--noop",), ()):
+        assert "service#app stable" in apply(debian, stopped, *options).stdout
 
 
 def test_a_failure_carries_the_last_lines_of_the_journal(debian: Machine) -> None:
@@ -198,4 +323,8 @@ def test_a_hundred_services_in_order_cost_one_process(debian: Machine) -> None:
     counting.chmod(0o755)
     manifest = {"resources": [{"service": [{name: {"ensure": "stopped"}} for name in names]}]}
     assert "100 stable" in apply(debian, manifest).stdout
-    assert (debian.root / "root/asked").read_text() == "show\n"
+    assert (debian.root / "root/asked").read_text() == "show\nshow\n", (
+        "at first also when it has read its files"
+    )
+    assert "100 stable" in apply(debian, manifest).stdout
+    assert (debian.root / "root/asked").read_text() == "show\n" * 3

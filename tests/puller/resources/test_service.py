@@ -23,7 +23,8 @@ from puller.owed import OwedRefreshes
 from puller.report import State
 from puller.resources.base import PropertyError, Resource
 from puller.resources.service import Service
-from puller.services.systemd import UNIT_DIRECTORIES, Systemd
+from puller.services.systemd import Systemd
+from puller.services.unit_files import UNIT_DIRECTORIES, parse_last_read
 from puller.system import System
 
 if TYPE_CHECKING:
@@ -43,19 +44,30 @@ def machine() -> SimulatedSystemd:
 
 
 @pytest.fixture
-def service(make: Make, machine: SimulatedSystemd) -> Callable[..., Resource[Any, Any]]:
-    """``service("plain", enable=True, …)`` on the simulated machine; ``others`` are declared beside it."""
+def service(make: Make, machine: SimulatedSystemd, tmp_path: Path) -> Callable[..., Resource[Any, Any]]:
+    """``service("plain", enable=True, …)`` on the simulated machine; ``others`` are declared beside it.
+
+    With ``new_run`` nothing is known but what earlier runs have kept.
+    """
     shared: dict[type, Any] = {Systemd: {}}
+    state = tmp_path / "state"
 
     def build(name: str, *, noop: bool = False, others: tuple[str, ...] = (), **properties: Any) -> Any:
         uncertain = properties.pop("uncertain", False)
+        if properties.pop("new_run", False):
+            shared[Systemd].clear()
         resource = make(Service, {"name": name, **properties}, uncertain=uncertain)
         system: System = simulator.LookingOnly(machine) if noop else machine
         names = (name, *others)
         resource.context = msgspec.structs.replace(
-            resource.context, system=system, shared=shared, declared=lambda _: names, noop=noop
+            resource.context,
+            system=system,
+            shared=shared,
+            declared=lambda _: names,
+            noop=noop,
+            state_directory=state,
         )
-        shared[Systemd].setdefault(system, Systemd(system, lambda: names, machine.sleep))
+        shared[Systemd].setdefault(system, Systemd(resource.context, lambda: names, machine.sleep))
         return resource
 
     return build
@@ -166,6 +178,9 @@ def test_one_question_answers_for_all_services(machine: SimulatedSystemd, servic
     machine.files |= {f"{name}.service": simulator.SLEEP for name in names}
     for name in names:
         machine._start(machine.unit(name), "")
+    apply(service(names[0], others=names))
+    machine.ran.clear()
+    service(names[0], others=names, new_run=True)
     for name in names:
         assert apply(service(name, others=names)) == []
     assert [one[1:3] for one in machine.ran] == [["--system", "show"]]
@@ -238,14 +253,118 @@ def test_systemd_reads_its_files_once_and_only_when_it_says_that_it_has_to(
     assert machine.told() == ["restart plain.service"]
 
 
+DROPIN = {"plain.service.d/first.conf": "[Service]\nEnvironment=A=1\n"}
+
+
+def test_a_first_dropin_is_read_before_the_restart_that_it_causes(
+    machine: SimulatedSystemd, service: Make
+) -> None:
+    """systemd 252 does not look for directories of drop-ins that are new: NeedDaemonReload says no."""
+    bring_into(machine, "running and enabled")
+    machine.files |= DROPIN
+    assert not machine.unit("plain").needs_reload
+    apply(service("plain"), refresh=True)
+    assert machine.told() == ["daemon-reload", "restart plain.service"]
+    assert "A=1" in str(machine.units["plain.service"].read)
+
+
+@pytest.mark.parametrize("wanted", [{}, {"ensure": "stopped"}])
+def test_whatever_became_of_unit_files_is_read_before_the_next_look_and_once(
+    machine: SimulatedSystemd, service: Make, wanted: dict[str, Any]
+) -> None:
+    bring_into(machine, "running and enabled" if not wanted else "stopped and disabled")
+    machine.files |= DROPIN
+    for _ in range(3):
+        assert apply(service("plain", **wanted)) == []
+    del machine.files["plain.service.d/first.conf"]
+    assert apply(service("plain", new_run=True, **wanted)) == []
+    assert machine.told() == ["daemon-reload", "daemon-reload"]
+
+
+def test_what_a_run_wrote_that_was_killed_is_read_by_the_next_one(
+    machine: SimulatedSystemd, service: Make
+) -> None:
+    bring_into(machine, "running and enabled")
+    apply(service("plain"))
+    machine.files |= DROPIN
+    apply(service("plain", new_run=True), refresh=True)
+    assert machine.told() == ["daemon-reload", "restart plain.service"]
+
+
+def test_what_somebody_else_has_let_systemd_read_is_not_read_again(
+    machine: SimulatedSystemd, service: Make
+) -> None:
+    bring_into(machine, "running and enabled")
+    machine.files |= DROPIN
+    machine.execute(Command(["systemctl", "daemon-reload"]))
+    apply(service("plain"))
+    assert machine.told() == ["daemon-reload"]
+
+
+def test_a_systemd_that_does_not_say_when_it_has_read_its_files_reads_them(
+    machine: SimulatedSystemd, service: Make
+) -> None:
+    """RHEL 8 has 239, which knows neither the property nor the option."""
+    bring_into(machine, "running and enabled")
+    machine._show_manager = lambda: simulator.done("", 1, "unrecognized option")  # type: ignore[method-assign]
+    for _ in range(2):
+        apply(service("plain"))
+        apply(service("plain", new_run=True))
+    assert machine.told() == ["daemon-reload"]
+
+
+def test_noop_reads_nothing_anew_and_asks_files_instead(machine: SimulatedSystemd, service: Make) -> None:
+    bring_into(machine, "static and running")
+    machine.files["static.service.d/first.conf"] = simulator.INSTALL
+    assert predict(service("static", noop=True, enable=True)) == "Would have enabled"
+    assert machine.told() == []
+
+
+def test_what_is_kept_of_unit_files_may_be_damaged(
+    machine: SimulatedSystemd, service: Make, tmp_path: Path
+) -> None:
+    apply(service("plain"))
+    (tmp_path / "state/units.json").write_text("not json")
+    apply(service("plain", new_run=True))
+    assert (tmp_path / "state/units.json.unreadable").exists()
+    assert machine.told() == ["start plain.service"]
+
+
+@pytest.mark.parametrize(
+    ("time", "monotonic", "expected"),
+    [
+        ("Thu 1970-01-01 00:01:40.500000 UTC", "110000000", 100.5),
+        ("Thu 1970-01-01 00:01:40.500000 UTC", "90000000", 90.0),
+        ("Thu 1970-01-01 00:01:40.500000 CET", "110000000", None),
+        ("", "0", None),
+    ],
+)
+def test_of_two_clocks_the_earlier_answer_counts(time: str, monotonic: str, expected: float | None) -> None:
+    """One may have been set since, the other one stands still while the machine sleeps."""
+    shown = f"UnitsLoadTimestamp={time}\nUnitsLoadTimestampMonotonic={monotonic}\n"
+    assert parse_last_read(shown, now=200.0, monotonic=200.0) == expected
+    assert parse_last_read("", now=200.0, monotonic=200.0) is None
+
+
 def test_a_static_unit_that_got_an_install_section_is_enabled_in_the_same_run(
     machine: SimulatedSystemd, service: Make
 ) -> None:
-    """What systemd has read still says *static*, and that counts as enabled."""
+    """What systemd has read before still says *static*, and that counts as enabled."""
     bring_into(machine, "static and running")
     machine.files["static.service"] = simulator.SLEEP + simulator.INSTALL
     assert apply(service("static", enable=True)) == ["enable is disabled, wanted enabled"]
     assert machine.told() == ["daemon-reload", "enable static.service"]
+
+
+@pytest.mark.parametrize("enable", [None, False])
+def test_a_unit_that_does_not_exist_is_stopped_and_disabled(
+    machine: SimulatedSystemd, service: Make, enable: bool | None
+) -> None:
+    for noop in (False, True):
+        resource = service("missing", ensure="stopped", enable=enable, noop=noop)
+        assert resource.differences(resource.look(), refresh=True) == []
+    with pytest.raises(ResourceError, match=r"there is no unit missing\.service"):
+        apply(service("missing", ensure="stopped", enable=True))
 
 
 def test_noop_believes_in_a_unit_file_that_the_run_would_have_written(
@@ -401,7 +520,8 @@ def test_a_unit_whose_file_was_removed_while_it_runs_can_be_stopped(
 def test_options_end_before_a_name(machine: SimulatedSystemd, service: Make) -> None:
     apply(service("plain", enable=True))
     apply(service("plain", ensure="stopped", enable=False))
-    assert all(one[-2] == "--" for one in machine.ran if one[0] == "systemctl" and "daemon-reload" not in one)
+    named = [one for one in machine.ran if not {"daemon-reload", "--timestamp=us+utc"} & set(one)]
+    assert all(one[-2] == "--" for one in named if one[0] == "systemctl")
 
 
 # In a run
