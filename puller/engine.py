@@ -71,7 +71,8 @@ class Engine:
         self._stopped: dict[int, str] = {}
         """Manifests that nothing more is applied of, by the identity of their ``Home``, and why."""
         self._masks = Masks()
-        self._uncertain = False
+        self._reaches: list[str] = []
+        """In noop: below which directories an earlier resource would have done what cannot be predicted."""
         self._changes = 0
         self._begun: dict[int, Begun] = {}
         self._context = Context(
@@ -85,7 +86,7 @@ class Engine:
             log=self._log_below(manifest.scope),
             noop=settings.noop,
             changes=lambda: self._changes,
-            uncertain=lambda: self._uncertain,
+            uncertain=self._is_uncertain,
         )
         # A resource with noop of its own in a real run looks at the machine as it is, and may not change it either.
         self._noop_context = self._context
@@ -195,7 +196,8 @@ class Engine:
             if noop:
                 event.noop_message = resource.noop_message(differences, actual)
                 event.state = State.WOULD_CHANGE
-                self._uncertain |= resource.unpredictable and self._settings.noop
+                if self._settings.noop and (reach := resource.reach()):
+                    self._reaches.append(f"{reach.rstrip('/')}/")
             else:
                 actual = self._change(index, resource, differences, actual, begun)
                 event.state = State.REFRESHED if any(d.refresh for d in differences) else State.CHANGED
@@ -203,6 +205,7 @@ class Engine:
             event.differences = begun.differences
             event.state = State.CHANGED
         event.final_ensure = resource.final_ensure(actual)
+        event.notes = list(resource.notes)
         if children := self._manifest.children(index):
             self._stand_for(children, event)
         if not noop and event.state is not State.FAILED:
@@ -311,6 +314,11 @@ class Engine:
             yield other, member, found
 
     # Questions about other resources
+
+    def _is_uncertain(self, path: str) -> bool:
+        """Whether what an earlier resource would have done reaches to a path, or below it: that makes it, too."""
+        below = f"{path.rstrip('/')}/"
+        return any(below.startswith(reach) or reach.startswith(below) for reach in self._reaches)
 
     def _why_unmanaged(self, declaration: Declaration) -> str:
         """A resource is managed when it and all child manifests that it is in are."""

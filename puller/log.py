@@ -113,6 +113,8 @@ def sentence(event: Event) -> str:
         parts.append(f'noop="{event.noop_message}"')
     elif event.differences and event.state is not State.STABLE:
         parts.append(f'differences="{"; ".join(event.differences)}"')
+    if event.notes:
+        parts.append(f'notes="{"; ".join(event.notes)}"')
     parts += [f"unmet={reference}" for reference in event.unmet_requirements]
     if event.errors:
         parts.append(f'errors="{", ".join(event.errors)}"')

@@ -71,11 +71,12 @@ class Masks:
 
     def apply(self, event: Event, declaration: Declaration) -> None:
         """Take secrets out of all that the event says: those of the data, and of the resource's own properties."""
-        if not (event.errors or event.differences or event.noop_message or event.diff):
+        if not (event.errors or event.differences or event.notes or event.noop_message or event.diff):
             return
         masked = self._of_all(declaration)
         event.errors = [mask_urls(masked(error)) for error in event.errors]
         event.differences = [mask_urls(masked(difference)) for difference in event.differences]
+        event.notes = [mask_urls(masked(note)) for note in event.notes]
         event.noop_message = masked(event.noop_message)
         event.diff = masked(event.diff)
 

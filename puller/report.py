@@ -89,6 +89,8 @@ class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
     errors: list[str] = []
     differences: list[str] = []
     """Sentences: what was not as wanted."""
+    notes: list[str] = []
+    """Sentences about what is no failure and should be known."""
     diff: str = ""
     children: dict[str, int] = {}
     """Of a child manifest: how many of its resources became what."""

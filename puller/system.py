@@ -64,7 +64,10 @@ class System(Protocol):
         """Whether anything is there, links followed; in noop as this run would have left it."""
 
     def expect(self, path: str, kind: str) -> None:
-        """In noop: this run would have left ``file``, ``directory`` or ``absent`` here. Otherwise nothing."""
+        """In noop: this run would have left a new ``file``, a ``directory`` or ``absent`` here. Otherwise nothing."""
+
+    def will_be_written(self, path: str) -> bool:
+        """In noop: whether this run would have put a file here, or have changed its content."""
 
     def read(self, path: str) -> bytes:
         """The content of a regular file; a link, FIFO or device in its place is an error."""
@@ -168,6 +171,9 @@ class LocalSystem:
 
     def expect(self, path: str, kind: str) -> None:
         """A real run has no need of predictions: what it changed is there."""
+
+    def will_be_written(self, path: str) -> bool:
+        return False
 
     def read(self, path: str) -> bytes:
         with open(_open_regular(path), "rb", buffering=0) as stream:
@@ -348,6 +354,9 @@ class NoopSystem(LocalSystem):
 
     def expect(self, path: str, kind: str) -> None:
         self._expected[path] = kind
+
+    def will_be_written(self, path: str) -> bool:
+        return self._expected.get(path) == "file"
 
     def _expectation(self, path: str) -> str | None:
         """What this run would have left here; below what it would have removed there is nothing."""

@@ -98,7 +98,6 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
     properties_type = ArchiveProperties
     providers = ("http",)
     secret_properties = frozenset({"password", "headers"})
-    unpredictable = True  # what an archive holds is known once it is here
 
     @property
     def _receipts(self) -> Receipts:
@@ -174,6 +173,10 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
             "Would have removed": plan.remove,
         }
         return ". ".join(part for part, is_part in parts.items() if is_part)
+
+    def reach(self) -> str:
+        """What an archive holds is known once it is here."""
+        return self.properties.extract_parent or ""
 
     def final_ensure(self, actual: ArchiveState) -> str:
         return _state_of(actual)
@@ -265,7 +268,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         if plan.repair and actual.found is not None:
             require_one_name(name, actual.found)
         parent = os.path.dirname(name)
-        if plan.download and not system.is_directory(parent) and not self.context.uncertain():
+        if plan.download and not system.is_directory(parent) and not self.context.uncertain(parent):
             raise ResourceError(f"directory {parent} does not exist")
         if plan.extract:
             self._require_place()

@@ -127,8 +127,9 @@ class Context(msgspec.Struct, frozen=True):
     noop: bool = False
     changes: Callable[[], int] = itertools.count().__next__
     """How many changes resources have begun in this run: what was seen on disk is good until it grows."""
-    uncertain: Callable[[], bool] = lambda: False
-    """In noop: whether an earlier resource would have run a command, so that what is missing now may be there then."""
+    uncertain: Callable[[str], bool] = lambda path: False
+    """In noop: whether an earlier resource would have done what cannot be predicted, so that what is missing at a path
+    now may be there then."""
 
 
 class Resource(ABC, Generic[P, S]):
@@ -151,8 +152,6 @@ class Resource(ABC, Generic[P, S]):
     """Whether there is something to look at apart from what was declared."""
     spellings: ClassVar[Mapping[str, Any]] = {}
     """Other keys that ``accept`` takes, each with the JSON Schema of its values."""
-    unpredictable: ClassVar[bool] = False
-    """Whether a change may have effects elsewhere on the machine that noop cannot predict (commands, packages)."""
 
     def __init__(self, properties: P, context: Context) -> None:
         self.properties = properties
@@ -178,6 +177,15 @@ class Resource(ABC, Generic[P, S]):
     @abstractmethod
     def noop_message(self, differences: Sequence[Difference], actual: S) -> str:
         """What ``change`` would have done: ``Would have …``. Raises where it is known that it would fail."""
+
+    def reach(self) -> str:
+        """The directory below which a change may have effects that noop cannot predict; ``/`` is anywhere, empty none."""
+        return ""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Sentences about what was found or done that is no failure and should be known."""
+        return ()
 
     def transaction(self, actual: S) -> Hashable | None:
         """What consecutive changes must have in common to be made at once; ``None``: this one is made alone."""

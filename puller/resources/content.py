@@ -5,6 +5,7 @@ from typing import Protocol
 
 import msgspec
 
+from puller.errors import ResourceError
 from puller.system import System
 
 
@@ -51,6 +52,20 @@ class SourceFile(msgspec.Struct, frozen=True):
 
     def same_as(self, path: str) -> bool:
         return sha256(self.system.read_chunks(path)) == sha256(self.chunks())
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """In noop: content that an earlier resource of the run would bring, and that nobody knows yet."""
+
+    path: str
+    size: int = -1
+
+    def chunks(self) -> Iterable[bytes]:
+        raise ResourceError(f"source {self.path} is not there yet")
+
+    def same_as(self, path: str) -> bool:
+        del path
+        return False
 
 
 def sha256(chunks: Iterable[bytes]) -> str:

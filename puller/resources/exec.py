@@ -1,9 +1,11 @@
 """The ``exec`` resource: a command, run when nothing says that it need not be (``resources.md`` section 4).
 
-* Guards are asked in order, and only those that decide, in noop too.
+* Guards are asked in order, and only those that decide, in noop too; and again when the command has run, as one that
+  would make it run in every run has not done what it is there for.
 * A command runs in a fixed environment and a bounded time; its children go with it.
 """
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -43,10 +45,14 @@ class ExecProperties(Properties, frozen=True):
     """Run only when this command ends with 0."""
     unless: str | None = None
     """Run only when this command does not end with 0."""
+    recheck: bool = True
+    """Fail when ``creates`` is not there after the command, or ``unless`` would have it run again."""
     refreshonly: bool = False
     """Run only when a subscribed resource changed."""
+    guard_refresh: bool = False
+    """Ask the guards also when a subscribed resource changed."""
     subscribe: tuple[Reference, ...] = ()
-    """Resources whose change runs this command, whatever the guards say."""
+    """Resources whose change runs this command, whatever the guards say unless ``guard_refresh`` is set."""
     logoutput: bool = False
     """Log what the command prints."""
 
@@ -57,6 +63,10 @@ class ExecState(msgspec.Struct, frozen=True):
     completed: Completed | None = None
 
 
+class _NotStartedError(ResourceError):
+    """A command or guard that could not be started."""
+
+
 class Exec(Resource[ExecProperties, ExecState]):
     """A command."""
 
@@ -65,11 +75,11 @@ class Exec(Resource[ExecProperties, ExecState]):
     secret_properties = frozenset({"command", "environment", "onlyif", "unless"})
     command_lines = frozenset({"command", "onlyif", "unless", "health_checks"})
     providers = ("posix", "shell")
-    unpredictable = True
     has_state = False
     spellings = {"refresh_only": {"type": "boolean"}}  # noqa: RUF012  declared as ClassVar in the base class
 
     _completed: Completed | None = None
+    _notes: tuple[str, ...] = ()
 
     def look(self) -> ExecState:
         return ExecState(self._completed)
@@ -77,18 +87,17 @@ class Exec(Resource[ExecProperties, ExecState]):
     def differences(self, actual: ExecState, *, refresh: bool = False) -> Sequence[Difference]:
         if actual.completed is not None:
             return ()  # ``change`` has judged the exit code, and knows the output
+        if refresh and not (self.properties.guard_refresh and self._is_guarded()):
+            why = "not executed since a subscribed resource changed"
+            return [Difference("command", why, "executed", refresh=True)]
         if refresh:
-            return [
-                Difference(
-                    "command", "not executed since a subscribed resource changed", "executed", refresh=True
-                )
-            ]
-        if self._is_guarded():
+            self._notes = ("a subscribed resource changed, and a guard says that the command need not run",)
+        if refresh or self.properties.refreshonly or self._is_guarded():
             return ()
         return [Difference("command", "not executed", "executed")]
 
     def change(self, differences: Sequence[Difference], actual: ExecState) -> None:
-        del differences, actual
+        del actual
         completed = self._run("command", self._text, self.context.system.execute)
         if self.properties.logoutput and not self.properties.sensitive:
             for line in (completed.stdout + completed.stderr).splitlines():
@@ -96,30 +105,59 @@ class Exec(Resource[ExecProperties, ExecState]):
         if completed.exit_code not in self.properties.returns:
             raise ResourceError(self._failure(completed))
         self._completed = completed
+        if self.properties.recheck and not differences[0].refresh:
+            self._recheck()
 
     def noop_message(self, differences: Sequence[Difference], actual: ExecState) -> str:
         del actual
-        self.context.system.resolve(
-            self.properties.cwd
-        )  # raises for a link that the real run does not follow
+        self._require_cwd()
         return "Would have executed via subscribe" if differences[0].refresh else "Would have executed"
+
+    def reach(self) -> str:
+        return "/"
 
     @property
     def _text(self) -> str:
         return self.properties.command or self.properties.name
 
+    @property
+    def notes(self) -> Sequence[str]:
+        return self._notes
+
     def _is_guarded(self) -> bool:
         """Whether a guard says that the command need not run; later guards are not asked."""
         properties = self.properties
-        if properties.creates is not None:
-            path = os.path.join(properties.cwd, properties.creates)
-            if self.context.system.exists(path):
+        if properties.creates is not None and self._is_created():
+            return True
+        try:
+            if properties.onlyif is not None and not self._succeeds("onlyif", properties.onlyif):
                 return True
-        if properties.onlyif is not None and not self._succeeds("onlyif", properties.onlyif):
-            return True
-        if properties.unless is not None and self._succeeds("unless", properties.unless):
-            return True
-        return properties.refreshonly
+            return properties.unless is not None and self._succeeds("unless", properties.unless)
+        except _NotStartedError:
+            if self._may_start_later():
+                return False
+            raise
+
+    def _is_created(self) -> bool:
+        return self.context.system.exists(os.path.join(self.properties.cwd, self.properties.creates or ""))
+
+    def _may_start_later(self) -> bool:
+        """In noop: whether what a guard needs may be there when the real run asks it."""
+        cwd = self.properties.cwd
+        brings_cwd = self.context.system.is_directory(cwd) and not os.path.isdir(cwd)
+        return self.context.noop and (brings_cwd or self.context.uncertain("/"))
+
+    def _recheck(self) -> None:
+        """Refuse a success that the next run would not believe in either."""
+        properties = self.properties
+        if properties.creates is not None and not self._is_created():
+            raise ResourceError(f"ran, but `creates` {properties.creates} is still not there")
+        if properties.unless is not None and not self._succeeds("unless", properties.unless):
+            raise ResourceError("ran, but `unless` still fails")
+        if properties.creates is None and properties.unless is None and properties.onlyif is not None:
+            with contextlib.suppress(ResourceError):  # it has no answer, and no failure depends on it
+                if self._succeeds("onlyif", properties.onlyif):
+                    self._notes = ("ran, and `onlyif` still succeeds: the command runs in every run",)
 
     def _succeeds(self, kind: str, text: str) -> bool:
         completed = self._run(kind, text, self.context.system.query)
@@ -130,9 +168,17 @@ class Exec(Resource[ExecProperties, ExecState]):
 
     def _run(self, kind: str, text: str, run: Callable[[Command], Completed]) -> Completed:
         try:
+            self._require_cwd()
             return run(self._command(text))
         except OSError as error:
-            raise ResourceError(f"{kind}{self._shown(text)} cannot be started: {reason(error)}") from error
+            raise _NotStartedError(f"{kind}{self._shown(text)} cannot be started: {reason(error)}") from error
+
+    def _require_cwd(self) -> None:
+        """Of a missing directory the system says no more than of a missing program: that something is not found."""
+        context, cwd = self.context, self.properties.cwd
+        if not context.system.is_directory(cwd) and not context.uncertain(cwd):
+            what = "is not a directory" if context.system.exists(cwd) else "does not exist"
+            raise _NotStartedError(f"cwd {cwd} {what}")
 
     def _shown(self, text: str) -> str:
         return "" if self.properties.sensitive else f" {text!r}"
@@ -168,6 +214,9 @@ class Exec(Resource[ExecProperties, ExecState]):
             yield from _check_words(properties)
         if not properties.cwd.startswith("/"):
             yield PropertyError("cwd", f"is {properties.cwd!r}, wanted an absolute path")
+        if properties.creates is not None and not properties.creates.startswith("/") and properties.cwd == "/":
+            wanted = "an absolute path, or a cwd to which it is relative"
+            yield PropertyError("creates", f"is {properties.creates!r}, wanted {wanted}", because=["cwd"])
         for variable in properties.environment:
             if not _VARIABLE.fullmatch(variable):
                 yield PropertyError("environment", f"has {variable!r}, wanted KEY=VALUE")

@@ -15,7 +15,7 @@ import msgspec
 from hiera.expressions import Scope
 from puller.errors import ResourceError
 from puller.resources.base import Difference, Properties, PropertyError, Resource
-from puller.resources.content import OTHER, SENSITIVE, Bytes, Content, SourceFile, described, sha256
+from puller.resources.content import OTHER, SENSITIVE, Bytes, Content, Pending, SourceFile, described, sha256
 from puller.resources.mode import FileMode
 from puller.resources.owners import group_id, group_name, user_id, user_name
 from puller.system import Attributes, require_one_name
@@ -118,7 +118,7 @@ class File(Resource[FileProperties, FileState]):
         return found
 
     def change(self, differences: Sequence[Difference], actual: FileState) -> None:
-        self._refuse_what_cannot_be(actual)
+        self._refuse_what_cannot_be(actual, differences)
         ensure, name, system = self.properties.ensure, self.properties.name, self.context.system
         in_the_way = actual.found is not None and differences[0].property == "ensure"
         if ensure == "absent" or (in_the_way and "directory" in (ensure, actual.kind)):
@@ -139,11 +139,11 @@ class File(Resource[FileProperties, FileState]):
             )
 
     def noop_message(self, differences: Sequence[Difference], actual: FileState) -> str:
-        self._refuse_what_cannot_be(actual)
+        self._refuse_what_cannot_be(actual, differences)
         ensure, system = self.properties.ensure, self.context.system
-        system.expect(
-            self.properties.name, {"absent": "absent", "directory": "directory"}.get(ensure, "file")
-        )
+        if self._is_replaced(differences):
+            kind = {"absent": "absent", "directory": "directory"}.get(ensure, "file")
+            system.expect(self.properties.name, kind)
         if ensure == "absent":
             if actual.kind != "directory":
                 return "Would have removed the file"
@@ -180,6 +180,7 @@ class File(Resource[FileProperties, FileState]):
         content = self._wanted_content()
         if (
             content is None
+            or isinstance(content, Pending)
             or self._is_secret
             or self.properties.sensitive
             or self.properties.ensure in ("absent", "directory")
@@ -221,6 +222,8 @@ class File(Resource[FileProperties, FileState]):
         properties, context = self.properties, self.context
         engine = choose_engine(template, properties.engine)
         path, sensitive = self._resolved(template), properties.sensitive
+        if self._is_pending(path):
+            return Pending(path)
         return self._rendered(render_file(path, engine, self._scope, context.directory, sensitive=sensitive))
 
     @property
@@ -231,6 +234,8 @@ class File(Resource[FileProperties, FileState]):
 
     def _local(self, source: str) -> Content:
         path = self._resolved(source)
+        if self._is_pending(path):
+            return Pending(path)
         try:
             found = os.lstat(path) if os.path.isabs(source) else os.stat(path)
         except OSError as error:
@@ -239,6 +244,13 @@ class File(Resource[FileProperties, FileState]):
             raise ResourceError(f"source {path} is not a regular file")
         real = path if os.path.isabs(source) else os.path.realpath(path)
         return SourceFile(real, found.st_size, self.context.system)
+
+    def _is_pending(self, path: str) -> bool:
+        """In noop: whether an earlier resource would bring this file, or may do so."""
+        context = self.context
+        return context.system.will_be_written(path) or (
+            context.uncertain(path) and not os.path.lexists(path)
+        )
 
     def _remote(self) -> Content:
         source, wanted = self.properties.source or "", self.properties.checksum
@@ -309,6 +321,8 @@ class File(Resource[FileProperties, FileState]):
             raise ResourceError("content differs, and none is wanted")
         if self._is_secret or self.properties.sensitive:
             return Difference("content", OTHER, SENSITIVE)
+        if isinstance(content, Pending):
+            return Difference("content", OTHER, f"what {content.path} will hold")
         path = self.properties.name
         found = self.context.system.lstat(path)
         actual = described(found.st_size if found else 0, sha256(chunks(path)))
@@ -337,9 +351,17 @@ class File(Resource[FileProperties, FileState]):
         has_others = actual.kind == "present" and actual.found is not None and actual.found.st_nlink > 1
         return has_others and self.properties.ensure == "present" and self._wanted_content() is not None
 
-    def _refuse_what_cannot_be(self, actual: FileState) -> None:
+    def _is_replaced(self, differences: Sequence[Difference]) -> bool:
+        """Whether something else is at the path afterwards, and not only its attributes are others."""
+        return differences[0].property in ("ensure", "content")
+
+    def _refuse_what_cannot_be(self, actual: FileState, differences: Sequence[Difference]) -> None:
         """Raise for what ``change`` would fail at, so that noop predicts it."""
         ensure, kind, name = self.properties.ensure, actual.kind, self.properties.name
+        if actual.found is not None and self._is_replaced(differences):
+            from puller.mounts import refuse_mounted  # for the few files that are replaced
+
+            refuse_mounted(name, "removed" if ensure == "absent" else "replaced")
         if ensure == "absent":
             if kind == "directory" and not self.properties.force and os.listdir(name):
                 raise ResourceError(f"{name} is a directory that is not empty; removing it wants force: true")
@@ -368,7 +390,7 @@ class File(Resource[FileProperties, FileState]):
 
     def _require_parent(self) -> None:
         parent = os.path.dirname(self.properties.name)
-        if not self.context.system.is_directory(parent) and not self.context.uncertain():
+        if not self.context.system.is_directory(parent) and not self.context.uncertain(parent):
             raise ResourceError(f"directory {parent} does not exist")
 
     def _require_parent_of_directory(self) -> None:

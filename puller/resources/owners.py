@@ -44,7 +44,7 @@ def _id(kind: str, name: str | int | None, context: Context) -> int:
     find = context.system.user_id if kind == "owner" else context.system.group_id
     if (found := find(name)) is not None:
         return found
-    if context.uncertain():
+    if context.uncertain("/etc/passwd" if kind == "owner" else "/etc/group"):
         return UNKNOWN
     who = "user" if kind == "owner" else "group"
     raise ResourceError(f"{kind} is {name!r}, and there is no such {who}")

@@ -69,7 +69,6 @@ class Package(Resource[PackageProperties, PackageState]):
     type_name = "package"
     properties_type = PackageProperties
     providers = tuple(_PROVIDERS)
-    unpredictable = True
 
     @property
     def provider(self) -> str:
@@ -138,6 +137,9 @@ class Package(Resource[PackageProperties, PackageState]):
         if action is Action.REMOVE or action is None:
             return "Would have uninstalled"
         return f"Would have {action.value} {ensure}"
+
+    def reach(self) -> str:
+        return "/"
 
     def final_ensure(self, actual: PackageState) -> str:
         return str(actual)

@@ -205,8 +205,10 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
             expect(target.root, "directory")
             for path in target.directories:
                 expect(target.path(path), "directory")
+        is_present = self.properties.ensure == "present"
         for path in (*actual.changed, *actual.stable):
-            expect(target.path(path), "file" if self.properties.ensure == "present" else "absent")
+            if not is_present or path not in target.same:
+                expect(target.path(path), "file" if is_present else "absent")
 
     @property
     def _post(self) -> PostCommands:

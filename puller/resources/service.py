@@ -104,7 +104,9 @@ class Service(Resource[ServiceProperties, Unit]):
     def _may_come(self, unit: Unit) -> bool:
         """In noop: whether the real run would have made the unit by the time it gets here."""
         context = self.context
-        return context.noop and (context.uncertain() or any(map(context.system.exists, unit.files())))
+        return context.noop and any(
+            context.uncertain(path) or context.system.exists(path) for path in unit.files()
+        )
 
     def _refuse_what_cannot_be(self, unit: Unit, differences: Sequence[Difference]) -> None:
         """Raise for what ``change`` would fail at, so that noop predicts it."""

@@ -57,7 +57,7 @@ def make(tmp_path: Path) -> Make:
             {},
             lambda type_name: [str(properties["name"])],
             noop=noop,
-            uncertain=lambda: uncertain,
+            uncertain=lambda path: uncertain,
             log=log,
         )
         return resource_type(decoded, context)

@@ -46,6 +46,101 @@ def test_the_first_guard_that_says_so_decides(
     assert runs(make, guards, refresh=refresh) is expected
 
 
+@pytest.mark.parametrize(
+    ("guards", "expected"),
+    [
+        ({}, True),
+        ({"creates": "/"}, False),
+        ({"onlyif": "false"}, False),
+        ({"unless": "true"}, False),
+        ({"onlyif": "true", "unless": "false", "creates": "/no/such/path"}, True),
+    ],
+)
+@pytest.mark.parametrize("refreshonly", [True, False])
+def test_with_guard_refresh_guards_decide_on_a_refresh_too(
+    make: Make, guards: dict[str, Any], refreshonly: bool, expected: bool
+) -> None:
+    properties = {**guards, "guard_refresh": True, "refreshonly": refreshonly}
+    assert runs(make, properties, refresh=True) is expected
+
+
+def test_a_refresh_that_a_guard_prevents_is_told(make: Make) -> None:
+    resource = make(Exec, {"name": "true", "onlyif": "false", "guard_refresh": True})
+    resource.differences(resource.look(), refresh=True)
+    assert resource.notes == ("a subscribed resource changed, and a guard says that the command need not run",)
+
+
+@pytest.mark.parametrize(
+    ("guards", "message"),
+    [
+        ({"creates": "/no/such/path"}, "ran, but `creates` /no/such/path is still not there"),
+        ({"unless": "false"}, "ran, but `unless` still fails"),
+    ],
+)
+def test_a_command_that_would_run_again_in_the_next_run_has_failed(
+    make: Make, converge: Converge, guards: dict[str, Any], message: str
+) -> None:
+    for refresh_first in (False, True):
+        resource = make(Exec, {"name": "true", **guards})
+        differences = resource.differences(resource.look(), refresh=refresh_first)
+        if refresh_first:  # the guards were not asked before, so nothing is asked after
+            resource.change(differences, resource.look())
+            continue
+        with pytest.raises(ResourceError) as error:
+            resource.change(differences, resource.look())
+        assert str(error.value) == message
+    converge(make(Exec, {"name": "true", **guards, "recheck": False}))
+
+
+def test_what_a_command_makes_is_there_after_it(make: Make, converge: Converge, tmp_path: Path) -> None:
+    properties = {**shell("touch made"), "cwd": str(tmp_path), "creates": "made", "unless": "test -e made"}
+    assert converge(make(Exec, properties)) == ["command is not executed, wanted executed"]
+    assert converge(make(Exec, properties)) == []
+
+
+@pytest.mark.parametrize(
+    ("guards", "noted"),
+    [
+        ({"onlyif": "true"}, True),
+        ({"onlyif": "true", "recheck": False}, False),
+        ({"onlyif": "test ! -e {}/made"}, False),
+        ({"onlyif": "true", "creates": "{}/made"}, False),
+    ],
+)
+def test_an_onlyif_that_would_run_it_again_is_noted(
+    make: Make, converge: Converge, tmp_path: Path, guards: dict[str, Any], noted: bool
+) -> None:
+    here = {key: text.format(tmp_path) if isinstance(text, str) else text for key, text in guards.items()}
+    resource = make(Exec, {"name": f"touch {tmp_path}/made", **here})
+    converge(resource)
+    assert bool(resource.notes) is noted
+    assert not noted or "runs in every run" in resource.notes[0]
+
+
+@pytest.mark.parametrize("properties", [{}, {"onlyif": "true"}, {"provider": "shell"}])
+def test_a_directory_that_is_missing_is_named_and_not_taken_for_a_missing_program(
+    make: Make, converge: Converge, tmp_path: Path, properties: dict[str, Any]
+) -> None:
+    wanted = {"name": "true", "cwd": f"{tmp_path}/missing", **properties}
+    with pytest.raises(ResourceError, match=f"^cwd {tmp_path}/missing does not exist$"):
+        converge(make(Exec, wanted))
+    dry = make(Exec, wanted, noop=True)
+    with pytest.raises(ResourceError, match=f"^cwd {tmp_path}/missing does not exist$"):
+        dry.noop_message(dry.differences(dry.look()), dry.look())
+
+
+def test_in_noop_what_an_earlier_resource_would_bring_is_not_missed(make: Make, tmp_path: Path) -> None:
+    """A directory to run in, or the program that a guard asks."""
+    expected = make(Exec, {"name": "true", "cwd": f"{tmp_path}/new", "onlyif": "true"}, noop=True)
+    expected.context.system.expect(f"{tmp_path}/new", "directory")
+    later = make(Exec, {"name": "true", "unless": "/no/such/program"}, noop=True, uncertain=True)
+    for resource in (expected, later):
+        differences = resource.differences(resource.look())
+        assert resource.noop_message(differences, resource.look()) == "Would have executed"
+    with pytest.raises(ResourceError, match="unless '/no/such/program' cannot be started"):
+        runs(make, {"unless": "/no/such/program"})
+
+
 def test_guards_after_the_one_that_decides_are_not_asked(make: Make, tmp_path: Path) -> None:
     """The reference asks all of them, also when ``creates`` has decided."""
     assert not runs(make, {"creates": "/", "onlyif": f"touch {tmp_path}/asked"})
@@ -145,6 +240,10 @@ def test_noop_messages(make: Make, refresh: bool, message: str) -> None:
         ({"path": "/bin::/usr/bin"}, "path has '', wanted absolute directories separated by colons"),
         ({"path": "bin"}, "path has 'bin', wanted absolute directories separated by colons"),
         ({"cwd": "tmp"}, "cwd is 'tmp', wanted an absolute path"),
+        (
+            {"creates": "made"},
+            "creates is 'made', wanted an absolute path, or a cwd to which it is relative",
+        ),
         ({"timeout": 0}, "timeout is 0, wanted a time that the command can end in"),
         (
             {"refreshonly": True, "refresh_only": True},

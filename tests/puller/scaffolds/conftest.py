@@ -60,7 +60,7 @@ class Bench:
             {},
             lambda kind: [],
             noop=noop,
-            uncertain=lambda: uncertain,
+            uncertain=lambda path: uncertain,
         )
         return Scaffold(decoded, context)
 

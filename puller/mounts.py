@@ -1,0 +1,28 @@
+"""What is mounted on this machine, as far as it is in the way of a change.
+
+A rename cannot take the place of a mount point, and removing what is below one empties another file system.
+"""
+
+import os
+import re
+
+from puller.errors import ResourceError
+
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+def refuse_mounted(path: str, what: str) -> None:
+    """Raise ``ResourceError`` when something is mounted at a path or below it, so that it cannot be ``what``."""
+    here = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    for point in mount_points():
+        if point == here:
+            raise ResourceError(f"{path} is a mount point, which cannot be {what}")
+        if point.startswith(f"{here}/"):
+            raise ResourceError(f"{path} cannot be {what}: {point} is mounted below it")
+
+
+def mount_points() -> list[str]:
+    """Where something is mounted for this process (proc(5), ``mountinfo``)."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
+        points = [line.split(" ", 5)[4] for line in lines]
+    return [_ESCAPED.sub(lambda match: chr(int(match[1], 8)), point) for point in points]
