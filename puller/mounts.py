@@ -5,6 +5,7 @@ A rename cannot take the place of a mount point, and removing what is below one 
 
 import os
 import re
+from collections.abc import Collection
 
 from puller.errors import ResourceError
 
@@ -19,6 +20,20 @@ def refuse_mounted(path: str, what: str) -> None:
             raise ResourceError(f"{path} is a mount point, which cannot be {what}")
         if point.startswith(f"{here}/"):
             raise ResourceError(f"{path} cannot be {what}: {point} is mounted below it")
+
+
+def refuse_mounted_among(root: str, replaced: Collection[str], removed: Collection[str]) -> None:
+    """The same for paths below a directory, relative to it: those to be replaced, and those to be removed."""
+    above = f"{os.path.realpath(root)}/"
+    for point in mount_points():
+        if not point.startswith(above):
+            continue
+        inside = point.removeprefix(above)
+        if inside in replaced or inside in removed:
+            what = "replaced" if inside in replaced else "removed"
+            raise ResourceError(f"{point} is a mount point, which cannot be {what}")
+        if below := next((path for path in removed if path.startswith(f"{inside}/")), None):
+            raise ResourceError(f"{above}{below} is below the mount point {point}, so it is not removed")
 
 
 def mount_points() -> list[str]:

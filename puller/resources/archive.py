@@ -262,6 +262,10 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         if (plan.remove or plan.download) and _state_of(actual) in _NOT_REPLACED:
             what = "removed" if plan.remove else "replaced"
             raise ResourceError(f"{name} is a {_state_of(actual)}, which is not {what} by an archive")
+        if actual.found is not None and (plan.remove or plan.download or plan.clean_up):
+            from puller.mounts import refuse_mounted
+
+            refuse_mounted(name, "replaced" if plan.download else "removed")
         if plan.remove:
             return
         self._ids()

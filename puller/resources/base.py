@@ -179,7 +179,7 @@ class Resource(ABC, Generic[P, S]):
         """What ``change`` would have done: ``Would have …``. Raises where it is known that it would fail."""
 
     def reach(self) -> str:
-        """The directory below which a change may have effects that noop cannot predict; ``/`` is anywhere, empty none."""
+        """The directory below which a change may do what noop cannot predict: ``/`` is anywhere, empty nowhere."""
         return ""
 
     @property

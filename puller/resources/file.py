@@ -248,9 +248,7 @@ class File(Resource[FileProperties, FileState]):
     def _is_pending(self, path: str) -> bool:
         """In noop: whether an earlier resource would bring this file, or may do so."""
         context = self.context
-        return context.system.will_be_written(path) or (
-            context.uncertain(path) and not os.path.lexists(path)
-        )
+        return context.system.will_be_written(path) or (context.uncertain(path) and not os.path.lexists(path))
 
     def _remote(self) -> Content:
         source, wanted = self.properties.source or "", self.properties.checksum

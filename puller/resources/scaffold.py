@@ -179,6 +179,13 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
     def _require_possible(self, target: Target, actual: ScaffoldState) -> None:
         """Raise for what ``change`` would fail at, so that noop predicts it."""
         require_possible(self.context.system, self.properties.name, target)
+        replaced = [
+            path for path in actual.changed if path not in target.same and target.files[path] is not None
+        ]
+        if replaced or actual.purged:
+            from puller.mounts import refuse_mounted_among  # only when something is in the way
+
+            refuse_mounted_among(target.root, replaced, actual.purged)
         if any(path not in target.same for path in actual.changed):
             require_same(self._wanted(), self._grow())
 
