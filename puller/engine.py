@@ -71,8 +71,8 @@ class Engine:
         self._stopped: dict[int, str] = {}
         """Manifests that nothing more is applied of, by the identity of their ``Home``, and why."""
         self._masks = Masks()
-        self._reaches: list[str] = []
-        """In noop: below which directories an earlier resource would have done what cannot be predicted."""
+        self._reaches: list[tuple[str, str]] = []
+        """In noop: below which directories resources of a type would have done what cannot be predicted."""
         self._changes = 0
         self._begun: dict[int, Begun] = {}
         self._context = Context(
@@ -197,7 +197,7 @@ class Engine:
                 event.noop_message = resource.noop_message(differences, actual)
                 event.state = State.WOULD_CHANGE
                 if self._settings.noop and (reach := resource.reach()):
-                    self._reaches.append(f"{reach.rstrip('/')}/")
+                    self._reaches.append((f"{reach.rstrip('/')}/", resource.type_name))
             else:
                 actual = self._change(index, resource, differences, actual, begun)
                 event.state = State.REFRESHED if any(d.refresh for d in differences) else State.CHANGED
@@ -315,10 +315,11 @@ class Engine:
 
     # Questions about other resources
 
-    def _is_uncertain(self, path: str) -> bool:
+    def _is_uncertain(self, path: str, apart_from: str = "") -> bool:
         """Whether what an earlier resource would have done reaches to a path, or below it: that makes it, too."""
         below = f"{path.rstrip('/')}/"
-        return any(below.startswith(reach) or reach.startswith(below) for reach in self._reaches)
+        reaches = (reach for reach, type_name in self._reaches if type_name != apart_from)
+        return any(below.startswith(reach) or reach.startswith(below) for reach in reaches)
 
     def _why_unmanaged(self, declaration: Declaration) -> str:
         """A resource is managed when it and all child manifests that it is in are."""

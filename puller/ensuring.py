@@ -23,6 +23,7 @@ from puller.resources.reference import Reference
 from puller.resources.registry import find_type
 from puller.sessions import Recorded, Session, change_since, latest
 from puller.signals import StopRequests
+from puller.state import Directories
 from puller.system import LocalSystem, NoopSystem
 
 _REFERENCES = ("require", "after", "subscribe")
@@ -49,8 +50,9 @@ def ensure(
     }
     manifest = _load({"resources": [{wanted.type: properties}]}, inputs)
     before = _link(manifest, references, session)
-    # A session has the events of all that went before, so nothing else needs to be remembered.
+    # A session has the events of all that went before, so no refreshes need to be remembered.
     owed = OwedRefreshes(None, "ensure")
+    settings = msgspec.structs.replace(settings, state_directory=Directories.of_user().state)
     system = NoopSystem() if settings.noop else LocalSystem()
     engine = Engine(manifest, system, fetch_url, owed, settings, before)
     with stops.deferred():

@@ -66,8 +66,8 @@ class System(Protocol):
     def expect(self, path: str, kind: str) -> None:
         """In noop: this run would have left a new ``file``, a ``directory`` or ``absent`` here. Otherwise nothing."""
 
-    def will_be_written(self, path: str) -> bool:
-        """In noop: whether this run would have put a file here, or have changed its content."""
+    def will_be_written(self, path: str, *, below: bool = False) -> bool:
+        """In noop: whether this run would have put a file here, or have changed its content; or one ``below``."""
 
     def read(self, path: str) -> bytes:
         """The content of a regular file; a link, FIFO or device in its place is an error."""
@@ -172,7 +172,7 @@ class LocalSystem:
     def expect(self, path: str, kind: str) -> None:
         """A real run has no need of predictions: what it changed is there."""
 
-    def will_be_written(self, path: str) -> bool:
+    def will_be_written(self, path: str, *, below: bool = False) -> bool:
         return False
 
     def read(self, path: str) -> bytes:
@@ -355,8 +355,10 @@ class NoopSystem(LocalSystem):
     def expect(self, path: str, kind: str) -> None:
         self._expected[path] = kind
 
-    def will_be_written(self, path: str) -> bool:
-        return self._expected.get(path) == "file"
+    def will_be_written(self, path: str, *, below: bool = False) -> bool:
+        if not below or self._expected.get(path) == "file":
+            return self._expected.get(path) == "file"
+        return any(one.startswith(f"{path}/") and kind == "file" for one, kind in self._expected.items())
 
     def _expectation(self, path: str) -> str | None:
         """What this run would have left here; below what it would have removed there is nothing."""

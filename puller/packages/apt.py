@@ -36,6 +36,8 @@ _UNATTENDED = (
 # Without these, apt-cache writes what it has computed; noop writes nothing.
 _WITHOUT_CACHE = ("-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=")
 
+_LISTS = "/var/lib/apt/lists"
+
 _FIELDS = ("db:Status-Want", "db:Status-Status", "Package", "Architecture", "Version")
 _FORMAT = "\\t".join(f"${{{field}}}" for field in _FIELDS) + "\\n"
 _NOT_INSTALLED = ("not-installed", "config-files")
@@ -56,12 +58,23 @@ class Apt(Manager):
     """apt and dpkg."""
 
     order = DPKG
+    sources = ("/etc/apt",)
 
     def __init__(self) -> None:
         super().__init__()
         self._policies = Inventory(self._list_policies)
         self._native = ""
         """The architecture of this machine: that of the package ``dpkg``."""
+
+    def knows_repositories(self, job: Job, name: str) -> bool:
+        del name
+        try:
+            return any("_Packages" in file for file, _ in job.system.children(_LISTS))
+        except FileNotFoundError:
+            return False
+
+    def is_offered(self, job: Job, name: str) -> bool:
+        return self.candidate(job, name) is not None
 
     def candidate(self, job: Job, name: str) -> str | None:
         policy = self._policies.about(job, name)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from puller.commands import Completed
+from puller.errors import ResourceError
 from puller.packages.inventory import Inventory
 from puller.packages.job import Job, failure, output
 from puller.packages.manager import Installed, Manager, Wanted
@@ -22,6 +23,7 @@ _INSTALLED_FORMAT = "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\t%{ARCH}\\n"
 _AVAILABLE_FORMAT = "%{name}\t%{epoch}:%{version}-%{release}\t%{arch}\n"
 _UPDATES_AVAILABLE = 100  # exit code of check-update
 _SOURCES = ("src", "nosrc")
+_NOT_FETCHED = re.compile("cache-only.*no cache", re.IGNORECASE)
 _NOT_FOUND = ("Unable to find a match", "No match for argument")
 
 # One package in a table that may be broken into several lines: name.architecture, version, repository.
@@ -42,12 +44,25 @@ class Dnf(Manager):
     """dnf and rpm."""
 
     order = RPM
+    sources = ("/etc/yum.repos.d", "/etc/dnf", "/etc/yum.conf")
 
     def __init__(self) -> None:
         super().__init__()
         self._updates = Inventory(self._list_updates)
         self._available = Inventory(self._list_available)
         self._end_of_options: tuple[str, ...] = ("--",)
+
+    def knows_repositories(self, job: Job, name: str) -> bool:
+        try:
+            self._available.about(job, name)
+        except ResourceError as error:
+            if _NOT_FETCHED.search(str(error)):
+                return False
+            raise
+        return True
+
+    def is_offered(self, job: Job, name: str) -> bool:
+        return bool(self.available(job, name))
 
     def candidate(self, job: Job, name: str) -> str | None:
         versions = [record.version for record in self._updates.about(job, name) or ()]

@@ -46,10 +46,14 @@ class Manager(ABC):
 
     order: ClassVar[Order]
     """How its versions compare."""
+    sources: ClassVar[tuple[str, ...]]
+    """Where it is said which repositories there are."""
 
     def __init__(self) -> None:
         self._inventory = Inventory(self._list_installed)
         self._remedied: set[str] = set()
+        self.may_get_repositories = False
+        """In noop: an earlier package would have brought some, by its name."""
 
     def installed(self, job: Job, name: str) -> tuple[Installed, ...]:
         """Every installed version of a package, the newest first."""
@@ -59,12 +63,32 @@ class Manager(ABC):
     def find_version(self, job: Job, name: str, request: str) -> str:
         """The newest available version that meets a request; the failure lists what there is."""
         found = self._find_matching(job, name, request)
-        if not found and self._remedy_once(self.refresh, job):
+        if not found and not job.noop and self._remedy_once(self.refresh, job):
             found = self._find_matching(job, name, request)
         if not found:
             there_is = ", ".join(self._sorted(self.available(job, name))) or "none"
             raise ResourceError(f"version {request} is not available; there is {there_is}")
         return found[-1]
+
+    def require_offer(self, job: Job, name: str, request: str | None) -> None:
+        """In noop: raise for a package, or a version of it, that the real run would not find in the repositories.
+
+        Where nothing is known of them, as on a fresh machine, that run would ask them first, and nothing is raised.
+        """
+        if not self.knows_repositories(job, name):
+            return
+        if request is not None:
+            self.find_version(job, name, request)
+        elif not self.is_offered(job, name):
+            raise ResourceError(f"no repository that is known here offers a package {name}")
+
+    @abstractmethod
+    def knows_repositories(self, job: Job, name: str) -> bool:
+        """Whether it was ever fetched what they offer; ``name`` is what will be asked about."""
+
+    @abstractmethod
+    def is_offered(self, job: Job, name: str) -> bool:
+        """Whether a package that is not installed can be, in some version."""
 
     @abstractmethod
     def candidate(self, job: Job, name: str) -> str | None:

@@ -16,7 +16,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -106,6 +106,13 @@ class Difference(msgspec.Struct, frozen=True):
         return f"{self.property} is {self.actual}, wanted {self.wanted}"
 
 
+class Uncertain(Protocol):
+    """In noop: whether an earlier resource would have done what cannot be predicted, so that what is missing at a path
+    now may be there then. Resources of the type ``apart_from`` do not count."""
+
+    def __call__(self, path: str, apart_from: str = "") -> bool: ...
+
+
 class Context(msgspec.Struct, frozen=True):
     """What a resource works with, handed in: the machine, its manifest's directory, and the data of its templates."""
 
@@ -127,9 +134,7 @@ class Context(msgspec.Struct, frozen=True):
     noop: bool = False
     changes: Callable[[], int] = itertools.count().__next__
     """How many changes resources have begun in this run: what was seen on disk is good until it grows."""
-    uncertain: Callable[[str], bool] = lambda path: False
-    """In noop: whether an earlier resource would have done what cannot be predicted, so that what is missing at a path
-    now may be there then."""
+    uncertain: Uncertain = lambda path, apart_from="": False
 
 
 class Resource(ABC, Generic[P, S]):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # the package managers are imported when one is asked
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_:~-]*")
 _VERSION = re.compile(r"(?=.*[0-9])[A-Za-z0-9][A-Za-z0-9.+_:~^-]*")
+_OF_REPOSITORIES = re.compile("release|repo")  # epel-release, mysql-apt-repo
 _STATES = ("present", "absent", "latest")
 
 _PROVIDERS = {"apt": "puller.packages.apt:Apt", "dnf": "puller.packages.dnf:Dnf"}
@@ -128,6 +129,8 @@ class Package(Resource[PackageProperties, PackageState]):
         del differences
         self._refuse_held(actual)
         action, ensure = self._action(actual), self.properties.ensure
+        if action is not Action.REMOVE and (self._is_versioned or not actual.installed):
+            self._require_offer()
         if action is Action.INSTALL:
             return (
                 f"Would have installed {ensure}"
@@ -168,6 +171,19 @@ class Package(Resource[PackageProperties, PackageState]):
         if not self._is_versioned:
             return Wanted(name, actual.candidate)
         return Wanted(name, self._manager.find_version(self._job, name, self.properties.ensure))
+
+    def _require_offer(self) -> None:
+        """Raise for what no repository has, so that noop predicts it; not where this run may add repositories."""
+        manager, context = self._manager, self.context
+        comes = manager.may_get_repositories or any(
+            context.uncertain(path, apart_from=self.type_name)
+            or context.system.will_be_written(path, below=True)
+            for path in manager.sources
+        )
+        if not comes:
+            request = self.properties.ensure if self._is_versioned else None
+            manager.require_offer(self._job, self.properties.name, request)
+        manager.may_get_repositories |= bool(_OF_REPOSITORIES.search(self.properties.name))
 
     def _refuse_held(self, actual: PackageState) -> None:
         held = next((one for one in actual.installed if one.held and one.is_complete), None)

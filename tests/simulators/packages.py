@@ -3,6 +3,7 @@
 The contract tests in ``tests/system`` put the same questions to these and to the real tools.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -86,6 +87,13 @@ class Debian(Machine):
     def __post_init__(self) -> None:
         Machine.__init__(self)
         self.packages.setdefault("dpkg", Deb("1.21.22"))
+
+    def children(self, path: str) -> list[tuple[str, os.stat_result]]:
+        """Of the package lists all that is asked is whether there are any."""
+        if path != "/var/lib/apt/lists":
+            return super().children(path)
+        names = ["lock", "partial", *(["deb.example.com_debian_Packages"] if self.repository else [])]
+        return [(name, os.lstat("/")) for name in names]
 
     def run(self, arguments: list[str]) -> Completed:
         tools: dict[str, Callable[[list[str]], Completed]] = {
@@ -362,6 +370,9 @@ class LookingOnly(NoopSystem):
     def __init__(self, machine: Machine) -> None:
         super().__init__()
         self.machine = machine
+
+    def children(self, path: str) -> list[tuple[str, os.stat_result]]:
+        return self.machine.children(path)
 
     def query(self, command: Command) -> Completed:
         return self.machine.query(command)

@@ -337,6 +337,29 @@ def test_a_package_that_does_not_exist_fails_with_its_name_and_keeps_no_other_fr
     assert dpkg(debian)["tool:all"] == ("1.0", "installed")
 
 
+def test_noop_foretells_what_no_repository_offers_as_the_run_finds_it(
+    debian: Machine, repository: Repository
+) -> None:
+    """A misspelt name, a version that was never there, a name that packages provide; and a fresh machine."""
+    repository.add("tool", "1.0", "1.1")
+    repository.add("postfix", "3.0", Provides="mail-agent")
+    repository.add("exim", "4.0", Provides="mail-agent")
+    repository.publish()
+    wanted: dict[str, dict[str, Any]] = {"tool": {}, "misspelt": {}, "latest-of-none": {"ensure": "latest"},
+                                         "postfix": {"ensure": "9.9"}, "mail-agent": {}}  # fmt: skip
+    said, done = apply(debian, wanted, "--noop"), apply(debian, wanted)
+    failed = dict.fromkeys(list(wanted)[1:], "failed")
+    assert outcomes(said) == {"tool": "installed version present", **failed}, said.stdout
+    assert outcomes(done) == {"tool": "changed", **failed}, done.stdout
+    assert "version 9.9 is not available; there is 3.0" in said.stdout
+    assert "no repository that is known here offers a package misspelt" in said.stdout
+    debian.run("apt-get", "purge", "-y", "tool")
+    for path in debian.root.glob("var/lib/apt/lists/*_Packages"):
+        path.unlink()
+    assert outcomes(apply(debian, {"tool": {}}, "--noop")) == {"tool": "installed version present"}
+    assert outcomes(apply(debian, {"tool": {}})) == {"tool": "changed"}
+
+
 @pytest.mark.attack("apt.mirror")
 def test_a_mirror_that_is_down_fails_in_bounded_time_and_the_next_run_installs(
     debian: Machine, repository: Repository

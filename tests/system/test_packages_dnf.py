@@ -168,6 +168,25 @@ def apply(fedora: Fedora, tmp_path: Path) -> Apply:
     return build
 
 
+def test_noop_foretells_what_no_repository_offers_as_the_run_finds_it(fedora: Fedora, apply: Apply) -> None:
+    fedora.add("tool", "1.0-1", "1.1-1")
+    wanted: dict[str, dict[str, Any]] = {
+        "tool": {"ensure": "9.9"},
+        "misspelt": {},
+        "latest": {"ensure": "latest"},
+    }
+    fedora.publish(fetch=False)
+    fresh = apply({"tool": {}, "misspelt": {}}, noop=True)
+    assert states(fresh) == dict.fromkeys(fresh, "would change"), "nothing is known of the repository yet"
+    fedora.publish()
+    fedora.looked.clear()
+    said, done = apply(wanted, noop=True), apply(wanted)
+    assert states(said) == states(done) == dict.fromkeys(wanted, "failed")
+    assert said["tool"].errors == ["version 9.9 is not available; there is 1.0-1, 1.1-1"]
+    assert said["misspelt"].errors == ["no repository that is known here offers a package misspelt"]
+    assert states(apply({"tool": {}}, noop=True)) == {"tool": "would change"}
+
+
 def states(events: dict[str, Event]) -> dict[str, str]:
     return {name: event.state.value for name, event in events.items()}
 
@@ -192,7 +211,7 @@ def test_every_state_converges_as_noop_said_and_the_second_run_changes_nothing(
     manifest = {name: {"ensure": desired} for name, (_, desired, _) in table.items()}
     fedora.looked.clear()
     predicted = apply(manifest, noop=True)
-    assert fedora.looked == ["rpm -q", "dnf -q"]
+    assert fedora.looked == ["rpm -q", "dnf -q", "dnf -q"], "what is installed, newer, and offered, for all"
     said = {
         name: event.noop_message.removeprefix("Would have ") or "stable" for name, event in predicted.items()
     }

@@ -57,7 +57,7 @@ def make(tmp_path: Path) -> Make:
             {},
             lambda type_name: [str(properties["name"])],
             noop=noop,
-            uncertain=lambda path: uncertain,
+            uncertain=lambda path, apart_from="": uncertain,
             log=log,
         )
         return resource_type(decoded, context)

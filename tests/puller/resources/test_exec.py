@@ -67,7 +67,9 @@ def test_with_guard_refresh_guards_decide_on_a_refresh_too(
 def test_a_refresh_that_a_guard_prevents_is_told(make: Make) -> None:
     resource = make(Exec, {"name": "true", "onlyif": "false", "guard_refresh": True})
     resource.differences(resource.look(), refresh=True)
-    assert resource.notes == ("a subscribed resource changed, and a guard says that the command need not run",)
+    assert resource.notes == (
+        "a subscribed resource changed, and a guard says that the command need not run",
+    )
 
 
 @pytest.mark.parametrize(

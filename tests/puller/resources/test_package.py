@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 Make = Callable[..., Resource[Any, Any]]
 MakePackage = Callable[..., Package]
+Converge = Callable[[Resource[Any, Any]], list[str]]
 CASES = Path(__file__).parents[2] / "cases" / "packages"
 
 
@@ -165,6 +167,78 @@ def test_looking_never_changes(package: MakePackage) -> None:
     resource = package(a_debian(), noop=True)
     with pytest.raises(MutationInNoop):
         resource.change([], resource.look())
+
+
+# What is not offered
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("name", "ensure", "message"),
+    [
+        ("missing", "present", "no repository that is known here offers a package missing"),
+        ("missing", "latest", "no repository that is known here offers a package missing"),
+        ("missing", "1.0", "version 1.0 is not available; there is none"),
+        ("tool", "9.9", "version 9.9 is not available; there is "),
+    ],
+)
+def test_noop_foretells_that_nothing_offers_a_package_or_version(
+    package: MakePackage, converge: Converge, family: str, name: str, ensure: str, message: str
+) -> None:
+    machine = FAMILIES[family]()
+    with pytest.raises(ResourceError, match=message):
+        predict(package(machine, name, noop=True, ensure=ensure))
+    with pytest.raises(ResourceError):
+        converge(package(machine, name, ensure=ensure))
+
+
+@pytest.mark.parametrize(("family", "asking"), [("Debian", "apt-cache"), ("RedHat", "dnf")])
+def test_noop_asks_for_all_that_it_would_install_at_once_and_for_nothing_else(
+    package: MakePackage, family: str, asking: str
+) -> None:
+    machine, shared = FAMILIES[family](), dict[type, Any]()
+    names = [f"missing{number}" for number in range(20)]
+    for name in ("tool", *names):
+        with contextlib.suppress(ResourceError):
+            predict(package(machine, name, others=("tool", *names), shared=shared, noop=True))
+    assert [command[0] for command in machine.looked].count(asking) == 1
+    in_order = FAMILIES[family]("1.0-1")
+    predict(package(in_order, noop=True))
+    assert asking not in [command[0] for command in in_order.looked]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_noop_does_not_take_a_machine_that_knows_no_repository_for_one_without_packages(
+    package: MakePackage, family: str
+) -> None:
+    """A fresh one; the run itself fetches what they offer."""
+    machine: Any = FAMILIES[family]()
+    if family == "Debian":
+        machine.repository, machine.published = {}, machine.repository
+    else:
+        machine.is_cached = False
+    for ensure, says in {"present": "version present", "latest": "latest", "1.1-1": "version 1.1-1"}.items():
+        assert predict(package(machine, ensure=ensure, noop=True)) == f"Would have installed {says}"
+
+
+@pytest.mark.parametrize(("family", "path"), [("Debian", "/etc/apt/a"), ("RedHat", "/etc/yum.repos.d/a")])
+def test_noop_believes_in_repositories_that_the_run_would_add(
+    package: MakePackage, family: str, path: str
+) -> None:
+    machine: Any = FAMILIES[family]()
+    shared = dict[type, Any]()
+    resource = package(machine, "missing", noop=True)
+    resource.context.system.expect(path, "file")
+    assert predict(resource) == "Would have installed version present"
+    with pytest.raises(ResourceError):
+        predict(package(machine, "missing", noop=True))
+    if family == "Debian":
+        machine.repository["epel-release"] = ["1-1"]
+    else:
+        machine.repository.append(Rpm("epel-release", "1-1"))
+    for name in ("epel-release", "missing"):
+        resource = package(machine, name, noop=True, shared=shared)
+        assert predict(resource) == "Would have installed version present"
 
 
 # One query for all

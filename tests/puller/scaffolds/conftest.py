@@ -60,7 +60,7 @@ class Bench:
             {},
             lambda kind: [],
             noop=noop,
-            uncertain=lambda path: uncertain,
+            uncertain=lambda path, apart_from="": uncertain,
         )
         return Scaffold(decoded, context)
 
