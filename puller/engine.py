@@ -194,10 +194,7 @@ class Engine:
             if self._settings.diffs and not declaration.properties.sensitive:
                 event.diff = resource.diff(actual) or ""
             if noop:
-                event.noop_message = resource.noop_message(differences, actual)
-                event.state = State.WOULD_CHANGE
-                if self._settings.noop and (reach := resource.reach()):
-                    self._reaches.append((f"{reach.rstrip('/')}/", resource.type_name))
+                self._foretell(event, resource, differences, actual)
             else:
                 actual = self._change(index, resource, differences, actual, begun)
                 event.state = State.REFRESHED if any(d.refresh for d in differences) else State.CHANGED
@@ -213,6 +210,14 @@ class Engine:
                 self._owed.clear([declaration.reference])
             self._check_health(declaration, event)
         return event
+
+    def _foretell(
+        self, event: Event, resource: Resource[Any, Any], differences: Sequence[Difference], actual: Any
+    ) -> None:
+        event.noop_message = resource.noop_message(differences, actual)
+        event.state = State.WOULD_CHANGE
+        if self._settings.noop and (reach := resource.reach()):
+            self._reaches.append((f"{reach.rstrip('/')}/", resource.type_name))
 
     def _change(
         self,

@@ -87,14 +87,18 @@ class Exec(Resource[ExecProperties, ExecState]):
     def differences(self, actual: ExecState, *, refresh: bool = False) -> Sequence[Difference]:
         if actual.completed is not None:
             return ()  # ``change`` has judged the exit code, and knows the output
-        if refresh and not (self.properties.guard_refresh and self._is_guarded()):
-            why = "not executed since a subscribed resource changed"
-            return [Difference("command", why, "executed", refresh=True)]
         if refresh:
-            self._notes = ("a subscribed resource changed, and a guard says that the command need not run",)
-        if refresh or self.properties.refreshonly or self._is_guarded():
+            return self._refresh_differences()
+        if self.properties.refreshonly or self._is_guarded():
             return ()
         return [Difference("command", "not executed", "executed")]
+
+    def _refresh_differences(self) -> Sequence[Difference]:
+        if self.properties.guard_refresh and self._is_guarded():
+            self._notes = ("a subscribed resource changed, and a guard says that the command need not run",)
+            return ()
+        why = "not executed since a subscribed resource changed"
+        return [Difference("command", why, "executed", refresh=True)]
 
     def change(self, differences: Sequence[Difference], actual: ExecState) -> None:
         del actual
