@@ -47,13 +47,13 @@ class UnitFiles:
     def look(self) -> Listing:
         """What is there now; raises ``OSError``."""
         found: Listing = {}
-        directories = set()
-        for path in (*UNIT_DIRECTORIES, *_READ_BY_GENERATORS):
-            directory = os.path.realpath(path)  # /lib is /usr/lib nearly everywhere
-            if directory not in directories:
-                directories.add(directory)
-                found.update(self._below(directory))
+        for directory in self._directories():
+            found.update(self._below(directory))
         return found
+
+    def _directories(self) -> set[str]:
+        """Each once: /lib is /usr/lib nearly everywhere."""
+        return {os.path.realpath(path) for path in (*UNIT_DIRECTORIES, *_READ_BY_GENERATORS)}
 
     def _below(self, directory: str) -> Iterator[tuple[str, tuple[int, int]]]:
         """A directory, what is in it, and what is in the directories in it: no unit has anything deeper."""
@@ -74,6 +74,8 @@ class UnitFiles:
         """Whether systemd has read this; ``last_read`` is asked for when (seconds since 1970), ``None``: not known."""
         if found == self._read:
             return True
+        if not self._read.keys() & self._directories() <= found.keys():
+            return False  # nothing that is listed is newer for a directory that went as a whole
         when = last_read()
         return when is not None and all(changed < when * 1e9 for _, changed in found.values())
 
