@@ -76,6 +76,8 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         wants_files = properties.ensure == "present"
         if not wants_files and (system.lstat(properties.name) is None or not system.exists(properties.name)):
             return ScaffoldState()  # and the source need not be there any more either
+        if wants_files and self._is_source_pending:
+            return ScaffoldState()
         self._refuse_overlap()
         tree, purge = self._wanted(), wants_files and properties.purge
         target = look_at(system, properties.name, tree, recognise=self._post.made, purge=purge)
@@ -102,6 +104,9 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
 
     def noop_message(self, differences: Sequence[Difference], actual: ScaffoldState) -> str:
         del differences
+        if self._is_source_pending and self.properties.ensure == "present":
+            self.context.system.expect(self.properties.name, "directory")
+            return "Would have rendered a source that is not there yet"
         if actual.target is not None:
             if self.properties.ensure == "present":
                 self._require_possible(actual.target, actual)
@@ -115,7 +120,12 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
     def final_ensure(self, actual: ScaffoldState) -> str:
         return "present" if actual.exists else "absent"
 
+    def reach(self) -> str:
+        return self.properties.name if self._is_source_pending else ""
+
     def diff(self, actual: ScaffoldState) -> str | None:
+        if self._is_source_pending:
+            return None
         tree = self._wanted()
         if tree.secret:
             return None
@@ -148,6 +158,12 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
             properties.sensitive,
         )
         return grow(recipe, self._scope(), context.directory, context.system)
+
+    @property
+    def _is_source_pending(self) -> bool:
+        """In noop: whether the source is missing, and an earlier resource may bring it."""
+        context, source = self.context, self._source
+        return context.uncertain(source) and not os.path.lexists(source)
 
     @property
     def _source(self) -> str:

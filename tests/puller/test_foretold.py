@@ -95,6 +95,20 @@ def test_a_file_is_copied_from_what_an_earlier_resource_brings(
     assert foretold == done == {"bringing": ("would change", []), "copy": ("would change", [])}
 
 
+def test_a_scaffold_is_rendered_from_what_an_earlier_resource_brings(
+    foretold_and_done: Callable[[str], tuple[Outcomes, Outcomes]], tmp_path: Path
+) -> None:
+    write(tmp_path / "bundle/conf", "in the bundle\n")
+    foretold, done = foretold_and_done("""
+        resources:
+          - exec: [{"cp -r DIR/bundle DIR/brought": {alias: bringing, creates: DIR/brought}}]
+          - scaffold: [{DIR/tree: {alias: tree, source: DIR/brought, engine: jinja}}]
+          - file: [{DIR/copy: {alias: copy, source: DIR/tree/conf, IDS}}]
+    """)
+    expected = dict.fromkeys(("bringing", "tree", "copy"), ("would change", list[str]()))
+    assert foretold == done == expected
+
+
 @pytest.mark.parametrize("how", ["scaffold", "file"])
 def test_a_source_that_an_earlier_resource_changes_is_another_one(
     foretold_and_done: Callable[[str], tuple[Outcomes, Outcomes]], tmp_path: Path, how: str
