@@ -15,6 +15,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from types import FrameType
 from typing import Any, Final, NoReturn, TypeVar
 
 from hiera.bounds import meter
@@ -23,6 +24,7 @@ from hiera.errors import LimitError
 TIME_LIMIT: Final = 1.0
 """Seconds of processor time for one operation."""
 
+_AGAIN: Final = 0.05  # seconds of processor time until the timer rings again
 _SHORT: Final = 10_000  # characters; a pattern that is quadratic in them takes a twentieth of a second
 _SHOWN: Final = 60  # characters of a pattern in a message
 
@@ -96,12 +98,12 @@ def _under_timer(operation: Callable[[], _Answer]) -> _Answer:
     """``operation()``, or _TooLongError when it takes too long; the timer and handler of before come back."""
     running = True
 
-    def ring(*_: object) -> None:
-        if running:
+    def ring(_: int, frame: FrameType | None) -> None:
+        if running and _is_ours(frame, operation):
             raise _TooLongError
 
     handler = signal.signal(signal.SIGVTALRM, ring)
-    before = signal.setitimer(signal.ITIMER_VIRTUAL, TIME_LIMIT)
+    before = signal.setitimer(signal.ITIMER_VIRTUAL, TIME_LIMIT, _AGAIN)
     try:
         try:
             return operation()
@@ -111,6 +113,17 @@ def _under_timer(operation: Callable[[], _Answer]) -> _Answer:
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, *before)
         signal.signal(signal.SIGVTALRM, handler)
+
+
+def _is_ours(frame: FrameType | None, operation: Callable[[], object]) -> bool:
+    """Whether matching was interrupted, or what is around it; and not, say, what the garbage collector has called.
+
+    An exception there may be lost, or leave behind what nobody cleans up; the timer rings again.
+    """
+    return frame is not None and (
+        frame.f_code is getattr(operation, "__code__", None)
+        or frame.f_globals.get("__name__", "").startswith("hiera.")
+    )
 
 
 def _from_child(operation: Callable[[], _Answer]) -> _Answer:

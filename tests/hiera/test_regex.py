@@ -169,6 +169,18 @@ def test_the_timer_and_the_handler_before_come_back() -> None:
         signal.signal(signal.SIGVTALRM, before)
 
 
+def test_the_end_of_the_time_is_not_lost_in_what_the_collector_calls() -> None:
+    class Slow:
+        def __del__(self) -> None:
+            end = time.process_time() + 3 * regex.TIME_LIMIT
+            while time.process_time() < end:
+                pass
+
+    pattern = re.compile("(a+)+$")
+    with pytest.raises(LimitError, match=r"took more than"):
+        bounded(pattern, "a", lambda: (Slow() is None, pattern.search("a" * 40 + "b")))
+
+
 def test_one_search_inside_another_is_bounded_too() -> None:
     outer = re.compile("a")
     with pytest.raises(LimitError, match=r"pattern '\(a\+\)\+\$' took"):
