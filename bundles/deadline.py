@@ -1,67 +1,118 @@
-"""A time limit for a whole download, kept below the HTTP library.
+"""How long something may wait, and how it is left.
 
-* Every read from the socket asks the deadline first, so that a body that trickles and a header that never
-  ends are both over at the limit. The library's own limit is only for the silence between two bytes.
-* Reads of a proxy's answer count as well. Name resolution is the system's, and has limits of its own.
+* A deadline is a point in time, and a question that is asked until then: its ``check`` raises what ends the wait.
+* What blocks in code that is not ours (names that are resolved, connections, TLS, sockets) is done aside, in a thread
+  that is left behind when its time is over. Nothing is ever raised into such code: an exception of a signal's handler
+  may come between a lock and the block that releases it, and then the lock stays taken.
 """
 
-import http.client
-import io
-import socket
+from __future__ import annotations
+
+import _thread  # not ``threading``, which takes longer to import than most calls to make
+import contextlib
+import errno
 import time
-from collections.abc import Callable
-from typing import Any
+
+TYPE_CHECKING = False  # as in ``typing``, whose import would be half the time of a small lookup of facts
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import TypeVar
+
+    _Answer = TypeVar("_Answer")
+
+_LOOK = 0.1  # seconds between two looks at whether to go on
+
+
+class DeadlineError(TimeoutError):
+    """The time is over."""
+
+
+def _go_on() -> None:
+    """What asks nobody."""
 
 
 class Deadline:
-    """A point in time, ``seconds`` from now."""
+    """A point in time, ``seconds`` from now; ``check`` raises when the wait is to end before."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, check: Callable[[], None] = _go_on) -> None:
+        self.seconds = seconds
+        self.check = check
         self._end = time.monotonic() + seconds
 
     @property
+    def left(self) -> float:
+        """Seconds; not less than 0."""
+        return max(self._end - time.monotonic(), 0.0)
+
+    @property
     def is_over(self) -> bool:
-        return time.monotonic() >= self._end
+        return not self.left
 
     def at_most(self, seconds: float) -> float:
-        """``seconds``, or less when the deadline is nearer; raises ``TimeoutError`` when it is over."""
-        left = self._end - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("the time limit is over")
+        """``seconds``, or less when the end is nearer; raises ``DeadlineError``, and what ``check`` raises."""
+        self.check()
+        left = self.left
+        if not left:
+            raise DeadlineError("the time limit is over")
         return min(seconds, left)
 
+    def verify(self) -> None:
+        """Raise as ``at_most`` when there is no time left."""
+        self.at_most(0)
 
-def answers_under(
-    limit_next_read: Callable[[socket.socket], None],
-) -> Callable[..., http.client.HTTPResponse]:
-    """What ``http.client`` calls to read an answer, headers and body, from a socket: its hook ``response_class``.
+    def within(self, seconds: float) -> Deadline:
+        """Another that is over after so many seconds, or where this one is over now if that is earlier."""
+        return Deadline(min(seconds, self.left), self.check)
 
-    ``limit_next_read`` is called before each read, and sets the socket's time limit for it.
+    @contextlib.contextmanager
+    def share(self, parts: int) -> Iterator[None]:
+        """While the block runs, this is over when one of so many equal parts of what is left has passed."""
+        end, self._end = self._end, time.monotonic() + self.left / parts
+        try:
+            yield
+        finally:
+            self._end = end
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass; raises as ``at_most``."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            time.sleep(self.at_most(min(left, _LOOK)))
+
+    def cut(self) -> None:
+        """It is over now."""
+        self._end = 0.0
+
+
+def aside(work: Callable[[], _Answer], deadline: Deadline) -> _Answer:
+    """What ``work`` gives or raises; it is done in another thread.
+
+    Raises ``DeadlineError``, and what the deadline's ``check`` raises. Then ``work`` is left behind: the deadline is
+    over, so that it ends when it next asks, and what it still gives is dropped.
     """
+    done = _thread.allocate_lock()
+    done.acquire()
+    answers: list[_Answer] = []
+    errors: list[BaseException] = []
 
-    def open_answer(sock: socket.socket, *arguments: Any, **options: Any) -> http.client.HTTPResponse:
-        response = http.client.HTTPResponse(sock, *arguments, **options)
-        response.fp = io.BufferedReader(_DeadlineReader(response.fp.detach(), sock, limit_next_read))
-        return response
+    def attend() -> None:
+        try:
+            answers.append(work())
+        except BaseException as error:  # noqa: BLE001  it is raised again, in the thread of the caller
+            errors.append(error)
+        finally:
+            done.release()
 
-    return open_answer
-
-
-class _DeadlineReader(io.RawIOBase):
-    def __init__(
-        self, raw: io.RawIOBase, sock: socket.socket, limit_next_read: Callable[[socket.socket], None]
-    ) -> None:
-        self._raw = raw
-        self._sock = sock
-        self._limit_next_read = limit_next_read
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        self._limit_next_read(self._sock)
-        return self._raw.readinto(buffer)
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
+    try:
+        _thread.start_new_thread(attend, ())
+    except RuntimeError:
+        raise OSError(errno.EAGAIN, "no thread can be started") from None
+    try:
+        while not done.acquire(timeout=deadline.at_most(_LOOK)):
+            pass
+    except BaseException:
+        deadline.cut()
+        raise
+    if errors:
+        raise errors.pop()
+    return answers[0]

@@ -15,7 +15,6 @@ redirect, a proxy, a client certificate, trouble of any kind) is *cannot be told
 import hashlib
 import http.client
 import os
-import socket
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from http import HTTPStatus
@@ -26,12 +25,13 @@ from urllib.parse import urlsplit
 import msgspec
 
 from bundles.credentials import credentials
-from bundles.deadline import Deadline, answers_under
+from bundles.deadline import Deadline, aside
 from bundles.errors import BundleError, FormatError
 from bundles.files import read_limited
 from bundles.index import INDEX, Index, Release
 from bundles.limits import LARGEST_STORED
 from bundles.location import Location
+from bundles.reading import Reading, answers_under
 from bundles.transport import TransportSettings, locate
 
 _LONGEST_REFUSAL = 64 * 1024  # bytes of what a server says beside a 404
@@ -58,19 +58,26 @@ class Known:
 
 
 def glance(
-    directory: Path, anchor: Path, sites: Sequence[str], settings: TransportSettings, now: datetime
+    directory: Path,
+    anchor: Path,
+    sites: Sequence[str],
+    settings: TransportSettings,
+    now: datetime,
+    deadline: Deadline | None = None,
 ) -> Known | None:
     """What this host knows of the site, when that is still all; ``None`` when it cannot be told at a glance.
 
-    ``directory`` is that of ``TrustClient``, ``sites`` are the mirrors, and ``now`` has a time zone.
+    ``directory`` is that of ``TrustClient``, ``sites`` are the mirrors, ``now`` has a time zone. ``deadline`` is that
+    of all fetching; raises what its ``check`` raises.
     """
+    deadline = deadline or Deadline(settings.total_timeout)
     try:
         stored = _Stored(directory, anchor, now)
         mirrors = locate(sites, settings)
         notes: list[str] = []
         if len(mirrors) > 1:
             mirrors, notes = _without_resting(mirrors, directory, now)
-        if mirrors and all(_is_unchanged(stored, location, own) for location, own in mirrors):
+        if mirrors and all(_is_unchanged(stored, location, own, deadline) for location, own in mirrors):
             return Known(Index.parse(stored.index), stored.targets, notes)
     except (
         OSError,
@@ -99,11 +106,21 @@ def _without_resting(mirrors: _Mirrors, directory: Path, now: datetime) -> tuple
     return [mirror for mirror in mirrors if not memory.rests(str(mirror[0]))], notes
 
 
-def _is_unchanged(stored: "_Stored", location: Location, settings: TransportSettings) -> bool:
+def _is_unchanged(
+    stored: "_Stored", location: Location, settings: TransportSettings, deadline: Deadline
+) -> bool:
     """Whether a mirror has what is stored, and nothing newer; raises for whatever does not fit."""
     if _is_out_of_the_ordinary(location, settings):
         return False
-    with _Look(location, settings) as look:
+    # Two small files: a site that takes longer than one silence may is not looked at any longer.
+    own = deadline.within(settings.read_timeout)
+    return aside(lambda: _has_the_same(stored, location, settings, own), own)
+
+
+def _has_the_same(
+    stored: "_Stored", location: Location, settings: TransportSettings, deadline: Deadline
+) -> bool:
+    with _Look(location, settings, deadline) as look:
         if look.status_of(f"metadata/{stored.root_version + 1}.root.json") != HTTPStatus.NOT_FOUND:
             return False
         return look.content_of("metadata/timestamp.json", len(stored.timestamp)) == stored.timestamp
@@ -148,7 +165,7 @@ class _Stored:
 class _Look:
     """Requests over one connection, bounded in time and size."""
 
-    def __init__(self, location: Location, settings: TransportSettings) -> None:
+    def __init__(self, location: Location, settings: TransportSettings, deadline: Deadline) -> None:
         parts = urlsplit(location.base)
         self._base = parts.path
         self._headers = {
@@ -156,11 +173,9 @@ class _Look:
             "Accept-Encoding": "identity",
             **credentials(location, settings),
         }
-        # Two small files: a site that takes longer than one silence may is not looked at any longer.
-        self._deadline = Deadline(min(settings.total_timeout, settings.read_timeout))
-        self._read_timeout = settings.read_timeout
+        reading = Reading(deadline, settings.read_timeout)
         self._connection = _connection(parts.scheme, parts.netloc, settings)
-        self._connection.response_class = answers_under(self._limit_next_read)  # type: ignore[assignment]  # a hook
+        self._connection.response_class = answers_under(lambda: reading)  # type: ignore[assignment]  # a hook
 
     def __enter__(self) -> "_Look":
         return self
@@ -183,9 +198,6 @@ class _Look:
     def _get(self, path: str) -> http.client.HTTPResponse:
         self._connection.request("GET", f"{self._base}/{path}", headers=self._headers)
         return self._connection.getresponse()
-
-    def _limit_next_read(self, sock: socket.socket) -> None:
-        sock.settimeout(self._deadline.at_most(self._read_timeout))
 
 
 def _connection(scheme: str, netloc: str, settings: TransportSettings) -> http.client.HTTPConnection:

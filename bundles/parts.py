@@ -50,6 +50,11 @@ def part_of(destination: Path, sha256: str) -> Iterator[BinaryIO]:
     sync_directory(destination.parent)
 
 
+def is_kept(size: int) -> bool:
+    """Whether a part of so many bytes stays for the next attempt."""
+    return size >= SMALLEST_KEPT
+
+
 def discard_left(directory: Path, wanted: Container[str], now: datetime) -> None:
     """Remove what killed runs have left in ``directory``: parts, and archives that were complete.
 
@@ -69,7 +74,7 @@ def _is_worth_keeping(path: Path, error: BaseException) -> bool:
     # The network, and what ends the process, say nothing against the bytes that came before.
     of_this_machine = isinstance(error, OSError)
     of_the_bytes = isinstance(error, BundleError) and not isinstance(error, TransportError)
-    return not of_this_machine and not of_the_bytes and os.lstat(path).st_size >= SMALLEST_KEPT
+    return not of_this_machine and not of_the_bytes and is_kept(os.lstat(path).st_size)
 
 
 def _written(path: Path) -> float:

@@ -25,8 +25,8 @@ def check_room(where: Path, directory: Path, *, size: int, files: int) -> None:
     free, reserve = disk.f_bavail * disk.f_frsize, min(LARGEST_RESERVE, disk.f_blocks * disk.f_frsize // 20)
     needed = size + files * disk.f_frsize
     if needed + reserve > free:
-        what = f"needs {_readable(needed)}, and {_readable(reserve)} are to stay free"
-        raise StoreError(str(where), f"{what}; {_readable(free)} are free on {_mount_point(directory)}")
+        what = f"needs {readable(needed)}, and {readable(reserve)} are to stay free"
+        raise StoreError(str(where), f"{what}; {readable(free)} are free on {_mount_point(directory)}")
     if disk.f_files and files > disk.f_favail:  # Btrfs has no fixed number of inodes, and says 0
         what = f"needs {files} inodes, {disk.f_favail} are free on {_mount_point(directory)}"
         raise StoreError(str(where), what)
@@ -37,11 +37,11 @@ def free_space(path: Path) -> str:
     while not path.exists():
         path = path.parent
     disk = os.statvfs(path)
-    free = "no inodes" if disk.f_files and not disk.f_favail else _readable(disk.f_bavail * disk.f_frsize)
+    free = "no inodes" if disk.f_files and not disk.f_favail else readable(disk.f_bavail * disk.f_frsize)
     return f"{free} are free on {_mount_point(path)}"
 
 
-def _readable(size: float) -> str:
+def readable(size: float) -> str:
     """``12.3 MB``: three digits are enough to see what is missing."""
     unit = 0
     while size >= 1000 and unit < len(_UNITS) - 1:

@@ -21,7 +21,7 @@ Two processes must not change one store at a time; the agent's lock sees to that
 import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -111,12 +111,19 @@ class Store:
     # Steps of a run
 
     def install(
-        self, archive: Path, *, name: str, version: str, sha256: str, repair: bool = False
+        self,
+        archive: Path,
+        *,
+        name: str,
+        version: str,
+        sha256: str,
+        repair: bool = False,
+        check: Callable[[], None] = lambda: None,
     ) -> Installed:
         """Unpack ``archive`` unless its bundle is there already, in which case the archive is not looked at.
 
         A bundle that is there and is damaged is replaced; with ``repair`` every byte is compared to find out. Raises
-        ``SignatureError`` and ``UnpackError`` as ``unpack`` does; what is there stays then.
+        ``SignatureError`` and ``UnpackError`` as ``unpack`` does, and what ``check`` raises; what is there stays then.
         """
         place = self._place(name, sha256)
         if not self._is_sound(name, sha256, repair=repair):
@@ -124,7 +131,7 @@ class Store:
             fresh = _hidden(place, "new") if os.path.lexists(place) else place
             from bundles.unpack import unpack  # and all that it checks with: not for what is here already
 
-            unpack(archive, fresh, name=name, version=version, sha256=sha256, limits=self.limits)
+            unpack(archive, fresh, name=name, version=version, sha256=sha256, limits=self.limits, check=check)
             if fresh != place:
                 with _explained(place):
                     self._discard(place, successor=fresh)

@@ -6,19 +6,22 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from tuf.api.exceptions import LengthOrHashMismatchError
 from tuf.api.metadata import TargetFile
 
-from bundles.errors import OversizeError, SignatureError, StoreError
-from bundles.parts import part_of
-from bundles.room import check_room
+from bundles.deadline import Deadline, aside
+from bundles.errors import OversizeError, SignatureError, StoreError, TransportError
+from bundles.parts import is_kept, part_of
+from bundles.room import check_room, readable
 from bundles.transport import Mirror
 from bundles.trees import open_regular
 from bundles.verdicts import mismatch
+
+_Verify = Callable[[bytes | BinaryIO], None]
 
 
 def target_path(info: TargetFile) -> str:
@@ -37,22 +40,48 @@ def _digest(info: TargetFile) -> str:
     return info.hashes.get("sha256") or next(iter(info.hashes.values()))
 
 
-def fetch_target(mirror: Mirror, info: TargetFile, path: str, destination: Path) -> None:
+def fetch_target(
+    mirror: Mirror, info: TargetFile, path: str, destination: Path, check: Callable[[], None] = lambda: None
+) -> None:
     """Place what ``mirror`` has at ``path`` at ``destination``, if it is what ``info`` says.
 
     What an earlier attempt has left, all of it or a part, is made use of. Raises ``TransportError``,
-    ``SignatureError``, and ``StoreError`` for this machine, also when there is no room.
+    ``SignatureError``, ``StoreError`` for this machine, also when there is no room, and what ``check`` raises.
     """
-    if _is_placed(info, destination):
+    verify = _patiently(info.verify_length_and_hashes, check)
+    if _is_placed(verify, destination):
         return
     with explained(destination), part_of(destination, _digest(info)) as part:
         held = part.seek(0, os.SEEK_END)
         check_room(destination, destination.parent, size=max(info.length - held, 0), files=1)
-        _download_rest(mirror, info, path, part)
+        try:
+            _download_rest(mirror, info, path, part, verify)
+        except TransportError as error:
+            raise _with_progress(error, part.seek(0, os.SEEK_END), info.length) from None
+
+
+def _with_progress(error: TransportError, held: int, length: int) -> TransportError:
+    """The same error, with how far a download came."""
+    if not is_kept(held):
+        return error
+    what = f"{error.what}; {readable(held)} of {readable(length)} are here, and the next attempt goes on from there"
+    return type(error)(error.where, what)
+
+
+def _patiently(verify: _Verify, check: Callable[[], None]) -> _Verify:
+    """The same for large files: a gigabyte takes seconds, in code that is not ours and asks nobody."""
+    return lambda data: aside(lambda: verify(data), Deadline(float("inf"), check))
 
 
 def download_target(
-    mirror: Mirror, info: TargetFile, path: str, limit: int, into: BinaryIO, *, resume: bool = False
+    mirror: Mirror,
+    info: TargetFile,
+    path: str,
+    limit: int,
+    into: BinaryIO,
+    *,
+    resume: bool = False,
+    verify: _Verify | None = None,
 ) -> None:
     """Write a target to ``into`` and verify it; raises ``TransportError``, ``SignatureError``.
 
@@ -60,7 +89,7 @@ def download_target(
     """
     try:
         mirror.download(path, limit, into, resume=resume)
-        info.verify_length_and_hashes(into)
+        (verify or info.verify_length_and_hashes)(into)
     except OversizeError as error:
         raise SignatureError(error.where, f"{error.what}, the signed metadata says {info.length}") from None
     except LengthOrHashMismatchError as error:
@@ -69,32 +98,37 @@ def download_target(
 
 def is_target(info: TargetFile, data: bytes | BinaryIO) -> bool:
     """Whether these are the bytes that ``info`` speaks of."""
+    return _fits(info.verify_length_and_hashes, data)
+
+
+def _fits(verify: _Verify, data: bytes | BinaryIO) -> bool:
     try:
-        info.verify_length_and_hashes(data)
+        verify(data)
     except LengthOrHashMismatchError:
         return False
     return True
 
 
-def _is_placed(info: TargetFile, destination: Path) -> bool:
+def _is_placed(verify: _Verify, destination: Path) -> bool:
     try:
         with open_regular(destination) as placed:
-            return is_target(info, placed)
+            return _fits(verify, placed)
     except OSError:  # it is not there, or something else is; either way it is replaced
         return False
 
 
-def _download_rest(mirror: Mirror, info: TargetFile, path: str, part: BinaryIO) -> None:
+def _download_rest(mirror: Mirror, info: TargetFile, path: str, part: BinaryIO, verify: _Verify) -> None:
     """Go on with what ``part`` holds; when that was of another file after all, start over, once."""
     held = part.seek(0, os.SEEK_END)
-    if held and is_target(info, part):
+    if held and _fits(verify, part):
         return
     if 0 < held < info.length:
         with contextlib.suppress(SignatureError):
-            download_target(mirror, info, path, info.length, part, resume=True)
+            download_target(mirror, info, path, info.length, part, resume=True, verify=verify)
             return
     part.truncate(0)
-    download_target(mirror, info, path, info.length, part, resume=True)  # now of what it has itself begun
+    # Resumed after all: the rest of what it has itself begun.
+    download_target(mirror, info, path, info.length, part, resume=True, verify=verify)
 
 
 @contextlib.contextmanager

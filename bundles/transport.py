@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import msgspec
 
+from bundles.deadline import Deadline, DeadlineError
 from bundles.errors import MissingError, OversizeError, SettingsError, TransportError
 from bundles.files import open_directory
 from bundles.hidden import Hidden
@@ -40,9 +41,9 @@ class TransportSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     connect_timeout: float = 10.0
     """For one address of the host; also for the TLS handshake."""
     read_timeout: float = 30.0
-    """Without a single byte."""
+    """Without a single byte; and the time over which a transfer must keep a pace (`bundles.reading`)."""
     total_timeout: float = 300.0
-    """For one file, with its redirects and retries."""
+    """For one file, with its redirects and retries, where there is no deadline for several together."""
     retries: int = 3
     """After the first attempt, for what can pass: lost connections, time limits, status 408, 429 and 5xx."""
     proxy: Hidden | None = None
@@ -106,9 +107,14 @@ class Mirror(Protocol):
         ...
 
 
-def open_mirrors(locations: Sequence[str], settings: TransportSettings | None = None) -> list[Mirror]:
-    """A mirror for each location, in that order; connects to nothing yet. Raises `SettingsError`."""
-    return [_open(place, own) for place, own in locate(locations, settings or TransportSettings())]
+def open_mirrors(
+    locations: Sequence[str], settings: TransportSettings | None = None, deadline: Deadline | None = None
+) -> list[Mirror]:
+    """A mirror for each location, in that order; connects to nothing yet. Raises `SettingsError`.
+
+    ``deadline`` is for all that is downloaded from all of them; without one each file has a limit of its own.
+    """
+    return [_open(place, own, deadline) for place, own in locate(locations, settings or TransportSettings())]
 
 
 def locate(locations: Sequence[str], settings: TransportSettings) -> list[tuple[Location, TransportSettings]]:
@@ -125,20 +131,26 @@ def locate(locations: Sequence[str], settings: TransportSettings) -> list[tuple[
     return [(place, settings if place.origin == parsed[0].origin else own) for place in parsed]
 
 
-def _open(location: Location, settings: TransportSettings) -> Mirror:
+def _open(location: Location, settings: TransportSettings, deadline: Deadline | None) -> Mirror:
     if location.is_directory:
-        return DirectoryMirror(location.base)
+        return DirectoryMirror(location.base, deadline)
     from bundles.web import WebMirror  # requests takes long to import, and a directory needs none of it
 
-    return WebMirror(location, settings)
+    return WebMirror(location, settings, deadline=deadline)
 
 
-def download_url(url: str, limit: int, into: BinaryIO, settings: TransportSettings | None = None) -> None:
+def download_url(
+    url: str,
+    limit: int,
+    into: BinaryIO,
+    settings: TransportSettings | None = None,
+    deadline: Deadline | None = None,
+) -> None:
     """Write what any http or https URL gives to the empty ``into``; raises as `Mirror.download`.
 
     Credentials in the URL are for its origin; those of a site do not belong in ``settings`` here.
     """
-    mirror, place = _open_url(url, settings)
+    mirror, place = _open_url(url, settings, deadline)
     mirror.fetch(place, limit, into)
 
 
@@ -155,12 +167,17 @@ class Validators(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def download_if_changed(
-    url: str, limit: int, into: BinaryIO, known: Validators, settings: TransportSettings | None = None
+    url: str,
+    limit: int,
+    into: BinaryIO,
+    known: Validators,
+    settings: TransportSettings | None = None,
+    deadline: Deadline | None = None,
 ) -> Validators | None:
     """Like `download_url`, unless what ``known`` stands for is still what the server has: then ``None``."""
     from bundles.web import UnchangedError
 
-    mirror, place = _open_url(url, settings)
+    mirror, place = _open_url(url, settings, deadline)
     found = Validators()
 
     def note(response: "requests.Response", _start: bytes) -> None:
@@ -179,7 +196,9 @@ def _storable(value: str) -> str:
     return value if _is_header_text(value) and len(value) <= LONGEST_VALIDATOR else ""
 
 
-def _open_url(url: str, settings: TransportSettings | None) -> "tuple[WebMirror, str]":
+def _open_url(
+    url: str, settings: TransportSettings | None, deadline: Deadline | None
+) -> "tuple[WebMirror, str]":
     """What fetches a URL, and the URL as it is asked for."""
     from bundles.web import WebMirror
 
@@ -188,7 +207,8 @@ def _open_url(url: str, settings: TransportSettings | None) -> "tuple[WebMirror,
     if location.is_directory:
         raise SettingsError(url, "wanted an http or https URL")
     slash = "/" if base.endswith("/") else ""
-    return WebMirror(location, settings or TransportSettings()), f"{location.base}{slash}{mark}{query}"
+    opened = WebMirror(location, settings or TransportSettings(), deadline=deadline)
+    return opened, f"{location.base}{slash}{mark}{query}"
 
 
 class DirectoryMirror:
@@ -197,8 +217,9 @@ class DirectoryMirror:
     Links in it are not followed: a stick that comes from anywhere is not to say which files of this machine are read.
     """
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, deadline: Deadline | None = None) -> None:
         self._directory = directory
+        self._deadline = deadline
 
     def __str__(self) -> str:
         return self._directory
@@ -215,8 +236,18 @@ class DirectoryMirror:
             left = limit
             # A bound of its own: the file may grow while it is read.
             while left and (chunk := _read(stream, min(CHUNK, left), source)):
+                self._check_deadline(source)
                 into.write(chunk)
                 left -= len(chunk)
+
+    def _check_deadline(self, source: Path) -> None:
+        if self._deadline is None:
+            return
+        try:
+            self._deadline.verify()
+        except DeadlineError:
+            what = f"took longer than the {self._deadline.seconds:g} s of total_timeout"
+            raise TransportError(str(source), what) from None
 
     def _open(self, source: Path, parts: list[str]) -> BinaryIO:
         if not {"", ".", ".."}.isdisjoint(parts):

@@ -17,6 +17,7 @@ from tuf.api.exceptions import DownloadError, RepositoryError
 from tuf.api.metadata import Metadata, Root, TargetFile, Targets
 
 from bundles.anchor import Anchor
+from bundles.deadline import Deadline
 from bundles.errors import (
     BundleError,
     FormatError,
@@ -69,11 +70,14 @@ class TrustClient:
         anchor: Path | bytes,
         mirrors: Sequence[Mirror],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        deadline: Deadline | None = None,
     ) -> None:
+        """``deadline`` is that of the mirrors: none of several takes all the time from those after it."""
         self.notes: list[str] = []
         self._anchor = anchor
         self._mirrors = list(mirrors)
         self._now = now
+        self.deadline = deadline or Deadline(float("inf"))
         self._store = TrustDirectory(directory, self.notes, now)
         self._targets: Targets | None = None
 
@@ -122,9 +126,10 @@ class TrustClient:
         """
         info = self._published(release)
         failures: list[BundleError] = []
-        for mirror in self._mirrors:
+        for place, mirror in enumerate(self._mirrors):
             try:
-                fetch_target(mirror, info, target_path(info), destination)
+                with self.deadline.share(len(self._mirrors) - place):
+                    fetch_target(mirror, info, target_path(info), destination, self.deadline.check)
             except (TransportError, TrustError, FormatError) as error:
                 failures.append(error)
             else:
@@ -151,11 +156,12 @@ class TrustClient:
         """What each mirror publishes or how it failed; those that rest are asked only when no other helps."""
         views: list[_View] = []
         failures: dict[Mirror, BundleError] = {}
-        for mirror in sorted(self._mirrors, key=lambda mirror: memory.turn(str(mirror))):
+        for place, mirror in enumerate(sorted(self._mirrors, key=lambda mirror: memory.turn(str(mirror)))):
             if views and memory.rests(str(mirror)):
                 continue
             try:
-                views.append(self._refresh_from(mirror, anchor))
+                with self.deadline.share(len(self._mirrors) - place):
+                    views.append(self._refresh_from(mirror, anchor))
             except (TransportError, TrustError, FormatError) as error:
                 failures[mirror] = error
         return views, failures

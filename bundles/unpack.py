@@ -10,7 +10,7 @@
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -32,7 +32,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 def inspect(archive: Path, *, limits: Limits = LIMITS) -> BundleDescription:
     """Check an archive as thoroughly as ``unpack`` does, and write nothing; raises what ``unpack`` raises."""
-    with _explained(archive, "cannot be read"), _opened(archive, None, limits) as reader:
+    with _explained(archive, "cannot be read"), _opened(archive, None, limits, lambda: None) as reader:
         for path in reader.description.files:
             for _ in reader.contents(path):
                 pass
@@ -48,21 +48,22 @@ def unpack(
     version: str | None = None,
     sha256: str | None = None,
     limits: Limits = LIMITS,
+    check: Callable[[], None] = lambda: None,
 ) -> BundleDescription:
     """Unpack ``archive`` into ``destination``, which must not exist; its parent must.
 
     ``name``, ``version`` and ``sha256`` are what the signed index says; ``None`` takes what comes. Raises
     ``SignatureError`` when the file has another SHA-256, before anything in it is looked at; ``UnpackError``
-    when the archive is not what it should be; ``StoreError`` when this machine cannot read or write. Nothing
-    is left then.
+    when the archive is not what it should be; ``StoreError`` when this machine cannot read or write; what ``check``
+    raises, which is asked all the time. Nothing is left then.
     """
     with (
         _explained(archive, f"cannot be unpacked into {destination}"),
-        _opened(archive, sha256, limits) as reader,
+        _opened(archive, sha256, limits, check) as reader,
     ):
         _check_identity(reader.description, name, version)
         _check_room(destination, reader.description)
-        _fill_and_place(reader, destination)
+        _fill_and_place(reader, destination, check)
         return reader.description
 
 
@@ -78,15 +79,23 @@ def _explained(archive: Path, failure: str) -> Iterator[None]:
 
 
 @contextmanager
-def _opened(archive: Path, sha256: str | None, limits: Limits) -> Iterator[BundleReader]:
+def _opened(
+    archive: Path, sha256: str | None, limits: Limits, check: Callable[[], None]
+) -> Iterator[BundleReader]:
     with open_regular(archive, follow=True) as stream:
         if sha256 is not None:
             # The same open file is read again below: one that is renamed into its place is never looked at.
-            found = Counted(pieces_of(stream)).exhaust().sha256
+            found = Counted(_asking(check, pieces_of(stream))).exhaust().sha256
             if found != sha256:
                 raise SignatureError(str(archive), f"sha256 is {found}, the signed index says {sha256}")
             stream.seek(0)
         yield BundleReader(stream, os.fstat(stream.fileno()).st_size, limits)
+
+
+def _asking(check: Callable[[], None], pieces: Iterator[bytes]) -> Iterator[bytes]:
+    for piece in pieces:
+        check()
+        yield piece
 
 
 def _check_identity(description: BundleDescription, name: str | None, version: str | None) -> None:
@@ -101,7 +110,7 @@ def _check_room(destination: Path, description: BundleDescription) -> None:
     check_room(destination, destination.parent, size=description.size, files=files)
 
 
-def _fill_and_place(reader: BundleReader, destination: Path) -> None:
+def _fill_and_place(reader: BundleReader, destination: Path, check: Callable[[], None]) -> None:
     if os.path.lexists(destination):
         raise StoreError(str(destination), "exists already")
     # Beside the destination, so that the rename stays within a file system; private until it is complete.
@@ -109,7 +118,7 @@ def _fill_and_place(reader: BundleReader, destination: Path) -> None:
     os.mkdir(staging, 0o700)
     try:
         with _Tree(staging) as tree:
-            _fill(tree, reader)
+            _fill(tree, reader, check)
         os.rename(staging, destination)
     except BaseException:
         with suppress(OSError):  # the first error says more, and nobody takes what is left for a bundle
@@ -118,10 +127,11 @@ def _fill_and_place(reader: BundleReader, destination: Path) -> None:
     sync_directory(destination.parent)
 
 
-def _fill(tree: "_Tree", reader: BundleReader) -> None:
+def _fill(tree: "_Tree", reader: BundleReader, check: Callable[[], None]) -> None:
     tree.write(MemberPath(DESCRIPTION), iter([reader.description.to_bytes()]), _FILE_MODE)
     for path, entry in reader.description.files.items():
-        tree.write(path, reader.contents(path), entry.mode.unpacked)
+        check()
+        tree.write(path, _asking(check, reader.contents(path)), entry.mode.unpacked)
     reader.finish()
     tree.finish()
 

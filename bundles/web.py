@@ -8,10 +8,10 @@
 """
 
 import contextlib
+import copy
 import logging
 import os
 import re
-import socket
 import ssl
 import time
 import weakref
@@ -28,10 +28,11 @@ from requests.adapters import HTTPAdapter
 from requests.utils import get_environ_proxies
 
 from bundles.credentials import credentials
-from bundles.deadline import Deadline, answers_under
+from bundles.deadline import Deadline, DeadlineError, aside
 from bundles.errors import MissingError, OversizeError, SettingsError, TransportError
 from bundles.hidden import MASK, Hidden
 from bundles.location import Location, origin_of
+from bundles.reading import Reading, StalledError, answers_under
 from bundles.transport import CHUNK, TransportSettings
 
 if TYPE_CHECKING:
@@ -66,47 +67,50 @@ class UnchangedError(TransportError):
     """The server says that what it gave before is still right; only who asks for that gets this answer."""
 
 
-class DeadlineAdapter(HTTPAdapter):
-    """Connections of ``requests`` that read under ``deadline``, which is set for each download."""
+class LimitedAdapter(HTTPAdapter):
+    """Connections of ``requests`` that read under ``reading``, which is set for each download."""
 
-    def __init__(self, read_timeout: float) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._read_timeout = read_timeout
-        self.deadline = Deadline(0)
+        self.reading: Reading | None = None
 
     def get_connection_with_tls_context(self, *arguments: Any, **options: Any) -> Any:
         pool: Any = super().get_connection_with_tls_context(*arguments, **options)
         if "response_class" not in vars(pool.ConnectionCls):
             hook = {"response_class": staticmethod(answers_under(self._hook()))}
-            pool.ConnectionCls = type("DeadlineConnection", (pool.ConnectionCls,), hook)
+            pool.ConnectionCls = type("LimitedConnection", (pool.ConnectionCls,), hook)
         return pool
 
-    def _hook(self) -> Callable[[socket.socket], None]:
+    def _hook(self) -> Callable[[], Reading | None]:
         """What limits the next read. urllib3 keeps a pool for as long as its connections are known to anybody: if they
         knew this adapter, which has the pool, none of them would ever be closed.
         """
         this = weakref.ref(self)
-
-        def limit_next_read(sock: socket.socket) -> None:
-            if (adapter := this()) is not None:
-                sock.settimeout(adapter.deadline.at_most(adapter._read_timeout))
-
-        return limit_next_read
+        return lambda: adapter.reading if (adapter := this()) is not None else None
 
 
 class WebMirror:
-    """Files below one URL, over one connection; ``sleep`` passes the time between retries."""
+    """Files below one URL, over one connection; ``sleep`` passes the time between retries.
+
+    ``deadline`` is that of all downloads together; without one each has the total limit of ``settings``.
+    """
 
     def __init__(
-        self, location: Location, settings: TransportSettings, sleep: Callable[[float], None] = time.sleep
+        self,
+        location: Location,
+        settings: TransportSettings,
+        sleep: Callable[[float], None] | None = None,
+        deadline: Deadline | None = None,
     ) -> None:
         self._location = location
         self._settings = settings
         self._sleep = sleep
+        self._common_deadline = deadline
+        self._reading = Reading(Deadline(0), settings.read_timeout)  # of the download that is going on
         self._authorities = _authorities(settings)
         self._certificate = _certificate(settings)
         self._credentials = credentials(location, settings)
-        self._adapter = DeadlineAdapter(settings.read_timeout)
+        self._adapter = LimitedAdapter()
         self._headers = {"User-Agent": settings.user_agent or _user_agent(), "Accept-Encoding": "identity"}
 
     def __str__(self) -> str:
@@ -131,12 +135,37 @@ class WebMirror:
 
         ``conditions`` are headers such as ``If-None-Match``; raises `UnchangedError` when the server answers so.
         """
-        self._adapter.deadline = Deadline(self._settings.total_timeout)
-        attempt = partial(self._attempt, url, limit, into, check_start, conditions or {}, resume)
+        transfer = copy.copy(
+            self
+        )  # what is left behind keeps all that it works with, and changes nothing here
+        transfer._reading = Reading(self._deadline(url), self._settings.read_timeout)
+        self._adapter.reading = transfer._reading
+        attempt = partial(transfer._attempt, url, limit, into, check_start, conditions or {}, resume)
         try:
-            attempt()
+            transfer._run(attempt)
+        except DeadlineError:
+            self._adapter = LimitedAdapter()
+            raise transfer._too_late(url) from None
+
+    def _run(self, attempt: Callable[[], None]) -> None:
+        """Make as many attempts as it takes; raises `TransportError` and ``DeadlineError``."""
+        try:
+            aside(attempt, self._reading.deadline)
         except PassingError as trouble:
-            self._try_again(attempt, trouble)
+            self._try_again(partial(aside, attempt, self._reading.deadline), trouble)
+
+    def _deadline(self, url: str) -> Deadline:
+        """Of one download; raises `TransportError` when the one of all is over."""
+        if self._common_deadline is None:
+            return Deadline(self._settings.total_timeout)
+        if self._common_deadline.is_over:
+            limit = self._common_deadline.seconds
+            raise TransportError(url, f"is not asked for: the {limit:g} s of total_timeout are over")
+        return self._common_deadline.within(self._common_deadline.seconds)
+
+    def _too_late(self, url: str) -> TransportError:
+        seconds = f"{self._reading.deadline.seconds:.1f}".removesuffix(".0")
+        return TransportError(url, f"took longer than the {seconds} s that it may take")
 
     def _try_again(self, attempt: Callable[[], None], trouble: PassingError) -> None:
         import tenacity  # most runs have nothing to try again
@@ -150,12 +179,12 @@ class WebMirror:
 
         jitter = tenacity.wait_random_exponential(multiplier=0.5, max=10)
         enough = tenacity.stop_after_attempt(1 + self._settings.retries)
-        too_late = tenacity.stop_before_delay(self._settings.total_timeout)
+        too_late = tenacity.stop_before_delay(self._reading.deadline.left)
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(PassingError),
             stop=enough | too_late,
             wait=lambda state: max(jitter(state), _pause_asked_for(state)),
-            sleep=self._sleep,
+            sleep=self._sleep or self._reading.deadline.pause,
             before_sleep=_log_retry,
             reraise=True,
         )
@@ -190,6 +219,7 @@ class WebMirror:
                     raise OversizeError(
                         _url_of(response), f"has more than the {limit} bytes that are allowed"
                     )
+                self._reading.deadline.verify()  # what is left behind writes nothing any more
                 into.write(chunk)
                 self._note_progress(received)
                 chunk = self._read(response, min(CHUNK, limit + 1 - received))
@@ -243,6 +273,7 @@ class WebMirror:
         own = origin_of(url) == self._location.origin
         headers = {**self._headers, **conditions, **(self._credentials if own else {})}
         with self._translated(url):
+            self._reading.ask()
             # Not through a session: that reads the body of a redirect to its end, however long that is.
             return self._adapter.send(
                 requests.Request("GET", url, headers).prepare(),
@@ -250,7 +281,7 @@ class WebMirror:
                 verify=self._authorities,
                 proxies=self._proxies(url),
                 timeout=(
-                    self._adapter.deadline.at_most(self._settings.connect_timeout),
+                    self._reading.deadline.at_most(self._settings.connect_timeout),
                     self._settings.read_timeout,
                 ),
                 stream=True,
@@ -292,9 +323,8 @@ class WebMirror:
             yield
         # All that requests, urllib3, http.client, sockets and the codecs for host names raise.
         except (requests.RequestException, urllib3.HTTPError, HTTPException, OSError, ValueError) as error:
-            if self._adapter.deadline.is_over:
-                limit = self._settings.total_timeout
-                raise TransportError(url, f"took longer than the total limit of {limit:g} s") from None
+            if self._reading.deadline.is_over:
+                raise self._too_late(url) from None
             passing, what = self._explain(error)
             kind = PassingError if passing else TransportError
             raise kind(url, self._without_secrets(what)) from None
@@ -328,6 +358,7 @@ _SENTENCES: tuple[tuple[tuple[type[BaseException], ...], bool, str], ...] = (
     ((requests.exceptions.SSLError, urllib3.SSLError, ssl.SSLError), False, "TLS failed: {detail}"),
     ((requests.exceptions.InvalidProxyURL,), False, "the URL of the proxy is not valid"),
     ((requests.exceptions.ProxyError, urllib3.ProxyError), True, "the proxy cannot be used: {detail}"),
+    ((StalledError,), True, "stalled: {detail}"),
     ((requests.ConnectTimeout, urllib3.ConnectTimeoutError), True, "no connection within {connect:g} s"),
     ((requests.Timeout, urllib3.TimeoutError, TimeoutError), True, "no answer for {read:g} s"),
     ((requests.exceptions.ChunkedEncodingError, urllib3.IncompleteRead), True, "broke off: {detail}"),

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from bundles.deadline import Deadline
 from bundles.store import Store
 from puller import metrics
 from puller.choosing import Chooser
@@ -53,6 +54,7 @@ class Agent(msgspec.Struct):
     _paused: str = ""
     """Why nothing is applied by this run."""
     _troubles: Troubles | None = None
+    _fetching: Deadline | None = None
 
     def run(self) -> Report:
         """Pull, verify, apply, report.
@@ -87,6 +89,13 @@ class Agent(msgspec.Struct):
         if self._troubles is None:
             self._troubles = Troubles(self.log)
         return self._troubles
+
+    @property
+    def fetching(self) -> Deadline:
+        """When this run stops fetching and enforces what it has: metadata, site data and bundles have one limit."""
+        if self._fetching is None:
+            self._fetching = Deadline(self.configuration.http.total_timeout, self.stops.check)
+        return self._fetching
 
     # The steps
 
@@ -145,9 +154,9 @@ class Agent(msgspec.Struct):
         Whatever goes wrong here, be it a bug: what is here already is enforced.
         """
         try:
-            site: Published | None = unchanged(self.configuration, self.directories, chooser)
+            site: Published | None = unchanged(self.configuration, self.directories, chooser, self.fetching)
             if site is None:
-                site = Site.refreshed(self.configuration, downloads)
+                site = Site.refreshed(self.configuration, downloads, self.fetching)
         except Exception as error:  # noqa: BLE001  see above
             self.troubles.caught(error)
             return None
@@ -176,7 +185,9 @@ class Agent(msgspec.Struct):
             status = ExitStatus.FETCH_FAILED if isinstance(error, MemoryError) else status_of(error)
             self.troubles.error(sentence, status or ExitStatus.BUG)
 
-        return self.host.inputs(self.directories.data, note, keep=not self.settings.noop)
+        return self.host.inputs(
+            self.directories.data, note, deadline=self.fetching, keep=not self.settings.noop
+        )
 
     def _offer(
         self,

@@ -2,6 +2,7 @@
 
 * A command never outlives its time limit: it and everything that it has started are ended, TERM first, then KILL.
 * A child that keeps the pipes open after the command has ended is not waited for.
+* A signal that stops this process ends a command that only looks at once, another one when it comes a second time.
 * Output is kept up to a limit, in memory that does not grow with what the command prints.
 """
 
@@ -15,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from puller import signals
 from puller.descendants import Descendants, adopt_orphans, starting
 from puller.directories import hold_directory
 
@@ -95,8 +97,8 @@ def _name_of(number: int) -> str:
 def run(command: Command) -> Completed:
     """Run to the end or to the time limit.
 
-    Raises ``OSError`` when the program cannot be started (``FileNotFoundError``, ``PermissionError``), and
-    ``ResourceError`` when a link that is not followed leads to its directory.
+    Raises ``OSError`` when the program cannot be started (``FileNotFoundError``, ``PermissionError``),
+    ``ResourceError`` when a link that is not followed leads to its directory, and as ``signals.check_command``.
     """
     started = time.monotonic()
     with starting:
@@ -213,6 +215,7 @@ def _read_until_exit(
                 selector.register(pipe, selectors.EVENT_READ, tail)
             ended = False
             while selector.get_map():
+                signals.check_command()
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
                     return ended

@@ -39,11 +39,11 @@ class BundleChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class HttpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How the site is reached; times in seconds."""
+    """How the site is reached; times in seconds, ``total_timeout`` for all that is fetched in one run."""
 
     connect_timeout: Duration = Duration(10.0)
     read_timeout: Duration = Duration(30.0)
-    total_timeout: Duration = Duration(300.0)
+    total_timeout: Duration = Duration(600.0)
     retries: int = 3
     proxy: Secret | None = None
     ca_bundle: str | None = None

@@ -94,6 +94,7 @@ class Enforcement(msgspec.Struct):
             manifest = self._understood(bundle)
             if manifest is None or not self._is_fit(bundle):
                 continue
+            self.means.stops.check()
             with self.means.stops.deferred():  # a run that is asked to stop leaves no attempt without an end
                 if self._is_brought_in(bundle, manifest):
                     return True

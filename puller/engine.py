@@ -17,13 +17,14 @@ import msgspec
 from bundles.errors import BundleError
 from hiera.errors import HieraError
 from hiera.expressions import Scope, evaluate
-from puller.errors import MutationInNoop, PullerError, ResourceError
+from puller.errors import MutationInNoop, PullerError, ResourceError, StoppedDownload
 from puller.manifest.declaration import Declaration, Home
 from puller.manifest.loader import Manifest
 from puller.masking import Masks
 from puller.owed import OwedRefreshes
 from puller.report import Event, Health, State
 from puller.resources.base import Context, Difference, Resource
+from puller.resources.reference import Reference
 from puller.resources.registry import choose_provider
 from puller.system import NoopSystem, System, reason
 
@@ -42,6 +43,8 @@ class Settings(msgspec.Struct, frozen=True):
     """Where resources keep what they must remember between runs; ``None``: the user's own place."""
     stopping: Callable[[], str] = lambda: ""
     """Why the run should stop before the next resource; empty to go on."""
+    attending: Callable[[Reference], None] = lambda reference: None
+    """Told of each resource before it is looked at."""
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -133,8 +136,11 @@ class Engine:
 
     def _attend(self, index: int, declaration: Declaration) -> Event:
         started = time.perf_counter()
+        self._settings.attending(declaration.reference)
         try:
             event = self._event_of(index, declaration)
+        except StoppedDownload as stop:
+            event = _event(declaration, State.SKIPPED, skip_reason=str(stop), reached=False)
         except (ResourceError, HieraError, BundleError) as error:
             event = _event(declaration, State.FAILED, errors=[str(error)])
         except OSError as error:

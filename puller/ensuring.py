@@ -55,6 +55,7 @@ def ensure(
     settings = msgspec.structs.replace(settings, state_directory=Directories.of_user().state)
     system = NoopSystem() if settings.noop else LocalSystem()
     engine = Engine(manifest, system, fetch_url, owed, settings, before)
+    stops.check()
     with stops.deferred():
         events = engine.apply()
     if session is not None:

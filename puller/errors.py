@@ -7,6 +7,8 @@ PullerError
 * ManifestError         the author of a bundle: all problems of a manifest at once (13)
 * SourceError           whoever named a manifest, directory or bundle that cannot be read (13)
 * ResourceError         the resource that it happened to, and nobody else: its failure in the report
+  - StoppedDownload       nobody: a signal came while it fetched, before anything was changed
+  - StoppedCommand        whoever has insisted on a stop by a second signal
   - ChangedMeanwhile      somebody else changed a path between look and change: try again
 * MutationInNoop        us: a resource tried to write while it should only look (a bug, 1)
 """
@@ -61,6 +63,14 @@ class ResourceError(PullerError):
     """Why one resource failed; never ends a run."""
 
     exit_status = ExitStatus.FAILED
+
+
+class StoppedDownload(ResourceError):
+    """A download that a signal has ended; nothing was changed, and the next run goes on."""
+
+
+class StoppedCommand(ResourceError):
+    """A command that a second signal has ended."""
 
 
 class ChangedMeanwhile(ResourceError):

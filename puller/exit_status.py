@@ -41,9 +41,9 @@ class ExitStatus(IntEnum):
     CONFIGURATION = 78
     """The configuration is missing or not valid."""
     INTERRUPTED = 130
-    """Stopped by SIGINT, between two resources."""
+    """Stopped by SIGINT, before anything was changed or between two resources."""
     TERMINATED = 143
-    """Stopped by SIGTERM, between two resources."""
+    """Stopped by SIGTERM, before anything was changed or between two resources."""
 
 
 # Most serious first: an attack outranks everything, and what is wrong with this machine outranks a server that is away.

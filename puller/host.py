@@ -13,6 +13,7 @@ from puller.facts.tree import Facts, gather
 from puller.manifest.loader import Inputs
 
 if TYPE_CHECKING:
+    from bundles.deadline import Deadline
     from bundles.transport import TransportSettings
     from puller.sitedata import Note, SiteData
 
@@ -35,15 +36,18 @@ class Host(msgspec.Struct, frozen=True):
         """As configured, else the fully qualified name."""
         return self.configuration.host_name or str(self.facts["networking"]["fqdn"])
 
-    def inputs(self, copies: Path, note: "Note", *, keep: bool = True) -> Inputs:
+    def inputs(
+        self, copies: Path, note: "Note", *, deadline: "Deadline | None" = None, keep: bool = True
+    ) -> Inputs:
         """What manifests are resolved with; ``copies`` is the directory for site data, ``note`` is told of its trouble.
 
-        Without ``keep`` nothing is written. Raises ``ConfigurationError`` for data of this host that is not valid.
+        ``deadline`` is that of all that is fetched. Without ``keep`` nothing is written. Raises ``ConfigurationError``
+        for data of this host that is not valid.
         """
         locations = self.configuration.site_data
         if not locations and not copies.exists():  # most hosts have none, and need nothing imported for it
             return self._inputs(())
-        site = self._site_data(copies, note, keep=keep)
+        site = self._site_data(copies, note, deadline, keep=keep)
         if keep:
             site.forget_others(locations)
         return self._inputs(site.load(locations))
@@ -51,7 +55,7 @@ class Host(msgspec.Struct, frozen=True):
     def inputs_of_last_run(self, copies: Path, note: "Note") -> Inputs:
         """The same without asking anybody else: site data is what the last run has kept."""
         return self._inputs(
-            self._site_data(copies, note, keep=False).load_copies(self.configuration.site_data)
+            self._site_data(copies, note, None, keep=False).load_copies(self.configuration.site_data)
         )
 
     def _inputs(self, site: tuple[Source, ...]) -> Inputs:
@@ -59,10 +63,13 @@ class Host(msgspec.Struct, frozen=True):
         sources = Surroundings(self.facts, self.environ).load(paths, Origin.HOST, site)
         return Inputs(self.facts, self.environ, sources, self.configuration.eyaml_private_key)
 
-    def _site_data(self, copies: Path, note: "Note", *, keep: bool) -> "SiteData":
+    def _site_data(
+        self, copies: Path, note: "Note", deadline: "Deadline | None", *, keep: bool
+    ) -> "SiteData":
         from puller.sitedata import SiteData
 
-        return SiteData(copies, Surroundings(self.facts, self.environ), self._settings, note, keep)
+        surroundings = Surroundings(self.facts, self.environ)
+        return SiteData(copies, surroundings, self._settings, note, deadline, keep)
 
     def _settings(self, url: str) -> "TransportSettings":
         """How a URL is reached: the site's credentials are for its own origin."""

@@ -44,6 +44,7 @@ class Options(msgspec.Struct, kw_only=True):
             listener=log.event,
             log=log.notice,
             stopping=lambda: stops.reason,
+            attending=stops.attend,
         )
 
     def log(self) -> Log:
@@ -86,7 +87,8 @@ def run(options: RunOptions) -> int:
     from puller.host import Host
 
     configuration = load_configuration(Path(options.config))
-    log, stops = options.log(), StopRequests()
+    log = options.log()
+    stops = StopRequests(log.at_once)
     with stops.handled():
         try:
             agent = Agent(
@@ -107,7 +109,8 @@ def run(options: RunOptions) -> int:
 
 def apply(options: ApplyOptions) -> int:
     """Apply a manifest, a directory or a bundle file; gives the exit status."""
-    log, stops = options.log(), StopRequests()
+    log = options.log()
+    stops = StopRequests(log.at_once)
     with stops.handled():
         try:
             return _apply(options, log, stops)
@@ -124,6 +127,7 @@ def _apply(options: ApplyOptions, log: Log, stops: StopRequests) -> int:
         manifest = load_manifest(source.path, source.name, inputs.for_manifest())
         if manifest.pre_message:
             print(manifest.pre_message)
+        stops.check()
         with stops.deferred():  # from here on something may have been changed, and that is told in any case
             applied = apply_manifest(
                 manifest,

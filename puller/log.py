@@ -7,7 +7,9 @@ A line is a level, a sentence and ``key=value`` pairs::
 WARN and above is what somebody should look at; what a run is there for, such as a change, is a notice.
 """
 
+import contextlib
 import os
+import select
 import sys
 from enum import IntEnum
 from typing import TextIO
@@ -60,15 +62,31 @@ class Log:
         """One entry; further lines of it are indented, so that an entry is told from the next."""
         if not self.is_shown(level):
             return
+        self._stream.write(self._entry(level, sentence))
+        self._stream.flush()
+
+    def at_once(self, sentence: str) -> None:
+        """A warning, also from the handler of a signal, which may have interrupted another line; one that cannot be
+        written without waiting is left out.
+        """
+        if not self.is_shown(Level.WARN):
+            return
+        entry = self._entry(Level.WARN, sentence).encode()
+        with contextlib.suppress(OSError, ValueError):
+            descriptor = self._stream.fileno()
+            poll = select.poll()
+            poll.register(descriptor, select.POLLOUT)
+            if poll.poll(0):
+                os.write(descriptor, entry)
+
+    def _entry(self, level: Level, sentence: str) -> str:
         if self._journal:
             # The journal reads the priority at the start of every line.
-            self._stream.writelines(f"<{level.value}>{line}\n" for line in sentence.splitlines())
-        else:
-            name = f"{level.name:7}"
-            if self._colour and level in _COLOURS:
-                name = f"\x1b[{_COLOURS[level]}m{name}\x1b[0m"
-            self._stream.write(name + sentence.replace("\n", "\n        ") + "\n")
-        self._stream.flush()
+            return "".join(f"<{level.value}>{line}\n" for line in sentence.splitlines())
+        name = f"{level.name:7}"
+        if self._colour and level in _COLOURS:
+            name = f"\x1b[{_COLOURS[level]}m{name}\x1b[0m"
+        return name + sentence.replace("\n", "\n        ") + "\n"
 
     def error(self, sentence: str) -> None:
         """Something failed."""

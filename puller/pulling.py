@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from bundles.deadline import Deadline
 from bundles.errors import BundleError, FormatError, SettingsError, StoreError
 from bundles.glance import glance
 from bundles.index import Index, Release
@@ -54,13 +55,17 @@ class Site(msgspec.Struct, frozen=True):
     index: Index
 
     @classmethod
-    def refreshed(cls, configuration: Configuration, directories: Directories) -> "Site":
-        """Fetch and verify the metadata; raises ``BundleError``, and ``ConfigurationError`` for what is ours."""
+    def refreshed(cls, configuration: Configuration, directories: Directories, deadline: Deadline) -> "Site":
+        """Fetch and verify the metadata; ``deadline`` is that of all that is fetched from it, now and later.
+
+        Raises ``BundleError``, ``ConfigurationError`` for what is ours, and what the deadline's check raises.
+        """
         from bundles.trust import TrustClient
 
         try:
-            mirrors = open_mirrors(configuration.mirrors, transport_settings(configuration.http))
-            client = TrustClient(directories.trust, _trusted(configuration.trust_anchor), mirrors)
+            mirrors = open_mirrors(configuration.mirrors, transport_settings(configuration.http), deadline)
+            anchor = _trusted(configuration.trust_anchor)
+            client = TrustClient(directories.trust, anchor, mirrors, deadline=deadline)
             index = client.refresh()
             client.discard_left(directories.downloads)
             return cls(client, index)
@@ -85,16 +90,24 @@ class Site(msgspec.Struct, frozen=True):
         archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             self.client.fetch(release, archive)
-            return store.install(archive, name=release.bundle, version=release.version, sha256=digest)
+            return store.install(
+                archive,
+                name=release.bundle,
+                version=release.version,
+                sha256=digest,
+                check=self.client.deadline.check,
+            )
         finally:
             archive.unlink(missing_ok=True)
 
 
-def unchanged(configuration: Configuration, directories: Directories, chooser: Chooser) -> Published | None:
+def unchanged(
+    configuration: Configuration, directories: Directories, chooser: Chooser, deadline: Deadline
+) -> Published | None:
     """What is published, when this host has all of it already; ``None`` when that takes more than a glance."""
     settings = transport_settings(configuration.http)
     anchor = _trusted(configuration.trust_anchor)
-    known = glance(directories.trust, anchor, configuration.mirrors, settings, chooser.now)
+    known = glance(directories.trust, anchor, configuration.mirrors, settings, chooser.now, deadline)
     if known is None:
         return None
     store = Store(directories.bundles)
@@ -158,7 +171,12 @@ class Offer(msgspec.Struct, frozen=True):
         if not isinstance(self.site, Site):  # a glance said that all is here, and then the store changed
             raise StoreError(release.bundle, "was changed by somebody else during this run")
         self.troubles.log.notice(f"{release}: fetching it from the site")
-        return self.site.install(release, Store(self.directories.bundles), self.directories)
+        told = len(self.site.notes)
+        try:
+            return self.site.install(release, Store(self.directories.bundles), self.directories)
+        finally:
+            for note in self.site.notes[told:]:  # of mirrors that failed while another one helped, or as well
+                self.troubles.warn(note)
 
 
 def transport_settings(options: HttpOptions) -> TransportSettings:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from bundles.deadline import Deadline
 from bundles.files import read_limited
 from bundles.hidden import mask_urls
 from bundles.transport import TransportSettings, Validators
@@ -43,6 +44,8 @@ class SiteData(msgspec.Struct, frozen=True):
     """How a URL is reached."""
     note: Note
     """Told of all trouble."""
+    deadline: Deadline | None = None
+    """Of all that is fetched; ``None``: each document has a limit of its own."""
     keep: bool = True
     """False leaves the copies as they are: for a dry run."""
 
@@ -97,7 +100,8 @@ class SiteData(msgspec.Struct, frozen=True):
 
         into = io.BytesIO()
         known = copy.validators if copy else Validators()
-        found = download_if_changed(location, SIZE_LIMIT, into, known, self.settings(location))
+        settings = self.settings(location)
+        found = download_if_changed(location, SIZE_LIMIT, into, known, settings, self.deadline)
         if found is None and copy is not None:
             return copy
         return Copy(shown(location), _decoded(into.getvalue(), location), found or Validators())

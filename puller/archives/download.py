@@ -3,6 +3,7 @@
 * What arrived is checked first and put in its place then, with its owner and mode.
 * A download that breaks off goes on where it stopped, if the server says that it is still the same file. One whose
   checksum is known goes on in the next run, too.
+* A signal that stops the run ends a download at once.
 * Neither a password, nor a header, nor the query of a URL gets into a message.
 """
 
@@ -15,15 +16,18 @@ from typing import BinaryIO
 import msgspec
 import requests
 
+from bundles.deadline import Deadline
 from bundles.errors import BundleError, TransportError
 from bundles.hidden import Hidden
 from bundles.location import Location
+from bundles.room import readable
 from bundles.transport import TransportSettings
 from bundles.trees import Counted, pieces_of
 from bundles.web import WebMirror
+from puller import signals
 from puller.archives.kinds import Kind
 from puller.directories import open_directory
-from puller.errors import ResourceError
+from puller.errors import ResourceError, StoppedDownload
 
 MODE = 0o600
 """Of the archive's file."""
@@ -62,14 +66,16 @@ def download(
     """Put what ``request`` names at ``path``, readable by its owner alone; gives its SHA-256.
 
     ``before_placing`` is called when it is known to be right. Raises ``ResourceError``, also when it is not what was
-    asked for, and then has put nothing in place; ``OSError``.
+    asked for, and then has put nothing in place; ``StoppedDownload`` when a signal came; ``OSError``.
     """
     directory, name = os.path.split(path)
     with open_directory(directory) as parent, _part(parent, name, request.checksum) as (part, part_name):
         try:
             digest = _fetch(request, part, progress or (lambda have, of: None))
         except BundleError as error:
-            raise ResourceError(str(error)) from None
+            raise ResourceError(f"{error}{_progress(request, part)}") from None
+        except StoppedDownload as stop:
+            raise StoppedDownload(f"{stop}{_progress(request, part)}") from None
         # Owner before mode: chown clears bits of the mode.
         os.fchown(part.fileno(), uid, gid)
         os.fchmod(part.fileno(), MODE)
@@ -78,6 +84,16 @@ def download(
         os.rename(part_name, name, src_dir_fd=parent, dst_dir_fd=parent)
         os.fsync(parent)
     return digest
+
+
+def _progress(request: Request, part: BinaryIO) -> str:
+    """How far a download came, when the next run goes on with it."""
+    held = part.seek(0, os.SEEK_END)
+    return (
+        f"; {readable(held)} are here, and the next run goes on from there"
+        if request.checksum and held
+        else ""
+    )
 
 
 def _fetch(request: Request, part: BinaryIO, progress: Progress) -> str:
@@ -119,7 +135,8 @@ class _ResumingMirror(WebMirror):
             password=None if own else request.password,
             headers=request.headers,
         )
-        super().__init__(Location(location.base) if own else location, settings)
+        place = Location(location.base) if own else location
+        super().__init__(place, settings, deadline=Deadline(request.timeout, signals.check_download))
         self._request = request
         self._progress = progress
         self._total: int | None = None

@@ -86,7 +86,7 @@ def run_one(
     wanted: Wanted, options: dict[str, Any], log: Log, *, diff: bool | None
 ) -> tuple[list[Event], int]:
     """Ensure a resource as the options of ``ensure_options`` say; gives its events and the exit status."""
-    started, stops = time.perf_counter(), StopRequests()
+    started, stops = time.perf_counter(), StopRequests(log.at_once)
     directory = options["session_directory"]
     session = Session.open(Path(directory)) if directory else None
     inputs = load_inputs(options).for_manifest()

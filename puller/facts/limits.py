@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-# Not ``threading``: it costs as much to import as most groups of facts take to gather.
-import _thread
+from bundles.deadline import Deadline, DeadlineError, aside
+from puller import signals
 
 TYPE_CHECKING = False  # as in ``typing``, whose import would be half the time of a small lookup
 if TYPE_CHECKING:
@@ -20,22 +20,7 @@ LIMIT = 5.0
 
 def within(seconds: float, function: Callable[..., Any], *arguments: Any) -> Any:
     """``function(*arguments)``; raises what it raises, and ``TimeoutError`` after so many ``seconds``."""
-    done = _thread.allocate_lock()
-    done.acquire()
-    results: list[Any] = []
-    errors: list[BaseException] = []
-
-    def call() -> None:
-        try:
-            results.append(function(*arguments))
-        except BaseException as error:  # noqa: BLE001  it is raised again, in the thread of the caller
-            errors.append(error)
-        finally:
-            done.release()
-
-    _thread.start_new_thread(call, ())
-    if not done.acquire(timeout=seconds):
-        raise TimeoutError(f"no answer within {seconds:g} s")
-    if errors:
-        raise errors[0]
-    return results[0]
+    try:
+        return aside(lambda: function(*arguments), Deadline(seconds, signals.check))
+    except DeadlineError:
+        raise TimeoutError(f"no answer within {seconds:g} s") from None

@@ -18,6 +18,7 @@ from hiera.bounds import total
 from hiera.document import Document, annotations_of
 from hiera.errors import HieraError
 from hiera.expressions import Scope, resolve
+from puller import signals
 from puller.data import Origin, Source
 from puller.errors import ManifestError, ResourceError, SourceError
 from puller.manifest import children
@@ -228,6 +229,7 @@ class _Loader:
         self.family.texts.append(self.problems)
         found: list[Declaration] = []
         for entry, problems in self._entries():
+            signals.check()
             if (declaration := self._declare(entry, problems)) is None:
                 continue
             if entry.type_name == children.TYPE:

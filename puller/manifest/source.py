@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bundles.hidden import mask_location
+from puller import signals
 from puller.errors import SourceError
 
 MANIFEST = "manifest.yaml"
@@ -37,7 +38,7 @@ def open_source(argument: str) -> Iterator[Source]:
 
         with tempfile.TemporaryDirectory(prefix="puller-", ignore_cleanup_errors=True) as directory:
             unpacked = Path(directory) / "bundle"
-            unpack(path, unpacked, name=None, version=None)
+            unpack(path, unpacked, name=None, version=None, check=signals.check)
             yield Source(unpacked / MANIFEST, f"{path.name}:{MANIFEST}")
     elif argument.endswith(_ARCHIVE_ENDINGS) and path.exists():
         raise SourceError(

@@ -218,7 +218,11 @@ class Exec(Resource[ExecProperties, ExecState]):
             yield from _check_words(properties)
         if not properties.cwd.startswith("/"):
             yield PropertyError("cwd", f"is {properties.cwd!r}, wanted an absolute path")
-        if properties.creates is not None and not properties.creates.startswith("/") and properties.cwd == "/":
+        if (
+            properties.creates is not None
+            and not properties.creates.startswith("/")
+            and properties.cwd == "/"
+        ):
             wanted = "an absolute path, or a cwd to which it is relative"
             yield PropertyError("creates", f"is {properties.creates!r}, wanted {wanted}", because=["cwd"])
         for variable in properties.environment:

@@ -1,6 +1,7 @@
 """SIGTERM and SIGINT at moments spread over a whole run: fetching, verifying, unpacking, applying, reporting.
 
-A run is stopped at its n-th call of a Python function, so each moment is the same in every run of these tests.
+The signal comes at the n-th call of a Python function, so each moment is the same in every run of these tests. What is
+fetched aside is not counted; tests/puller/test_signals_while_fetching.py has random moments of that.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ def trouble(sent: str, remembered: str, *cases: str) -> Any:
     ("sent", "remembered"),
     [
         trouble("silence", "no answer for 0.2 s", "mirror.hangs"),
-        trouble("a trickle", "took longer than the total limit of 1 s", "slow.body"),
+        trouble("a trickle", "stalled: less than 1000 bytes a second for 0.2 s", "slow.body"),
         trouble("no end", "bytes that are allowed", "endless.body"),
         trouble("403", "metadata/timestamp.json: status 403 Forbidden", "mirror.status-403"),
         trouble("404", "metadata/timestamp.json: status 404 Not Found", "mirror.status-404"),

@@ -334,9 +334,28 @@ SLOW_HEADERS = {
 def test_a_trickle_ends_at_the_total_limit(server: Server, slow: Answer) -> None:
     server.on("/file.json", slow)
     mirror = open_mirror(server, read_timeout=5, total_timeout=0.4, retries=3)
-    with pytest.raises(TransportError, match=r"took longer than the total limit of 0\.4 s|status 404"):
+    with pytest.raises(TransportError, match=r"took longer than the 0\.4 s that it may take|status 404"):
         fetch(mirror)
     assert len(server.requests) == 1
+
+
+@pytest.mark.attack("slow.body")
+@pytest.mark.parametrize("slow", [SLOW_BODIES["body"], SLOW_HEADERS["header"]], ids=["body", "header"])
+def test_a_transfer_that_has_stalled_ends_long_before_the_total_limit(server: Server, slow: Answer) -> None:
+    server.on("/file.json", slow)
+    with pytest.raises(TransportError, match=r"stalled: less than 1000 bytes a second for 0\.3 s"):
+        fetch(open_mirror(server, read_timeout=0.3, total_timeout=60))
+
+
+def test_a_transfer_at_a_fair_pace_may_take_much_longer_than_a_silence(server: Server) -> None:
+    def send(stream: socket.socket) -> None:
+        stream.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 8000\r\n\r\n")
+        for _ in range(8):
+            threading.Event().wait(0.1)
+            stream.sendall(bytes(1000))
+
+    server.on("/file.json", send)
+    assert len(fetch(open_mirror(server, read_timeout=0.4), limit=8000)) == 8000
 
 
 @pytest.mark.attack("slow.body")
@@ -543,7 +562,7 @@ def test_a_trickle_over_tls_ends_at_the_total_limit(
 ) -> None:
     server = new_server(tls=authority.server())
     server.on("/file.json", trickle(b"HTTP/1.1 200 OK\r\n", b"X-Header: x\r\n"))
-    with pytest.raises(TransportError, match="took longer than the total limit"):
+    with pytest.raises(TransportError, match="took longer than the"):
         fetch(open_mirror(server, ca_bundle=str(authority.bundle), read_timeout=5, total_timeout=0.4))
 
 
@@ -766,7 +785,7 @@ def test_a_header_without_end_from_a_proxy_ends_at_the_total_limit(server: Serve
     mirror = open_mirror(
         "https://www.example.org", proxy=Secret(server.origin), read_timeout=5, total_timeout=0.4
     )
-    with pytest.raises(TransportError, match="took longer than the total limit"):
+    with pytest.raises(TransportError, match="took longer than the"):
         fetch(mirror)
 
 

@@ -1,0 +1,76 @@
+"""A certificate authority of a test, so that TLS is verified for real."""
+
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+
+class Authority:
+    """A certificate authority for ``localhost``, and files for requests and for `ssl`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Test authority")])
+        self.bundle = self._write(
+            "authority.pem", self._certificate("authority", self._key, is_authority=True)
+        )
+
+    def server(self, valid: timedelta = timedelta(days=1), demand_client: bool = False) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.identity("localhost", valid))
+        if demand_client:
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(self.bundle)
+        return context
+
+    def identity(self, name: str, valid: timedelta = timedelta(days=1)) -> Path:
+        """A certificate and its key, in one file."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        return self._write(f"{name}.pem", pem + self._certificate(name, key, valid))
+
+    def _certificate(
+        self,
+        name: str,
+        key: ec.EllipticCurvePrivateKey,
+        valid: timedelta = timedelta(days=1),
+        is_authority: bool = False,
+    ) -> bytes:
+        now = datetime.now(UTC)
+        subject = self._name if is_authority else x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=10))
+            .not_valid_after(now + valid)
+            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+            .add_extension(_usage(is_authority), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False
+            )
+        )
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM)
+
+    def _write(self, name: str, data: bytes) -> Path:
+        path = self._directory / name
+        path.write_bytes(data)
+        return path
+
+
+def _usage(is_authority: bool) -> x509.KeyUsage:
+    """Python 3.13 insists that an authority says what it is for."""
+    names = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "crl_sign")
+    others = dict.fromkeys((*names, "encipher_only", "decipher_only"), False)
+    return x509.KeyUsage(digital_signature=not is_authority, key_cert_sign=is_authority, **others)
