@@ -20,12 +20,15 @@ from bundles.deadline import Deadline
 from bundles.errors import BundleError, TransportError
 from bundles.hidden import Hidden
 from bundles.location import Location
+from bundles.paths import shown
 from bundles.room import readable
 from bundles.transport import TransportSettings
 from bundles.trees import Counted, pieces_of
 from bundles.web import WebMirror
 from puller import signals
 from puller.archives.kinds import Kind
+from puller.archives.opened import Opened
+from puller.archives.space import needing_room
 from puller.directories import open_directory
 from puller.errors import ResourceError, StoppedDownload
 
@@ -60,18 +63,24 @@ def download(
     *,
     uid: int,
     gid: int,
-    before_placing: Callable[[], None] = lambda: None,
+    before_placing: Callable[[str], None] = lambda sha256: None,
     progress: Progress | None = None,
-) -> str:
-    """Put what ``request`` names at ``path``, readable by its owner alone; gives its SHA-256.
+) -> Opened:
+    """Put what ``request`` names at ``path``, readable by its owner alone; gives it open, for the caller to close.
 
-    ``before_placing`` is called when it is known to be right. Raises ``ResourceError``, also when it is not what was
-    asked for, and then has put nothing in place; ``StoppedDownload`` when a signal came; ``OSError``.
+    ``before_placing`` is called with its checksum when it is known to be right. Raises ``ResourceError``, also when it
+    is not what was asked for, and then has put nothing in place; ``StoppedDownload`` when a signal came; ``OSError``.
     """
     directory, name = os.path.split(path)
-    with open_directory(directory) as parent, _part(parent, name, request.checksum) as (part, part_name):
+    seen = _Seen(progress)
+    with (
+        open_directory(directory) as parent,
+        # Outside of the file, as what is buffered may fail to be written when it is closed.
+        needing_room(directory, parent, name, lambda: seen.total),
+        _part(parent, name, request.checksum) as (part, part_name, is_new),
+    ):
         try:
-            digest = _fetch(request, part, progress or (lambda have, of: None))
+            digest = _fetch(request, part, seen.note)
         except BundleError as error:
             raise ResourceError(f"{error}{_progress(request, part)}") from None
         except StoppedDownload as stop:
@@ -80,10 +89,24 @@ def download(
         os.fchown(part.fileno(), uid, gid)
         os.fchmod(part.fileno(), MODE)
         os.fsync(part.fileno())
-        before_placing()
+        before_placing(digest)
         os.rename(part_name, name, src_dir_fd=parent, dst_dir_fd=parent)
         os.fsync(parent)
-    return digest
+        stream = open(os.dup(part.fileno()), "rb")  # noqa: SIM115  the caller's to close
+        return Opened(path, stream, digest, is_ours=is_new and uid in (0, os.geteuid()))
+
+
+class _Seen:
+    """Hands on the progress, and keeps the size that the server has told."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self.total: int | None = None
+
+    def note(self, have: int, of: int | None) -> None:
+        self.total = of
+        if self._progress is not None:
+            self._progress(have, of)
 
 
 def _progress(request: Request, part: BinaryIO) -> str:
@@ -148,7 +171,7 @@ class _ResumingMirror(WebMirror):
         wanted = _STARTS.get(self._request.kind)
         if start.lstrip()[:1] == b"<" or (wanted and not start.startswith(wanted)):
             kind = "a web page" if start.lstrip()[:1] == b"<" else f"no {self._request.kind}"
-            raise TransportError(response.url, f"is {kind}: it starts with {start[:12]!r}")
+            raise TransportError(response.url, f"is {kind}: it starts with {shown(start[:12])}")
 
     def _open_rest(self, url: str, held: int, conditions: Mapping[str, str]) -> tuple[requests.Response, int]:
         response, start = super()._open_rest(url, held, conditions)
@@ -185,30 +208,36 @@ def _validator(response: requests.Response) -> str:
 
 
 @contextmanager
-def _part(parent: int, name: str, checksum: str | None) -> Iterator[tuple[BinaryIO, str]]:
-    """The file that is downloaded into; with a known checksum it is kept for the next run when this one fails."""
+def _part(parent: int, name: str, checksum: str | None) -> Iterator[tuple[BinaryIO, str, bool]]:
+    """The file that is downloaded into, its name, and whether it was made just now.
+
+    With a known checksum it is kept for the next run when this one fails.
+    """
     stem = f".{name[:180]}."
     part_name = f"{stem}{checksum[:16]}.part" if checksum else f"{stem}{os.urandom(8).hex()}.part"
     for other in os.listdir(parent):
         if other.startswith(stem) and other.endswith(".part") and other != part_name:
             with suppress(OSError):
                 os.unlink(other, dir_fd=parent)
-    with open(_open_part(parent, part_name), "r+b") as part:
+    descriptor, is_new = _open_part(parent, part_name)
+    with open(descriptor, "r+b") as part:
         try:
-            yield part, part_name
+            yield part, part_name, is_new
         except BaseException:
-            part.flush()
+            with suppress(OSError):  # a full disk, of which the error that is on its way tells
+                part.flush()
             if checksum is None or os.fstat(part.fileno()).st_size == 0:
                 os.unlink(part_name, dir_fd=parent)
             raise
 
 
-def _open_part(parent: int, name: str) -> int:
+def _open_part(parent: int, name: str) -> tuple[int, bool]:
+    """A descriptor, and whether the file is new."""
     with suppress(FileNotFoundError):
         if (descriptor := _open_own(parent, name)) is not None:
-            return descriptor
+            return descriptor, False
         os.unlink(name, dir_fd=parent)
-    return os.open(name, _PART | os.O_CREAT | os.O_EXCL, MODE, dir_fd=parent)
+    return os.open(name, _PART | os.O_CREAT | os.O_EXCL, MODE, dir_fd=parent), True
 
 
 def _open_own(parent: int, name: str) -> int | None:

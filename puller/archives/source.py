@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from bundles.errors import FormatError
+from bundles.paths import shown
 from bundles.trees import pieces_of
 from puller.archives.limits import Budget
 
@@ -66,7 +67,7 @@ def inflated(stream: BinaryIO) -> Iterator[bytes]:
     data = stream.read(_COMPRESSED)
     while True:
         if not data.startswith(_GZIP):
-            raise FormatError("", f"is not gzip: {data[:8]!r} stands where {_GZIP!r} should")
+            raise FormatError("", f"is not gzip: {shown(data[:8])} stands where {_GZIP.hex(' ')} should")
         inflate = zlib.decompressobj(wbits=31)  # checks length and CRC-32 at the end of a member
         while not inflate.eof:
             data = data or stream.read(_COMPRESSED)

@@ -1,7 +1,9 @@
 """The ``archive`` resource: an archive that is fetched, and put into a directory (``resources.md`` section 7).
 
 * What was fetched is in its place only when it is what was asked for, and in the directory only when all of it is.
-* An extraction that did not end is begun again; a receipt tells it from one that did (``puller.archives.receipts``).
+* What a directory was filled from is on record (``puller.archives.receipts``): contents of another archive, of another
+  checksum or of an extraction that did not end are replaced.
+* What is extracted is what was hashed: the file is opened once.
 * Nothing is fetched for what can be repaired here: an owner, a group, an extraction of a file that is right.
 """
 
@@ -9,6 +11,9 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -16,13 +21,15 @@ import msgspec
 from bundles.errors import FormatError
 from hiera.secrets import Secret
 from puller.archives.kinds import ENDINGS, Kind, find_kind
-from puller.archives.receipts import Receipt, Receipts, identity_of
+from puller.archives.receipts import Filling, Fingerprint, Place, Receipts, has_one_purpose, identity_of
 from puller.errors import ResourceError
 from puller.resources.base import Difference, Properties, PropertyError, Resource
-from puller.resources.content import sha256
 from puller.resources.owners import group_id, group_name, user_id, user_name
 from puller.resources.values import Duration
 from puller.system import Attributes, require_one_name
+
+if TYPE_CHECKING:  # opening archives is imported when one is opened
+    from puller.archives.opened import Opened
 
 _KINDS = {
     stat.S_IFREG: "present",
@@ -47,7 +54,7 @@ class ArchiveProperties(Properties, frozen=True):
     extract_parent: str | None = None
     """The directory to put its contents into; made when missing."""
     creates: str | None = None
-    """A path that the contents bring; while it exists, a missing archive is not fetched."""
+    """A path that the contents bring; while it is there, of this archive or by another hand, nothing is fetched."""
     cleanup: bool = False
     """Remove the archive when its contents are in place; wants ``extract_parent`` and ``creates``."""
     owner: str | int | None = None
@@ -65,15 +72,22 @@ class ArchiveProperties(Properties, frozen=True):
 
 
 class ArchiveState(msgspec.Struct, frozen=True):
-    """What is there: at the archive's path, at ``creates``, and in the receipt."""
+    """What is there: at the archive's path, at ``creates``, and on record for the directory."""
 
     found: os.stat_result | None
     sha256: str = ""
     """Of the archive, where it is asked for."""
+    identity: tuple[int, ...] = ()
+    """Of the file that has this checksum, as far as that can be told."""
     creates_exists: bool = False
-    receipt: Receipt | None = None
+    place: Place | None = None
+    """What is known of the directory."""
+    filling: Filling | None = None
+    """What this archive has put into it."""
+    brought_by: str = ""
+    """Which other archive has brought ``creates``."""
     missing: str = ""
-    """Something that the receipt says was put in place, and that is not there."""
+    """Something that this archive has put there, and that is not there any more."""
 
     @property
     def is_file(self) -> bool:
@@ -104,18 +118,40 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         state = self.context.state_directory
         return Receipts(None if state is None else state / "archives")
 
+    @property
+    def _attended(self) -> set[str]:
+        """The archives that this run has come to, by name."""
+        attended: set[str] = self.context.shared.setdefault(Archive, set())
+        return attended
+
+    @property
+    def _beside(self) -> set[str]:
+        return self._attended - {self.properties.name}
+
     def look(self) -> ArchiveState:
         properties, system = self.properties, self.context.system
         found = system.lstat(properties.name)
         if properties.ensure == "absent":
             return ArchiveState(found)
-        receipt = self._receipts.load(properties.name)
-        return ArchiveState(
-            found,
-            self._checksum(found, receipt),
-            properties.creates is not None and system.exists(properties.creates),
-            receipt,
-            self._missing_entry(receipt),
+        self._attended.add(properties.name)
+        sha256, identity = self._checksum(found)
+        creates_exists = properties.creates is not None and system.exists(properties.creates)
+        state = ArchiveState(found, sha256, identity, creates_exists)
+        return (
+            state
+            if properties.extract_parent is None
+            else self._look_inside(state, properties.extract_parent)
+        )
+
+    def _look_inside(self, state: ArchiveState, parent: str) -> ArchiveState:
+        place = self._receipts.place(parent)
+        filling = place.find(self.properties.name, self.properties.checksum or state.sha256)
+        return msgspec.structs.replace(
+            state,
+            place=place,
+            filling=filling,
+            brought_by=self._brought_by(place) if state.creates_exists and filling is None else "",
+            missing=self._missing_entry(parent, filling),
         )
 
     def differences(self, actual: ArchiveState, *, refresh: bool = False) -> Sequence[Difference]:
@@ -132,7 +168,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
             found += self._owner_differences(actual)
         if plan.extract:
             why = self._why_extract(actual) or "of the archive before"
-            found.append(Difference("contents", why, f"in {properties.extract_parent}"))
+            found.append(Difference("contents", why, self._wanted_contents(actual, why)))
         if plan.clean_up:
             found.append(Difference("cleanup", "not done", "done"))
         return found
@@ -140,21 +176,22 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
     def change(self, differences: Sequence[Difference], actual: ArchiveState) -> None:
         plan, properties, system = self._plan(actual), self.properties, self.context.system
         self._refuse_what_cannot_be(actual, plan)
-        digest = actual.sha256
         if plan.remove and actual.found is not None:
             system.remove(properties.name, actual.found)
             self._receipts.forget(properties.name)
             return
-        if plan.download:
-            digest = self._download()
-        if plan.repair and actual.found is not None:
-            attributes = Attributes(*self._ids(), stat.S_IMODE(actual.found.st_mode))
-            system.set_attributes(properties.name, attributes, actual.found)
-        entries = self._extract(plan) if plan.extract else None
-        # Before the archive goes: without it, only the receipt knows that all is in place.
-        self._save_receipt(actual, digest, entries)
+        with ExitStack() as stack:
+            fetched = self._download(stack) if plan.download else None
+            if plan.repair and actual.found is not None:
+                attributes = Attributes(*self._ids(), stat.S_IMODE(actual.found.st_mode))
+                system.set_attributes(properties.name, attributes, actual.found)
+            if plan.extract:
+                self._extract(fetched or self._open(stack, actual), plan)
+            if not plan.clean_up:
+                self._remember(fetched, actual, plan)
         if plan.clean_up and (found := system.lstat(properties.name)) is not None:
             system.remove(properties.name, found)
+            self._receipts.forget(properties.name)
 
     def noop_message(self, differences: Sequence[Difference], actual: ArchiveState) -> str:
         del differences
@@ -169,6 +206,8 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
             "Would have downloaded": plan.download,
             "Would have updated attributes": plan.repair,
             "Would have extracted": plan.extract,
+            "Would have removed what the new archive does not have": plan.extract
+            and self._leaves_over(actual, plan),
             "Would have cleaned up": plan.clean_up,
             "Would have removed": plan.remove,
         }
@@ -181,23 +220,63 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
     def final_ensure(self, actual: ArchiveState) -> str:
         return _state_of(actual)
 
+    def describe(self, actual: ArchiveState) -> dict[str, Any]:
+        found = actual.found
+        described: dict[str, Any] = {"ensure": self.final_ensure(actual)}
+        if found is not None:
+            described |= {
+                "owner": user_name(found.st_uid),
+                "group": group_name(found.st_gid),
+                "mode": f"{stat.S_IMODE(found.st_mode):04o}",
+            }
+        if actual.is_file and found is not None:
+            described |= {"size": found.st_size, "sha256": actual.sha256 or self._measure()[0]}
+        filled = [
+            f"{place.directory}: {filling}"
+            for place, filling in self._receipts.places_of(self.properties.name)
+        ]
+        return {**described, "extracted": filled}
+
+    @classmethod
+    def on_record(cls, properties: ArchiveProperties, state_directory: Path | None) -> list[str]:
+        if properties.ensure == "absent" or properties.extract_parent is None:
+            return []
+        receipts = Receipts(None if state_directory is None else state_directory / "archives")
+        place = receipts.place(properties.extract_parent)
+        return [f"{place.directory} holds {filling}" for filling in place.fillings]
+
     # What is there
 
-    def _checksum(self, found: os.stat_result | None, receipt: Receipt | None) -> str:
-        """Of the archive, as far as anything depends on it; read only if it is not the file of the receipt."""
+    def _checksum(self, found: os.stat_result | None) -> tuple[str, tuple[int, ...]]:
+        """Of the archive, as far as anything depends on it; read only if it is not the file that was read before."""
         properties = self.properties
         if found is None or not stat.S_ISREG(found.st_mode):
-            return ""
-        if receipt is not None and receipt.file == identity_of(found):
-            return receipt.sha256
+            return "", ()
+        known = self._receipts.fingerprint(properties.name)
+        if known is not None and known.file == identity_of(found):
+            return known.sha256, known.file
         if properties.checksum is None and properties.extract_parent is None:
-            return ""
-        return sha256(self.context.system.read_chunks(properties.name))
+            return "", ()
+        return self._measure()
 
-    def _missing_entry(self, receipt: Receipt | None) -> str:
-        if receipt is None or not receipt.finished:
+    def _measure(self) -> tuple[str, tuple[int, ...]]:
+        from puller.archives.opened import measure
+
+        return measure(self.properties.name)
+
+    def _brought_by(self, place: Place) -> str:
+        """Which other archive has brought ``creates``; empty when it was none that is on record."""
+        filler = self._receipts.filler(str(self.properties.creates))
+        if filler is None:
             return ""
-        paths = (os.path.join(receipt.extract_parent, entry) for entry in receipt.entries)
+        there, filling = filler
+        where = "" if there.directory == place.directory else f" in {there.directory}"
+        return f"{filling.archive}{where}"
+
+    def _missing_entry(self, parent: str, filling: Filling | None) -> str:
+        if filling is None or not filling.finished:
+            return ""
+        paths = (os.path.join(parent, entry) for entry in filling.entries)
         return next((path for path in paths if self.context.system.lstat(path) is None), "")
 
     # What is to be done
@@ -221,25 +300,53 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         if properties.checksum in (None, actual.sha256):
             return False
         # An old archive that is to be removed anyway: what it should have been is in place already.
-        return not (properties.cleanup and actual.receipt is not None and is_in_place)
+        return not (properties.cleanup and actual.filling is not None and is_in_place)
 
     def _why_extract(self, actual: ArchiveState) -> str:
         """Why the contents are not in place, in words; empty when they are."""
-        properties, receipt = self.properties, actual.receipt
+        properties, filling = self.properties, actual.filling
         if properties.extract_parent is None:
             return ""
         if properties.creates is not None and not actual.creates_exists:
             return f"without {properties.creates}"
-        if receipt is None or not receipt.extract_parent:
-            # Put there by somebody else, and creates is the sign of it.
-            return "" if properties.creates is not None else "not extracted"
-        if receipt.extract_parent != properties.extract_parent:
-            return f"in {receipt.extract_parent}"
-        if not receipt.finished:
+        if filling is None:
+            return self._why_extract_first(actual)
+        if filling.replaced_by:
+            return f"of {filling.replaced_by}"
+        if not filling.finished:
             return "half extracted"
-        if (wanted := properties.checksum or actual.sha256) and receipt.sha256 != wanted:
-            return f"of sha256 {receipt.sha256[:12]}…"
+        if (wanted := properties.checksum or actual.sha256) and filling.sha256 != wanted:
+            return f"of sha256 {filling.sha256[:12]}…"
         return f"without {actual.missing}" if actual.missing and properties.creates is None else ""
+
+    def _why_extract_first(self, actual: ArchiveState) -> str:
+        if actual.brought_by:
+            return f"of {actual.brought_by}"
+        if actual.place is not None and actual.place.lost:
+            return "of an archive that is not known, as its receipt cannot be read"
+        # Put there by another hand, and creates is the sign of it.
+        return "" if self.properties.creates is not None else "not extracted"
+
+    def _wanted_contents(self, actual: ArchiveState, why: str) -> str:
+        wanted = self.properties.checksum or actual.sha256
+        if why.startswith("of sha256") and wanted:
+            return f"of sha256 {wanted[:12]}…"
+        return (
+            f"of {self.properties.name}" if why.startswith("of /") else f"in {self.properties.extract_parent}"
+        )
+
+    def _leaves_over(self, actual: ArchiveState, plan: _Plan) -> bool:
+        """Whether something is known to be there that an older archive has brought for the same purpose."""
+        if actual.place is None:
+            return False
+        new = self._filling(self.properties.checksum or ("" if plan.download else actual.sha256))
+        return any(
+            has_one_purpose(other, new) and other.archive not in self._beside and new.is_another(other)
+            for other in actual.place.fillings
+        )
+
+    def _filling(self, sha256: str) -> Filling:
+        return Filling(archive=self.properties.name, sha256=sha256, creates=self.properties.creates or "")
 
     def _is_others(self, actual: ArchiveState) -> bool:
         return actual.found is not None and (actual.found.st_uid, actual.found.st_gid) != self._ids()
@@ -301,7 +408,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         except FormatError as error:
             raise self._not_understood(error) from error
 
-    def _download(self) -> str:
+    def _download(self, stack: ExitStack) -> "Opened":
         from puller.archives.download import Request, download  # and with it what talks HTTP
         from puller.archives.limits import LIMITS
         from puller.archives.progress import progress_bar
@@ -319,59 +426,61 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         )
         uid, gid = self._ids()
         with progress_bar(os.path.basename(properties.name)) as progress:
-            return download(
+            fetched = download(
                 request, properties.name, uid=uid, gid=gid, before_placing=self._begin, progress=progress
             )
+        stack.enter_context(fetched.stream)
+        return fetched
 
-    def _begin(self) -> None:
-        """Leave word that what is in place is not what is wanted, whatever happens from here on."""
-        properties = self.properties
-        if properties.extract_parent is not None:
-            self._receipts.save(Receipt(archive=properties.name, extract_parent=properties.extract_parent))
+    def _begin(self, sha256: str) -> None:
+        """A new archive that is not extracted yet is not to be taken for what was there before."""
+        if self.properties.extract_parent is not None:
+            self._receipts.begin(self.properties.extract_parent, self._filling(sha256))
 
-    def _extract(self, plan: _Plan) -> tuple[str, ...]:
-        from puller.archives.extract import extract
+    def _open(self, stack: ExitStack, actual: ArchiveState) -> "Opened":
+        from puller.archives.opened import Opened, open_archive
+
+        name = self.properties.name
+        return Opened(name, stack.enter_context(open_archive(name)), actual.sha256)
+
+    def _extract(self, archive: "Opened", plan: _Plan) -> None:
+        from puller.archives.extract import unpacked
+        from puller.archives.filling import Filler
 
         properties, system = self.properties, self.context.system
         parent = properties.extract_parent or "/"
         if not system.is_directory(parent):
             system.make_directory(parent, Attributes(os.geteuid(), os.getegid(), 0o755))
-        self._begin()
         uid, gid = self._ids()
+        filling, managed = self._filling(archive.sha256), self.context.declared("file")
         try:
-            entries = extract(properties.name, self._kind, parent, uid=uid, gid=gid)
+            with unpacked(archive, self._kind, parent, uid=uid, gid=gid) as new:
+                changed = Filler(self._receipts, filling, new, self._beside, managed, parent).fill()
         except FormatError as error:
             if plan.download and properties.checksum is None and (found := system.lstat(properties.name)):
                 # Nobody has said that these bytes are right, so the next run asks for others.
                 system.remove(properties.name, found)
             raise self._not_understood(error) from error
-        if properties.creates is not None and not system.exists(properties.creates):
-            raise ResourceError(f"creates is {properties.creates}, and the archive does not bring it")
-        return entries
+        for path in changed:
+            place = os.path.join(parent, path)
+            self.context.log(f"{place}: only the archive before had it; it was changed since, and stays")
+
+    def _remember(self, fetched: "Opened | None", actual: ArchiveState, plan: _Plan) -> None:
+        """Keep the checksum of the archive's file, as far as it is certain that it is of this file."""
+        from puller.archives.opened import measure_when_settled
+
+        name, sha256, identity = self.properties.name, actual.sha256, actual.identity
+        if self.properties.checksum is None and self.properties.extract_parent is None:
+            return
+        if fetched is not None and fetched.is_ours:
+            sha256, identity = fetched.sha256, identity_of(os.fstat(fetched.stream.fileno()))
+        elif fetched is not None or plan.repair:
+            sha256, identity = measure_when_settled(name)
+        if identity:
+            self._receipts.remember(Fingerprint(archive=name, sha256=sha256, file=identity))
 
     def _not_understood(self, error: FormatError) -> ResourceError:
         return ResourceError(f"{self.properties.name}: {error}")
-
-    def _save_receipt(self, actual: ArchiveState, digest: str, entries: tuple[str, ...] | None) -> None:
-        properties, before = self.properties, actual.receipt
-        if not digest:
-            return
-        found = self.context.system.lstat(properties.name)
-        identity = () if found is None else identity_of(found)
-        if entries is not None:
-            receipt = Receipt(
-                archive=properties.name,
-                sha256=digest,
-                file=identity,
-                extract_parent=properties.extract_parent or "",
-                finished=True,
-                entries=entries,
-            )
-        elif before is not None and (before.sha256 == digest or found is None):
-            receipt = msgspec.structs.replace(before, file=identity)
-        else:
-            receipt = Receipt(archive=properties.name, sha256=digest, file=identity)
-        self._receipts.save(receipt)
 
     # At load
 

@@ -163,7 +163,7 @@ def test_an_archive_is_fetched_and_put_in_place(
         ("token/app.tar.gz", {"headers": {"X-Token": "canary"}}, "status 403 Forbidden"),
         ("missing/app.tar.gz", {}, "status 404 Not Found"),
         ("gone/app.tar.gz", {}, "status 410 Gone"),
-        ("portal/app.tar.gz", {}, "is a web page: it starts with b'<html>"),
+        ("portal/app.tar.gz", {}, "is a web page: it starts with '<html>"),
         ("slow/app.tar.gz", {"timeout": 1}, "took longer than the 1 s that it may take"),
         ("broken/app.tar.gz", {"timeout": 1}, "status 502 Bad Gateway"),
         ("silent/app.tar.gz", {"timeout": 1}, "the connection failed: "),

@@ -52,7 +52,9 @@ def fetch(server: FileServer, tmp_path: Path) -> Callable[..., str]:
         wanted = {"kind": Kind.TAR_GZ, "checksum": None, "timeout": 10.0, "limit": 1_000_000, **more}
         request = Request(url=f"{server.url}{path}", **wanted)
         place = str(tmp_path / "a.tar.gz")
-        return download(request, place, uid=os.geteuid(), gid=os.getegid(), progress=progress)
+        fetched = download(request, place, uid=os.geteuid(), gid=os.getegid(), progress=progress)
+        with fetched.stream:
+            return fetched.sha256
 
     return run
 
@@ -218,9 +220,9 @@ def refused(fetch: Callable[..., str], directory: Path, **more: Any) -> str:
 @pytest.mark.parametrize(
     ("kind", "data", "says"),
     [
-        (Kind.TAR_GZ, b"\n<!DOCTYPE html><title>Sign in</title>", "is a web page: it starts with b'"),
-        (Kind.TAR, b"<html>", "is a web page: it starts with b'<html>'"),
-        (Kind.ZIP, b"not a zip", "is no zip: it starts with b'not a zip'"),
+        (Kind.TAR_GZ, b"\n<!DOCTYPE html><title>Sign in</title>", "is a web page: it starts with '"),
+        (Kind.TAR, b"<html>", "is a web page: it starts with '<html>'"),
+        (Kind.ZIP, b"not a zip", "is no zip: it starts with 'not a zip'"),
         (Kind.TAR_GZ, b"PK\3\4", "is no tar.gz: it starts with "),
     ],
 )

@@ -9,19 +9,21 @@ import subprocess
 import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import pytest
 
 from hiera.expressions import Scope
 from puller.archives import receipts
-from puller.archives.extract import extract
 from puller.archives.kinds import Kind
 from puller.errors import ResourceError
 from puller.manifest.properties import decode
 from puller.resources.archive import Archive
 from puller.resources.base import Context
 from puller.system import LocalSystem
+
+extract: Any = run_path(str(Path(__file__).parents[2] / "simulators/extraction.py"))["extract"]
 
 OLD = {"bin/app": "old", "lib/a": "old", "same": "same"}
 NEW = {"bin/app": "new", "lib/a": "new", "same": "same", "doc/deep/down": "new"}
@@ -43,7 +45,8 @@ def tarred(tree: Mapping[str, str]) -> bytes:
 def put(tree: Mapping[str, str], place: Path) -> tuple[str, ...]:
     archive = place.parent / "archive.tar.gz"
     archive.write_bytes(tarred(tree))
-    return extract(str(archive), Kind.TAR_GZ, str(place), uid=os.geteuid(), gid=os.getegid())
+    names: tuple[str, ...] = extract(archive, Kind.TAR_GZ, place)
+    return names
 
 
 def contents(place: Path) -> dict[str, str]:

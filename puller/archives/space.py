@@ -1,0 +1,32 @@
+"""What a full file system says: where, what was to go there, how much that takes, and how much is free."""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from puller.errors import ResourceError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def needing_room(where: str, directory: int, what: str, need: Callable[[], int | None]) -> Iterator[None]:
+    """Turn *no space left* into a ``ResourceError``; ``need`` is asked for the bytes then, if they are known.
+
+    ``directory`` is open, and on the file system in question.
+    """
+    found = os.statvfs(directory)
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        from puller.facts.units import bytes_text
+
+        size, free = need(), bytes_text(found.f_bavail * found.f_frsize)
+        takes = "" if size is None else f" takes {bytes_text(size)},"
+        reason = "no space left on the file system" if error.errno == errno.ENOSPC else "no quota left"
+        raise ResourceError(
+            f"{where}: {reason}: {what}{takes or ' does not fit:'} {free} were free"
+        ) from error

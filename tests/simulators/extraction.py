@@ -1,0 +1,21 @@
+"""An archive that is put into a directory, without a resource, a receipt or a download."""
+
+import hashlib
+import os
+from pathlib import Path
+
+from puller.archives.extract import unpacked
+from puller.archives.kinds import Kind
+from puller.archives.limits import LIMITS, Limits
+from puller.archives.opened import Opened, open_archive
+
+
+def extract(archive: Path, kind: Kind, place: Path, limits: Limits = LIMITS) -> tuple[str, ...]:
+    """Gives the names at the top."""
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    with open_archive(str(archive)) as stream:
+        opened = Opened(str(archive), stream, digest)
+        with unpacked(opened, kind, str(place), uid=os.geteuid(), gid=os.getegid(), limits=limits) as new:
+            new.require_room({})
+            new.put({})
+            return new.entries
