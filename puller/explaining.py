@@ -5,6 +5,7 @@
 """
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from hiera.errors import HieraError, MissingError
@@ -123,10 +124,13 @@ def _dug(key: Key, value: Any, data: BundleData) -> Any:
     return value if value is ABSENT else keys.dig(key.text, key.segments, value, SILENT)
 
 
-def explain_resource(manifest: Manifest, name: str, recorded: Recorder) -> dict[str, Any] | None:
+def explain_resource(
+    manifest: Manifest, name: str, recorded: Recorder, state_directory: Path | None = None
+) -> dict[str, Any] | None:
     """What a resource is declared as, and what went into it; ``None`` when the manifest has none of this name.
 
-    ``recorded`` has watched the manifest being loaded.
+    ``recorded`` has watched the manifest being loaded; ``state_directory`` is where runs remember things, ``None`` for
+    the user's own place.
     """
     found = next((d for d in manifest.declarations if name in map(str, d.names())), None)
     if found is None:
@@ -139,6 +143,8 @@ def explain_resource(manifest: Manifest, name: str, recorded: Recorder) -> dict[
     else:
         explained["properties"] = found.shown()
     explained["uses"] = [_use(way, value, found.home.data) for way, value in uses.values.items()]
+    if not found.failure and (record := found.type.on_record(found.properties, state_directory)):
+        explained["on_record"] = record
     index = manifest.declarations.index(found)
     links = {
         "requires": [str(reference) for reference, _ in manifest.requirements(index)],

@@ -2,9 +2,7 @@
 
 * Nothing is created, changed or touched outside the directory, whatever the archive holds and whoever changes links
   meanwhile: each step is relative to the descriptor of a real directory.
-* All is unpacked into a private directory first. What cannot be put in its place is known before anything is.
-* Files replace files, directories join directories, and never is one replaced by the other, unless it is what an older
-  archive has left. A link in the directory is never followed.
+* All is unpacked into a private directory first, from where ``puller.archives.placing`` puts it in its place.
 * What is put in place belongs to the given owner and group, whatever the archive says.
 """
 
@@ -15,34 +13,21 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import BinaryIO
 
 from bundles.errors import FormatError
 from bundles.files import drop_acls_of_others, in_progress
 from bundles.paths import shown
-from bundles.trees import Counted, kind_of, open_regular, pieces_of, sync_filesystem
 from puller.archives.kinds import Kind
-from puller.archives.leftovers import (
-    IS_NOT_THERE,
-    Removable,
-    everything_below,
-    is_all_removable,
-    made_of,
-    opened,
-    remove,
-    stat_at,
-)
 from puller.archives.limits import LIMITS, Limits
 from puller.archives.members import Member, Type
 from puller.archives.opened import Opened, kept
+from puller.archives.placing import Unpacked
 from puller.archives.reading import read_members
-from puller.archives.receipts import Made, Members
 from puller.archives.space import needing_room
 from puller.directories import REAL_DIRECTORY, open_directory
-from puller.errors import ResourceError
 from puller.system import require_new
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -52,20 +37,17 @@ _STAGING = re.compile(r"\.puller-[0-9a-f]{12}(-[0-9a-f]{12})?\.new")
 @contextmanager
 def unpacked(
     archive: Opened, kind: Kind, parent: str, *, uid: int, gid: int, limits: Limits = LIMITS
-) -> Iterator["Unpacked"]:
+) -> Iterator[Unpacked]:
     """What ``archive`` holds, ready to be put into the directory ``parent``, where nothing is changed before.
 
     Raises ``FormatError`` when the archive is not what it should be, ``ResourceError`` when it has been changed by
     somebody else or there is no room for it; ``OSError``.
     """
-    with (
-        open_directory(parent) as target,
-        _private_directory(target) as staging,
-        kept(archive, staging, parent) as stream,
-    ):
-        what = f"what {archive.path} holds"
-        with needing_room(parent, target, what, lambda: _size_of(stream, kind, limits)):
-            _unpack(stream, kind, limits, _Tree(staging, uid, gid, limits.entries))
+    with open_directory(parent) as target, _private_directory(target) as staging:
+        with kept(archive, staging, parent) as stream:
+            what = f"what {archive.path} holds"
+            with needing_room(parent, target, what, lambda: _size_of(stream, kind, limits)):
+                _unpack(stream, kind, limits, _Tree(staging, uid, gid, limits.entries))
         yield Unpacked(staging, target, parent)
 
 
@@ -116,86 +98,6 @@ def _remove_left_over(target: int) -> None:
                     shutil.rmtree(name, dir_fd=target)
                 finally:
                     os.close(descriptor)
-
-
-class Unpacked:
-    """The members of an archive in a private directory, on the file system that they are for."""
-
-    def __init__(self, staging: int, target: int, where: str) -> None:
-        self._staging = staging
-        self._target = target
-        self._where = where
-        self._device = os.fstat(target).st_dev
-        self._in_the_way: list[str] = []
-        self.entries = tuple(sorted(os.listdir(staging)))
-        """Names at the top."""
-        self.members: Members = dict(everything_below(staging))
-
-    def joined(self) -> set[str]:
-        """The directories that are there already, and stay what they are."""
-        directories = (path for path, made in self.members.items() if made.kind == "directory")
-        return {path for path in directories if (made := self._made(path)) and made.kind == "directory"}
-
-    def differs(self, path: str) -> bool:
-        """Whether something else than this file or link is at ``path`` now."""
-        directory, name = os.path.split(path)
-        if (there := self._made(path)) is None:
-            return False
-        here = self.members[path]
-        if (there.kind, there.size, there.target) != (here.kind, here.size, here.target):
-            return True
-        with opened(self._staging, directory) as new, opened(self._target, directory) as old:
-            return here.kind == "file" and _content(new, name) != _content(old, name)
-
-    def require_room(self, removable: Removable) -> None:
-        """Raise ``ResourceError`` when something is in the way, unless it is as the archives before have made it."""
-        self._in_the_way = list(self._find_in_the_way(self._staging, self._target, "", removable))
-
-    def put(self, removable: Removable) -> None:
-        """Put everything into its place."""
-        sync_filesystem(self._staging)
-        for path in self._in_the_way:
-            below = [other for other in removable if other == path or other.startswith(f"{path}/")]
-            remove(self._target, below, removable)
-        _move(self._staging, self._target)
-
-    def remove(self, paths: Iterable[str], removable: Removable) -> list[str]:
-        """Remove what is left of the archives before; gives what was changed since, and stays."""
-        return remove(self._target, paths, removable)
-
-    def _made(self, path: str) -> Made | None:
-        directory, name = os.path.split(path)
-        try:
-            with opened(self._target, directory) as parent:
-                return made_of(parent, name)
-        except OSError as error:
-            if error.errno not in IS_NOT_THERE:
-                raise
-            return None
-
-    def _find_in_the_way(self, new: int, old: int, above: str, removable: Removable) -> Iterator[str]:
-        for name in os.listdir(new):
-            mine, there, path = stat_at(new, name), stat_at(old, name), above + name
-            if mine is None or there is None:
-                continue
-            place = os.path.join(self._where, path)
-            if there.st_dev != self._device:
-                raise ResourceError(
-                    f"{place} is on another file system than {self._where}, and is not replaced"
-                )
-            if stat.S_ISDIR(mine.st_mode) != stat.S_ISDIR(there.st_mode):
-                if not is_all_removable(self._target, path, removable):
-                    what = f"is {kind_of(there.st_mode)}, the archive has {kind_of(mine.st_mode)} there"
-                    raise ResourceError(f"{place} {what}")
-                yield path
-            elif stat.S_ISDIR(mine.st_mode):
-                with opened(new, name) as inner, opened(old, name) as outer:
-                    yield from self._find_in_the_way(inner, outer, f"{path}/", removable)
-
-
-def _content(directory: int, name: str) -> str:
-    with open_regular(Path(name), directory=directory) as stream:
-        return Counted(pieces_of(stream)).exhaust().sha256
 
 
 class _Tree:
@@ -327,15 +229,3 @@ def _write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
-
-
-def _move(source: int, target: int) -> None:
-    for name in os.listdir(source):
-        new = os.stat(name, dir_fd=source, follow_symlinks=False)
-        if stat.S_ISDIR(new.st_mode) and stat_at(target, name) is not None:
-            # A directory that is there already stays, with its owner and mode, and all else that it holds.
-            with opened(source, name) as inner, opened(target, name) as outer:
-                _move(inner, outer)
-        else:
-            os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
-    os.fsync(target)

@@ -9,152 +9,161 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Mapping
+from typing import Protocol
 
 import msgspec
 
-from puller.archives.extract import Unpacked
 from puller.archives.leftovers import Removable
-from puller.archives.receipts import Filling, Made, Members, Receipts, has_one_purpose
+from puller.archives.placing import Unpacked
+from puller.archives.receipts import Filling, Made, Members, Place, Receipts, has_one_purpose
 from puller.errors import ResourceError
 
 
-class Filler:
-    """Puts one archive into a directory; ``filling`` says which, as it is when it is done.
+class Contents(Protocol):
+    """What is in an archive, beside what is in the directory that it is for."""
 
-    ``beside`` are the other archives that this run takes care of, ``managed`` the paths of its files.
-    """
+    members: Members
 
-    def __init__(
-        self,
-        receipts: Receipts,
-        filling: Filling,
-        unpacked: Unpacked,
-        beside: Collection[str],
-        managed: Collection[str],
-        where: str,
-    ) -> None:
-        self._receipts = receipts
-        self._filling = msgspec.structs.replace(filling, entries=unpacked.entries, finished=True)
-        self._unpacked = unpacked
-        self._beside = beside
-        self._managed = managed
-        self._where = where
-        self._place = receipts.place(where)
-        self._sign = _below(filling.creates, where, self._place.directory)
+    def differs(self, path: str) -> bool:
+        """Whether another file or link than the archive's is at ``path`` now."""
+
+    def require_room(self, removable: Removable) -> None:
+        """Raise ``ResourceError`` when something is in the way, unless it is as the archives before have made it."""
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """What else there is to be thought of: where, in which words, and beside what an archive is put in place."""
+
+    parent: str
+    """The directory, as it is declared."""
+    beside: Collection[str]
+    """The other archives that this run takes care of."""
+    managed: Iterable[str] = ()
+    """The files that it takes care of."""
+
+
+class Plan:
+    """What becomes of the archives before. Raises ``ResourceError`` when the new one cannot be put in place."""
+
+    def __init__(self, receipts: Receipts, filling: Filling, new: Contents, around: Surroundings) -> None:
+        self.place = receipts.place(around.parent)
+        self.members = {other.key: receipts.members(self.place, other) for other in self.place.fillings}
+        self.others = [other for other in self.place.fillings if other.key != filling.key]
+        self._filling, self._new, self._around = filling, new, around
+        self._sign = self._below(filling.creates)
         """Where ``creates`` is below the directory."""
-        self._others = [other for other in self._place.fillings if other.key != filling.key]
-        self._members = {other.key: receipts.members(self._place, other) for other in self._place.fillings}
+        rivals = [other for other in self.others if self._is_rival(other)]
+        if any(self._has_sign(self.members[other.key]) for other in rivals) and not self._has_sign(
+            new.members
+        ):
+            raise no_sign(filling)
+        self.superseded = [other for other in rivals if self._has_sign(self.members[other.key])]
+        kept = [other for other in self.others if other not in self.superseded]
+        self.removable = self._find_removable(kept)
+        self.leftovers = [path for path in self.removable if path not in new.members]
+        self.overlaid = [other for other in kept if self._overlays(other)]
+        new.require_room(self.removable)
 
-    def fill(self) -> list[str]:
-        """Put it in place, and remove what is left over; gives the paths of what is left over and was changed since.
+    def _is_rival(self, other: Filling) -> bool:
+        return other.archive not in self._around.beside and has_one_purpose(other, self._filling)
 
-        Raises ``ResourceError`` when it cannot be put in place, and then has changed nothing; ``OSError``.
-        """
-        superseded = [other for other in self._others if self._supersedes(other)]
-        kept = [other for other in self._others if other not in superseded]
-        removable = self._removable(superseded, kept)
-        leftovers = [path for path in removable if path not in self._unpacked.members]
-        self._refuse_to_lose_the_sign(leftovers)
-        overlaid = [other for other in kept if self._overlays(other)]
-        self._unpacked.require_room(removable)
-        self._begin(superseded + overlaid)
-        self._unpacked.put(removable)
-        changed = self._unpacked.remove(leftovers, removable)
-        self._finish(superseded)
-        return changed
-
-    def _supersedes(self, other: Filling) -> bool:
-        if other.archive in self._beside or not has_one_purpose(other, self._filling):
-            return False
-        theirs = self._members[other.key]
-        return self._has_sign(self._unpacked.members) and (theirs is None or self._has_sign(theirs))
-
-    def _has_sign(self, members: Members) -> bool:
+    def _has_sign(self, members: Members | None) -> bool:
         """Whether ``creates`` is among what an archive brings, or goes through a link that it brings."""
+        if members is None:
+            return True
         if not self._sign:
             return not self._filling.creates
         parts = self._sign.split("/")
-        links = (members.get("/".join(parts[:count])) for count in range(1, len(parts)))
-        return self._sign in members or any(made is not None and made.kind == "link" for made in links)
+        above = (members.get("/".join(parts[:count])) for count in range(1, len(parts)))
+        return self._sign in members or any(made is not None and made.kind == "link" for made in above)
 
-    def _removable(self, superseded: list[Filling], kept: list[Filling]) -> Removable:
+    def _find_removable(self, kept: Iterable[Filling]) -> Removable:
         """All that was put in place by what is superseded alone, and that no other resource takes care of."""
-        wanted = {path for other in kept for path in self._members[other.key] or ()}
-        wanted |= set(self._paths_of_others())
-        found: dict[str, list[Made]] = defaultdict(list)
-        for other in superseded:
-            for path, made in (self._members[other.key] or {}).items():
+        wanted = {path for other in kept for path in self.members[other.key] or ()}
+        wanted |= {self._below(path) for path in self._around.managed}
+        found: Mapping[str, list[Made]] = defaultdict(list)
+        for other in self.superseded:
+            for path, made in (self.members[other.key] or {}).items():
                 if path not in wanted:
                     found[path].append(made)
         return found
 
-    def _paths_of_others(self) -> Iterator[str]:
-        return filter(None, (_below(path, self._where, self._place.directory) for path in self._managed))
-
-    def _refuse_to_lose_the_sign(self, leftovers: Collection[str]) -> None:
-        if self._sign in leftovers:
-            raise self._no_sign()
-
-    def _no_sign(self) -> ResourceError:
-        return ResourceError(f"creates is {self._filling.creates}, and the archive does not bring it")
-
     def _overlays(self, other: Filling) -> bool:
         """Whether a file or link of another archive would become another one."""
-        theirs = self._members[other.key]
+        theirs = self.members[other.key]
         if theirs is None:
-            return other.archive not in self._beside
-        for path, made in self._unpacked.members.items():
-            if made.kind == "directory" or path not in theirs or not self._unpacked.differs(path):
-                continue
-            if other.archive in self._beside:
-                what = f"is another one in {other.archive}, which is declared for this directory, too"
-                raise ResourceError(f"{os.path.join(self._where, path)} {what}")
-            return True
-        return False
+            return other.archive not in self._around.beside
+        both = (
+            path for path, made in self._new.members.items() if made.kind != "directory" and path in theirs
+        )
+        clash = next((path for path in both if self._new.differs(path)), None)
+        if clash is not None and other.archive in self._around.beside:
+            what = f"is another one in {other.archive}, which is declared for this directory, too"
+            raise ResourceError(f"{os.path.join(self._around.parent, clash)} {what}")
+        return clash is not None
 
-    # The receipt
-
-    def _begin(self, replaced: list[Filling]) -> None:
-        """From here on, what is in place is neither what was there before nor what is to be there."""
-        self._receipts.save_members(self._place, self._filling, self._made())
-        fillings = [
-            msgspec.structs.replace(other, replaced_by=self._filling.archive) if other in replaced else other
-            for other in self._others
-        ]
-        begun = msgspec.structs.replace(self._filling, finished=False)
-        self._save([*fillings, begun])
-
-    def _made(self) -> Members:
-        """What will be ours: not the directories that are there, unless an archive has made them."""
-        ours = {path for members in self._members.values() for path in members or ()}
-        foreign = self._unpacked.joined() - ours
-        return {path: made for path, made in self._unpacked.members.items() if path not in foreign}
-
-    def _finish(self, superseded: list[Filling]) -> None:
-        if self._filling.creates and not os.path.exists(self._filling.creates):
-            raise self._no_sign()
-        gone = {other.key for other in superseded}
-        gone |= {other.key for other in self._others if self._is_gone(other)}
-        kept = [other for other in self._place.fillings if other.key not in gone | {self._filling.key}]
-        self._save([*kept, self._filling])
-        for other in self._others:
-            if other.key in gone:
-                self._receipts.forget_members(self._place, other)
-
-    def _is_gone(self, other: Filling) -> bool:
-        """Whether somebody has removed all that an archive had put there."""
-        paths = (os.path.join(self._where, entry) for entry in other.entries)
-        return not any(os.path.lexists(path) for path in paths)
-
-    def _save(self, fillings: list[Filling]) -> None:
-        self._place = msgspec.structs.replace(self._place, fillings=tuple(fillings))
-        self._receipts.save(self._place)
+    def _below(self, path: str) -> str:
+        """``path`` below the directory, by either of its names; empty when it is elsewhere."""
+        for directory in (self._around.parent, self.place.directory):
+            if path.startswith(above := f"{directory.rstrip('/')}/"):
+                return path.removeprefix(above)
+        return ""
 
 
-def _below(path: str, *directories: str) -> str:
-    """``path`` below the first of the directories that it is below; empty when it is below none."""
-    for directory in directories:
-        if path.startswith(f"{directory.rstrip('/')}/"):
-            return path.removeprefix(f"{directory.rstrip('/')}/")
-    return ""
+def fill(receipts: Receipts, filling: Filling, new: Unpacked, around: Surroundings) -> list[str]:
+    """Put an archive in place, and remove what is left over; gives what is left over and was changed since.
+
+    Raises ``ResourceError`` when it cannot be put in place, and then has changed nothing; ``OSError``.
+    """
+    plan = Plan(receipts, filling, new, around)
+    filling = msgspec.structs.replace(filling, entries=new.entries)
+    _save_begun(receipts, plan, filling, new)
+    new.put(plan.removable)
+    changed = new.remove(plan.leftovers, plan.removable)
+    if filling.creates and not os.path.exists(filling.creates):
+        raise no_sign(filling)
+    _save_finished(receipts, plan, msgspec.structs.replace(filling, finished=True))
+    return changed
+
+
+def no_sign(filling: Filling) -> ResourceError:
+    """What is wrong with an archive without what it is said to bring."""
+    return ResourceError(f"creates is {filling.creates}, and the archive does not bring it")
+
+
+def _save_begun(receipts: Receipts, plan: Plan, filling: Filling, new: Unpacked) -> None:
+    """From here on, what is in place is neither what was there before nor what is to be there."""
+    ours = {path for members in plan.members.values() for path in members or ()}
+    foreign = new.joined() - ours  # directories that were there, and stay when nothing is left in them
+    receipts.save_members(
+        plan.place, filling, {path: made for path, made in new.members.items() if path not in foreign}
+    )
+    replaced = {other.key for other in (*plan.superseded, *plan.overlaid)}
+    fillings = [
+        msgspec.structs.replace(other, replaced_by=filling.archive) if other.key in replaced else other
+        for other in plan.others
+    ]
+    _save(receipts, plan.place, [*fillings, filling])
+
+
+def _save_finished(receipts: Receipts, plan: Plan, filling: Filling) -> None:
+    gone = [other for other in plan.others if other in plan.superseded or _is_gone(other, plan.place)]
+    replaced = {other.key for other in plan.overlaid}
+    kept = [
+        msgspec.structs.replace(other, replaced_by=filling.archive) if other.key in replaced else other
+        for other in plan.others
+        if other not in gone
+    ]
+    _save(receipts, plan.place, [*kept, filling])
+    for other in gone:
+        receipts.forget_members(plan.place, other)
+
+
+def _is_gone(other: Filling, place: Place) -> bool:
+    """Whether nothing is left of what an archive had put there."""
+    return not any(os.path.lexists(os.path.join(place.directory, entry)) for entry in other.entries)
+
+
+def _save(receipts: Receipts, place: Place, fillings: Iterable[Filling]) -> None:
+    receipts.save(msgspec.structs.replace(place, fillings=tuple(fillings)))

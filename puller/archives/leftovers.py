@@ -10,7 +10,9 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
+from bundles.trees import Counted, open_regular, pieces_of
 from puller.archives.receipts import Made
 from puller.directories import REAL_DIRECTORY
 
@@ -48,6 +50,25 @@ def made_of(directory: int, name: str) -> Made:
         return Made("link", target=os.readlink(name, dir_fd=directory))
     kind = "file" if stat.S_ISREG(found.st_mode) else "other"
     return Made(kind, found.st_size, found.st_mtime_ns)
+
+
+def made_at(directory: int, path: str) -> Made | None:
+    """The same for a path below, which no link leads to; ``None`` when nothing is there."""
+    above, name = os.path.split(path)
+    try:
+        with opened(directory, above) as parent:
+            return made_of(parent, name)
+    except OSError as error:
+        if error.errno not in IS_NOT_THERE:
+            raise
+        return None
+
+
+def digest_at(directory: int, path: str) -> str:
+    """The SHA-256 of a regular file below an open directory."""
+    above, name = os.path.split(path)
+    with opened(directory, above) as parent, open_regular(Path(name), directory=parent) as stream:
+        return Counted(pieces_of(stream)).exhaust().sha256
 
 
 def everything_below(directory: int, above: str = "") -> Iterator[tuple[str, Made]]:

@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from bundles.trees import open_regular
 from puller.archives.kinds import Kind
 from puller.archives.limits import LIMITS, Budget, Limits
 from puller.archives.members import Member
@@ -25,13 +24,3 @@ def read_members(stream: BinaryIO, kind: Kind, limits: Limits = LIMITS) -> Membe
 
     pieces = inflated(stream) if kind is Kind.TAR_GZ else plain(stream)
     return iter(TarReader(Source(pieces, budget), budget))
-
-
-def inspect(path: str, kind: Kind, limits: Limits = LIMITS) -> None:
-    """Read all of an archive and write nothing; raises what reading it raises."""
-    from pathlib import Path
-
-    with open_regular(Path(path)) as stream:
-        for _, contents in read_members(stream, kind, limits):
-            for _ in contents:
-                pass

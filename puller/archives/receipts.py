@@ -125,7 +125,7 @@ class Receipts:
         self._write(self._place_path(place.directory), place, Place)
 
     def begin(self, directory: str, filling: Filling) -> None:
-        """Leave word that this is to be put there, whatever happens from here on; what is there is in order as before."""
+        """Leave word that this is to be put there; what is there is in order as before."""
         place = self.place(directory)
         others = [other for other in place.fillings if other.key != filling.key]
         known = next((other for other in place.fillings if other.key == filling.key), filling)

@@ -80,6 +80,8 @@ class _Subject(NamedTuple):
     recorder: Recorder
     report: Report | None = None
     bundle: BundleReport | None = None
+    state: Path | None = None
+    """Where runs remember things; ``None``: the user's own place."""
 
 
 def _subjects(source: str | None, path: str, options: Mapping[str, Any]) -> Iterator[_Subject]:
@@ -125,7 +127,7 @@ def _enforced(path: Path) -> Iterator[_Subject]:
         title = f"{current.name} {current.version}"
         name = f"{current.name}-{current.version}/{MANIFEST}"
         subject = _subject(title, current.path / MANIFEST, name, inputs)
-        yield subject._replace(report=report, bundle=reports.get(choice.name))
+        yield subject._replace(report=report, bundle=reports.get(choice.name), state=directories.state)
 
 
 def _subject(title: str, path: Path, name: str, inputs: Inputs) -> _Subject:
@@ -160,7 +162,7 @@ def _explained(subject: str, about: _Subject) -> Iterator[dict[str, Any]]:
     if not mark or find_type(kind) is None:
         yield from explaining.explain_everywhere(about.manifest, subject)
         return
-    found = explaining.explain_resource(about.manifest, subject, about.recorder)
+    found = explaining.explain_resource(about.manifest, subject, about.recorder, about.state)
     if found is None:
         known = [str(declaration.reference) for declaration in about.manifest.declarations]
         _say(f"{about.title}: {subject} is not declared{did_you_mean(subject, known)}")
@@ -224,6 +226,9 @@ def _resource_lines(found: Mapping[str, Any]) -> Iterator[str]:
         for use in found["uses"]:
             yield f"    {_use(use)}"
             yield from (f"      from {place}" for place in use.get("from", ()))
+    if "on_record" in found:
+        yield "  on record"
+        yield from (f"    {sentence}" for sentence in found["on_record"])
     for name in ("requires", "subscribes", "refreshes", "below"):
         yield from (f"  {name} {reference}" for reference in found.get(name, ()))
     yield from _last_run_lines(found.get("last_run"))

@@ -29,6 +29,7 @@ from puller.resources.values import Duration
 from puller.system import Attributes, require_one_name
 
 if TYPE_CHECKING:  # opening archives is imported when one is opened
+    from puller.archives.filling import Surroundings
     from puller.archives.opened import Opened
 
 _KINDS = {
@@ -241,9 +242,11 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
     def on_record(cls, properties: ArchiveProperties, state_directory: Path | None) -> list[str]:
         if properties.ensure == "absent" or properties.extract_parent is None:
             return []
-        receipts = Receipts(None if state_directory is None else state_directory / "archives")
-        place = receipts.place(properties.extract_parent)
-        return [f"{place.directory} holds {filling}" for filling in place.fillings]
+        place = Receipts(None if state_directory is None else state_directory / "archives").place(
+            properties.extract_parent
+        )
+        lost = [f"{place.directory}: an earlier receipt could not be read"] if place.lost else []
+        return lost + [f"{place.directory} holds {filling}" for filling in place.fillings]
 
     # What is there
 
@@ -336,14 +339,34 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         )
 
     def _leaves_over(self, actual: ArchiveState, plan: _Plan) -> bool:
-        """Whether something is known to be there that an older archive has brought for the same purpose."""
-        if actual.place is None:
+        """In noop: whether what older archives have put there for the same purpose may be left over.
+
+        Raises ``ResourceError`` for what the extraction of an archive that is on disk would fail at.
+        """
+        if actual.place is None or not plan.extract:
             return False
-        new = self._filling(self.properties.checksum or ("" if plan.download else actual.sha256))
-        return any(
-            has_one_purpose(other, new) and other.archive not in self._beside and new.is_another(other)
-            for other in actual.place.fillings
-        )
+        if not plan.download:
+            return self._foretell(actual)
+        new = self._filling(self.properties.checksum or "")
+        rivals = (other for other in actual.place.fillings if other.archive not in self._beside)
+        return any(has_one_purpose(other, new) and new.is_another(other) for other in rivals)
+
+    def _foretell(self, actual: ArchiveState) -> bool:
+        from puller.archives.filling import Plan
+        from puller.archives.foretelling import listed
+
+        parent = self.properties.extract_parent or "/"
+        try:
+            with listed(self.properties.name, self._kind, parent) as new:
+                filling = self._filling(actual.sha256)
+                return bool(Plan(self._receipts, filling, new, self._surroundings(parent)).leftovers)
+        except FormatError as error:
+            raise self._not_understood(error) from error
+
+    def _surroundings(self, parent: str) -> "Surroundings":
+        from puller.archives.filling import Surroundings
+
+        return Surroundings(parent, self._beside, self.context.declared("file"))
 
     def _filling(self, sha256: str) -> Filling:
         return Filling(archive=self.properties.name, sha256=sha256, creates=self.properties.creates or "")
@@ -383,8 +406,6 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
             raise ResourceError(f"directory {parent} does not exist")
         if plan.extract:
             self._require_place()
-            if not plan.download and self.context.noop:
-                self._inspect()
 
     def _require_place(self) -> None:
         """Missing directories are made; something else in the place of one is in the way."""
@@ -399,14 +420,6 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
     @property
     def _kind(self) -> Kind:
         return find_kind(self.properties.name) or Kind.TAR  # never neither: checked at load
-
-    def _inspect(self) -> None:
-        from puller.archives.reading import inspect
-
-        try:
-            inspect(self.properties.name, self._kind)
-        except FormatError as error:
-            raise self._not_understood(error) from error
 
     def _download(self, stack: ExitStack) -> "Opened":
         from puller.archives.download import Request, download  # and with it what talks HTTP
@@ -445,17 +458,16 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
 
     def _extract(self, archive: "Opened", plan: _Plan) -> None:
         from puller.archives.extract import unpacked
-        from puller.archives.filling import Filler
+        from puller.archives.filling import fill
 
         properties, system = self.properties, self.context.system
         parent = properties.extract_parent or "/"
         if not system.is_directory(parent):
             system.make_directory(parent, Attributes(os.geteuid(), os.getegid(), 0o755))
         uid, gid = self._ids()
-        filling, managed = self._filling(archive.sha256), self.context.declared("file")
         try:
             with unpacked(archive, self._kind, parent, uid=uid, gid=gid) as new:
-                changed = Filler(self._receipts, filling, new, self._beside, managed, parent).fill()
+                changed = fill(self._receipts, self._filling(archive.sha256), new, self._surroundings(parent))
         except FormatError as error:
             if plan.download and properties.checksum is None and (found := system.lstat(properties.name)):
                 # Nobody has said that these bytes are right, so the next run asks for others.

@@ -213,6 +213,12 @@ class Resource(ABC, Generic[P, S]):
         found: dict[str, Any] = msgspec.to_builtins(actual, enc_hook=str)
         return {"ensure": self.final_ensure(actual), **found}
 
+    @classmethod
+    def on_record(cls, properties: Any, state_directory: Path | None) -> list[str]:
+        """What is remembered between runs of what a resource manages, in sentences (``puller explain``)."""
+        del properties, state_directory
+        return []
+
     def diff(self, actual: S) -> str | None:
         """A unified diff of what ``change`` does, where there is one to show."""
         del actual

@@ -22,9 +22,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bundles.errors import FormatError
+from puller.archives.foretelling import listed
 from puller.archives.kinds import Kind
 from puller.archives.limits import Limits
-from puller.archives.reading import inspect
 from puller.errors import ResourceError
 
 writer: Any = SimpleNamespace(**run_path(str(Path(__file__).parents[1] / "simulators/archivewriter.py")))
@@ -436,7 +436,12 @@ def test_the_same_writer_can_write_good_archives(surroundings: Path, row: tuple[
     """So the attacks are refused for what they are, and not for how they are written; and oddities do no harm."""
     before = look(surroundings, inside=False)
     put(surroundings, *row)
-    inspect(str(surroundings.parent / "archive"), row[0], LIMITS)
+    with listed(
+        str(surroundings.parent / "archive"), row[0], str(surroundings / "store/out"), LIMITS
+    ) as read:
+        found = (surroundings / "store/out").rglob("*")
+        names = {str(path.relative_to(surroundings / "store/out")) for path in found} - {"kept"}
+        assert set(read.members) == names
     assert look(surroundings, inside=False) == before
     assert_harmless(surroundings)
     assert (surroundings / "store/out/kept").read_text() == "kept"
