@@ -26,7 +26,7 @@ from puller.errors import ResourceError
 from puller.resources.base import Difference, Properties, PropertyError, Resource
 from puller.resources.owners import group_id, group_name, user_id, user_name
 from puller.resources.values import Duration
-from puller.system import Attributes, require_one_name
+from puller.system import Attributes, reason, require_one_name
 
 if TYPE_CHECKING:  # opening archives is imported when one is opened
     from puller.archives.filling import Surroundings
@@ -138,13 +138,8 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         sha256, identity = self._checksum(found)
         creates_exists = properties.creates is not None and system.exists(properties.creates)
         state = ArchiveState(found, sha256, identity, creates_exists)
-        return (
-            state
-            if properties.extract_parent is None
-            else self._look_inside(state, properties.extract_parent)
-        )
-
-    def _look_inside(self, state: ArchiveState, parent: str) -> ArchiveState:
+        if (parent := properties.extract_parent) is None:
+            return state
         place = self._receipts.place(parent)
         filling = place.find(self.properties.name, self.properties.checksum or state.sha256)
         return msgspec.structs.replace(
@@ -207,8 +202,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
             "Would have downloaded": plan.download,
             "Would have updated attributes": plan.repair,
             "Would have extracted": plan.extract,
-            "Would have removed what the new archive does not have": plan.extract
-            and self._leaves_over(actual, plan),
+            "Would have removed what the new archive does not have": self._leaves_over(actual, plan),
             "Would have cleaned up": plan.clean_up,
             "Would have removed": plan.remove,
         }
@@ -242,9 +236,11 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
     def on_record(cls, properties: ArchiveProperties, state_directory: Path | None) -> list[str]:
         if properties.ensure == "absent" or properties.extract_parent is None:
             return []
-        place = Receipts(None if state_directory is None else state_directory / "archives").place(
-            properties.extract_parent
-        )
+        receipts = Receipts(None if state_directory is None else state_directory / "archives")
+        try:
+            place = receipts.place(properties.extract_parent)
+        except OSError as error:
+            return [f"{error.filename}: cannot be read: {reason(error)}"]
         lost = [f"{place.directory}: an earlier receipt could not be read"] if place.lost else []
         return lost + [f"{place.directory} holds {filling}" for filling in place.fillings]
 
@@ -314,9 +310,9 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
             return f"without {properties.creates}"
         if filling is None:
             return self._why_extract_first(actual)
-        if filling.replaced_by:
+        if filling.replaced_by and filling.replaced_by != properties.name:
             return f"of {filling.replaced_by}"
-        if not filling.finished:
+        if filling.replaced_by or not filling.finished:
             return "half extracted"
         if (wanted := properties.checksum or actual.sha256) and filling.sha256 != wanted:
             return f"of sha256 {filling.sha256[:12]}…"

@@ -5,6 +5,7 @@ import io
 import itertools
 import os
 import pwd
+import shutil
 import subprocess
 import tarfile
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from hiera.expressions import Scope
-from puller.archives import receipts
+from puller.archives import placing, receipts
 from puller.archives.kinds import Kind
 from puller.errors import ResourceError
 from puller.manifest.properties import decode
@@ -112,6 +113,7 @@ class Manifest:
     """An archive whose download is done already, so that no server is needed."""
 
     def __init__(self, directory: Path, story: str) -> None:
+        self.directory = directory
         self.place, self.archive = directory / "opt", directory / "app.tar.gz"
         self.new, self.old = tarred(NEW), tarred(OLD)
         checksum = hashlib.sha256(self.new).hexdigest()
@@ -136,6 +138,16 @@ class Manifest:
             self.properties |= {"creates": str(self.place / "bin/app")}
             self.archive.write_bytes(self.old)
 
+    def declare(self, version: str, tree: Mapping[str, str]) -> None:
+        """From here on another archive, for the same ``creates`` and at its place already."""
+        archive = self.directory / f"app-{version}.tar.gz"
+        archive.write_bytes(data := tarred(tree))
+        self.properties |= {
+            "name": str(archive),
+            "checksum": hashlib.sha256(data).hexdigest(),
+            "creates": str(self.place / "bin/app"),
+        }
+
     def apply(self) -> list[str]:
         context = Context(LocalSystem(), Path("/"), Scope({}, {}), lambda url: b"", {}, lambda kind: ())
         decoded: Any = decode(Archive, self.properties)
@@ -145,6 +157,13 @@ class Manifest:
             resource.change(differences, actual)
             assert not resource.differences(resource.look())
         return [str(difference) for difference in differences]
+
+
+@pytest.fixture
+def no_power_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill loses nothing that was written, so that nobody has to wait for the disk."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    monkeypatch.setattr(placing, "sync_filesystem", lambda descriptor: None)
 
 
 def killed_at(step: int, work: Callable[[], object]) -> bool:
@@ -172,6 +191,7 @@ def killed_at(step: int, work: Callable[[], object]) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
 
 
+@pytest.mark.usefixtures("no_power_cut")
 @pytest.mark.parametrize("story", ["first", "cleaned up", "new version of what somebody else put there"])
 def test_a_run_that_is_killed_at_any_step_leaves_each_file_old_or_new_and_the_next_one_converges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, story: str
@@ -193,4 +213,33 @@ def test_a_run_that_is_killed_at_any_step_leaves_each_file_old_or_new_and_the_ne
         assert contents(manifest.place) == {**NEW, "current": "new"}, step
         assert manifest.archive.exists() is (story != "cleaned up")
         assert manifest.apply() == []
+    assert step > 60, "each step was tried"
+
+
+@pytest.mark.usefixtures("no_power_cut")
+@pytest.mark.parametrize("next_version", ["the one before", "another one"])
+def test_a_new_version_that_is_killed_at_any_step_leaves_nothing_that_passes_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, next_version: str
+) -> None:
+    """Whatever is declared next: it is in place, and nothing else is."""
+    versions = {"the one before": OLD, "another one": {"bin/app": "3", "other/x": "3"}}
+    for step in itertools.count():
+        directory = tmp_path / str(step)
+        directory.mkdir()
+        monkeypatch.setattr(receipts, "default_directory", lambda directory=directory: directory / "state")
+        manifest = Manifest(directory, "first")
+        shutil.rmtree(manifest.place)
+        manifest.declare("the one before", OLD)
+        manifest.apply()
+        manifest.declare("new", NEW)
+        killed = killed_at(step, manifest.apply)
+        manifest.declare(next_version, versions[next_version])
+        manifest.apply()
+        found = {
+            name: text for name, text in contents(manifest.place).items() if not name.startswith(".puller-")
+        }
+        assert found == {**versions[next_version], "current": versions[next_version]["bin/app"]}, step
+        assert manifest.apply() == []
+        if not killed:
+            break
     assert step > 60, "each step was tried"

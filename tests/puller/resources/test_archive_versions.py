@@ -81,7 +81,7 @@ class App:
         self.directory, self.place, self.server = directory, directory / "opt", server
         (directory / "cache").mkdir()
         self._ours = {"owner": ours["owner"], "group": ours["group"]}
-        self._make = make
+        self.make = make
 
     def serve(self, name: str, tree: Tree) -> None:
         self.server.files[f"/{name}.tar.gz"] = packed(tree)
@@ -101,7 +101,7 @@ class App:
 
     def apply(self, properties: dict[str, Any], log: Callable[[str], None] = lambda line: None) -> list[str]:
         """As a run of its own does; gives what differed."""
-        resource = self._make(Archive, properties, log=log)
+        resource = self.make(Archive, properties, log=log)
         actual = resource.look()
         if differences := resource.differences(actual):
             resource.change(differences, actual)
@@ -110,7 +110,7 @@ class App:
         return [str(difference) for difference in differences]
 
     def predict(self, properties: dict[str, Any]) -> str:
-        resource = self._make(Archive, properties, noop=True)
+        resource = self.make(Archive, properties, noop=True)
         actual = resource.look()
         differences = resource.differences(actual)
         return resource.noop_message(differences, actual) if differences else "stable"
@@ -207,6 +207,32 @@ def test_a_dry_run_tells_nothing_of_leftovers_when_the_archive_on_disk_has_them_
         app.predict(app.declare("app-1.2", **SIGN)) == "Would have updated attributes. Would have extracted"
         or True
     )
+
+
+def test_puller_state_says_what_is_there_and_where_it_was_extracted_to(
+    app: App, ours: dict[str, str]
+) -> None:
+    """In words, and not in what libraries call things."""
+    properties = app.declare("app-1.0", **SIGN)
+    app.apply(properties)
+    resource = app.make(Archive, {"name": properties["name"], "ensure": "absent"}, noop=True)
+    assert resource.describe(resource.look()) == {
+        "ensure": "present",
+        "owner": ours["owner"],
+        "group": ours["group"],
+        "mode": "0600",
+        "size": len(PACKED["1.0"]),
+        "sha256": SHA256["1.0"],
+        "extracted": [f"{app.place}: {properties['name']} (sha256 {SHA256['1.0'][:12]}…)"],
+    }
+
+
+def test_puller_state_tells_versions_that_were_replaced_or_not_finished(app: App) -> None:
+    app.apply(app.declare("app-1.0"))
+    app.apply(app.declare("app-1.1"))
+    resource = app.make(Archive, {"name": app.declare("app-1.0")["name"], "ensure": "absent"}, noop=True)
+    (extracted,) = resource.describe(resource.look())["extracted"]
+    assert extracted.endswith(f"(sha256 {SHA256['1.0'][:12]}…), replaced by {app.declare('app-1.1')['name']}")
 
 
 # What the version before has left
