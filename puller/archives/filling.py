@@ -103,6 +103,14 @@ class Plan:
             raise ResourceError(f"{os.path.join(self._around.parent, clash)} {what}")
         return clash is not None
 
+    def after(self, filling: Filling) -> list[Filling]:
+        """The archives before, as they are when the new one has replaced their files."""
+        replaced = [*self.superseded, *self.overlaid]
+        return [
+            msgspec.structs.replace(other, replaced_by=filling.archive) if other in replaced else other
+            for other in self.others
+        ]
+
     def _below(self, path: str) -> str:
         """``path`` below the directory, by either of its names; empty when it is elsewhere."""
         for directory in (self._around.parent, self.place.directory):
@@ -111,8 +119,17 @@ class Plan:
         return ""
 
 
-def fill(receipts: Receipts, filling: Filling, new: Unpacked, around: Surroundings) -> list[str]:
-    """Put an archive in place, and remove what is left over; gives what is left over and was changed since.
+class Filled(msgspec.Struct, frozen=True):
+    """What was put in place, when only the receipt is not finished yet."""
+
+    filling: Filling
+    plan: Plan
+    changed: list[str]
+    """What is left over, and stays because it was changed since."""
+
+
+def fill(receipts: Receipts, filling: Filling, new: Unpacked, around: Surroundings) -> Filled:
+    """Put an archive in place, and remove what is left over.
 
     Raises ``ResourceError`` when it cannot be put in place, and then has changed nothing; ``OSError``.
     """
@@ -123,8 +140,17 @@ def fill(receipts: Receipts, filling: Filling, new: Unpacked, around: Surroundin
     changed = new.remove(plan.leftovers, plan.removable)
     if filling.creates and not os.path.exists(filling.creates):
         raise no_sign(filling)
-    _save_finished(receipts, plan, msgspec.structs.replace(filling, finished=True))
-    return changed
+    return Filled(filling, plan, changed)
+
+
+def finish(receipts: Receipts, filled: Filled) -> None:
+    """Say so on the receipt; to be done when the private directory is gone, which otherwise nobody would remove."""
+    plan, filling = filled.plan, msgspec.structs.replace(filled.filling, finished=True)
+    gone = [other for other in plan.others if other in plan.superseded or _is_gone(other, plan.place)]
+    kept = [other for other in plan.after(filling) if other.key not in {one.key for one in gone}]
+    _save(receipts, plan.place, [*kept, filling])
+    for other in gone:
+        receipts.forget_members(plan.place, other)
 
 
 def no_sign(filling: Filling) -> ResourceError:
@@ -139,30 +165,13 @@ def _save_begun(receipts: Receipts, plan: Plan, filling: Filling, new: Unpacked)
     receipts.save_members(
         plan.place, filling, {path: made for path, made in new.members.items() if path not in foreign}
     )
-    replaced = {other.key for other in (*plan.superseded, *plan.overlaid)}
-    fillings = [
-        msgspec.structs.replace(other, replaced_by=filling.archive) if other.key in replaced else other
-        for other in plan.others
-    ]
-    _save(receipts, plan.place, [*fillings, filling])
-
-
-def _save_finished(receipts: Receipts, plan: Plan, filling: Filling) -> None:
-    gone = [other for other in plan.others if other in plan.superseded or _is_gone(other, plan.place)]
-    replaced = {other.key for other in plan.overlaid}
-    kept = [
-        msgspec.structs.replace(other, replaced_by=filling.archive) if other.key in replaced else other
-        for other in plan.others
-        if other not in gone
-    ]
-    _save(receipts, plan.place, [*kept, filling])
-    for other in gone:
-        receipts.forget_members(plan.place, other)
+    _save(receipts, plan.place, [*plan.after(filling), filling])
 
 
 def _is_gone(other: Filling, place: Place) -> bool:
-    """Whether nothing is left of what an archive had put there."""
-    return not any(os.path.lexists(os.path.join(place.directory, entry)) for entry in other.entries)
+    """Whether nothing is left of what an archive had put there; one that was only begun is waited for."""
+    paths = [os.path.join(place.directory, entry) for entry in other.entries]
+    return bool(paths) and not any(map(os.path.lexists, paths))
 
 
 def _save(receipts: Receipts, place: Place, fillings: Iterable[Filling]) -> None:

@@ -454,7 +454,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
 
     def _extract(self, archive: "Opened", plan: _Plan) -> None:
         from puller.archives.extract import unpacked
-        from puller.archives.filling import fill
+        from puller.archives.filling import fill, finish
 
         properties, system = self.properties, self.context.system
         parent = properties.extract_parent or "/"
@@ -463,13 +463,14 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         uid, gid = self._ids()
         try:
             with unpacked(archive, self._kind, parent, uid=uid, gid=gid) as new:
-                changed = fill(self._receipts, self._filling(archive.sha256), new, self._surroundings(parent))
+                filled = fill(self._receipts, self._filling(archive.sha256), new, self._surroundings(parent))
         except FormatError as error:
             if plan.download and properties.checksum is None and (found := system.lstat(properties.name)):
                 # Nobody has said that these bytes are right, so the next run asks for others.
                 system.remove(properties.name, found)
             raise self._not_understood(error) from error
-        for path in changed:
+        finish(self._receipts, filled)
+        for path in filled.changed:
             place = os.path.join(parent, path)
             self.context.log(f"{place}: only the archive before had it; it was changed since, and stays")
 
