@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
 from bundles.errors import FormatError
-from bundles.files import drop_acls_of_others, in_progress
+from bundles.files import drop_acls_of_others, in_progress, naming
 from bundles.paths import shown
 from puller.archives.kinds import Kind
 from puller.archives.limits import LIMITS, Limits
@@ -43,7 +43,7 @@ def unpacked(
     Raises ``FormatError`` when the archive is not what it should be, ``ResourceError`` when it has been changed by
     somebody else or there is no room for it; ``OSError``.
     """
-    with open_directory(parent) as target, _private_directory(target) as staging:
+    with naming(parent), open_directory(parent) as target, _private_directory(target) as staging:
         with kept(archive, staging, parent) as stream:
             what = f"what {archive.path} holds"
             with needing_room(parent, target, what, lambda: _size_of(stream, kind, limits)):

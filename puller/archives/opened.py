@@ -54,7 +54,7 @@ def measure(path: str) -> tuple[str, tuple[int, ...]]:
     with open_archive(path) as stream:
         before = os.fstat(stream.fileno())
         is_settled = time.time_ns() - before.st_ctime_ns > _TICK
-        digest = Counted(pieces_of(stream)).exhaust().sha256
+        digest = Counted(_pieces(stream, before.st_size)).exhaust().sha256
         is_same = identity_of(before) == identity_of(os.fstat(stream.fileno()))
     return digest, identity_of(before) if is_settled and is_same else ()
 
@@ -82,7 +82,7 @@ def kept(archive: Opened, directory: int, where: str) -> Iterator[BinaryIO]:
     size = os.fstat(archive.stream.fileno()).st_size
     with _nameless(directory) as copy:
         with needing_room(where, directory, f"a private copy of {archive.path}", lambda: size):
-            digest = _copy(archive.stream, copy)
+            digest = _copy(archive.stream, copy, size)
         if digest != archive.sha256:
             what = f"sha256 is {digest}, wanted {archive.sha256}"
             raise ChangedMeanwhile(f"{archive.path}: {what}: it was changed by somebody else meanwhile")
@@ -90,8 +90,18 @@ def kept(archive: Opened, directory: int, where: str) -> Iterator[BinaryIO]:
         yield copy
 
 
-def _copy(stream: BinaryIO, copy: BinaryIO) -> str:
-    counted = Counted(pieces_of(stream))
+def _pieces(stream: BinaryIO, size: int) -> Iterator[bytes]:
+    """What a file of ``size`` bytes holds; one that somebody makes longer all the time has an end, too."""
+    have = 0
+    for piece in pieces_of(stream):
+        yield piece
+        have += len(piece)
+        if have > size:
+            return
+
+
+def _copy(stream: BinaryIO, copy: BinaryIO, size: int) -> str:
+    counted = Counted(_pieces(stream, size))
     for piece in counted:
         copy.write(piece)
     copy.flush()

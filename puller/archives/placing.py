@@ -21,6 +21,7 @@ from puller.archives.leftovers import (
     stat_at,
 )
 from puller.archives.receipts import Made, Members
+from puller.archives.space import needing_room
 from puller.errors import ResourceError
 
 _KINDS = {"file": "a regular file", "link": "a symbolic link", "directory": "a directory"}
@@ -61,11 +62,16 @@ class Unpacked:
         for path in self._in_the_way:
             below = [other for other in removable if other == path or other.startswith(f"{path}/")]
             remove(self._target, below, removable)
-        _move(self._staging, self._target)
+        with needing_room(
+            self._where, self._target, "the directories for what the archive holds", lambda: None
+        ):
+            _move(self._staging, self._target)
 
     def remove(self, paths: Iterable[str], removable: Removable) -> list[str]:
         """Remove what is left of the archives before; gives what was changed since, and stays."""
-        return remove(self._target, paths, removable)
+        changed = remove(self._target, paths, removable)
+        sync_filesystem(self._target)  # before the receipt says that it is gone
+        return changed
 
     def _find_in_the_way(self, new: int, old: int, above: str, removable: Removable) -> Iterator[str]:
         for name in os.listdir(new):

@@ -25,8 +25,6 @@ def needing_room(where: str, directory: int, what: str, need: Callable[[], int |
         from puller.facts.units import bytes_text
 
         size, free = need(), bytes_text(found.f_bavail * found.f_frsize)
-        takes = "" if size is None else f" takes {bytes_text(size)},"
-        reason = "no space left on the file system" if error.errno == errno.ENOSPC else "no quota left"
-        raise ResourceError(
-            f"{where}: {reason}: {what}{takes or ' does not fit:'} {free} were free"
-        ) from error
+        room = "room" if size is None else bytes_text(size)
+        full = "no space left on the file system" if error.errno == errno.ENOSPC else "no quota left"
+        raise ResourceError(f"{where}: {full}: wanted {room} for {what}, {free} were free") from error
