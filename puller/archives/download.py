@@ -85,15 +85,19 @@ def download(
             raise ResourceError(f"{error}{_progress(request, part)}") from None
         except StoppedDownload as stop:
             raise StoppedDownload(f"{stop}{_progress(request, part)}") from None
-        # Owner before mode: chown clears bits of the mode.
-        os.fchown(part.fileno(), uid, gid)
-        os.fchmod(part.fileno(), MODE)
-        os.fsync(part.fileno())
+        _give(part, uid, gid)
         before_placing(digest)
         os.rename(part_name, name, src_dir_fd=parent, dst_dir_fd=parent)
         os.fsync(parent)
         stream = open(os.dup(part.fileno()), "rb")  # noqa: SIM115  the caller's to close
         return Opened(path, stream, digest, is_ours=is_new and uid in (0, os.geteuid()))
+
+
+def _give(part: BinaryIO, uid: int, gid: int) -> None:
+    # Owner before mode: chown clears bits of the mode.
+    os.fchown(part.fileno(), uid, gid)
+    os.fchmod(part.fileno(), MODE)
+    os.fsync(part.fileno())
 
 
 class _Seen:
