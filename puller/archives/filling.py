@@ -148,9 +148,9 @@ def finish(receipts: Receipts, filled: Filled) -> None:
     plan, filling = filled.plan, msgspec.structs.replace(filled.filling, finished=True)
     gone = [other for other in plan.others if other in plan.superseded or _is_gone(other, plan.place)]
     kept = [other for other in plan.after(filling) if other.key not in {one.key for one in gone}]
-    _save(receipts, plan.place, [*kept, filling])
-    for other in gone:
+    for other in gone:  # before the receipt is: otherwise nobody would know of them after a kill
         receipts.forget_members(plan.place, other)
+    _save(receipts, plan.place, [*kept, filling])
 
 
 def no_sign(filling: Filling) -> ResourceError:
@@ -162,10 +162,9 @@ def _save_begun(receipts: Receipts, plan: Plan, filling: Filling, new: Unpacked)
     """From here on, what is in place is neither what was there before nor what is to be there."""
     ours = {path for members in plan.members.values() for path in members or ()}
     foreign = new.joined() - ours  # directories that were there, and stay when nothing is left in them
-    receipts.save_members(
-        plan.place, filling, {path: made for path, made in new.members.items() if path not in foreign}
-    )
+    made_by_us = {path: made for path, made in new.members.items() if path not in foreign}
     _save(receipts, plan.place, [*plan.after(filling), filling])
+    receipts.save_members(plan.place, filling, made_by_us)
 
 
 def _is_gone(other: Filling, place: Place) -> bool:

@@ -140,11 +140,11 @@ class Receipts:
             return None
 
     def save_members(self, place: Place, filling: Filling, members: Members) -> None:
-        """Keep them; to be done before the receipt that speaks of this filling."""
+        """Keep them; to be done when the receipt speaks of this filling, and before anything is put in place."""
         self._write(self._members_path(place, filling), members, Members)
 
     def forget_members(self, place: Place, filling: Filling) -> None:
-        """Nothing is left of this filling, and no receipt speaks of it any more."""
+        """Nothing is left of this filling; to be done before the receipt forgets it."""
         self._members_path(place, filling).unlink(missing_ok=True)
 
     def filler(self, path: str) -> tuple[Place, Filling] | None:
