@@ -29,7 +29,7 @@ from puller.resources.values import Duration
 from puller.system import Attributes, reason, require_one_name
 
 if TYPE_CHECKING:  # opening archives is imported when one is opened
-    from puller.archives.filling import Surroundings
+    from puller.archives.filling import Filled, Surroundings
     from puller.archives.opened import Opened
 
 _KINDS = {
@@ -181,10 +181,11 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
             if plan.repair and actual.found is not None:
                 attributes = Attributes(*self._ids(), stat.S_IMODE(actual.found.st_mode))
                 system.set_attributes(properties.name, attributes, actual.found)
-            if plan.extract:
-                self._extract(fetched or self._open(stack, actual), plan)
+            filled = self._extract(fetched or self._open(stack, actual), plan) if plan.extract else None
             if not plan.clean_up:
                 self._remember(fetched, actual, plan)
+            if filled is not None:  # last, as the next run does again what is not finished
+                self._finish(filled)
         if plan.clean_up and (found := system.lstat(properties.name)) is not None:
             system.remove(properties.name, found)
             self._receipts.forget(properties.name)
@@ -452,9 +453,9 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         name = self.properties.name
         return Opened(name, stack.enter_context(open_archive(name)), actual.sha256)
 
-    def _extract(self, archive: "Opened", plan: _Plan) -> None:
+    def _extract(self, archive: "Opened", plan: _Plan) -> "Filled":
         from puller.archives.extract import unpacked
-        from puller.archives.filling import fill, finish
+        from puller.archives.filling import fill
 
         properties, system = self.properties, self.context.system
         parent = properties.extract_parent or "/"
@@ -463,15 +464,19 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         uid, gid = self._ids()
         try:
             with unpacked(archive, self._kind, parent, uid=uid, gid=gid) as new:
-                filled = fill(self._receipts, self._filling(archive.sha256), new, self._surroundings(parent))
+                return fill(self._receipts, self._filling(archive.sha256), new, self._surroundings(parent))
         except FormatError as error:
             if plan.download and properties.checksum is None and (found := system.lstat(properties.name)):
                 # Nobody has said that these bytes are right, so the next run asks for others.
                 system.remove(properties.name, found)
             raise self._not_understood(error) from error
+
+    def _finish(self, filled: "Filled") -> None:
+        from puller.archives.filling import finish
+
         finish(self._receipts, filled)
         for path in filled.changed:
-            place = os.path.join(parent, path)
+            place = os.path.join(self.properties.extract_parent or "/", path)
             self.context.log(f"{place}: only the archive before had it; it was changed since, and stays")
 
     def _remember(self, fetched: "Opened | None", actual: ArchiveState, plan: _Plan) -> None:
