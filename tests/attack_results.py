@@ -4,11 +4,14 @@
   in there is an error, whichever tests are run.
 * ``--attack-results=FILE`` writes the marked tests, the cases of each, and how it ended; what was not run is in the
   file, too, without an outcome. `security_table.py` makes the table of ``docs/security.md`` from it.
+
+Workers of pytest-xdist collect, and send what they found when they end; reports of tests come to the process that
+started them, which writes the file.
 """
 
 import json
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import pytest
 import yaml
@@ -23,7 +26,10 @@ class Result(TypedDict):
     outcome: str | None
 
 
-results = pytest.StashKey[dict[str, Result]]()
+marked = pytest.StashKey[dict[str, list[str]]]()
+"""The cases of each marked test that was collected, by node id, those included that are left out afterwards."""
+
+outcomes = pytest.StashKey[dict[str, str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,18 +39,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[results] = {}
-    config.pluginmanager.register(Outcomes(config.stash[results]))
+    config.stash[marked], config.stash[outcomes] = {}, {}
+    config.pluginmanager.register(Outcomes(config.stash[outcomes]))
 
 
 @pytest.hookimpl(tryfirst=True)  # before others leave out tests
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     known = known_cases()
     for item in items:
-        if cases := [case for mark in item.iter_markers("attack") for case in mark.args]:
-            if unknown := sorted(set(cases) - known):
+        if cases := {case for mark in item.iter_markers("attack") for case in mark.args}:
+            if unknown := sorted(cases - known):
                 raise pytest.UsageError(f"{item.nodeid}: {ATTACKS.name} has no case {', '.join(unknown)}")
-            config.stash[results][item.nodeid] = {"cases": sorted(set(cases)), "outcome": None}
+            config.stash[marked][item.nodeid] = sorted(cases)
 
 
 def known_cases() -> set[str]:
@@ -56,15 +62,31 @@ def known_cases() -> set[str]:
 class Outcomes:
     """Notes how each marked test ends: what failed in any of its phases has failed."""
 
-    def __init__(self, tests: dict[str, Result]) -> None:
+    def __init__(self, tests: dict[str, str]) -> None:
         self._tests = tests
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        test = self._tests.get(report.nodeid)
-        if test and (report.when == "call" or not report.passed):
-            test["outcome"] = report.outcome
+        if "attack" in report.keywords and (report.when == "call" or not report.passed):
+            self._tests[report.nodeid] = report.outcome
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_testnodedown(node: Any) -> None:
+    """A worker has ended; one that crashed sent nothing, but its successor collected the same."""
+    node.config.stash[marked].update(getattr(node, "workeroutput", {}).get("attacks", {}))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if file := session.config.option.attack_results:
-        file.write_text(json.dumps(session.config.stash[results], indent=1, sort_keys=True))
+    config = session.config
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["attacks"] = config.stash[marked]
+    elif file := config.option.attack_results:
+        file.write_text(json.dumps(results(config), indent=1, sort_keys=True))
+
+
+def results(config: pytest.Config) -> dict[str, Result]:
+    """What the file says."""
+    ended = config.stash[outcomes]
+    return {
+        test: {"cases": cases, "outcome": ended.get(test)} for test, cases in config.stash[marked].items()
+    }

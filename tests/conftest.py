@@ -6,6 +6,9 @@
 * With `--left-out` exactly those are run. With `-m`, the expression alone decides.
 * With `--no-skips`, a skipped test is a failure: `.ci/run` installs what every test needs.
 * The mark `attack` and `--attack-results` are in `attack_results.py`.
+
+Tests are spread over all processors by pytest-xdist. What each of its workers says at its end, and what tests tell with
+the fixture `tell`, is put together in the process that started them.
 """
 
 import contextlib
@@ -26,6 +29,7 @@ from typing import Any, NamedTuple, Protocol
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, settings
 
 from bundles.channels import Channels
 from bundles.custody import Custody
@@ -35,8 +39,28 @@ from bundles.steering import AT_ONCE, Wave
 from bundles.webserver import SiteHandler, SiteServer
 from puller.cli import main
 
-# In the order in which a test with several marks is counted; each is a marker in pyproject.toml.
-LEFT_OUT = ("clones", "booted", "packages", "nginx", "strace", "crash", "facter", "eyaml", "softhsm")
+# In the order in which a test with several marks is counted; each is a marker in pyproject.toml. The numbers are
+# seconds: limits for tests that take longer than the one of pyproject.toml allows, at least three times what they take.
+LEFT_OUT = {
+    "clones": 3600,
+    "booted": 900,
+    "packages": 900,
+    "nginx": 1800,
+    "strace": 600,
+    "crash": 1800,
+    "facter": 300,
+    "eyaml": 300,
+    "softhsm": 300,
+}
+
+# Generated cases: a few in the loop that everybody waits for, many in the gate (`--hypothesis-profile=thorough`).
+# Tests of hostile input ask for multiples of these.
+# How long a case takes says nothing while others use the machine.
+settings.register_profile(
+    "plain", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("thorough", settings.get_profile("plain"), max_examples=500)
+settings.load_profile("plain")
 
 left_out = pytest.StashKey[Counter[str]]()
 
@@ -52,13 +76,26 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     parser.addoption("--no-skips", action="store_true", help="a skipped test fails the run")
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """A few files are run here: to start workers takes longer than these tests."""
+    are_files = [".py" in argument for argument in config.args]
+    return 0 if all(are_files) and len(are_files) < 4 else None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[left_out] = Counter()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    counts = config.stash.setdefault(left_out, Counter())
+    why = {item: needs(item) for item in items}
+    for item, mark in why.items():
+        if mark in LEFT_OUT and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(LEFT_OUT[mark]))
     if config.option.markexpr:
         return
-    rest = [item for item in items if bool(needs(item)) is config.option.left_out]
+    rest = [item for item in items if bool(why[item]) is config.option.left_out]
     if not config.option.left_out:
-        counts.update(mark for item in items if (mark := needs(item)))
+        config.stash[left_out].update(mark for mark in why.values() if mark)
     wanted = set(rest)
     config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
     items[:] = rest
@@ -66,21 +103,48 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def needs(item: pytest.Item) -> str | None:
     """The mark for which a plain run leaves this test out."""
-    marks = LEFT_OUT if os.geteuid() == 0 else (*LEFT_OUT, "root")
-    return next((mark for mark in marks if item.get_closest_marker(mark)), None)
+    marks = (*LEFT_OUT,) if os.geteuid() == 0 else (*LEFT_OUT, "root")
+    has = {mark.name for mark in item.iter_markers()}
+    return next((mark for mark in marks if mark in has), None)
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_testnodedown(node: Any) -> None:
+    """A worker has ended; all of them have left out the same."""
+    if counts := getattr(node, "workeroutput", {}).get("left_out"):
+        node.config.stash[left_out] = Counter(counts)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if counts := config.stash.get(left_out, None):
+    for line in told(terminalreporter):
+        terminalreporter.write_line(line)
+    if counts := config.stash[left_out]:
         each = ", ".join(f"{count} {mark}" for mark, count in counts.items())
         how = "pytest --left-out; .ci/run does that too, and installs what it takes"
         terminalreporter.write_line(f"Left out: {counts.total()} tests, {each} (run them with: {how})")
 
 
+def told(terminalreporter: pytest.TerminalReporter) -> Iterator[str]:
+    """What tests have told with the fixture of this name."""
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", None) == "call":
+                yield from (str(line) for name, line in report.user_properties if name == "told")
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if session.config.option.no_skips and reporter and reporter.stats.get("skipped"):
+    config = session.config
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["left_out"] = dict(config.stash[left_out])
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if config.option.no_skips and reporter and reporter.stats.get("skipped"):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture
+def tell(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """``tell(line)`` for the end of the run, where it is seen beside the tests being green."""
+    return partial(record_property, "told")
 
 
 # --- a publisher and a host ---------------------------------------------------------------------------------

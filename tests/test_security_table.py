@@ -19,8 +19,11 @@ security_table: Any = SimpleNamespace(**run_path(str(TESTS / "security_table.py"
 
 
 @pytest.fixture(scope="module")
-def cases(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The marked tests of each case, none of them run; as pytest collects them all, and not only those of this run."""
+def cases(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The tests of each case as they are marked now, whether they are run or not; collected anew unless all were."""
+    config = request.config
+    if [Path(argument).resolve() for argument in config.args] == [TESTS] and not config.option.ignore:
+        return security_table.merge([config.pluginmanager.get_plugin("attack_results").results(config)])
     file = tmp_path_factory.mktemp("attacks") / "collected.json"
     done = run_pytest(TESTS.parent, "--collect-only", f"--attack-results={file}")
     assert done.returncode == 0, done.stdout[-5000:]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hiera.envelope import EnvelopeError, create_key_pair, open_envelope, seal
@@ -39,7 +39,6 @@ def decryptor(pair: Pair) -> Decryptor:
     return Decryptor(lambda: pair[0])
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.binary(max_size=200))
 def test_what_was_sealed_is_opened(content: bytes) -> None:
     private, certificate = PAIR
@@ -49,7 +48,6 @@ def test_what_was_sealed_is_opened(content: bytes) -> None:
 PAIR = create_key_pair()
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_an_envelope_with_a_flipped_byte_gives_an_error_of_ours_or_other_bytes(data: st.DataObject) -> None:
     sealed = bytearray(SEALED)

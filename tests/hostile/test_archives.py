@@ -449,7 +449,10 @@ noise = st.integers(0, 2).flatmap(lambda number: st.just([]) if number else st.l
     end=ends,
     noise=noise,
 )
-@settings(max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=4 * settings().max_examples,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 def test_whatever_an_archive_holds_it_stays_inside(
     surroundings: Path,
     listed: list[Any],

@@ -395,10 +395,10 @@ CASES = {
     [pytest.param(row, id=name, marks=pytest.mark.attack(*CASES[name])) for name, row in MATRIX.items()],
 )
 def test_whatever_goes_wrong_at_a_step_the_next_run_makes_it_good(
-    stages: list[Stage], row: Row, request: pytest.FixtureRequest, crash_table: list[str]
+    stages: list[Stage], row: Row, request: pytest.FixtureRequest, tell: Callable[[str], None]
 ) -> None:
     calls, *_ = [stage.learn() for stage in stages]
-    crash_table.append(f"{request.node.callspec.id}: {sweep(stages, calls, row, Stage.check_next)}")
+    tell(f"{request.node.callspec.id}: {sweep(stages, calls, row, Stage.check_next)}")
 
 
 def sweep(stages: list[Stage], calls: list[Call], row: Row, check_next: Callable[[Stage], None]) -> str:
@@ -477,7 +477,7 @@ resources:
 
 @pytest.mark.attack("crash.write", "crash.rename", "crash.link", "crash.command")
 def test_wherever_a_way_back_is_killed_the_next_run_takes_it_to_its_end(
-    new_stages: list[Stage], publisher: Publisher, crash_table: list[str]
+    new_stages: list[Stage], publisher: Publisher, tell: Callable[[str], None]
 ) -> None:
     publisher.publish("1.0.0", CHECKED, files={})
     for stage in new_stages:
@@ -487,9 +487,7 @@ def test_wherever_a_way_back_is_killed_the_next_run_takes_it_to_its_end(
         stage.keep()
     publisher.publish("2.0.0", CHECKED, files={})
     calls, *_ = [learn_the_way_back(stage) for stage in new_stages]
-    crash_table.append(
-        f"the way back, killed before it: {sweep(new_stages, calls, Row('BEFORE'), check_back)}"
-    )
+    tell(f"the way back, killed before it: {sweep(new_stages, calls, Row('BEFORE'), check_back)}")
 
 
 def learn_the_way_back(stage: Stage) -> list[Call]:

@@ -583,14 +583,15 @@ noise: st.SearchStrategy[list[tuple[int, int]]] = st.one_of(st.just([]), st.list
 # fmt: on
 
 
-thousands = settings(
-    max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+many = settings(
+    max_examples=4 * settings().max_examples,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 
 @pytest.mark.attack("any-archive.tar")
 @given(st.lists(tar_members, max_size=4), noise)
-@thousands
+@many
 def test_whatever_a_tar_holds_it_stays_inside(
     surroundings: Path, members: list[Any], noise: list[tuple[int, int]]
 ) -> None:
@@ -599,7 +600,7 @@ def test_whatever_a_tar_holds_it_stays_inside(
 
 @pytest.mark.attack("any-archive.zip")
 @given(st.lists(files, max_size=4), noise)
-@thousands
+@many
 def test_whatever_a_zip_holds_it_stays_inside(
     surroundings: Path, members: list[Any], noise: list[tuple[int, int]]
 ) -> None:

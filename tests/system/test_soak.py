@@ -222,7 +222,7 @@ def resident() -> int:
 
 
 def test_a_thousand_runs_leak_nothing_and_always_enforce_what_was_published(
-    nginx: Nginx, publisher: Publisher, host: Host, silence: int, capsys: pytest.CaptureFixture[str]
+    nginx: Nginx, publisher: Publisher, host: Host, silence: int, tell: Callable[[str], None]
 ) -> None:
     host.configure(
         http={"retries": 0, "connect_timeout": "1s", "read_timeout": "200ms", "total_timeout": "2s"}
@@ -250,6 +250,5 @@ def test_a_thousand_runs_leak_nothing_and_always_enforce_what_was_published(
     assert memory[-1] - memory[2] < 16 * 1024 * 1024, memory
     files = [path for path in host.state.rglob("*") if path.is_file() and path.parent.name != "root_history"]
     assert len(files) < 60, sorted(map(str, files))  # 20 reports, and what two bundles and the metadata have
-    with capsys.disabled():
-        print(f"\n{RUNS} runs, {len(world.published)} releases: ", dict(sorted(world.counts.items())))
-        print("memory in MiB, each 100 runs:", [round(size / 2**20, 1) for size in memory])
+    tell(f"{RUNS} runs, {len(world.published)} releases: {dict(sorted(world.counts.items()))}")
+    tell(f"memory in MiB, each 100 runs: {[round(size / 2**20, 1) for size in memory]}")

@@ -411,7 +411,7 @@ PIECES = [
 ]
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(some.lists(some.sampled_from(PIECES) | some.binary(max_size=20), max_size=8))
 def test_whatever_a_server_sends_gives_bytes_or_an_error_of_ours(server: Server, pieces: list[bytes]) -> None:
     def send(stream: socket.socket) -> None:

@@ -58,7 +58,7 @@ def tarred(tree: Tree, dialect: int, mode: str) -> bytes:
 
 
 @given(tree=trees, dialect=st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]), gz=st.booleans())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_what_tarfile_packs_comes_out_again(tmp_path: Path, tree: Tree, dialect: int, gz: bool) -> None:
     place = tmp_path / "out"
     put(tarred(tree, dialect, "w:gz" if gz else "w"), Kind.TAR_GZ if gz else Kind.TAR, place)
@@ -67,7 +67,7 @@ def test_what_tarfile_packs_comes_out_again(tmp_path: Path, tree: Tree, dialect:
 
 
 @given(tree=trees, method=st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]), streamed=st.booleans())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_what_zipfile_packs_comes_out_again(tmp_path: Path, tree: Tree, method: int, streamed: bool) -> None:
     place = tmp_path / "out"
     buffer: Any = Unseekable() if streamed else io.BytesIO()

@@ -65,7 +65,7 @@ def rendered(source: dict[Path_, str], *, skip_empty: bool) -> dict[str, str]:
     return out
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     source=trees(TEXTS).filter(bool),
     target=trees(THINGS),

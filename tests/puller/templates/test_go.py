@@ -195,7 +195,7 @@ FRAGMENTS = st.sampled_from(
 
 
 @given(st.lists(FRAGMENTS, max_size=30).map("".join), VALUES)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 def test_a_broken_template_ends_soon_and_raises_nothing_but_a_template_error(text: str, value: Any) -> None:
     budget = Budget(Limits(seconds=2))
     try:
