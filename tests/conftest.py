@@ -12,9 +12,11 @@ the fixture `tell`, is put together in the process that started them.
 """
 
 import contextlib
+import errno
 import io
 import json
 import os
+import random
 import re
 import shutil
 import threading
@@ -25,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from runpy import run_path
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pytest
 import yaml
@@ -62,6 +64,9 @@ settings.register_profile(
 settings.register_profile("thorough", settings.get_profile("plain"), max_examples=500)
 settings.load_profile("plain")
 
+MEMORY = Path("/dev/shm")
+"""Where ``tmp_path`` is, unless TMPDIR or --basetemp say otherwise: on a disk, half of the time goes to syncs."""
+
 left_out = pytest.StashKey[Counter[str]]()
 
 
@@ -84,6 +89,17 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[left_out] = Counter()
+    if "TMPDIR" not in os.environ and has_room(MEMORY):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+def has_room(directory: Path) -> bool:
+    """Whether all files of the tests fit in there, and those that are programs can be started."""
+    with contextlib.suppress(OSError):
+        found = os.statvfs(directory)
+        is_large = found.f_bavail * found.f_frsize > 2 * 1024**3
+        return is_large and not found.f_flag & os.ST_NOEXEC and os.access(directory, os.W_OK)
+    return False
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -111,8 +127,8 @@ def needs(item: pytest.Item) -> str | None:
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
 def pytest_testnodedown(node: Any) -> None:
     """A worker has ended; all of them have left out the same."""
-    if counts := getattr(node, "workeroutput", {}).get("left_out"):
-        node.config.stash[left_out] = Counter(counts)
+    if sent := getattr(node, "workeroutput", {}).get("left_out"):
+        node.config.stash[left_out] = Counter(sent)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -135,7 +151,8 @@ def told(terminalreporter: pytest.TerminalReporter) -> Iterator[str]:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     config = session.config
     if hasattr(config, "workeroutput"):
-        config.workeroutput["left_out"] = dict(config.stash[left_out])
+        counts = config.stash[left_out]
+        config.workeroutput["left_out"] = dict(counts)
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if config.option.no_skips and reporter and reporter.stats.get("skipped"):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -176,6 +193,7 @@ class Outcome(NamedTuple):
 
 
 Execute = Callable[..., tuple[int, str]]
+Server = TypeVar("Server")
 
 
 def execute_here(*arguments: str) -> tuple[int, str]:
@@ -352,6 +370,20 @@ class Web(Protocol):
     def url(self) -> str: ...
 
 
+def listening(make: Callable[[int], Server]) -> Server:
+    """What ``make`` makes of a port that stays free while a server is stopped: no client is given it meanwhile.
+
+    The system gives clients ports from 32768 on, unless it is configured otherwise.
+    """
+    for _ in range(100):
+        try:
+            return make(random.SystemRandom().randrange(20_000, 32_000))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+    raise AssertionError("no port is free")
+
+
 class WebServer:
     """A web server on loopback that is stopped and started again at one address, and misbehaves when it is told to."""
 
@@ -376,9 +408,12 @@ class WebServer:
     def start(self) -> None:
         if self._server:
             return
-        self._server = SiteServer(("127.0.0.1", self._port), partial(_Handler, self))
+        self._server = self._listen(self._port) if self._port else listening(self._listen)
         self._port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def _listen(self, port: int) -> SiteServer:
+        return SiteServer(("127.0.0.1", port), partial(_Handler, self))
 
     def stop(self) -> None:
         if self._server:

@@ -23,7 +23,8 @@ def cases(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """The tests of each case as they are marked now, whether they are run or not; collected anew unless all were."""
     config = request.config
     if [Path(argument).resolve() for argument in config.args] == [TESTS] and not config.option.ignore:
-        return security_table.merge([config.pluginmanager.get_plugin("attack_results").results(config)])
+        plugin: Any = config.pluginmanager.get_plugin("attack_results")
+        return security_table.merge([plugin.results(config)])
     file = tmp_path_factory.mktemp("attacks") / "collected.json"
     done = run_pytest(TESTS.parent, "--collect-only", f"--attack-results={file}")
     assert done.returncode == 0, done.stdout[-5000:]

@@ -10,6 +10,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from hiera import yamltext
 from hiera.errors import DocumentError, HieraError, LimitError
 from hiera.yamltext import Places, load, locate, original
 
@@ -117,10 +118,16 @@ def test_an_alias_bomb_is_refused_before_it_is_built() -> None:
         load("\n".join(["a0: &a0 [x]", *levels]), "f")
 
 
-@pytest.mark.parametrize("item", ["[]", "{}", "x", "''", "&a 1", "{a: 1}"])
-def test_so_many_values_that_they_fill_the_memory_are_refused(item: str) -> None:
+def test_so_many_values_that_they_fill_the_memory_are_refused() -> None:
     with pytest.raises(LimitError, match=r"^f:1:\d+: more than 1000000 values are not read$"):
-        load(f"[{f'{item},' * 1_000_001}]", "f")
+        load(f"[{'[],' * 1_000_001}]", "f")
+
+
+@pytest.mark.parametrize("item", ["[]", "{}", "x", "''", "&a 1", "{a: 1}"])
+def test_every_kind_of_value_counts(item: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yamltext, "VALUES_LIMIT", 1000)
+    with pytest.raises(LimitError, match=r"^f:1:\d+: more than 1000 values are not read$"):
+        load(f"[{f'{item},' * 1001}]", "f")
 
 
 def test_empty_aliases_count_as_values() -> None:

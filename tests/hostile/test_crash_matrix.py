@@ -301,10 +301,11 @@ def library(tmp_path: Path) -> Path:
 def new_stages(
     tmp_path: Path, quick_disk: Path, library: Path, host: Host, publisher: Publisher, web: WebServer
 ) -> Iterator[list[Stage]]:
-    """One host for each processor, on which nothing is enforced yet."""
+    """One host for each processor that other tests leave, on which nothing is enforced yet."""
     with contextlib.ExitStack() as launchers:
         stages = []
-        for number in range(min(os.cpu_count() or 1, 4)):
+        workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+        for number in range(max(1, min(os.cpu_count() or 1, 4) // workers)):
             own = tmp_path / f"launcher{number}"
             own.mkdir()
             launcher = simulator.Launcher(library, own, programs=own)

@@ -5,6 +5,7 @@
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import platform
@@ -14,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -114,9 +116,7 @@ class Nginx:
 
     def __init__(self, root: Path, work: Path) -> None:
         self.root, self.work = root, work
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         # pytest's directories are private, and nginx started by root would serve as another user.
         user = "user root;" if os.geteuid() == 0 else ""
@@ -145,6 +145,15 @@ class Nginx:
     def requests(self) -> list[str]:
         """What was asked for, oldest first: method and path of each request."""
         return re.findall(r'"([A-Z]+ \S+) [^"]+"', (self.work / "access.log").read_text())
+
+
+def free_port() -> int:
+    """One that stays free while nginx is stopped: below those that the system gives to clients."""
+    from tests.conftest import listening
+
+    with listening(lambda port: socket.create_server(("127.0.0.1", port))) as server:
+        port: int = server.getsockname()[1]
+        return port
 
 
 @pytest.fixture
@@ -202,11 +211,33 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def debian_tree(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Iterator[Path]:
+def debian_tree(testrun_uid: str, request: pytest.FixtureRequest) -> Iterator[Path]:
     """A minimal Debian 12 on disk, to be copied, with Puller in /opt/puller under the system's Python."""
-    directory = tmp_path_factory.mktemp("debian")
-    directory.chmod(0o755)  # pytest makes it private, and it becomes the tree's parent
-    tree = directory / "tree"
+    with shared(
+        f"puller-debian-{testrun_uid}", lambda tree: make_debian(tree, request.getfixturevalue("wheels"))
+    ) as tree:
+        yield tree
+
+
+@contextlib.contextmanager
+def shared(name: str, make: Callable[[Path], None]) -> Iterator[Path]:
+    """A directory on disk that one worker makes while the others wait, and that goes with the last that uses it."""
+    directory = Path(tempfile.gettempdir(), name)
+    with open(f"{directory}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not directory.exists():
+            unfinished = directory.with_suffix(".unfinished")
+            make(unfinished)
+            unfinished.rename(directory)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        yield directory
+        with contextlib.suppress(BlockingIOError):  # somebody else uses it, and has it now
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(lock.name)
+            remove_tree(directory)
+
+
+def make_debian(tree: Path, wheels: Path) -> None:
     run_checked(
         "mmdebstrap", "--quiet", "--variant=minbase", f"--include={PACKAGES}", "bookworm", tree, *sources()
     )
@@ -222,8 +253,6 @@ def debian_tree(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Itera
     (tree / "etc/hostname").write_text(f"{HOSTNAME}\n")
     (tree / "etc/hosts").write_text(f"127.0.0.1 localhost {HOSTNAME}\n")
     (tree / "etc/machine-id").write_text("")  # so that the first boot makes one
-    yield tree
-    remove_tree(directory)
 
 
 def sources() -> list[str]:
@@ -294,16 +323,28 @@ class Machine:
 
 
 @pytest.fixture
-def debian_disk(debian_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def debian_disk(debian_tree: Path) -> Iterator[Path]:
     """A fresh disk for each test."""
-    directory = tmp_path_factory.mktemp("machine")
-    directory.chmod(0o755)
+    with copied(debian_tree) as root:
+        yield root
+
+
+@contextlib.contextmanager
+def copied(tree: Path) -> Iterator[Path]:
+    """A copy on disk, and not in memory where other tests have their files: some hundred megabytes."""
+    directory = Path(tempfile.mkdtemp(prefix="puller-machine-"))
+    directory.chmod(0o755)  # it becomes the parent of what everybody in there may read
     root = directory / "root"
-    run_checked("cp", "--archive", "--reflink=auto", debian_tree, root)
     try:
+        run_checked("cp", "--archive", "--reflink=auto", tree, root)
         yield root
     finally:
         remove_tree(directory)
+
+
+@pytest.fixture(name="copied", scope="session")
+def copied_fixture() -> Callable[[Path], contextlib.AbstractContextManager[Path]]:
+    return copied
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """The README's two commands, as a stranger types them: a fresh clone, a fresh environment, nothing else set up.
 
-The demo runs under every suitable Python of this machine; the tests, which take longer, under Debian's own and as an
-ordinary user. `.ci/run` runs them as root.
+The demo runs under every suitable Python of this machine; the tests, which take longer, under Debian's own, as an
+ordinary user, and with their files on a disk. `.ci/run` runs them as root, and their files are in memory there.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -46,9 +47,6 @@ def find_version(python: str) -> str | None:
     if done.returncode or tuple(map(int, version.split("."))) < OLDEST:
         return None
     return version
-
-
-PYTHONS = find_pythons()
 
 
 def readme_command(end: str, python: str) -> str:
@@ -94,23 +92,35 @@ class Stranger:
         return done.stdout
 
 
+NewStranger = Callable[[], AbstractContextManager[Stranger]]
+
+
 @pytest.fixture
-def stranger(run_checked: Callable[..., CompletedProcess[str]]) -> Iterator[Stranger]:
-    with tempfile.TemporaryDirectory(prefix="puller-clone-") as home:  # pytest's own are private to its user
-        os.chmod(home, 0o755)
-        yield Stranger(Path(home), run_checked)
+def new_stranger(run_checked: Callable[..., CompletedProcess[str]]) -> NewStranger:
+    @contextmanager
+    def new() -> Iterator[Stranger]:
+        with tempfile.TemporaryDirectory(
+            prefix="puller-clone-"
+        ) as home:  # pytest's own are private to its user
+            os.chmod(home, 0o755)
+            yield Stranger(Path(home), run_checked)
+
+    return new
 
 
-@pytest.mark.parametrize("version", PYTHONS)
-def test_the_demo_runs_in_a_fresh_clone(stranger: Stranger, version: str) -> None:
-    said = stranger.type_in(readme_command("puller demo", PYTHONS[version]), timeout=600)
-    duration = re.search(r"^All as it should be, in (\S+) s\.$", said, re.MULTILINE)
-    assert duration, said
+def test_the_demo_runs_in_a_fresh_clone_under_every_python(new_stranger: NewStranger) -> None:
+    pythons = find_pythons()
+    assert pythons
+    for python in pythons.values():
+        with new_stranger() as stranger:
+            said = stranger.type_in(readme_command("puller demo", python), timeout=600)
+        assert re.search(r"^All as it should be, in (\S+) s\.$", said, re.MULTILINE), said
 
 
-def test_the_tests_pass_in_a_fresh_clone_for_an_ordinary_user(stranger: Stranger) -> None:
-    stranger.be_ordinary()
-    python = "/usr/bin/python3" if find_version("/usr/bin/python3") else next(iter(PYTHONS.values()))
-    said = stranger.type_in(readme_command("pytest", python), timeout=1800)
+def test_the_tests_pass_in_a_fresh_clone_for_an_ordinary_user(new_stranger: NewStranger) -> None:
+    python = "/usr/bin/python3" if find_version("/usr/bin/python3") else next(iter(find_pythons().values()))
+    with new_stranger() as stranger:
+        stranger.be_ordinary()
+        said = stranger.type_in(readme_command("pytest", python), timeout=1800)
     assert re.search(r"^=* ?\d+ passed", said.splitlines()[-1]), said
     assert re.search(r"^Left out: \d+ tests, .* root.*run them with", said, re.MULTILINE), said

@@ -122,12 +122,12 @@ class Repository:
 
 
 @pytest.fixture(scope="module")
-def tree(debian_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def tree(
+    debian_tree: Path, copied: Callable[[Path], contextlib.AbstractContextManager[Path]]
+) -> Iterator[Path]:
     """One for all tests here: each uses packages of its own, or leaves none behind."""
-    root = tmp_path_factory.mktemp("packages") / "root"
-    subprocess.run(["cp", "--archive", "--reflink=auto", str(debian_tree), str(root)], check=True)
-    yield root
-    shutil.rmtree(root)
+    with copied(debian_tree) as root:
+        yield root
 
 
 @pytest.fixture

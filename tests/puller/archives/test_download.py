@@ -73,7 +73,7 @@ def test_a_file_arrives_private_and_with_its_checksum(fetch: Callable[..., str],
 # What breaks off
 
 
-@pytest.mark.parametrize("checksum", [None, SHA256])
+@pytest.mark.parametrize("checksum", [None, SHA256], ids=["no checksum", "a checksum"])
 def test_a_download_that_breaks_off_goes_on_where_it_stopped(
     server: FileServer, fetch: Callable[..., str], checksum: str | None
 ) -> None:

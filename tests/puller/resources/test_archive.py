@@ -352,7 +352,7 @@ def test_it_is_readable_by_its_owner_alone(make: Make, place: Place) -> None:
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("checksum", [None, SHA256])
+@pytest.mark.parametrize("checksum", [None, SHA256], ids=["no checksum", "a checksum"])
 def test_an_owner_is_repaired_without_a_download(
     make: Make, place: Place, server: FileServer, checksum: str | None
 ) -> None:

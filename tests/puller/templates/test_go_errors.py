@@ -7,6 +7,8 @@ import pytest
 from puller.templates.engine import Scope
 from puller.templates.errors import LimitError, TemplateError
 from puller.templates.gotemplate.engine import GoEngine
+from puller.templates.govalue import types
+from puller.templates.govalue.types import MAX_ITEMS
 from puller.templates.limits import Budget, Limits
 from puller.templates.tree import render_tree
 
@@ -156,14 +158,23 @@ def test_gigantic_text_stops_before_it_is_built(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "show", ["{{ $l }}", "{{ toJson $l | len }}", "{{ deepCopy $l | len }}", "{{ deepEqual $l $l }}"]
+    ("show", "limit"),
+    [
+        ("{{ $l }}", MAX_ITEMS),
+        ("{{ toJson $l | len }}", 10_000),
+        ("{{ deepCopy $l | len }}", 10_000),
+        ("{{ deepEqual $l $l }}", 10_000),
+    ],
 )
-def test_a_value_that_is_small_to_hold_and_too_large_to_walk_is_no_trouble(show: str) -> None:
+def test_a_value_that_is_small_to_hold_and_too_large_to_walk_is_no_trouble(
+    show: str, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(types, "MAX_ITEMS", limit)
     text = f"{{{{ $l := list 1 }}}}{{{{ range 60 }}}}{{{{ $l = list $l $l }}}}{{{{ end }}}}{show}"
     try:
         GoEngine().compile("t", text).render(None)
     except TemplateError as error:
-        assert "more than 1000000 items" in error.message
+        assert f"more than {limit} items" in error.message
 
 
 def test_very_deep_nesting_is_refused_and_no_crash() -> None:
