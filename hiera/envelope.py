@@ -13,6 +13,7 @@ from binascii import a2b_base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from hiera.errors import DocumentError
@@ -144,6 +145,7 @@ def _decrypt(info: _Node, key: bytes) -> bytes | None:
         return None
 
 
+@lru_cache(maxsize=8)  # its numbers are proved to be primes, which takes much longer than opening an envelope
 def _load_private_key(pem: bytes) -> "RSAPrivateKey":
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey

@@ -13,6 +13,7 @@ the fixture `tell`, is put together in the process that started them.
 
 import contextlib
 import errno
+import faulthandler
 import io
 import json
 import os
@@ -68,6 +69,7 @@ MEMORY = Path("/dev/shm")
 """Where ``tmp_path`` is, unless TMPDIR or --basetemp say otherwise: on a disk, half of the time goes to syncs."""
 
 left_out = pytest.StashKey[Counter[str]]()
+stderr = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
@@ -89,6 +91,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[left_out] = Counter()
+    config.stash[stderr] = os.dup(2)  # while a test runs, its output is caught
     if "TMPDIR" not in os.environ and has_room(MEMORY):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
@@ -115,6 +118,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     wanted = set(rest)
     config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
     items[:] = rest
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-timeout
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
+    """The interpreter itself prints the stacks of all threads and ends the process, whatever the test hangs in.
+
+    An exception from a signal would not reach every hanging test, and may be what made it hang. Another worker goes on
+    with the rest.
+    """
+    faulthandler.dump_traceback_later(settings.timeout, exit=True, file=item.config.stash[stderr])
+    return True
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-timeout
+def pytest_timeout_cancel_timer() -> bool:
+    faulthandler.cancel_dump_traceback_later()
+    return True
+
+
+def pytest_enter_pdb() -> None:
+    faulthandler.cancel_dump_traceback_later()
 
 
 def needs(item: pytest.Item) -> str | None:

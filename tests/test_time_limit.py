@@ -1,0 +1,43 @@
+"""A test that hangs fails after its time limit, with the stacks of all threads, and the others are run."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+HANGING = """
+import threading
+
+def waits(gate):
+    gate.wait()
+
+def test_that_hangs():
+    threading.Thread(target=waits, args=(threading.Event(),), daemon=True).start()
+    lock = threading.Lock()
+    with lock:
+        lock.acquire()
+
+def test_that_is_well():
+    pass
+"""
+
+
+def test_a_test_that_hangs_is_ended_with_the_stacks_of_all_threads(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").symlink_to(ROOT / "tests/conftest.py")
+    (tmp_path / "attack_results.py").symlink_to(ROOT / "tests/attack_results.py")
+    (tmp_path / "attacks.yaml").symlink_to(ROOT / "tests/attacks.yaml")
+    (tmp_path / "test_it.py").write_text(HANGING)
+    options = ["-c", ROOT / "pyproject.toml", "--rootdir", tmp_path, "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *options, "--numprocesses=1", "-o", "timeout=1", tmp_path]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done
+    assert "1 failed, 1 passed" in done.stdout
+    for function in ("waits", "test_that_hangs"):
+        assert f'test_it.py", line {line_of(function)} in {function}' in done.stderr
+
+
+def line_of(function: str) -> int:
+    """Where it stands still: its last line."""
+    lines = HANGING.splitlines()
+    begin = lines.index(next(line for line in lines if line.startswith(f"def {function}(")))
+    return lines.index("", begin)
