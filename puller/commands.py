@@ -248,9 +248,9 @@ def _end(process: "subprocess.Popen[bytes]", descendants: Descendants) -> None:
     _wait_for_end(process, descendants, time.monotonic() + _GRACE)
     limit = time.monotonic() + _LAST_WAIT
     while descendants.living() and time.monotonic() < limit:
-        # Again and again: what is killed may just have started another.
+        # Again and again, and faster than it starts others: what is killed may just have started another.
         descendants.signal(signal.SIGKILL)
-        _wait_for_end(process, descendants, time.monotonic() + 0.1)
+        _wait_for_end(process, descendants, time.monotonic() + 0.01)
 
 
 def _wait_for_end(process: "subprocess.Popen[bytes]", descendants: Descendants, limit: float) -> None:
