@@ -27,8 +27,8 @@ def test_a_test_that_hangs_is_ended_with_the_stacks_of_all_threads(tmp_path: Pat
     (tmp_path / "attack_results.py").symlink_to(ROOT / "tests/attack_results.py")
     (tmp_path / "attacks.yaml").symlink_to(ROOT / "tests/attacks.yaml")
     (tmp_path / "test_it.py").write_text(HANGING)
-    options = ["-c", ROOT / "pyproject.toml", "--rootdir", tmp_path, "-p", "no:cacheprovider"]
-    command = [sys.executable, "-m", "pytest", *options, "--numprocesses=1", "-o", "timeout=1", tmp_path]
+    options = ["-c", f"{ROOT}/pyproject.toml", f"--rootdir={tmp_path}", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *options, "--numprocesses=1", "-o", "timeout=1", str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done
     assert "1 failed, 1 passed" in done.stdout
