@@ -142,12 +142,18 @@ def test_a_signal_ends_the_search_and_its_child() -> None:
     def stop(*_: object) -> None:
         raise StoppedError
 
+    def signal_the_parent_when_it_waits() -> None:
+        status = Path(f"/proc/{os.getppid()}/stat")
+        while status.read_text().rpartition(")")[2].split()[0] != "S":
+            time.sleep(0.01)
+        os.kill(os.getppid(), signal.SIGUSR1)
+        time.sleep(60)
+
     ours = children()
     before = signal.signal(signal.SIGUSR1, stop)
-    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1)).start()
     try:
         with pytest.raises(StoppedError):
-            bounded(re.compile("a"), "a", lambda: time.sleep(60))
+            bounded(re.compile("a"), "a", signal_the_parent_when_it_waits)
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert children() == ours

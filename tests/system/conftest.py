@@ -211,29 +211,40 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def debian_tree(testrun_uid: str, request: pytest.FixtureRequest) -> Iterator[Path]:
+def debian_tree(
+    testrun_uid: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Path]:
     """A minimal Debian 12 on disk, to be copied, with Puller in /opt/puller under the system's Python."""
+    own = tmp_path_factory.getbasetemp()
+    of_all_workers = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    directory = Path(tempfile.gettempdir(), f"puller-debian-{testrun_uid}")
     with shared(
-        f"puller-debian-{testrun_uid}", lambda tree: make_debian(tree, request.getfixturevalue("wheels"))
+        directory, of_all_workers, lambda tree: make_debian(tree, request.getfixturevalue("wheels"))
     ) as tree:
         yield tree
 
 
 @contextlib.contextmanager
-def shared(name: str, make: Callable[[Path], None]) -> Iterator[Path]:
-    """A directory on disk that one worker makes while the others wait, and that goes with the last that uses it."""
-    directory = Path(tempfile.gettempdir(), name)
-    with open(f"{directory}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+def shared(directory: Path, locks: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+    """A directory that one worker makes while the others wait, and that goes with the last that uses it.
+
+    Who comes and who goes does so alone, by the lock ``turn``; who uses it holds a part of the lock ``use``.
+    """
+    with (
+        (locks / f"{directory.name}.turn").open("w") as turn,
+        (locks / f"{directory.name}.use").open("w") as use,
+    ):
+        fcntl.flock(turn, fcntl.LOCK_EX)
         if not directory.exists():
             unfinished = directory.with_suffix(".unfinished")
             make(unfinished)
             unfinished.rename(directory)
-        fcntl.flock(lock, fcntl.LOCK_SH)
+        fcntl.flock(use, fcntl.LOCK_SH)
+        fcntl.flock(turn, fcntl.LOCK_UN)
         yield directory
-        with contextlib.suppress(BlockingIOError):  # somebody else uses it, and has it now
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.unlink(lock.name)
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        with contextlib.suppress(BlockingIOError):  # somebody else uses it
+            fcntl.flock(use, fcntl.LOCK_EX | fcntl.LOCK_NB)
             remove_tree(directory)
 
 
