@@ -27,7 +27,7 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_until_gone(pid: int) -> bool:
-    limit = time.monotonic() + 10
+    limit = time.monotonic() + 60
     while is_alive(pid) and time.monotonic() < limit:
         time.sleep(0.01)
     return not is_alive(pid)
@@ -35,7 +35,7 @@ def wait_until_gone(pid: int) -> bool:
 
 def pid_in(path: Path) -> int:
     """The process id that a command writes into a file, when it has."""
-    limit = time.monotonic() + 10
+    limit = time.monotonic() + 60
     while not (path.exists() and path.read_text().endswith("\n")):
         assert time.monotonic() < limit, f"{path} did not appear"
         time.sleep(0.01)

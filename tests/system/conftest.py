@@ -32,7 +32,7 @@ DEBIAN_PYTHON = "3.11"  # of Debian 12
 Completed = subprocess.CompletedProcess[str]
 
 
-def run_checked(*command: str | Path, timeout: float = 300, **options: Any) -> Completed:
+def run_checked(*command: str | Path, timeout: float = 900, **options: Any) -> Completed:
     """Run to the end; a non-zero status raises with everything that was printed."""
     done = subprocess.run(
         [str(word) for word in command],
@@ -130,12 +130,12 @@ class Nginx:
         log = self.work / "error.log"
         command = [program, "-p", str(self.work), "-e", str(log), "-c", str(self.work / "nginx.conf")]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
-        wait_until(self.answers, "nginx answers", 10, log.read_text)
+        wait_until(self.answers, "nginx answers", 60, log.read_text)
 
     def stop(self) -> None:
         if self.process:
             self.process.terminate()
-            self.process.wait(10)
+            self.process.wait(60)
             self.process = None
 
     def answers(self) -> bool:
@@ -294,7 +294,7 @@ class Machine:
     init: int
     log: Path
 
-    def run(self, *command: str, timeout: float = 60, check: bool = True) -> Completed:
+    def run(self, *command: str, timeout: float = 300, check: bool = True) -> Completed:
         """Run inside, in all of its namespaces and with its own environment."""
         inside = ("nsenter", "--target", str(self.init), "--all", "--root", "--wd=/")
         environment = {
@@ -371,7 +371,7 @@ def powered_on(root: Path) -> Iterator[Machine]:
     log = root.with_name("console.log")
     with boot(root, log) as init:
         machine = Machine(root, init, log)
-        wait_until(lambda: is_up(machine), "the machine has booted", 60, machine.say)
+        wait_until(lambda: is_up(machine), "the machine has booted", 300, machine.say)
         yield machine
 
 
@@ -396,7 +396,7 @@ def boot(root: Path, log: Path) -> Iterator[int]:
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
         )
     try:
-        wait_until(lambda: find_init(container.pid), "the container has an init", 20, log.read_text)
+        wait_until(lambda: find_init(container.pid), "the container has an init", 120, log.read_text)
         init = find_init(container.pid)
         assert init
         yield init
@@ -409,7 +409,7 @@ def boot(root: Path, log: Path) -> Iterator[int]:
             os.kill(init, signal.SIGKILL)  # the kernel ends everything else in its process namespace
         with contextlib.suppress(ProcessLookupError):
             container.kill()
-        container.wait(15)
+        container.wait(60)
 
 
 def find_init(container: int) -> int | None:

@@ -83,12 +83,12 @@ def site(tmp_path: Path) -> Iterator[str]:
 
 
 def wait_until_up(url: str, log: Path) -> None:
-    limit = time.monotonic() + 10
+    limit = time.monotonic() + 60
     while time.monotonic() < limit:
         with contextlib.suppress(urllib.error.URLError), urllib.request.urlopen(url):
             return
         time.sleep(0.05)
-    raise AssertionError(f"{url} is not there within 10 s: {log.read_text()}")
+    raise AssertionError(f"{url} is not there within 60 s: {log.read_text()}")
 
 
 def released() -> bytes:
