@@ -143,8 +143,17 @@ class Nginx:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def requests(self) -> list[str]:
-        """What was asked for, oldest first: method and path of each request."""
-        return re.findall(r'"([A-Z]+ \S+) [^"]+"', (self.work / "access.log").read_text())
+        """What was asked for, oldest first: method and path of each request.
+
+        An answer is sent before it is logged; but when nginx, which has one worker here, answers the next, it has been.
+        """
+        if self.process:
+            with socket.create_connection(("127.0.0.1", self.port)) as connection:
+                connection.sendall(b"GET /.logged HTTP/1.0\r\n\r\n")
+                while connection.recv(4096):
+                    pass
+        found = re.findall(r'"([A-Z]+ \S+) [^"]+"', (self.work / "access.log").read_text())
+        return [request for request in found if request != "GET /.logged"]
 
 
 def free_port() -> int:
