@@ -46,8 +46,8 @@ from puller.cli import main
 # seconds: limits for tests that take longer than the one of pyproject.toml allows, at least three times what they take.
 LEFT_OUT = {
     "clones": 3600,
-    "booted": 900,
-    "packages": 900,
+    "booted": 1800,
+    "packages": 1800,
     "nginx": 1800,
     "strace": 600,
     "crash": 1800,

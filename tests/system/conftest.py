@@ -143,17 +143,25 @@ class Nginx:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def requests(self) -> list[str]:
-        """What was asked for, oldest first: method and path of each request.
+        """What was asked for, oldest first: method and path of each request."""
+        return re.findall(r'"([A-Z]+ \S+) [^"]+"', "\n".join(self.log()))
 
-        An answer is sent before it is logged; but when nginx, which has one worker here, answers the next, it has been.
-        """
-        if self.process:
-            with socket.create_connection(("127.0.0.1", self.port)) as connection:
-                connection.sendall(b"GET /.logged HTTP/1.0\r\n\r\n")
-                while connection.recv(4096):
-                    pass
-        found = re.findall(r'"([A-Z]+ \S+) [^"]+"', (self.work / "access.log").read_text())
-        return [request for request in found if request != "GET /.logged"]
+    def log(self) -> list[str]:
+        """The lines of the access log."""
+        return logged(self.port if self.process else None, self.work / "access.log")
+
+
+def logged(port: int | None, log: Path) -> list[str]:
+    """The lines of an access log, with all that was answered; ``port`` is that of a running nginx.
+
+    An answer is sent before it is logged; but when nginx, which has one worker here, answers the next, it has been.
+    """
+    if port:
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(b"GET /.logged HTTP/1.0\r\n\r\n")
+            while connection.recv(4096):
+                pass
+    return [line for line in log.read_text().splitlines() if "/.logged" not in line]
 
 
 def free_port() -> int:

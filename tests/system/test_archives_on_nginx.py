@@ -130,10 +130,11 @@ def apply(directory: Path, url: str, **more: Any) -> list[str]:
     return [str(difference) for difference in differences]
 
 
-def asked(tmp_path: Path) -> list[str]:
-    return (
-        (tmp_path / "nginx/access.log").read_text().splitlines()[1:]
-    )  # without the question whether it is up
+def asked(site: str, tmp_path: Path) -> list[str]:
+    """What the server was asked for, without the question whether it is up."""
+    from tests.system.conftest import logged
+
+    return logged(int(site.rpartition(":")[2]), tmp_path / "nginx/access.log")[1:]
 
 
 @pytest.mark.parametrize(
@@ -188,4 +189,4 @@ def test_what_was_too_slow_goes_on_in_the_next_run(site: str, tmp_path: Path) ->
     have = part.stat().st_size
     assert have > 0
     assert apply(tmp_path, f"{site}/app.tar.gz", checksum=SHA256)
-    assert asked(tmp_path)[-1] == f"/app.tar.gz range=bytes={have}- status=206"
+    assert asked(site, tmp_path)[-1] == f"/app.tar.gz range=bytes={have}- status=206"

@@ -32,7 +32,7 @@ def set_up(nginx: Nginx, directive: str) -> None:
 
 def statuses(nginx: Nginx) -> list[int]:
     """How the bundle with the large file was answered, oldest first; nginx logs a request when it is over."""
-    log = (nginx.work / "access.log").read_text()
+    log = "\n".join(nginx.log())
     return [int(status) for status in re.findall(r'"GET \S*web-1\.1\.0\S* [^"]+" (\d+)', log)]
 
 
