@@ -219,7 +219,6 @@ def test_a_mistyped_set_is_refused_without_its_value(pair: str) -> None:
 def test_an_error_shows_no_credentials_of_a_url_that_somebody_typed(execute: "Execute") -> None:
     status, output = execute("apply", f"https://me:{SECRET}@www.example.org/web.tar.gz?{SECRET}")
     assert status == 13
-    assert (
-        output
-        == "puller: https://***@www.example.org/web.tar.gz?***: there is no such manifest, directory or bundle file\n"
-    )
+    what = "is a URL, wanted a file or directory of this machine: download it first"
+    hosts = "hosts that follow a site run `puller run`"
+    assert output == f"puller: https://***@www.example.org/web.tar.gz?***: {what}; {hosts}\n"
