@@ -28,7 +28,8 @@ class Judged(NamedTuple):
 
 def judge(path: str) -> Judged:
     """Judge all of a path; raises ``OSError`` when nobody can tell."""
-    walk = _Judging(os.path.join(os.getcwd(), path))
+    # The working directory is not asked for in vain: it may have been removed.
+    walk = _Judging(path if os.path.isabs(path) else os.path.join(os.getcwd(), path))
     try:
         walk.go()
         found = os.fstat(walk.here)

@@ -404,3 +404,14 @@ def test_a_dry_run_on_a_new_host_makes_nothing(host: Host, publisher: Publisher,
     before = fingerprint(tmp_path / "host")
     assert host.run("--noop").status == 0
     assert fingerprint(tmp_path / "host") == before
+
+
+def test_a_run_does_not_care_whether_its_working_directory_is_still_there(
+    settled: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    (settled.machine / "motd").unlink()
+    assert settled.run().status == 0
+    settled.assert_enforces("1.0.0")

@@ -1,5 +1,6 @@
 """A certificate authority of a test, so that TLS is verified for real."""
 
+import ipaddress
 import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +13,7 @@ from cryptography.x509.oid import NameOID
 
 
 class Authority:
-    """A certificate authority for ``localhost``, and files for requests and for `ssl`."""
+    """A certificate authority for ``127.0.0.1``, and files for requests and for `ssl`."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -24,7 +25,7 @@ class Authority:
 
     def server(self, valid: timedelta = timedelta(days=1), demand_client: bool = False) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self.identity("localhost", valid))
+        context.load_cert_chain(self.identity("127.0.0.1", valid))
         if demand_client:
             context.verify_mode = ssl.CERT_REQUIRED
             context.load_verify_locations(self.bundle)
@@ -54,7 +55,7 @@ class Authority:
             .not_valid_before(now - timedelta(days=10))
             .not_valid_after(now + valid)
             .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+            .add_extension(x509.SubjectAlternativeName([_alternative(name)]), critical=False)
             .add_extension(_usage(is_authority), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .add_extension(
@@ -67,6 +68,13 @@ class Authority:
         path = self._directory / name
         path.write_bytes(data)
         return path
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
 
 
 def _usage(is_authority: bool) -> x509.KeyUsage:

@@ -77,7 +77,7 @@ class FileServer:
 
 
 @contextmanager
-def serving() -> Iterator[FileServer]:
+def serving(address: str = "127.0.0.1") -> Iterator[FileServer]:
     """A server on loopback, gone afterwards."""
     server = FileServer()
 
@@ -90,8 +90,8 @@ def serving() -> Iterator[FileServer]:
         def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002  the name of the method's parameter
             """Tests look at ``requests`` instead."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        server.url = f"http://127.0.0.1:{http.server_port}"
+    with ThreadingHTTPServer((address, 0), Handler) as http:
+        server.url = f"http://{address}:{http.server_port}"
         http.handle_error = lambda *_: None  # type: ignore[method-assign]  # clients that go away are what tests are about
         thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()

@@ -84,7 +84,7 @@ def serving(root: Path, tls: ssl.SSLContext | None = None) -> Iterator[MoodyServ
     """A server on loopback, gone afterwards."""
     moody = MoodyServer(root, tls)
     with _Server(moody) as server:
-        moody.url = f"{'https' if tls else 'http'}://localhost:{server.server_port}"
+        moody.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:

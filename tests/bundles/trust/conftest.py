@@ -286,11 +286,12 @@ class Server:
     """Serve parts of these files, too, as web servers do."""
     stopping: threading.Event = field(default_factory=threading.Event)
     tls: Any = None
+    address: str = "127.0.0.1"
     port: int = 0
 
     @property
     def origin(self) -> str:
-        return f"{'https' if self.tls else 'http'}://localhost:{self.port}"
+        return f"{'https' if self.tls else 'http'}://{self.address}:{self.port}"
 
     def on(self, path: str, *answers: Answer) -> None:
         self.answers[path] = list(answers)
@@ -370,9 +371,9 @@ def new_server() -> Iterator[Callable[..., Server]]:
     """``new_server(root=…, tls=…)`` listens on loopback until the test is over."""
     opened: list[tuple[Server, socket.socket, threading.Thread]] = []
 
-    def make(root: Path | None = None, tls: Any = None) -> Server:
-        listener = socket.create_server(("127.0.0.1", 0))
-        server = Server(root=root, tls=tls, port=listener.getsockname()[1])
+    def make(root: Path | None = None, tls: Any = None, address: str = "127.0.0.1") -> Server:
+        listener = socket.create_server((address, 0))
+        server = Server(root=root, tls=tls, address=address, port=listener.getsockname()[1])
         thread = threading.Thread(target=server.serve, args=(listener,), daemon=True)
         thread.start()
         opened.append((server, listener, thread))

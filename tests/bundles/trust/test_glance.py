@@ -180,7 +180,7 @@ def test_what_the_glance_does_not_know_how_to_reach_is_left_to_the_others(
     assert look(str(publisher.served)) is None, "a directory"
     assert look(settings=TransportSettings(proxy=Secret("http://proxy.example.org:3128"))) is None
     assert look(settings=TransportSettings(client_cert="/etc/puller/client.pem")) is None
-    assert look("http://localhost:1") is None, "nobody listens"
+    assert look("http://127.0.0.1:1") is None, "nobody listens"
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example.org:3128")
     assert look() is None
 
@@ -280,13 +280,13 @@ def test_a_damaged_memory_of_mirrors_is_left_to_the_others(
 
 
 def test_the_credentials_of_the_first_site_are_not_for_other_mirrors(
-    look: Look, server: Server, second: Server
+    look: Look, server: Server, publisher: Publisher, new_server: Callable[..., Server]
 ) -> None:
     settings = TransportSettings(token=Secret("canary"))
-    elsewhere = second.origin.replace("localhost", "127.0.0.1")
-    assert look(server.origin, elsewhere, settings=settings) is not None
+    elsewhere = new_server(root=publisher.served, address="127.0.0.2")
+    assert look(server.origin, elsewhere.origin, settings=settings) is not None
     assert {r.headers.get("authorization") for r in server.requests} == {"Bearer canary"}
-    assert {r.headers.get("authorization") for r in second.requests} == {None}
+    assert {r.headers.get("authorization") for r in elsewhere.requests} == {None}
 
 
 def test_a_directory_among_the_mirrors_is_left_to_the_others(

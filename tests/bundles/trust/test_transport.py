@@ -104,7 +104,7 @@ def test_a_missing_file_is_told_from_other_trouble(
     server: Server, answer: Callable[..., Answer], status: int
 ) -> None:
     server.on("/file.json", answer(b"<html>", status))
-    with pytest.raises(MissingError, match=rf"http://localhost:\d+/file\.json: status {status}"):
+    with pytest.raises(MissingError, match=rf"http://127.0.0.1:\d+/file\.json: status {status}"):
         fetch(open_mirror(server, retries=3))
     assert len(server.requests) == 1
 
@@ -477,23 +477,23 @@ def test_a_redirect_within_the_origin_is_followed_with_credentials(
     ("location", "message"),
     [
         (
-            "http://127.0.0.1:1/other-host",
-            "redirects to http://127.0.0.1:1/other-host, wanted the same origin or https",
+            "http://127.0.0.2:1/other-host",
+            "redirects to http://127.0.0.2:1/other-host, wanted the same origin or https",
         ),
-        ("http://localhost:1/other-port", "wanted the same origin or https"),
+        ("http://127.0.0.1:1/other-port", "wanted the same origin or https"),
         ("//www.example.org/x", "redirects to http://www.example.org/x, wanted the same origin or https"),
         pytest.param(
             "file:///etc/passwd",
             "redirects to file:///etc/passwd, wanted http or https",
             marks=pytest.mark.attack("credentials.file"),
         ),
-        ("ftp://localhost/x", "wanted http or https"),
-        ("gopher://localhost/x", "wanted http or https"),
+        ("ftp://127.0.0.1/x", "wanted http or https"),
+        ("gopher://127.0.0.1/x", "wanted http or https"),
         ("javascript:alert(1)", "wanted http or https"),
         ("https://", "wanted http or https"),
         pytest.param(
-            "https://me:secret@localhost/",
-            r"redirects to https://\*\*\*@localhost/, wanted a URL without credentials",
+            "https://me:secret@127.0.0.1/",
+            r"redirects to https://\*\*\*@127.0.0.1/, wanted a URL without credentials",
             marks=pytest.mark.attack("credentials.userinfo"),
         ),
         ("", "is one redirect more than the 5 that are followed"),
@@ -510,7 +510,7 @@ def test_every_other_redirect_is_refused(
 
 
 @pytest.mark.parametrize(
-    "location", ["http://[::1", "https://localhost:port/", "https://localhost:70000/", "\xff\xfe"]
+    "location", ["http://[::1", "https://127.0.0.1:port/", "https://127.0.0.1:70000/", "\xff\xfe"]
 )
 def test_a_redirect_to_what_is_no_url_is_refused(
     server: Server, answer: Callable[..., Answer], location: str
@@ -673,7 +673,7 @@ def test_the_credentials_of_the_first_site_are_not_for_other_mirrors(
 @pytest.mark.attack("credentials.netrc")
 def test_netrc_is_not_read(server: Server, answer: Callable[..., Answer], tmp_path: Path) -> None:
     netrc = tmp_path / ".netrc"  # HOME is tmp_path
-    netrc.write_text(f"machine localhost login me password {CANARY}\n")
+    netrc.write_text(f"machine 127.0.0.1 login me password {CANARY}\n")
     netrc.chmod(0o600)
     server.on("/file.json", answer(GARBAGE))
     fetch(open_mirror(server))
@@ -685,7 +685,7 @@ def every_error_of(server: Server, answer: Callable[..., Answer]) -> Iterator[An
     for status in (401, 404, 503, 302):
         yield answer(b"", status)
     yield answer(b"<html>")
-    yield answer(b"", 302, Location=f"https://me:{CANARY}@localhost:1/")
+    yield answer(b"", 302, Location=f"https://me:{CANARY}@127.0.0.1:1/")
     yield answer(b"", Content_Length="5000")
 
 
@@ -756,7 +756,7 @@ def test_no_proxy_and_an_empty_setting_turn_the_environments_proxy_off(
     direct.on("/file.json", answer(GARBAGE))
     monkeypatch.setenv("http_proxy", proxied.origin)
     assert fetch(open_mirror(direct, proxy=Secret(""))) == GARBAGE
-    monkeypatch.setenv("no_proxy", "localhost")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
     assert fetch(open_mirror(direct)) == GARBAGE
     assert proxied.requests == []
 

@@ -304,14 +304,13 @@ def test_a_header_of_ones_own_goes_before_a_password(server: FileServer, fetch: 
 def test_credentials_stay_with_the_server_that_they_are_for(
     server: FileServer, fetch: Callable[..., str], tmp_path: Path
 ) -> None:
-    with simulator.serving() as other:
+    with simulator.serving("127.0.0.2") as other:
         other.files["/elsewhere.tar.gz"] = BIG
-        other_url = other.url.replace("127.0.0.1", "localhost")
         server.redirects["/a.tar.gz"] = "/moved.tar.gz"
         server.files["/moved.tar.gz"] = BIG
         fetch(username="deploy", password=Secret("s3cret"))
         assert [headers.get("authorization") is None for _, headers in server.requests] == [False, False]
-        server.redirects["/a.tar.gz"] = f"{other_url}/elsewhere.tar.gz"
+        server.redirects["/a.tar.gz"] = f"{other.url}/elsewhere.tar.gz"
         (tmp_path / "a.tar.gz").unlink()
         assert "wanted the same origin or https" in refused(fetch, tmp_path)
         assert other.requests == []
