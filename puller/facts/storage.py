@@ -130,7 +130,7 @@ def partitions(machine: Machine) -> dict[str, Any]:
     for device, path, kind, _ in reversed(_mounts(machine)):
         if device in facts:
             facts[device] |= {"filesystem": facts[device].get("filesystem", kind), "mount": path}
-    return {"partitions": facts} if facts else {}
+    return {"partitions": facts} if machine.has(_BLOCK) else {}
 
 
 def _partitions_of(machine: Machine, name: str) -> dict[str, dict[str, Any]]:

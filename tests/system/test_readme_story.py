@@ -286,7 +286,7 @@ def test_an_application_is_kept_through_its_releases_and_leads_back_by_itself(
 
         story.publish("1.2.0", answer=404)
         assert story.run() == STATUS_GIVEN_UP, "\n".join(story.journal())
-        expected = r"app 1\.2\.0 is given up: service#app: .*exit status 22: curl: \(22\) The requested URL"
+        expected = r"1\.2\.0 is given up: service#app: health check web: exit status 22: curl: \(22\) The requested URL"
         assert re.search(expected, "\n".join(story.journal()))
         assert "app 1.2.0" in story.type_in("puller quarantine list").stdout
         story.assert_enforces("1.1.0")
