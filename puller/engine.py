@@ -24,7 +24,6 @@ from puller.masking import Masks
 from puller.owed import OwedRefreshes
 from puller.report import Event, Health, State
 from puller.resources.base import Context, Difference, Resource
-from puller.resources.reference import Reference
 from puller.resources.registry import choose_provider
 from puller.system import NoopSystem, System, reason
 
@@ -43,7 +42,7 @@ class Settings(msgspec.Struct, frozen=True):
     """Where resources keep what they must remember between runs; ``None``: the user's own place."""
     stopping: Callable[[], str] = lambda: ""
     """Why the run should stop before the next resource; empty to go on."""
-    attending: Callable[[Reference], None] = lambda reference: None
+    attending: Callable[[Declaration], None] = lambda declaration: None
     """Told of each resource before it is looked at."""
 
 
@@ -136,7 +135,7 @@ class Engine:
 
     def _attend(self, index: int, declaration: Declaration) -> Event:
         started = time.perf_counter()
-        self._settings.attending(declaration.reference)
+        self._settings.attending(declaration)
         try:
             event = self._event_of(index, declaration)
         except StoppedDownload as stop:

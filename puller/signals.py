@@ -55,7 +55,7 @@ class StopRequests:
     def __init__(self, tell: Callable[[str], None] = lambda sentence: None) -> None:
         """``tell`` says a sentence to people, also from the handler of a signal."""
         self.received: signal.Signals | None = None
-        self._at_work = ""
+        self._at_work: object = ""
         self._tell = tell
         self._received_at = 0.0
         self._insists = False
@@ -93,8 +93,11 @@ class StopRequests:
             raise StoppedCommand(f"{self.reason}, and by a second signal")
 
     def attend(self, resource: object) -> None:
-        """This is being looked at, and changed where it differs: what a signal that comes now has to wait for."""
-        self._at_work = str(resource)
+        """This is being looked at, and changed where it differs: what a signal that comes now has to wait for.
+
+        ``str()`` of it names it for people, and is asked for when a signal comes.
+        """
+        self._at_work = resource
 
     @contextlib.contextmanager
     def handled(self) -> Iterator[Self]:

@@ -52,6 +52,9 @@ class Declaration(msgspec.Struct):
     unknown: frozenset[str] = frozenset()
     """Properties without a value that could be worked with; why is noted."""
 
+    def __str__(self) -> str:
+        return str(self.reference)
+
     @property
     def reference(self) -> Reference:
         """``type#name``."""

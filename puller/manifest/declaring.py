@@ -58,7 +58,13 @@ class Draft(msgspec.Struct):
     def resolve(self, scope: Scope) -> None:
         """Replace what holds expressions."""
         for key, value in list(self.raw.items()):
-            if not self._may_hold_expressions(key, value):
+            # Not a function of its own: most properties of ten thousand resources go no further than this.
+            if isinstance(value, str):
+                if not has_expression(value):
+                    continue
+            elif not isinstance(value, list | dict):
+                continue
+            if self._is_kept(key):
                 continue
             try:
                 new = resolve_tree(value, scope)
@@ -110,12 +116,9 @@ class Draft(msgspec.Struct):
         declaration.check()
         return None
 
-    def _may_hold_expressions(self, key: str, value: object) -> bool:
-        if not (has_expression(value) if isinstance(value, str) else isinstance(value, list | dict)):
-            return False
-        return key not in self.type.expressions_kept and not (
-            key == "content" and self.raw.get("interpolate") is True
-        )
+    def _is_kept(self, key: str) -> bool:
+        """Whether expressions in a property are for somebody else to resolve."""
+        return key in self.type.expressions_kept or (key == "content" and self.raw.get("interpolate") is True)
 
     def _decoded(self) -> Properties:
         try:
