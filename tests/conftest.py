@@ -7,6 +7,9 @@
 * With `--no-skips`, a skipped test is a failure: `.ci/run` installs what every test needs.
 * The mark `attack` and `--attack-results` are in `attack_results.py`.
 
+What tries every step or moment of something tries some of them in a plain run, and each one with `--left-out`, as its
+mark `crash` says: the fixture `sweep`.
+
 Tests are spread over all processors by pytest-xdist. What each of its workers says at its end, and what tests tell with
 the fixture `tell`, is put together in the process that started them.
 """
@@ -25,6 +28,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import count
 from pathlib import Path
 from runpy import run_path
 from types import SimpleNamespace
@@ -83,10 +87,13 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     parser.addoption("--no-skips", action="store_true", help="a skipped test fails the run")
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """A few files are run here: to start workers takes longer than these tests."""
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two for each processor, as many tests wait for processes of their own.
+
+    A few files are run here: to start workers takes longer than these tests.
+    """
     are_files = [".py" in argument for argument in config.args]
-    return 0 if all(are_files) and len(are_files) < 4 else None
+    return 0 if all(are_files) and len(are_files) < 4 else 2 * len(os.sched_getaffinity(0))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -186,6 +193,32 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def tell(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
     """``tell(line)`` for the end of the run, where it is seen beside the tests being green."""
     return partial(record_property, "told")
+
+
+Sweep = Callable[[Callable[[int], bool]], int]
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(5, id="every fifth step"),
+        pytest.param(1, id="every step", marks=pytest.mark.crash),
+    ]
+)
+def sweep(request: pytest.FixtureRequest) -> Sweep:
+    """``sweep(happens_at)`` lets something happen at step after step, until one is beyond the last; gives how many
+    there are.
+
+    ``happens_at`` tells whether it happened. A plain run tries the first, every fifth and the last ones, and what is
+    left out of it tries each.
+    """
+    stride: int = request.param
+
+    def tried(happens_at: Callable[[int], bool]) -> int:
+        beyond = next(step for step in count(0, stride) if not happens_at(step))
+        between = range(max(0, beyond - stride + 1), beyond)
+        return next((step for step in between if not happens_at(step)), beyond)
+
+    return tried
 
 
 # --- a publisher and a host ---------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """The store when a step is cut short: killed, refused by the disk, or run by somebody without permission."""
 
+from __future__ import annotations
+
 import os
 import re
 import signal
@@ -7,6 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,6 +17,9 @@ from bundles import files, trees
 from bundles.errors import StoreError
 from bundles.pack import BuiltBundle
 from bundles.store import Installed, Store
+
+if TYPE_CHECKING:
+    from tests.conftest import Sweep
 
 # A child here only makes system calls and ends; that another test left a thread behind does not matter to it.
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
@@ -88,14 +94,14 @@ def mortal(call: Callable[..., object], calls: Iterator[int]) -> Callable[..., o
 
 
 def test_killed_at_any_step_of_an_update_a_machine_has_the_old_bundle_or_the_new(
-    tmp_path: Path, old: BuiltBundle, new: BuiltBundle
+    tmp_path: Path, old: BuiltBundle, new: BuiltBundle, sweep: Sweep
 ) -> None:
-    for number in range(1000):
+    def is_killed_at(number: int) -> bool:
         store = Store(tmp_path / f"store{number}")
         before = activate(store, old)
         store.mark_good("web", old.sha256)
 
-        def update(store: Store = store) -> None:
+        def update() -> None:
             activate(store, new)
             store.mark_good("web", new.sha256)
 
@@ -115,10 +121,9 @@ def test_killed_at_any_step_of_an_update_a_machine_has_the_old_bundle_or_the_new
         assert sorted(os.listdir(store.root / "web")) == sorted(
             [old.sha256, new.sha256, "current", "good", "previous"]
         )
-        if lived:
-            assert number > 25
-            return
-    pytest.fail("the update never ended")
+        return not lived
+
+    assert sweep(is_killed_at) > 25
 
 
 def test_each_step_is_on_the_disk_before_the_next(
@@ -168,9 +173,9 @@ def test_each_step_is_on_the_disk_before_the_next(
 
 
 def test_killed_at_any_step_of_a_removal_a_machine_has_the_whole_bundle_or_none(
-    tmp_path: Path, old: BuiltBundle, new: BuiltBundle
+    tmp_path: Path, old: BuiltBundle, new: BuiltBundle, sweep: Sweep
 ) -> None:
-    for number in range(1000):
+    def is_killed_at(number: int) -> bool:
         store = Store(tmp_path / f"store{number}")
         install(store, old)
         kept = activate(store, new)
@@ -179,16 +184,15 @@ def test_killed_at_any_step_of_a_removal_a_machine_has_the_whole_bundle_or_none(
         store.prune("web")
         assert store.installed("web") == [kept]
         assert sorted(os.listdir(store.root / "web")) == sorted([new.sha256, "current"])
-        if lived:
-            assert number > 5
-            return
-    pytest.fail("the removal never ended")
+        return not lived
+
+    assert sweep(is_killed_at) > 5
 
 
 def test_killed_at_any_step_of_a_repair_a_machine_gets_back_to_a_bundle(
-    tmp_path: Path, old: BuiltBundle, new: BuiltBundle
+    tmp_path: Path, old: BuiltBundle, new: BuiltBundle, sweep: Sweep
 ) -> None:
-    for number in range(1000):
+    def is_killed_at(number: int) -> bool:
         store = Store(tmp_path / f"store{number}")
         activate(store, old)
         store.mark_good("web", old.sha256)
@@ -204,10 +208,9 @@ def test_killed_at_any_step_of_a_repair_a_machine_gets_back_to_a_bundle(
         install(store, new, repair=True)
         store.activate("web", new.sha256)
         assert store.verify("web") == []
-        if lived:
-            assert number > 15
-            return
-    pytest.fail("the repair never ended")
+        return not lived
+
+    assert sweep(is_killed_at) > 15
 
 
 @pytest.mark.parametrize("call", ["fsync", "rename", "symlink"])

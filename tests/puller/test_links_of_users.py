@@ -26,7 +26,7 @@ from puller.errors import ChangedMeanwhile, ResourceError
 from puller.system import Attributes, LocalSystem
 
 if TYPE_CHECKING:
-    from tests.conftest import Host
+    from tests.conftest import Host, Sweep
 
 pytestmark = pytest.mark.root
 
@@ -315,14 +315,15 @@ WORK: dict[str, Declare] = {
 @pytest.mark.attack("races.swap")
 @pytest.mark.parametrize("work", WORK)
 def test_a_directory_that_a_user_replaces_by_a_link_at_any_step_leads_nothing_outside(
-    work: str, place: Place, monkeypatch: pytest.MonkeyPatch
+    work: str, place: Place, monkeypatch: pytest.MonkeyPatch, sweep: Sweep
 ) -> None:
     """Before each call to the system that has to do with it, in one run after the other."""
     resource = WORK[work](place)
-    step = 0
-    while Swap(place, monkeypatch, step).happens_while(lambda: place.apply(resource)):
-        step += 1
-    assert step > 3
+
+    def is_swapped_at(step: int) -> bool:
+        return Swap(place, monkeypatch, step).happens_while(lambda: place.apply(resource))
+
+    assert sweep(is_swapped_at) > 3
 
 
 class Swap:

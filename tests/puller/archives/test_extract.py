@@ -1,5 +1,7 @@
 """Putting contents in place: all or nothing as far as can be known, and never half a file."""
 
+from __future__ import annotations
+
 import hashlib
 import io
 import itertools
@@ -11,7 +13,7 @@ import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from runpy import run_path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,6 +25,9 @@ from puller.manifest.properties import decode
 from puller.resources.archive import Archive
 from puller.resources.base import Context
 from puller.system import LocalSystem
+
+if TYPE_CHECKING:
+    from tests.conftest import Sweep
 
 extract: Any = run_path(str(Path(__file__).parents[2] / "simulators/extraction.py"))["extract"]
 
@@ -194,12 +199,12 @@ def killed_at(step: int, work: Callable[[], object]) -> bool:
 @pytest.mark.usefixtures("no_power_cut")
 @pytest.mark.parametrize("story", ["first", "cleaned up", "new version of what somebody else put there"])
 def test_a_run_that_is_killed_at_any_step_leaves_each_file_old_or_new_and_the_next_one_converges(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, story: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sweep: Sweep, story: str
 ) -> None:
-    for step in itertools.count():
+    def is_killed_at(step: int) -> bool:
         directory = tmp_path / str(step)
         directory.mkdir()
-        monkeypatch.setattr(receipts, "default_directory", lambda directory=directory: directory / "state")
+        monkeypatch.setattr(receipts, "default_directory", lambda: directory / "state")
         manifest = Manifest(directory, story)
         killed = killed_at(step, manifest.apply)
         for name, text in contents(manifest.place).items():
@@ -207,26 +212,28 @@ def test_a_run_that_is_killed_at_any_step_leaves_each_file_old_or_new_and_the_ne
             if not name.startswith(".puller-") and name != "current":
                 assert text in (OLD.get(name, "new"), NEW.get(name, "new")), (step, name)
         assert not manifest.archive.exists() or manifest.archive.read_bytes() in (manifest.new, manifest.old)
-        if not killed:
-            break
-        manifest.apply()
+        if killed:
+            manifest.apply()
         assert contents(manifest.place) == {**NEW, "current": "new"}, step
         assert manifest.archive.exists() is (story != "cleaned up")
         assert manifest.apply() == []
-    assert step > 60, "each step was tried"
+        return killed
+
+    assert sweep(is_killed_at) > 60
 
 
 @pytest.mark.usefixtures("no_power_cut")
 @pytest.mark.parametrize("next_version", ["the one before", "another one"])
 def test_a_new_version_that_is_killed_at_any_step_leaves_nothing_that_passes_for_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, next_version: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sweep: Sweep, next_version: str
 ) -> None:
     """Whatever is declared next: it is in place, and nothing else is."""
     versions = {"the one before": OLD, "another one": {"bin/app": "3", "other/x": "3"}}
-    for step in itertools.count():
+
+    def is_killed_at(step: int) -> bool:
         directory = tmp_path / str(step)
         directory.mkdir()
-        monkeypatch.setattr(receipts, "default_directory", lambda directory=directory: directory / "state")
+        monkeypatch.setattr(receipts, "default_directory", lambda: directory / "state")
         manifest = Manifest(directory, "first")
         shutil.rmtree(manifest.place)
         manifest.declare("the one before", OLD)
@@ -240,6 +247,6 @@ def test_a_new_version_that_is_killed_at_any_step_leaves_nothing_that_passes_for
         }
         assert found == {**versions[next_version], "current": versions[next_version]["bin/app"]}, step
         assert manifest.apply() == []
-        if not killed:
-            break
-    assert step > 60, "each step was tried"
+        return killed
+
+    assert sweep(is_killed_at) > 60
