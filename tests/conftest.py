@@ -17,6 +17,7 @@ the fixture `tell`, is put together in the process that started them.
 import contextlib
 import errno
 import faulthandler
+import gc
 import io
 import json
 import os
@@ -64,7 +65,7 @@ LEFT_OUT = {
 # Tests of hostile input ask for multiples of these.
 # How long a case takes says nothing while others use the machine.
 settings.register_profile(
-    "plain", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "plain", max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("thorough", settings.get_profile("plain"), max_examples=500)
 settings.load_profile("plain")
@@ -110,6 +111,15 @@ def has_room(directory: Path) -> bool:
         is_large = found.f_bavail * found.f_frsize > 2 * 1024**3
         return is_large and not found.f_flag & os.ST_NOEXEC and os.access(directory, os.W_OK)
     return False
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """All that is collected stays until the end, so that nothing is gained by searching it for garbage."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -118,6 +118,7 @@ def test_an_alias_bomb_is_refused_before_it_is_built() -> None:
         load("\n".join(["a0: &a0 [x]", *levels]), "f")
 
 
+@pytest.mark.crash
 def test_so_many_values_that_they_fill_the_memory_are_refused() -> None:
     with pytest.raises(LimitError, match=r"^f:1:\d+: more than 1000000 values are not read$"):
         load(f"[{'[],' * 1_000_001}]", "f")

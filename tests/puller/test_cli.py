@@ -210,14 +210,6 @@ def test_the_version_is_that_of_the_distribution(puller: Puller) -> None:
     assert puller("--version").stdout == f"puller, version {version('puller')}\n"
 
 
-def test_the_demo_plays_to_its_end(puller: Puller) -> None:
-    done = puller("demo")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "All as it should be" in done.stdout
-    for status in (10, 14):
-        assert f"(exit status {status})" in done.stdout
-
-
 @pytest.mark.parametrize(
     ("argument", "message"),
     [

@@ -75,6 +75,13 @@ def stopped_run(host: Host, at: int, number: signal.Signals) -> tuple[Outcome, b
 
 
 @pytest.mark.parametrize(
+    "moments",
+    [
+        pytest.param(MOMENTS[::4], id="some moments"),
+        pytest.param(MOMENTS, id="all moments", marks=pytest.mark.crash),
+    ],
+)
+@pytest.mark.parametrize(
     ("number", "status"),
     [
         pytest.param(signal.SIGTERM, 143, marks=pytest.mark.attack("signals.sigterm")),
@@ -82,14 +89,15 @@ def stopped_run(host: Host, at: int, number: signal.Signals) -> tuple[Outcome, b
     ],
 )
 def test_a_run_stops_cleanly_at_any_moment_and_the_next_is_in_order(
-    settled: Host, number: signal.Signals, status: int
+    settled: Host, number: signal.Signals, status: int, moments: list[float]
 ) -> None:
+    """A plain run tries every fourth moment."""
     calls = Calls()
     forget(settled)
     with calls.counted():
         assert settled.run().status == 0
     kinds = set()
-    for moment in MOMENTS if number is signal.SIGTERM else MOMENTS[::3]:
+    for moment in moments:
         outcome, listening = stopped_run(settled, int(moment * calls.count), number)
         where = f"moment {moment}: {outcome}"
         is_done = "4 resources, 0 stable, 3 changed, 1 refreshed" in outcome.output

@@ -44,6 +44,10 @@ def full(*command: str, **options: Any) -> int:
 
 Unread = Callable[..., int]
 every_way = pytest.mark.parametrize("unread", [gone, closed, full])
+one_way = pytest.mark.parametrize(
+    "unread", [gone, *(pytest.param(way, marks=pytest.mark.crash) for way in (closed, full))]
+)
+"""For what starts many processes: the other ways are left out of a plain run."""
 
 
 def many_files(directory: Path, count: int = 300) -> Path:
@@ -60,7 +64,7 @@ def environment(directory: Path) -> Mapping[str, str]:
     return {**os.environ, "XDG_STATE_HOME": str(directory), "XDG_RUNTIME_DIR": str(directory)}
 
 
-@every_way
+@one_way
 @pytest.mark.parametrize(("last", "status"), [("true", 0), ("false", 6)])
 def test_apply_makes_all_files_and_tells_how_it_went(
     unread: Unread, tmp_path: Path, last: str, status: int
@@ -88,7 +92,7 @@ def test_run_enforces_and_keeps_its_report(unread: Unread, host: Host, publisher
     host.assert_enforces("1.0.0")
 
 
-@every_way
+@one_way
 @pytest.mark.parametrize(("command", "status"), [("true", 0), ("false", 4)])
 def test_ensure_and_its_session(unread: Unread, tmp_path: Path, command: str, status: int) -> None:
     session = tmp_path / "session"
@@ -110,7 +114,7 @@ def test_the_pipe_of_other_programs(unread: Unread, tmp_path: Path, command: str
     assert unread(*PULLER, *line, input=said, env=environment(tmp_path)) == status
 
 
-@every_way
+@one_way
 def test_a_site_is_made_and_published_in(unread: Unread, tmp_path: Path) -> None:
     site, web = str(tmp_path / "site"), str(tmp_path / "web")
     (tmp_path / "web").mkdir()
@@ -122,7 +126,7 @@ def test_a_site_is_made_and_published_in(unread: Unread, tmp_path: Path) -> None
     assert unread(*PULLER, "site", "publish", site, web, "--version", "1.0.0") == 64
 
 
-@every_way
+@one_way
 def test_commands_that_show_something(
     unread: Unread, host: Host, publisher: Publisher, tmp_path: Path
 ) -> None:

@@ -115,6 +115,8 @@ def test_the_demo_runs_in_a_fresh_clone_under_every_python(new_stranger: NewStra
         with new_stranger() as stranger:
             said = stranger.type_in(readme_command("puller demo", python), timeout=600)
         assert re.search(r"^All as it should be, in (\S+) s\.$", said, re.MULTILINE), said
+        for status in (10, 14):
+            assert f"(exit status {status})" in said
 
 
 def test_the_tests_pass_in_a_fresh_clone_for_an_ordinary_user(new_stranger: NewStranger) -> None:

@@ -76,8 +76,26 @@ def test_nothing_of_jinja_itself_leads_out(text: str) -> None:
 
 
 @pytest.mark.attack("input.endless-template")
-@pytest.mark.parametrize("text", RUNAWAY["templates"] + [f"{{{{ {e} }}}}" for e in RUNAWAY["expressions"]])
-def test_a_template_that_would_not_end_is_stopped(text: str) -> None:
+@pytest.mark.parametrize("expression", RUNAWAY["expressions"])
+def test_an_expression_that_would_take_all_memory_is_stopped(expression: str) -> None:
+    with pytest.raises(LimitError, match=r"^main.j2:\d:1: "):
+        render(f"{{{{ {expression} }}}}")
+
+
+@pytest.mark.attack("input.endless-template")
+@pytest.mark.parametrize("text", RUNAWAY["templates"])
+@pytest.mark.parametrize(
+    "budget",
+    [
+        pytest.param(bounds.BUDGET // 16, id="a part of the budget"),
+        pytest.param(bounds.BUDGET, id="all of it", marks=pytest.mark.crash),
+    ],
+)
+def test_a_template_that_would_not_end_is_stopped(
+    text: str, budget: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To use up all of the budget takes seconds, and is left out of a plain run."""
+    monkeypatch.setattr(bounds, "BUDGET", budget)
     with pytest.raises(LimitError, match=r"^main.j2:\d:1: "):
         render(text)
 
