@@ -142,7 +142,7 @@ DAMAGE: dict[Damage, str] = {
 }
 """Each way, and what can be damaged so."""
 
-QUICK = (fill_with_garbage, replace_by_fifo)
+QUICK = (fill_with_garbage,)
 """Ways that a plain run of the tests tries, too."""
 
 NEEDS_ROOT = (give_away, close_to_all)

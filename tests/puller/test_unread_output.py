@@ -147,7 +147,7 @@ def test_commands_that_show_something(
         assert unread(*PULLER, *line) == status, line
 
 
-@every_way
+@one_way
 def test_an_operator_s_word_holds(unread: Unread, host: Host, publisher: Publisher) -> None:
     for version in ("1.0.0", "1.1.0"):
         publisher.publish(version)
