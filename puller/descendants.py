@@ -15,6 +15,8 @@ import signal
 from typing import NamedTuple
 
 _PR_SET_CHILD_SUBREAPER = 36
+_MOST_LISTS = 20
+"""On a machine that starts processes all the time, the list is never complete."""
 
 _commands: set[int] = set()
 """Children of ours that somebody waits for; threads that gather facts run commands, too."""
@@ -104,7 +106,17 @@ def adopt_orphans() -> bool:
 
 
 def _processes() -> dict[int, _Process]:
-    found = {int(name): _process(int(name)) for name in os.listdir("/proc") if name.isdecimal()}
+    """All that there are, with those that were started while the others were read.
+
+    One that starts another and ends would be gone when it is read, and its heir not be in the list yet: nobody would be
+    seen of a chain of short lives.
+    """
+    found: dict[int, _Process | None] = {}
+    for _ in range(_MOST_LISTS):
+        new = [pid for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))) if pid not in found]
+        if not new:
+            break
+        found.update((pid, _process(pid)) for pid in new)
     return {pid: process for pid, process in found.items() if process}
 
 

@@ -252,6 +252,16 @@ resources:
 STORY_FILES = {"files/app.conf": b"workers = 2\n"}
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The places of root, for commands without a configuration, are not this machine's, nor another worker's."""
+    places = tmp_path_factory.mktemp("places")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("puller.state._ROOT_STATE", places / "state")
+        patch.setattr("puller.state._ROOT_RUN", places / "run")
+        yield
+
+
 class Outcome(NamedTuple):
     """How a command ended, and all that it printed."""
 

@@ -54,7 +54,8 @@ def web(tmp_path: Path) -> Path:
     return directory
 
 
-APPLY = ("apply", "web", "--fact", "role=db", "--state-directory", "state")
+STATE = ("--state-directory", "state")  # and with it a lock of its own
+APPLY = ("apply", "web", "--fact", "role=db", *STATE)
 
 
 @pytest.mark.usefixtures("web")
@@ -114,11 +115,19 @@ def test_failed_resources_show_in_the_exit_status(puller: Puller, tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (("apply", "nowhere"), 13, "puller: nowhere: there is no such manifest, directory or bundle file\n"),
-        (("apply", "."), 13, "puller: ./manifest.yaml: there is no manifest here"),
-        (("apply", "bad.yaml"), 13, "puller: bad.yaml:1: unknown key 'resource' (did you mean 'resources'?)"),
-        (("apply", "bad.tar.gz"), 13, "puller: bad.tar.gz: is not a bundle"),
-        (("apply", "bad.yaml", "--data", "bad.yaml"), 78, "puller: bad.yaml:1:1: resource"),
+        (
+            ("apply", "nowhere", *STATE),
+            13,
+            "puller: nowhere: there is no such manifest, directory or bundle file\n",
+        ),
+        (("apply", ".", *STATE), 13, "puller: ./manifest.yaml: there is no manifest here"),
+        (
+            ("apply", "bad.yaml", *STATE),
+            13,
+            "puller: bad.yaml:1: unknown key 'resource' (did you mean 'resources'?)",
+        ),
+        (("apply", "bad.tar.gz", *STATE), 13, "puller: bad.tar.gz: is not a bundle"),
+        (("apply", "bad.yaml", "--data", "bad.yaml", *STATE), 78, "puller: bad.yaml:1:1: resource"),
         (("apply", "bad.yaml", "--fact", "novalue"), 64, "--fact"),
         (("apply",), 64, "Missing argument 'SOURCE'"),
         (("aply", "web"), 64, "no command 'aply' (did you mean 'apply'?)"),
