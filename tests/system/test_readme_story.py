@@ -299,7 +299,7 @@ def test_an_application_is_kept_through_its_releases_and_leads_back_by_itself(
         assert story.run() == 0, "\n".join(story.journal())
         story.assert_enforces("1.4.0")
 
-        story.type_in("puller site back site app")
+        story.type_in("puller site back site app --version 1.3.0")
         story.deploy()
         assert story.run() == 0, "\n".join(story.journal())
         story.assert_enforces("1.3.0", "green")
