@@ -17,6 +17,7 @@ import re
 import shutil
 import socket
 import tarfile
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,23 +118,27 @@ def readme(beginning: str) -> str:
 
 @pytest.fixture(params=CODENAMES.values(), ids=list(CODENAMES))
 def bare_debian(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
 ) -> Iterator[tuple[str, Path]]:
     """The disk of a bare Debian with a web server, a clone in /root/puller, and its release's name."""
     from tests.system.conftest import remove_tree, run_checked
 
-    directory = tmp_path_factory.mktemp("bare")
+    directory = Path(tempfile.mkdtemp(prefix="puller-bare-"))  # on disk: some hundred megabytes
     directory.chmod(0o755)  # it becomes the tree's parent
     root = directory / "root"
-    run_checked("mmdebstrap", "--quiet", "--variant=minbase", f"--include={PACKAGES}", request.param, root,
-                *sources_of(request.param, directory))  # fmt: skip
-    shutil.copytree("/etc/apt/apt.conf.d", root / "etc/apt/apt.conf.d", dirs_exist_ok=True)
-    shutil.copyfile(AUTHORITIES, f"{root}{AUTHORITIES}")  # this machine may reach the index through a proxy
-    run_checked("git", "clone", "--quiet", "--no-hardlinks", ROOT, root / "root/puller")
-    (root / "etc/hosts").write_text("127.0.0.1 localhost\n")
-    (root / "etc/machine-id").write_text("")
-    yield request.param, root
-    remove_tree(directory)
+    try:
+        run_checked("mmdebstrap", "--quiet", "--variant=minbase", f"--include={PACKAGES}", request.param, root,
+                    *sources_of(request.param, directory))  # fmt: skip
+        shutil.copytree("/etc/apt/apt.conf.d", root / "etc/apt/apt.conf.d", dirs_exist_ok=True)
+        shutil.copyfile(
+            AUTHORITIES, f"{root}{AUTHORITIES}"
+        )  # this machine may reach the index through a proxy
+        run_checked("git", "clone", "--quiet", "--no-hardlinks", ROOT, root / "root/puller")
+        (root / "etc/hosts").write_text("127.0.0.1 localhost\n")
+        (root / "etc/machine-id").write_text("")
+        yield request.param, root
+    finally:
+        remove_tree(directory)
 
 
 def sources_of(codename: str, directory: Path) -> list[str]:
