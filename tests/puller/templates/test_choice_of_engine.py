@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -46,7 +47,7 @@ def load(tmp_path: Path) -> Load:
     return build
 
 
-FILE = "DIR/made: {template: NAME, owner: root, group: root, mode: '0644'}"
+FILE = f"DIR/made: {{template: NAME, owner: '{os.geteuid()}', group: '{os.getegid()}', mode: '0644'}}"
 
 
 @pytest.mark.parametrize("name", TEXTS)
