@@ -5,7 +5,6 @@ Without the site's credentials: a manifest may name any server, and those belong
 
 import io
 
-from bundles.deadline import Deadline
 from puller import signals
 
 LIMIT = 512 * 1024 * 1024
@@ -18,6 +17,7 @@ TIME_LIMIT = 300.0
 
 def fetch_url(url: str) -> bytes:
     """The bytes at ``url``; raises ``TransportError``, and as ``signals.check_download``."""
+    from bundles.deadline import Deadline
     from bundles.transport import download_url  # and with it requests, which is slow to import
 
     buffer = io.BytesIO()
