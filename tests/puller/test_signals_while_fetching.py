@@ -6,12 +6,12 @@ raised into it from the handler of a signal: it is left behind.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -108,9 +108,13 @@ def assert_signals_end_runs(host: Host, server: MoodyServer, count: int, seed: i
         delay = chance.random() ** 2 * 0.6
         signalled = Signalled(host, number, partial(threading.Event().wait, delay))
         where = f"seed {seed}, signal {round_} after {delay:.4f} s: {signalled.outcome}"
-        assert signalled.outcome.status == (STATUS[number] if signalled.listened else 0), where
+        if signalled.outcome.status == 0:  # before Puller listened, or after it had done everything
+            host.assert_enforces("1.0.0")
+        else:
+            assert signalled.listened, where
+            assert signalled.outcome.status == STATUS[number], where
         assert "Traceback" not in signalled.outcome.output, where
-        stopped += signalled.listened
+        stopped += signalled.outcome.status != 0
         lasted.append(signalled.lasted)
     server.mood = lambda: ""
     outcome = host.run()
@@ -131,16 +135,10 @@ def busy(processes: int) -> Iterator[None]:
     """While the block runs, this machine has other things to do."""
     with ExitStack() as stack:
         for _ in range(processes):
-            process = multiprocessing.get_context("spawn").Process(target=_work, daemon=True)
-            process.start()
-            stack.callback(process.join)
+            process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            stack.callback(process.wait)
             stack.callback(process.kill)
         yield
-
-
-def _work() -> None:
-    while True:
-        pass
 
 
 @pytest.mark.crash
@@ -148,11 +146,11 @@ def _work() -> None:
 def test_five_hundred_signals_each_end_a_run_in_two_seconds_on_a_busy_machine(
     host: Host, server: MoodyServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Over HTTP, and as many over TLS."""
+    """Half of them over HTTP, half over TLS."""
     with busy(2 * (os.cpu_count() or 1)):
-        lasted = sorted(assert_signals_end_runs(host, server, 500, seed=int.from_bytes(os.urandom(4))))
+        lasted = sorted(assert_signals_end_runs(host, server, 250, seed=int.from_bytes(os.urandom(4))))
     with capsys.disabled():
-        print(f"\n{server.url.partition(':')[0]}: median {lasted[250]:.3f} s, longest {lasted[-1]:.3f} s")
+        print(f"\n{server.url.partition(':')[0]}: median {lasted[125]:.3f} s, longest {lasted[-1]:.3f} s")
     assert lasted[-1] < AT_MOST
 
 
