@@ -15,6 +15,7 @@ redirect, a proxy, a client certificate, trouble of any kind) is *cannot be told
 import hashlib
 import http.client
 import os
+import socket
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from http import HTTPStatus
@@ -200,9 +201,18 @@ class _Look:
         return self._connection.getresponse()
 
 
+class _Connection(http.client.HTTPConnection):
+    """Over HTTP, to a name in ASCII: for one that is text, Python imports the codec of international names."""
+
+    def connect(self) -> None:
+        address = (self.host.encode("ascii"), self.port)
+        self.sock = socket.create_connection(address, self.timeout)  # type: ignore[arg-type]  # bytes are taken, too
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
 def _connection(scheme: str, netloc: str, settings: TransportSettings) -> http.client.HTTPConnection:
     if scheme == "http":
-        return http.client.HTTPConnection(netloc, timeout=settings.connect_timeout)
+        return _Connection(netloc, timeout=settings.connect_timeout)
     import ssl
 
     # The same authorities as bundles.web has; where the system has none, that is a case for it.

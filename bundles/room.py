@@ -5,7 +5,10 @@
   it happens.
 """
 
+import contextlib
+import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from bundles.errors import StoreError
@@ -39,6 +42,17 @@ def free_space(path: Path) -> str:
     disk = os.statvfs(path)
     free = "no inodes" if disk.f_files and not disk.f_favail else readable(disk.f_bavail * disk.f_frsize)
     return f"{free} are free on {_mount_point(path)}"
+
+
+@contextlib.contextmanager
+def needing(size: int) -> Iterator[None]:
+    """Note ``size`` (bytes) on the ``OSError`` of a full disk that passes, for whoever tells it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            error.add_note(f"wanted {readable(size)}")
+        raise
 
 
 def readable(size: float) -> str:

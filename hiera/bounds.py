@@ -157,7 +157,7 @@ class Total(threading.local):
         """Count a value that is kept. Raises LimitError."""
         if self.depth == 0:
             return
-        self.left -= _size(value)
+        self.left -= len(value) if type(value) is str else _size(value)
         if self.left < 0:
             what = f"with it, expressions make more than {TOTAL_LIMIT} characters together"
             raise LimitError("", what)

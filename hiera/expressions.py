@@ -310,7 +310,10 @@ def _constant(text: str) -> Any:
 
 # -- finding the expressions in a text ------------------------------------------------------------
 
-_SIMPLE: Final = re.compile(r"\{\{([^'\"()\[\]{}]*)\}\}")
+_APART: Final = r"""[^'"()\[\]{}]*"""
+_SIMPLE: Final = re.compile(  # no brackets but those of one call, whose texts hold no backslash
+    rf"""\{{\{{{_APART}(?:\({_APART}(?:(?:'[^'\\]*'|"[^"\\]*"){_APART})*\){_APART})?\}}\}}"""
+)
 _TOKEN: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[][(){}'"]""", re.DOTALL)
 
 

@@ -327,6 +327,8 @@ class Engine:
 
     def _is_uncertain(self, path: str, apart_from: str = "") -> bool:
         """Whether what an earlier resource would have done reaches to a path, or below it: that makes it, too."""
+        if not self._reaches:
+            return False
         below = f"{path.rstrip('/')}/"
         reaches = (reach for reach, type_name in self._reaches if type_name != apart_from)
         return any(below.startswith(reach) or reach.startswith(below) for reach in reaches)
@@ -418,11 +420,13 @@ def _of_system(error: OSError, declaration: Declaration) -> str:
     name = declaration.properties.name
     path = error.filename or (name if name.startswith("/") else "")
     what = reason(error)
-    if error.errno == errno.ENOSPC and isinstance(path, str) and path.startswith("/"):
+    if error.errno in (errno.ENOSPC, errno.EDQUOT) and isinstance(path, str) and path.startswith("/"):
         from bundles.room import free_space
 
+        known = [*getattr(error, "__notes__", [])]
         with contextlib.suppress(OSError):
-            what += f": {free_space(Path(path))}"
+            known.append(free_space(Path(path)))
+        what = ": ".join([what, *([", ".join(known)] if known else [])])
     return f"{path}: {what}" if path else what
 
 

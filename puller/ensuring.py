@@ -5,7 +5,6 @@
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,7 +15,7 @@ from puller.fetching import fetch_url
 from puller.manifest.loader import Inputs, Manifest, load_value
 from puller.manifest.problems import Path as KeyPath
 from puller.manifest.problems import Problems
-from puller.manifest.source import MANIFEST
+from puller.manifest.source import MANIFEST, working_directory
 from puller.owed import OwedRefreshes
 from puller.report import Event
 from puller.resources.reference import Reference
@@ -66,7 +65,7 @@ def ensure(
 
 def _load(value: dict[str, Any], inputs: Inputs) -> Manifest:
     try:
-        return load_value(Path.cwd() / MANIFEST, value, _Unplaced.of_command(), inputs)
+        return load_value(working_directory() / MANIFEST, value, _Unplaced.of_command(), inputs)
     except ManifestError as error:
         raise UsageError(str(error)) from error
 

@@ -1,6 +1,5 @@
 """``puller state``: what is there now of one resource. (``puller status`` is about the agent and its bundles.)"""
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,6 +12,7 @@ from puller.facts.given import facts_from
 from puller.fetching import fetch_url
 from puller.manifest.problems import did_you_mean
 from puller.manifest.properties import decode, find_problems
+from puller.manifest.source import working_directory
 from puller.resources.base import Context, Resource, ResourceType
 from puller.resources.registry import find_type, type_names
 from puller.system import NoopSystem
@@ -50,7 +50,7 @@ def _resource(resource_type: ResourceType, name: str, options: dict[str, Any]) -
             raise UsageError(f"{reference}: {error}")
     context = Context(
         system=NoopSystem(),
-        directory=Path.cwd(),
+        directory=working_directory(),
         scope=Scope(facts_from(options), {}),
         fetch=fetch_url,
         shared={},

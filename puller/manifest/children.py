@@ -56,7 +56,7 @@ def expand(declaration: Declaration, family: Family, read: Read) -> list[Declara
 
     They are read also when it cannot be applied on this machine: what is wrong with them is to be seen all the same.
     """
-    if not declaration.unknown.isdisjoint({"name", "data"}):
+    if "name" in declaration.unknown:
         return []
     properties = cast("ApplyProperties", declaration.properties)
     if any(error.property == "name" for error in declaration.type.problems(properties)):
@@ -66,11 +66,8 @@ def expand(declaration: Declaration, family: Family, read: Read) -> list[Declara
     declaration.properties = msgspec.structs.replace(properties, name=name)
     try:
         path = _find(declaration, family)
-        scope = declaration.home.scope
-        data = None if properties.data is None else resolve_tree(dict(properties.data), scope)
+        data = _data_of(declaration, properties)
         children = read(Path(path), os.path.join(os.path.dirname(family.name), name), data, declaration)
-    except HieraError as error:
-        declaration.failure = f"data: {error}"
     except SourceError as error:
         declaration.refuse("name", str(error))
     except ManifestError as error:
@@ -82,6 +79,20 @@ def expand(declaration: Declaration, family: Family, read: Read) -> list[Declara
         for child in children:
             child.check()
     return []
+
+
+def _data_of(declaration: Declaration, properties: "ApplyProperties") -> Mapping[str, Any] | None:
+    """The data of a child; ``None`` is the parent's own, and nothing when it is not known."""
+    if "data" in declaration.unknown:
+        return {}
+    if properties.data is None:
+        return None
+    try:
+        return cast("Mapping[str, Any]", resolve_tree(dict(properties.data), declaration.home.scope))
+    except HieraError as error:
+        declaration.failure = f"data: {error}"
+        declaration.unknown |= {"data"}
+        return {}
 
 
 def _find(declaration: Declaration, family: Family) -> str:

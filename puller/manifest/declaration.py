@@ -32,6 +32,8 @@ class Home(msgspec.Struct, frozen=True):
     """The directory of a child manifest, relative to that of the top one."""
     parent: "Declaration | None" = None
     """The ``apply`` resource that brought it; ``None`` for the top manifest."""
+    has_data: bool = True
+    """Whether its data is known; what cannot be resolved without it is not the resources' mistake."""
 
 
 class Declaration(msgspec.Struct):

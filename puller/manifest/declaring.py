@@ -107,11 +107,11 @@ class Draft(msgspec.Struct):
             frozenset(self.secret) if self.secret else _NOTHING,
             frozenset(self.unknown) if self.unknown else _NOTHING,
         )
-        if self._shows_secret():  # as anything else would that is said of it
+        if self.secret and self._shows_secret():  # as anything else would that is said of it
             return None
         if "name" not in self.unknown:
             return declaration
-        if "name" in self.failures:
+        if "name" in self.failures and home.has_data:
             self.problems.add(self.entry.path, self.failures["name"], self._subject)
         declaration.check()
         return None

@@ -151,6 +151,8 @@ class _Loader:
     data: BundleData
     handed: Source | None = None
     """The data that a parent gives to this manifest instead of its own."""
+    has_data = True
+    """Whether all of its data is known; without it resources are checked, but nothing is made of what they would be."""
     list_mask: "Mask | None" = None
     """Given when the list of resources was rendered with secrets at hand."""
 
@@ -223,7 +225,7 @@ class _Loader:
         scope = self._scope()
         prefix = "" if self.parent is None else os.path.dirname(self.parent.properties.name)
         fail_on_error = self.run.get("fail_on_error") is True
-        self.home = Home(self.directory, scope, self.data, fail_on_error, prefix, self.parent)
+        self.home = Home(self.directory, scope, self.data, fail_on_error, prefix, self.parent, self.has_data)
         self.family.warnings += [warning for notes in self.data.annotations for warning in notes.warnings]
         self.family.warnings += self._unheard_messages()
         self.family.texts.append(self.problems)
@@ -277,6 +279,8 @@ class _Loader:
         if not isinstance(text, str):
             self.problems.add((*self.run_path, key), f"{key} is {text!r}, wanted text")
             return ""
+        if not self.has_data:
+            return ""
         try:
             return str(resolve(text, self.home.scope))
         except HieraError as error:
@@ -293,19 +297,22 @@ class _Loader:
     # Data
 
     def _all_data(self) -> BundleData:
-        """All sources of data, checked against the annotations in them."""
+        """All sources of data, checked against the annotations in them; none when what is wrong hides them.
+
+        What is wrong for want of the parent's data is not noted.
+        """
+        nothing = Source(Origin.MANIFEST, self.name, {})
         try:
-            data = self._find_data()
+            data = self._find_data(nothing)
             failures = data.failures()
         except HieraError as error:
-            self.problems.raise_any()
-            raise ManifestError([str(error)]) from error
-        if failures:
-            raise ManifestError([*self.problems.sentences(), *failures])
+            data, failures = BundleData(nothing, None, ()), [str(error)]
+        if failures and self.has_data:
+            self.has_data = False
+            self.family.refused += failures
         return data
 
-    def _find_data(self) -> BundleData:
-        nothing = Source(Origin.MANIFEST, self.name, {})
+    def _find_data(self, nothing: Source) -> BundleData:
         if self.parent is not None:
             above = self.parent.home.data.of_child(nothing, self.handed)
         else:
@@ -352,6 +359,8 @@ class _Loader:
             self.problems.add(
                 (*self.run_path, "resources_template"), f"resources_template is {path!r}, wanted a path"
             )
+            return
+        if not self.has_data:
             return
         try:
             rendered = render_list(path, self.home.scope, self.directory, self._list_engine)
@@ -433,6 +442,7 @@ class _Loader:
         self, path: Path, name: str, data: Mapping[str, Any] | None, parent: Declaration
     ) -> list[Declaration]:
         child = _Loader.of_file(path, name, self.inputs, self.family, parent)
+        child.has_data = self.has_data and "data" not in parent.unknown
         if data is not None:
             where = parent.problems.where((*parent.path, "data"))
             child.handed = Source(Origin.PARENT, where, data, joins_lists=True)

@@ -12,7 +12,12 @@ def ordered(count: int, prerequisites: Callable[[int], Iterable[int]]) -> list[i
     result: list[int] = []
     done = [False] * count
     for start in range(count):
-        if not done[start]:
+        if done[start]:
+            continue
+        if all(done[index] for index in prerequisites(start)):  # as for most resources
+            done[start] = True
+            result.append(start)
+        else:
             _visit(start, prerequisites, done, result)
     return result
 

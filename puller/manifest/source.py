@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from bundles.hidden import mask_location
 from puller import signals
-from puller.errors import SourceError
+from puller.errors import SourceError, UsageError
 
 MANIFEST = "manifest.yaml"
 _BUNDLE_ENDINGS = (".tar.gz", ".tgz")
@@ -20,6 +20,16 @@ class Source(NamedTuple):
 
     path: Path
     name: str
+
+
+def working_directory() -> Path:
+    """Where relative paths start; raises ``UsageError`` when it was removed."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise UsageError(
+            "the working directory, where relative paths start, does not exist any more"
+        ) from None
 
 
 @contextlib.contextmanager

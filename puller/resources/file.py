@@ -118,6 +118,8 @@ class File(Resource[FileProperties, FileState]):
         return found
 
     def change(self, differences: Sequence[Difference], actual: FileState) -> None:
+        from bundles.room import needing  # for the few files that are changed
+
         self._refuse_what_cannot_be(actual, differences)
         ensure, name, system = self.properties.ensure, self.properties.name, self.context.system
         in_the_way = actual.found is not None and differences[0].property == "ensure"
@@ -134,9 +136,10 @@ class File(Resource[FileProperties, FileState]):
             there = actual.found if actual.kind == "present" else None
             base = FileMode.NEW_FILE if there is None else there.st_mode
             content = self._wanted_content()
-            system.replace_file(
-                name, content.chunks() if content else (), self._wanted_attributes(base), actual.found
-            )
+            with needing(content.size if content else 0):
+                system.replace_file(
+                    name, content.chunks() if content else (), self._wanted_attributes(base), actual.found
+                )
 
     def noop_message(self, differences: Sequence[Difference], actual: FileState) -> str:
         self._refuse_what_cannot_be(actual, differences)
@@ -413,7 +416,7 @@ class File(Resource[FileProperties, FileState]):
     @classmethod
     def accept(cls, raw: dict[str, Any]) -> dict[str, Any]:
         is_other = not _TINYCM_KEYS.isdisjoint(raw) or raw.get("ensure") in ("contents", "removed")
-        if not is_other and not _is_other_reference(raw.get("after")):
+        if not is_other and not ("after" in raw and _is_other_reference(raw["after"])):
             return raw
         from puller.resources.tinycm import from_tinycm  # only for manifests that use its names
 

@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Iterable, Mapping
 
+from bundles.room import needing
 from puller.scaffolds.names import parents
 from puller.scaffolds.ownership import Ownership
 from puller.scaffolds.post import Draft
@@ -34,7 +35,8 @@ def place(
         if path in blocking or _is_directory(found):
             found = None  # it was, and is purged
         wanted = ownership.of_file(found, draft.mode)
-        system.replace_file(target.path(path), [draft.data], wanted, found, within=target.root)
+        with needing(len(draft.data)):
+            system.replace_file(target.path(path), [draft.data], wanted, found, within=target.root)
     for path in attributes:
         if (found := target.files[path]) is not None:
             wanted = ownership.of_file(found, stat.S_IMODE(found.st_mode))

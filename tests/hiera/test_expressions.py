@@ -1,6 +1,7 @@
 """What the texts of manifests and data become."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiera.errors import ExpressionError, HieraError, LimitError, MissingError
-from hiera.expressions import Scope, evaluate, has_expression, resolve, resolve_tree
+from hiera.expressions import Scope, evaluate, has_expression, parse, resolve, resolve_tree
 from hiera.jinja import compile_expression
 from hiera.secrets import Secret
 
@@ -354,3 +355,28 @@ def test_what_values_do_not_do_is_said_with_what_to_write_instead(expression: st
         evaluate(expression, Scope({}, {"list": [1], "map": {"a": 1}}))
     assert str(error.value).endswith(ADVICE[expression])
     assert evaluate("[1] + [2]", Scope({})) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ lookup('a}}b') }}",
+        "{{ lookup('a', \"}}\") }} {{ x }}",
+        "{{ f('it''s') }}",
+        "{{ f(')') }} )",
+        "{{ f((1)) }}",
+        "{{ f('\\'') }}",
+        "{{ f({'a': {}}) }}",
+        "{{ f('a')('b') }}",
+        "{{ f('\n') }}",
+    ],
+)
+def test_the_end_of_an_expression_is_the_same_for_those_that_are_found_at_once(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sources() -> list[str]:
+        return [piece if isinstance(piece, str) else f"={piece.source}" for piece in parse(text)]
+
+    at_once = sources()
+    monkeypatch.setattr("hiera.expressions._SIMPLE", re.compile(r"(?!)"))
+    assert sources() == at_once

@@ -105,6 +105,19 @@ def test_the_exit_status_says_what_became_of_it(puller: Puller, line: tuple[str,
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.parametrize("line", [("ensure", "exec", "true"), ("state", "file", "/etc/motd")])
+def test_a_working_directory_that_was_removed_is_named(
+    puller: Puller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: tuple[str, ...]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    ended = puller(*line)
+    what = "the working directory, where relative paths start, does not exist any more"
+    assert (ended.returncode, ended.stderr) == (64, f"puller: {what}\n")
+    monkeypatch.chdir(tmp_path)  # for the clean-up of whoever asks where it is
+
+
 def test_what_is_not_valid_is_said_without_lines_of_a_manifest(puller: Puller) -> None:
     ended = puller("ensure", "file", "/a", "--mode", "0999")
     assert ended.stderr.startswith("puller: file#/a: mode is '0999', wanted octal digits")

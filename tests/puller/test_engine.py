@@ -366,7 +366,14 @@ def test_a_full_disk_is_told_with_the_path_and_what_is_free(
 
     monkeypatch.setattr("puller.system.replace_file", full)
     path = tmp_path / "new"
-    owner = f"owner: '{os.geteuid()}', group: '{os.getegid()}', mode: '0600'"
-    (event,) = apply(f"resources:\n  - file: [{{{path}: {{content: a, {owner}}}}}]\n").values()
-    (error,) = event.errors
-    assert re.fullmatch(rf"{path}: no space left on the file system: [\d.]+ \w+ are free on /\S*", error)
+    owner = f"owner: '{os.geteuid()}', group: '{os.getegid()}'"
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/new").write_text("a")
+    (file, scaffold) = apply(f"""
+resources:
+  - file: [{{{path}: {{content: a, {owner}, mode: '0600'}}}}]
+  - scaffold: [{{{tmp_path}/target: {{source: source, {owner}}}}}]
+""").values()
+    room = r"no space left on the file system: wanted 1 bytes, [\d.]+ \w+ are free on /\S*"
+    assert re.fullmatch(rf"{path}: {room}", file.errors[0])
+    assert re.fullmatch(rf"{tmp_path}/target\S*: {room}", scaffold.errors[0])

@@ -308,6 +308,62 @@ def test_a_text_that_is_quoted_is_not_asked_to_be_quoted(load: Load) -> None:
     assert said == "content is true, wanted text: quote it, as 'yes'"
 
 
+# --- nothing hides anything else ----------------------------------------------------------------------------
+
+WITHOUT_ATTRIBUTES = [
+    f"{name} is missing; it is required unless ensure is absent" for name in ("owner", "group", "mode")
+]
+
+
+@pytest.mark.parametrize(
+    ("data", "trouble"),
+    [
+        (
+            "{a: \"{{ lookup('facts.nothing') }}\"}",
+            "data.a: {{ lookup('facts.nothing') }}: facts has no key 'nothing'",
+        ),
+        ("[1]", "data: is a list, wanted a mapping"),
+    ],
+    ids=["a value that cannot be resolved", "no data at all"],
+)
+def test_data_that_cannot_be_had_hides_nothing_and_is_blamed_once(
+    load: Load, tmp_path: Path, data: str, trouble: str
+) -> None:
+    """What only follows from it (a name, a message, the data of a child, a list that is rendered) is not told."""
+    (tmp_path / "child.yaml").write_text(
+        "data: {b: \"{{ lookup('data.a') }}\"}\nresources: [{file: [{/y: {mdoe: x}}]}]\n"
+    )
+    (tmp_path / "other.yaml").write_text("resources_template: list.jinja\n")
+    (tmp_path / "list.jinja").write_text("{{ data.a }}")
+    text = f"""
+data: {data}
+pre_message: "{{{{ lookup('data.a') }}}}"
+resources:
+  - file: [{{/x: {{}}}}, {{"/{{{{ lookup('data.a') }}}}": {{ensure: absent}}}}]
+  - apply: [{{child.yaml: {{}}}}, {{other.yaml: {{}}}}]
+"""
+    said = problems(load, text)
+    assert said[:3] == WITHOUT_ATTRIBUTES
+    assert said[3:-1] == ["mdoe is not a property of file (did you mean 'mode'?)", *WITHOUT_ATTRIBUTES]
+    assert trouble in said[-1]
+
+
+def test_a_child_whose_data_cannot_be_had_on_this_machine_is_checked_and_does_not_refuse_the_manifest(
+    load: Load, tmp_path: Path
+) -> None:
+    child, text = (
+        tmp_path / "child.yaml",
+        "resources: [{apply: [{child.yaml: {data: {q: '{{ facts.no }}'}}}]}]",
+    )
+    child.write_text(
+        "data: {b: '{{ data.q }}'}\nresources: [{file: [{'/{{ data.q }}': {ensure: absent}}]}]\n"
+    )
+    (declaration,) = load(text).declarations
+    assert "facts has no key 'no'" in declaration.failure
+    child.write_text("resources: [{file: [{/y: {}}]}]\n")
+    assert problems(load, text) == WITHOUT_ATTRIBUTES
+
+
 # --- one budget ---------------------------------------------------------------------------------------------
 
 
