@@ -17,7 +17,7 @@ BundleError
 * StoreError          the local store of this machine: disk full, permission, corruption
 """
 
-from bundles.hidden import mask_urls
+from bundles.masking import mask_urls
 
 
 def reason_of(error: BaseException) -> str:

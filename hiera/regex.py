@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
 from typing import Any, Final, NoReturn, TypeVar
 
-from hiera.bounds import meter
 from hiera.errors import LimitError
+from hiera.limits import meter
 
 TIME_LIMIT: Final = 1.0
 """Seconds of processor time for one operation."""

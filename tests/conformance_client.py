@@ -2,8 +2,9 @@
 """The client of `puller run`, as the public conformance suite of TUF wants to call it.
 
 The suite is https://github.com/theupdateframework/tuf-conformance; this speaks the protocol that its file CLIENT-CLI.md
-describes, and adds nothing of its own: metadata is followed by `bundles.refresh.Workflow`, kept by
-`bundles.trusted.TrustDirectory`, fetched by `bundles.web.WebMirror`; targets go through `bundles.targets.fetch_target`.
+describes, and adds nothing of its own: metadata is followed by `bundles.client.updater.Workflow`, kept by
+`bundles.client.trusted_metadata.TrustDirectory`, fetched by `bundles.transport.web.WebMirror`; targets go through
+`bundles.client.targets.fetch_target`.
 
     python tests/conformance_client.py --metadata-dir DIR init TRUSTED_ROOT
     python tests/conformance_client.py --metadata-dir DIR --metadata-url URL refresh
@@ -25,13 +26,13 @@ from urllib.parse import quote
 from tuf.api.exceptions import DownloadError, RepositoryError
 from tuf.api.metadata import TargetFile
 
-from bundles.anchor import Anchor
+from bundles.client.targets import fetch_target, hashed_path
+from bundles.client.trust_anchor import Anchor
+from bundles.client.trusted_metadata import TrustDirectory
+from bundles.client.tuf_errors import verdict
+from bundles.client.updater import Workflow
 from bundles.errors import BundleError, FormatError
-from bundles.refresh import Workflow
-from bundles.targets import fetch_target, hashed_path
-from bundles.transport import open_mirrors
-from bundles.trusted import TrustDirectory
-from bundles.verdicts import verdict
+from bundles.transport.download import open_mirrors
 
 ANCHOR = "anchor"
 """Not ``*.json``: the suite takes every such file for trusted metadata."""

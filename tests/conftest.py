@@ -39,12 +39,12 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, settings
 
-from bundles.channels import Channels
-from bundles.custody import Custody
-from bundles.keys import make_key
-from bundles.site import Site
-from bundles.steering import AT_ONCE, Wave
-from bundles.webserver import SiteHandler, SiteServer
+from bundles.publisher.channels import Channels
+from bundles.publisher.keys import make_key
+from bundles.publisher.roles import Custody
+from bundles.publisher.site import Site
+from bundles.publisher.statements import AT_ONCE, Wave
+from bundles.publisher.web_server import SiteHandler, SiteServer
 from puller.cli import main
 
 # In the order in which a test with several marks is counted; each is a marker in pyproject.toml. The numbers are
@@ -257,8 +257,8 @@ def _own_places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The places of root, for commands without a configuration, are not this machine's, nor another worker's."""
     places = tmp_path_factory.mktemp("places")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("puller.state._ROOT_STATE", places / "state")
-        patch.setattr("puller.state._ROOT_RUN", places / "run")
+        patch.setattr("puller.state.directories._ROOT_STATE", places / "state")
+        patch.setattr("puller.state.directories._ROOT_RUN", places / "run")
         yield
 
 

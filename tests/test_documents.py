@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from puller.cli.group import cli
+from puller.cli.commands import cli
 from puller.errors import ManifestError
 from puller.exit_status import ExitStatus
 from puller.manifest.loader import Inputs, load_manifest

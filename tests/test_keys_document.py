@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from bundles.custody import Custody
-from bundles.keys import load_public_key
-from bundles.site import Site
-from bundles.transport import DirectoryMirror
-from bundles.trust import TrustClient
+from bundles.client.client import TrustClient
+from bundles.publisher.keys import load_public_key
+from bundles.publisher.roles import Custody
+from bundles.publisher.site import Site
+from bundles.transport.download import DirectoryMirror
 
 PAGE = Path(__file__).parents[1] / "docs" / "keys.md"
 ELSEWHERE = ("Tokens and key services", "Signed anew every day")

@@ -6,11 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from puller.engine.schema import manifest_schema
 from puller.manifest.loader import Inputs, load_manifest
 from puller.resources.base import HealthCheck, Properties
 from puller.resources.registry import find_type
-from puller.resources.values import Duration
-from puller.schema import manifest_schema
+from puller.values.duration import Duration
 
 PAGES = Path(__file__).parents[1] / "docs" / "resources"
 NAMES = sorted(page.stem for page in PAGES.glob("*.md"))

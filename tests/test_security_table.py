@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hiera.yamltext import load
+from hiera.text.yaml_text import load
 
 TESTS = Path(__file__).parent
 PAGE = TESTS.parent / "docs/security.md"

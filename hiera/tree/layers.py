@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from hiera.errors import HieraError, LimitError, LookupFailure
-from hiera.tree import functions
-from hiera.tree.absent import ABSENT, Absent
-from hiera.tree.config import Config, LevelConfig
-from hiera.tree.documents import Kind
-from hiera.tree.explain import SILENT, Step
-from hiera.tree.functions import DataFunction, Tools
-from hiera.tree.keys import Key
-from hiera.tree.locations import Location, Resolver
-from hiera.tree.run import Place, Run
+from hiera.tree.backends import backend
+from hiera.tree.backends.backend import DataFunction, Tools
+from hiera.tree.config.documents import Kind
+from hiera.tree.config.locations import Location, Resolver
+from hiera.tree.config.version5 import Config, LevelConfig
+from hiera.tree.context.absent import ABSENT, Absent
+from hiera.tree.context.explain import SILENT, Step
+from hiera.tree.context.invocation import Place, Run
+from hiera.tree.context.keys import Key
 from hiera.tree.strategies import Strategy
 
 
@@ -151,6 +151,6 @@ class Layer:
                 if not locations:
                     continue
             options = resolver.options(config)
-            function = functions.function(config, options, self._where, self._module, self._tools)
+            function = backend.function(config, options, self._where, self._module, self._tools)
             levels.append(Level(config.name, function, locations))
         return levels

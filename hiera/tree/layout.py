@@ -9,13 +9,14 @@ import posixpath
 from collections.abc import Sequence
 from functools import cached_property
 
-from hiera.tree import config, modules, providers
-from hiera.tree.absent import ABSENT, Absent
-from hiera.tree.documents import Kind
-from hiera.tree.explain import SILENT, Step
-from hiera.tree.functions import Tools
+from hiera.tree import modules
+from hiera.tree.backends.backend import Tools
+from hiera.tree.config import providers, version5
+from hiera.tree.config.documents import Kind
+from hiera.tree.config.providers import Provider
+from hiera.tree.context.absent import ABSENT, Absent
+from hiera.tree.context.explain import SILENT, Step
 from hiera.tree.layers import Layer
-from hiera.tree.providers import Provider
 
 
 class Layout:
@@ -42,7 +43,7 @@ class Layout:
 
     def global_layer(self) -> Layer | None:
         """The layer above all others, if a global ``hiera.yaml`` was named."""
-        return self._layer(config.GLOBAL, self._global_config) if self._global_config else None
+        return self._layer(version5.GLOBAL, self._global_config) if self._global_config else None
 
     def environment_layer(self) -> Layer | None:
         """The layer of the environment, if it has a ``hiera.yaml``, or a data provider of Puppet 4."""
@@ -54,7 +55,7 @@ class Layout:
         directory = self._environment
         path = self._config_path or (directory and posixpath.join(directory, "hiera.yaml"))
         provider = providers.of_environment(directory, self._documents) if directory else None
-        return self._provided(config.ENVIRONMENT, path, provider, None) if path else None
+        return self._provided(version5.ENVIRONMENT, path, provider, None) if path else None
 
     def _provided(self, place: str, path: str, provider: Provider | None, module: str | None) -> Layer | None:
         """The layer of the ``hiera.yaml`` at ``path``; a provider counts where that is not of version 5."""
@@ -80,7 +81,7 @@ class Layout:
         if module not in self._module_layers:
             provider = providers.of_module(directory, self._documents, self._tools.warn)
             path = posixpath.join(directory, "hiera.yaml")
-            self._module_layers[module] = self._provided(config.MODULE, path, provider, module)
+            self._module_layers[module] = self._provided(version5.MODULE, path, provider, module)
         layer = self._module_layers[module]
         if layer is None:
             step.add("module", module).skipped("module_provider_not_found")
@@ -103,6 +104,6 @@ class Layout:
 
     def _layer(self, place: str, path: str, module: str | None = None) -> Layer | None:
         if path not in self._layers:
-            loaded = config.load(path, self._documents, place, self._tools.warn)
+            loaded = version5.load(path, self._documents, place, self._tools.warn)
             self._layers[path] = Layer(place, loaded, self._tools, path, module) if loaded else None
         return self._layers[path]

@@ -14,19 +14,20 @@ from contextlib import suppress
 from typing import Any
 
 from hiera.errors import HieraError, KeyNotFound, LimitError, LookupFailure
-from hiera.tree import keys, options, strategies
-from hiera.tree.absent import ABSENT, Absent
-from hiera.tree.datafiles import DataFiles
-from hiera.tree.documents import Documents, Files
-from hiera.tree.explain import SILENT, Step
-from hiera.tree.functions import Tools
-from hiera.tree.interpolation import Interpolator
-from hiera.tree.keys import Key
+from hiera.tree import options, strategies
+from hiera.tree.backends.backend import Tools
+from hiera.tree.backends.data_files import DataFiles
+from hiera.tree.config.documents import Documents, Files
+from hiera.tree.context import keys
+from hiera.tree.context.absent import ABSENT, Absent
+from hiera.tree.context.explain import SILENT, Step
+from hiera.tree.context.interpolation import Interpolator
+from hiera.tree.context.invocation import Place, Run, room_to_nest
+from hiera.tree.context.keys import Key
+from hiera.tree.context.scope import Scope
 from hiera.tree.layers import Holder, Layer
 from hiera.tree.layout import Layout
 from hiera.tree.options import LookupOptions
-from hiera.tree.run import Place, Run, room_to_nest
-from hiera.tree.scope import Scope
 from hiera.tree.strategies import HASH, Merge, Strategy
 
 _OPTIONS = keys.parse(options.NAME)
@@ -290,7 +291,7 @@ _LAYERS = ("global", "environment", "module")
 
 
 def _converted(name: str, value: Any, convert_to: Any, step: Step) -> Any:
-    from hiera.tree import convert  # few keys are converted, and the types take a while to load
+    from hiera.tree.puppet import convert  # few keys are converted, and the types take a while to load
 
     value = convert.converted(name, value, convert_to)
     step.note(f"Applying convert_to lookup_option with arguments {convert.described(convert_to)}")
@@ -299,7 +300,7 @@ def _converted(name: str, value: Any, convert_to: Any, step: Step) -> Any:
 
 def _verified(what: str, value: Any, value_type: str | None) -> Any:
     if value_type is not None:
-        from hiera.tree import types
+        from hiera.tree.puppet import types
 
         types.verify(what, types.parse(value_type), value)
     return value

@@ -3,7 +3,7 @@
 import posixpath
 import re
 
-from hiera.tree.documents import Documents, Kind, join
+from hiera.tree.config.documents import Documents, Kind, join
 
 # Where Puppet itself looks last; directories that are not there do no harm.
 BASE = ("/etc/puppetlabs/code/modules", "/opt/puppetlabs/puppet/modules")

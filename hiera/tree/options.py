@@ -11,8 +11,8 @@ from typing import Any
 
 from hiera import regex
 from hiera.errors import LookupFailure
-from hiera.tree import regexp, ruby
-from hiera.tree.absent import ABSENT, Absent
+from hiera.tree.context.absent import ABSENT, Absent
+from hiera.tree.ruby import regexp, values
 
 NAME = "lookup_options"
 
@@ -27,7 +27,7 @@ class LookupOptions:
         for name, value in (options or {}).items():
             if not isinstance(name, str):
                 raise LookupFailure(
-                    NAME, f"the key {ruby.inspect(name)} is no text; in quotes it would be one"
+                    NAME, f"the key {values.inspect(name)} is no text; in quotes it would be one"
                 )
             if name.startswith("^"):
                 self._patterns.append(regexp.compiled(name))
@@ -52,7 +52,7 @@ class LookupOptions:
             return name if name in entry else None
         if entry is None or entry is False:
             return None
-        what = f"the options are {ruby.inspect(entry)}, wanted a mapping with 'merge' or 'convert_to'"
+        what = f"the options are {values.inspect(entry)}, wanted a mapping with 'merge' or 'convert_to'"
         raise LookupFailure(f"{NAME}: {root}", what)
 
 
@@ -69,7 +69,7 @@ def verified(options: Any | Absent, module: str | None) -> Mapping[Any, Any] | N
 
 def _verify_own(name: Any, module: str | None) -> None:
     if not isinstance(name, str):
-        raise LookupFailure(NAME, f"the key {ruby.inspect(name)} is no text; in quotes it would be one")
+        raise LookupFailure(NAME, f"the key {values.inspect(name)} is no text; in quotes it would be one")
     if name.startswith((f"{module}::", f"^{module}::")):
         return
     if name.startswith("^"):

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from hiera.errors import LookupFailure
-from hiera.tree import ruby
-from hiera.tree.absent import ABSENT, Absent
-from hiera.tree.explain import Step
+from hiera.tree.context.absent import ABSENT, Absent
+from hiera.tree.context.explain import Step
+from hiera.tree.ruby import values
 
 Place = TypeVar("Place")
 Fetch = Callable[[Place, Step], Any | Absent]
@@ -71,7 +71,7 @@ class Hash(_Merging):
 
     def merge(self, high: Any, low: Any) -> Any:
         for place, value in (("first", high), ("second", low)):
-            _check(place, "a Hash value", value, isinstance(value, dict) and ruby.is_data(value))
+            _check(place, "a Hash value", value, isinstance(value, dict) and values.is_data(value))
         return {**low, **high}
 
 
@@ -82,12 +82,12 @@ class Unique(_Merging):
 
     def merge(self, high: Any, low: Any) -> Any:
         for place, value in (("first", high), ("second", low)):
-            is_good = value is not None and not isinstance(value, dict) and ruby.is_data(value)
+            is_good = value is not None and not isinstance(value, dict) and values.is_data(value)
             _check(place, "a value of type Scalar or Array", value, is_good)
-        return ruby.unique(_flat(high) + _flat(low))
+        return values.unique(_flat(high) + _flat(low))
 
     def _only(self, value: Any) -> Any:
-        return ruby.unique(value) if isinstance(value, list) else value
+        return values.unique(value) if isinstance(value, list) else value
 
     def _first(self, value: Any) -> Any:
         return _flat(value)
@@ -102,9 +102,9 @@ class Deep(_Merging):
         self.options = options or {}
 
     def merge(self, high: Any, low: Any) -> Any:
-        from hiera.tree import deep
+        from hiera.tree.ruby import deep_merge
 
-        return deep.merge(high, low, deep.options(self.options))
+        return deep_merge.merge(high, low, deep_merge.options(self.options))
 
 
 class UnconstrainedDeep(Deep):
@@ -153,7 +153,7 @@ def strategy(merge: Merge) -> Strategy:
     if name == "unconstrained_deep":
         return UnconstrainedDeep(options)
     if not isinstance(name, str) or name not in _PLAIN:
-        raise LookupFailure("", f"Unknown merge strategy: '{ruby.to_s(name)}'")
+        raise LookupFailure("", f"Unknown merge strategy: '{values.to_s(name)}'")
     _verify_options(options, _DEEP_OPTIONS if name == "deep" else {})
     return Deep(options) if name == "deep" and len(options) > 1 else _PLAIN[name]
 
@@ -166,14 +166,14 @@ def _verify_options(options: Mapping[str, Any], known: Mapping[str, tuple[str, t
             raise LookupFailure("", f"The merge options has wrong type, unrecognized key '{name}'")
         wanted, kind = known[name]
         if value is not None and not isinstance(value, kind):
-            what = f"entry '{name}' expects a value of type Undef or {wanted}, got {ruby.type_name(value)}"
+            what = f"entry '{name}' expects a value of type Undef or {wanted}, got {values.type_name(value)}"
             raise LookupFailure("", f"The merge options has wrong type, {what}")
 
 
 def _check(place: str, wanted: str, value: Any, is_good: bool) -> None:
     if not is_good:
         what = f"The {place} element of the merge has wrong type, expects {wanted}"
-        raise LookupFailure("", f"{what}, got {ruby.type_name(value)}")
+        raise LookupFailure("", f"{what}, got {values.type_name(value)}")
 
 
 def _flat(value: Any) -> list[Any]:

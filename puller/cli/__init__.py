@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from puller.cli.quick import find_job
 from puller.cli.streams import steady
-from puller.signals import reset_inherited
+from puller.system.signals import reset_inherited
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -20,7 +20,7 @@ def _status(arguments: Sequence[str]) -> int:
     try:
         if (job := find_job(arguments)) is not None:
             return job()
-        from puller.cli.group import run_click
+        from puller.cli.commands import run_click
 
         return run_click(arguments)
     except KeyboardInterrupt:
@@ -32,10 +32,10 @@ def _status(arguments: Sequence[str]) -> int:
 
 def _report(error: Exception) -> int:
     """Say what went wrong, and give the status for it; a bug shows its traceback."""
-    from puller.failures import status_of
+    from puller.reporting.exit_codes import status_of
 
     if (status := status_of(error)) is not None:
-        from bundles.hidden import mask_urls
+        from bundles.masking import mask_urls
 
         for line in str(error).splitlines():
             print(f"puller: {mask_urls(line)}", file=sys.stderr)

@@ -1,11 +1,11 @@
-"""The options that give data to commands; ``puller.given`` makes of them what a manifest is resolved with."""
+"""The options that give data to commands; ``puller.run.inputs`` makes of them what a manifest is resolved with."""
 
 from collections.abc import Callable
 from typing import Any
 
 import click
 
-from puller.state import PRIVATE_KEY
+from puller.state.directories import PRIVATE_KEY
 
 
 def data_options(function: Callable[..., Any]) -> Callable[..., Any]:

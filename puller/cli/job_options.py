@@ -19,7 +19,7 @@ _OPTIONS = (
 
 
 def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add them; their values are the fields of ``puller.jobs.Options``."""
+    """Add them; their values are the fields of ``puller.run.jobs.Options``."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function

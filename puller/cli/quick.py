@@ -42,8 +42,8 @@ def _find_run(arguments: Sequence[str]) -> Callable[[], int] | None:
     found = parse(arguments, flags=_RUN_FLAGS, single={"--config": "config"}, lists={})
     if found is None or "source" in found:
         return None
-    from puller import jobs
-    from puller.state import DEFAULT_CONFIGURATION
+    from puller.run import jobs
+    from puller.state.directories import DEFAULT_CONFIGURATION
 
     options = jobs.RunOptions(**{"config": DEFAULT_CONFIGURATION, **found})
     return lambda: jobs.run(options)
@@ -56,7 +56,7 @@ def _find_apply(arguments: Sequence[str]) -> Callable[[], int] | None:
     for name in (*found.get("facts_files", ()), *found.get("data_files", ())):
         if not os.path.isfile(name):
             return None  # click says it
-    from puller import jobs
+    from puller.run import jobs
 
     options = jobs.ApplyOptions(**found)
     return lambda: jobs.apply(options)

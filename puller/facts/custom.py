@@ -1,6 +1,7 @@
 """Custom facts: what the files and executables in ``facts.d`` say about this machine.
 
-* Only what root, or the running user, has put there is read or run, and it is what was judged; see ``puller.trusted``.
+* Only what root, or the running user, has put there is read or run, and it is what was judged; see
+  ``puller.system.trusted``.
 * Files are taken in the order of their names, and later ones win: mappings merge, anything else is replaced.
 * What is broken, late or not to be trusted is named in the problems and left out; it never stops a run.
 """
@@ -15,7 +16,7 @@ from typing import Any
 from puller.facts import documents
 from puller.facts.errors import FactError
 from puller.facts.values import merged
-from puller.trusted import judge
+from puller.system.trusted import judge
 
 # What editors and package managers leave beside a file.
 _LEFTOVERS = (
@@ -85,7 +86,7 @@ def _read(path: str, limit: float) -> dict[str, Any]:
 
 def _run(path: str, program: str, limit: float) -> dict[str, Any]:
     """What a program prints; ``path`` is what messages call it."""
-    from puller.commands import Command, run
+    from puller.system.commands import Command, run
 
     completed = run(Command([program], timeout=limit, output_limit=documents.SIZE_LIMIT + 1))
     if completed.exit_code != 0:

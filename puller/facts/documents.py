@@ -63,7 +63,7 @@ def form_of_output(text: bytes) -> str:
 def assignment(text: str, source: str) -> dict[str, Any]:
     """The tree that ``key=value`` stands for; raises ``FactError``."""
     from hiera.errors import ExpressionError
-    from hiera.paths import parse_path
+    from hiera.values.paths import parse_path
 
     key, equals, value = text.partition("=")
     try:
@@ -90,22 +90,22 @@ def _lines(text: bytes, source: str) -> Any:
 
 
 def _yaml(text: bytes, source: str) -> Any:
-    from hiera import yamltext
     from hiera.errors import HieraError
+    from hiera.text import yaml_text
 
     try:
-        value = yamltext.load(text, source, limit=SIZE_LIMIT)
+        value = yaml_text.load(text, source, limit=SIZE_LIMIT)
     except HieraError as error:
         raise FactError(error.where, error.what) from error
     return {} if value is None else value
 
 
 def _json(text: bytes, source: str) -> Any:
-    from hiera import jsontext
     from hiera.errors import HieraError
+    from hiera.text import json_text
 
     try:
-        return jsontext.load(text, source)
+        return json_text.load(text, source)
     except HieraError as error:
         raise FactError(error.where, error.what) from error
 

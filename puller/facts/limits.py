@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-from bundles.deadline import Deadline, DeadlineError, aside
-from puller import signals
+from bundles.transport.deadline import Deadline, DeadlineError, aside
+from puller.system import signals
 
 TYPE_CHECKING = False  # as in ``typing``, whose import would be half the time of a small lookup
 if TYPE_CHECKING:

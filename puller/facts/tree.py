@@ -30,7 +30,7 @@ BUILT_IN = {
     "dmi": "hardware.dmi",
     "filesystems": "kernel.filesystems",
     "fips_enabled": "kernel.fips",
-    "host": "reference.host",
+    "host": "host_info.host",
     "hypervisors": "virtual.virtual",
     "identity": "kernel.identity",
     "is_virtual": "virtual.virtual",
@@ -52,7 +52,7 @@ BUILT_IN = {
     "timezone": "kernel.zone",
     "virtual": "virtual.virtual",
 }
-"""Each top-level key with the function, below ``puller.facts``, that gathers its group from a ``Machine``."""
+"""Each top-level key with the function, below ``puller.facts.groups``, that gathers its group from a ``Machine``."""
 
 
 def gather(
@@ -170,7 +170,7 @@ class Facts(Mapping[str, "Any"]):
         """Call one source; whatever goes wrong in it, the others must still answer."""
         module, _, name = source.partition(".")
         try:
-            function = getattr(import_module(f"puller.facts.{module}"), name)
+            function = getattr(import_module(f"puller.facts.groups.{module}"), name)
             facts: dict[str, Any] = within(self._machine.limit, function, self._machine)
         except FactError as error:
             self._machine.note(error.where, error.what)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from hiera.errors import HieraError
-from hiera.expressions import resolve_tree
+from hiera.expressions.expressions import resolve_tree
 from puller.errors import ManifestError, SourceError
 from puller.manifest.declaration import Declaration
 from puller.manifest.problems import Problems

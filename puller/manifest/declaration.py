@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from bundles.hidden import mask_urls, mask_userinfo
-from hiera.expressions import Scope
-from puller.manifest.data import BundleData
+from bundles.masking import mask_urls, mask_userinfo
+from hiera.expressions.expressions import Scope
+from puller.data.bundle_data import BundleData
 from puller.manifest.problems import Path as KeyPath
 from puller.manifest.problems import Problems
 from puller.resources.base import Properties, PropertyError, ResourceType
-from puller.resources.reference import Reference
+from puller.values.reference import Reference
 
 HIDDEN = "(sensitive)"
 """What is shown in the place of a property that must not be."""

@@ -13,7 +13,7 @@ import msgspec
 from puller.manifest.declaration import Declaration
 from puller.manifest.order import CycleError, ordered
 from puller.manifest.problems import did_you_mean
-from puller.resources.reference import Reference
+from puller.values.reference import Reference
 
 _APPLY = "apply#"
 Found = list[tuple[Reference, int]]

@@ -12,32 +12,32 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bundles.files import read_limited
-from hiera import yamltext
-from hiera.bounds import total
-from hiera.document import Document, annotations_of
+from bundles.filesystem.atomic import read_limited
+from hiera.document.document import Document, annotations_of
 from hiera.errors import HieraError
-from hiera.expressions import Scope, resolve
-from puller import signals
-from puller.data import Origin, Source
+from hiera.expressions.expressions import Scope, resolve
+from hiera.limits import total
+from hiera.text import yaml_text
+from puller.data.bundle_data import BundleData, open_tree
+from puller.data.sources import Origin, Source
 from puller.errors import ManifestError, ResourceError, SourceError
 from puller.manifest import children
 from puller.manifest.children import Family
-from puller.manifest.data import BundleData, open_tree
 from puller.manifest.declaration import Declaration, Home, label
-from puller.manifest.declaring import Draft
+from puller.manifest.declare import Draft
 from puller.manifest.entries import Entry, read_entries
 from puller.manifest.links import Links, link, order
 from puller.manifest.problems import Path as KeyPath
 from puller.manifest.problems import Problems, unknown_key
 from puller.resources.base import PropertyError
-from puller.resources.reference import Reference
-from puller.state import PRIVATE_KEY
-from puller.system import reason
+from puller.state.directories import PRIVATE_KEY
+from puller.system import signals
+from puller.system.local import reason
+from puller.values.reference import Reference
 
 if TYPE_CHECKING:
-    from hiera.annotations import Annotations
-    from puller.masking import Mask
+    from hiera.document.annotations import Annotations
+    from puller.manifest.masking import Mask
 
 _DATA_KEYS = ("data", "hierarchy", "overrides")
 _RUN_KEYS = (
@@ -163,7 +163,7 @@ class _Loader:
         """For the manifest at ``path``; raises ``SourceError`` and ``ManifestError``."""
         text = _read(path, name)
         try:
-            value = yamltext.load(text, name)
+            value = yaml_text.load(text, name)
         except HieraError as error:
             raise ManifestError([str(error)]) from error
         problems = Problems.of_text(name, text)
@@ -369,7 +369,7 @@ class _Loader:
             if rendered.is_secret:
                 problems.mask = self.list_mask = self._data_mask()
             self.family.texts.append(problems)
-            value = yamltext.load(rendered.text, name)
+            value = yaml_text.load(rendered.text, name)
         except (HieraError, ResourceError) as error:
             said = self.list_mask(str(error)) if self.list_mask else str(error)
             self.problems.add((*self.run_path, "resources_template"), said)
@@ -383,7 +383,7 @@ class _Loader:
         return "jet" if _CCM_TEMPLATE in (self.value.get(_CCM) or ()) else None
 
     def _data_mask(self) -> "Mask":
-        from puller.masking import Masks  # few lists of resources are made with secrets
+        from puller.manifest.masking import Masks  # few lists of resources are made with secrets
 
         return Masks().of(self.data.all)
 

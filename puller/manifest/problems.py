@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from bundles.hidden import mask_urls
-from hiera import yamltext
+from bundles.masking import mask_urls
+from hiera.text import yaml_text
 from puller.errors import ManifestError
 
 Path = tuple[str | int, ...]
@@ -31,7 +31,10 @@ class Problems(msgspec.Struct):
     def of_text(cls, source: str, text: str) -> "Problems":
         """For a YAML text."""
         return cls(
-            source, lambda path: yamltext.locate(text, path), lambda path: yamltext.original(text, path), text
+            source,
+            lambda path: yaml_text.locate(text, path),
+            lambda path: yaml_text.original(text, path),
+            text,
         )
 
     def add(self, path: Path, sentence: str, subject: str = "") -> None:

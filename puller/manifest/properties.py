@@ -12,7 +12,7 @@ from typing import Any, Union, get_args, get_origin
 
 import msgspec
 
-from hiera.secrets import Secret
+from hiera.values.secrets import Secret
 from puller.manifest.problems import Path, did_you_mean
 from puller.resources.base import Properties, PropertyError, ResourceType
 

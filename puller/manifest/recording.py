@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hiera.expressions import Scope
-from hiera.paths import MISSING
+from hiera.expressions.expressions import Scope
+from hiera.values.paths import MISSING
 from puller.manifest.problems import Path as KeyPath
 from puller.templates.functions import bundle_functions
 

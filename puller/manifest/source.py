@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from bundles.hidden import mask_location
-from puller import signals
+from bundles.masking import mask_location
 from puller.errors import SourceError, UsageError
+from puller.system import signals
 
 MANIFEST = "manifest.yaml"
 _BUNDLE_ENDINGS = (".tar.gz", ".tgz")
@@ -44,7 +44,7 @@ def open_source(argument: str) -> Iterator[Source]:
     elif argument.endswith(_BUNDLE_ENDINGS) and path.exists():
         import tempfile
 
-        from bundles.unpack import unpack
+        from bundles.archive.unpack import unpack
 
         with tempfile.TemporaryDirectory(prefix="puller-", ignore_cleanup_errors=True) as directory:
             unpacked = Path(directory) / "bundle"

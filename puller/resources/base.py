@@ -1,6 +1,6 @@
 """What every resource type is made of: properties, look, differences, change.
 
-The engine drives all types through one flow (``puller.engine``)::
+The engine drives all types through one flow (``puller.engine.engine``)::
 
     differences = resource.differences(resource.look())
     if differences and not noop:
@@ -20,10 +20,10 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import msgspec
 
-from hiera.expressions import Scope
-from puller.resources.reference import Reference
-from puller.resources.values import Duration
-from puller.system import System
+from hiera.expressions.expressions import Scope
+from puller.system.local import System
+from puller.values.duration import Duration
+from puller.values.reference import Reference
 
 P = TypeVar("P", bound="Properties")
 S = TypeVar("S")

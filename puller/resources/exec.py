@@ -13,13 +13,13 @@ from typing import Any
 
 import msgspec
 
-from puller.commands import Command, Completed
 from puller.errors import ResourceError
 from puller.resources.base import Difference, Properties, PropertyError, Resource
-from puller.resources.reference import Reference
-from puller.resources.values import Duration
-from puller.shellwords import split_words
-from puller.system import reason
+from puller.system.commands import Command, Completed
+from puller.system.local import reason
+from puller.system.shell_words import split_words
+from puller.values.duration import Duration
+from puller.values.reference import Reference
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 

@@ -21,12 +21,12 @@ PROVIDERS = "puller.providers"
 
 _OWN = {
     "apply": "puller.resources.apply:Apply",
-    "archive": "puller.resources.archive:Archive",
+    "archive": "puller.resources.archives.archive:Archive",
     "exec": "puller.resources.exec:Exec",
-    "file": "puller.resources.file:File",
-    "package": "puller.resources.package:Package",
-    "scaffold": "puller.resources.scaffold:Scaffold",
-    "service": "puller.resources.service:Service",
+    "file": "puller.resources.files.file:File",
+    "package": "puller.resources.packages.package:Package",
+    "scaffold": "puller.resources.scaffolds.scaffold:Scaffold",
+    "service": "puller.resources.services.service:Service",
 }
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from hiera.errors import ExpressionError
-from hiera.expressions import Scope, resolve
-from hiera.secrets import Secret
+from hiera.expressions.expressions import Scope, resolve
+from hiera.values.secrets import Secret
 
 _LIMIT = 16 * 1024 * 1024  # bytes of a file that becomes text of an expression
 
@@ -39,7 +39,7 @@ def bundle_functions(directory: Path, scope: Scope) -> Mapping[str, Callable[...
 
 def read_text(directory: Path, path: object) -> str:
     """The text of a file below ``directory``; raises ``ExpressionError``."""
-    from bundles.files import read_limited
+    from bundles.filesystem.atomic import read_limited
 
     if not isinstance(path, str):
         raise ExpressionError("", f"a path is text, not {path!r}")

@@ -1,4 +1,4 @@
-"""Template files in Jinja2: the whole language, in the sandbox of ``hiera.jinja``.
+"""Template files in Jinja2: the whole language, in the sandbox of ``hiera.expressions.jinja``.
 
 * ``trim_blocks`` is on and ``lstrip_blocks`` off, and the last line keeps its end, as Ansible has them.
 * ``include``, ``import`` and ``extends`` read templates of the source directory, never outside of it, whatever
@@ -16,12 +16,12 @@ from typing import Any
 
 import jinja2
 
-from bundles.files import read_limited
-from hiera import bounds
-from hiera.bounds import meter
+from bundles.filesystem.atomic import read_limited
+from hiera import limits
 from hiera.errors import LimitError as HieraLimitError
-from hiera.expressions import Scope
-from hiera.jinja import for_templates, translated
+from hiera.expressions.expressions import Scope
+from hiera.expressions.jinja import for_templates, translated
+from hiera.limits import meter
 from puller.templates import engine
 from puller.templates.errors import FunctionError, LimitError, TemplateError
 from puller.templates.functions import find_inside
@@ -112,7 +112,7 @@ class JinjaTemplate:
         """The text, for a template that sees ``names``. Raises TemplateError."""
         with meter:
             try:
-                text = bounds.concat(self.template.root_render_func(self.template.new_context(dict(names))))
+                text = limits.concat(self.template.root_render_func(self.template.new_context(dict(names))))
             except Exception as error:  # noqa: BLE001  whatever functions and filters raise
                 raise self.engine.placed(error, str(self.template.name), names) from error.__cause__
             finally:

@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from bundles.files import read_limited
+from bundles.filesystem.atomic import read_limited
 from hiera.errors import HieraError
-from hiera.expressions import Scope
-from hiera.secrets import has_secret, revealed
+from hiera.expressions.expressions import Scope
+from hiera.values.secrets import has_secret, revealed
 from puller.errors import ResourceError
-from puller.system import reason
+from puller.system.local import reason
 from puller.templates import engine as engines
 from puller.templates.errors import FunctionError, LimitError, TemplateError
 

@@ -8,17 +8,17 @@ import sys
 
 import pytest
 
-from hiera import bounds
-from hiera.document import Document
+from hiera import limits
+from hiera.document.document import Document
 from hiera.errors import LimitError
-from hiera.expressions import Scope, resolve
+from hiera.expressions.expressions import Scope, resolve
 
 CHILD = """
 import json, resource, sys
 import yaml
 from hiera.errors import HieraError
-from hiera.expressions import Scope, evaluate
-from hiera.jinja import compile_expression
+from hiera.expressions.expressions import Scope, evaluate
+from hiera.expressions.jinja import compile_expression
 evaluate("'a' | to_yaml ~ 'a' | tojson", Scope({}))
 status = open("/proc/self/status").read()
 limit = int(status.partition("VmSize:")[2].split()[0]) * 1024 + int(sys.argv[1])
@@ -164,7 +164,7 @@ def test_what_is_only_referred_to_costs_nothing() -> None:
 
 def test_text_around_expressions_counts_too() -> None:
     scope = Scope({"text": "x" * 16_000_000})
-    with bounds.total:
+    with limits.total:
         for _ in range(8):
             resolve("a {{ facts.text }}", scope)
         with pytest.raises(LimitError, match="together"):
@@ -176,4 +176,4 @@ def test_text_around_expressions_counts_too() -> None:
     "value", [[1, "a", None, True, 1.5], {"a": ["b", {"c": 2**70}]}, ["ä\n\x01😀'\""], [[]] * 50]
 )
 def test_a_value_is_measured_as_it_is_printed(value: object) -> None:
-    assert len(repr(value)) <= bounds.printed_length(value) <= 3 * len(repr(value)) + 100
+    assert len(repr(value)) <= limits.printed_length(value) <= 3 * len(repr(value)) + 100

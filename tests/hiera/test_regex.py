@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from hiera import regex
 from hiera.errors import ExpressionError, HieraError, LimitError
-from hiera.expressions import Scope, evaluate
+from hiera.expressions.expressions import Scope, evaluate
 from hiera.regex import bounded, is_found, starred
-from hiera.tree import types
 from hiera.tree.lookup import Tree
+from hiera.tree.puppet import types
 
 CATASTROPHES = {
     "(a+)+$": "a" * 40 + "b",
@@ -220,7 +220,7 @@ def test_expressions_are_bounded(expression: str) -> None:
 
 
 def test_a_secret_pattern_is_not_shown() -> None:
-    from hiera.secrets import Secret
+    from hiera.values.secrets import Secret
 
     with pytest.raises(LimitError) as stopped:
         evaluate(

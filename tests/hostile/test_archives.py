@@ -21,11 +21,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bundles import paths
+from bundles.archive.limits import Limits
+from bundles.archive.unpack import inspect, unpack
 from bundles.errors import UnpackError
-from bundles.limits import Limits
-from bundles.trees import remove_tree
-from bundles.unpack import inspect, unpack
+from bundles.filesystem.trees import remove_tree
+from bundles.format import paths
 
 TABLES = Path(__file__).with_name("tables.py")
 tables: Any = SimpleNamespace(**run_path(str(TABLES)))  # tests are not a package to import from

@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from bundles.store import Store
+from bundles.store.store import Store
 from puller.exit_status import ExitStatus
 
 if TYPE_CHECKING:

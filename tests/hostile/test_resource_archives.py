@@ -22,10 +22,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bundles.errors import FormatError
-from puller.archives.foretelling import listed
-from puller.archives.kinds import Kind
-from puller.archives.limits import Limits
 from puller.errors import ResourceError
+from puller.resources.archives.foretelling import listed
+from puller.resources.archives.kinds import Kind
+from puller.resources.archives.limits import Limits
 
 writer: Any = SimpleNamespace(**run_path(str(Path(__file__).parents[1] / "simulators/archivewriter.py")))
 Member, Packed = writer.Member, writer.Packed

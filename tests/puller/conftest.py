@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from puller.data import Origin, Source
+from puller.data.sources import Origin, Source
 from puller.manifest.loader import Inputs, Manifest, load_manifest
 
 Load = Callable[..., Manifest]

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import pytest
 
-from hiera.envelope import create_key_pair
-from hiera.eyaml import encrypt
-from puller.cli.group import cli
-from puller.pipe import REQUEST
+from hiera.eyaml.eyaml import encrypt
+from hiera.eyaml.pkcs7 import create_key_pair
+from puller.cli.commands import cli
+from puller.engine.requests import REQUEST
 
 if TYPE_CHECKING:
     from tests.conftest import Execute, Host, Publisher, WebServer

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from puller.engine.requests import parse_request
 from puller.errors import UsageError
-from puller.pipe import parse_request
 
 if TYPE_CHECKING:
     from tests.conftest import Execute, Host

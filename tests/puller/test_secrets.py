@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hiera.expressions import Scope
-from hiera.secrets import MASK, Secret
-from puller.cli.property_options import properties_from
-from puller.config import load_configuration
-from puller.data import assigned
+from hiera.expressions.expressions import Scope
+from hiera.values.secrets import MASK, Secret
+from puller.cli.ensure.property_options import properties_from
+from puller.config.configuration import load_configuration
+from puller.data.sources import assigned
 from puller.errors import ManifestError, ResourceError, UsageError
 from puller.resources.registry import find_type
 from puller.templates.rendering import render_text

@@ -4,10 +4,10 @@ import hashlib
 import os
 from pathlib import Path
 
-from puller.archives.extract import unpacked
-from puller.archives.kinds import Kind
-from puller.archives.limits import LIMITS, Limits
-from puller.archives.opened import Opened, open_archive
+from puller.resources.archives.extract import unpacked
+from puller.resources.archives.kinds import Kind
+from puller.resources.archives.limits import LIMITS, Limits
+from puller.resources.archives.opened import Opened, open_archive
 
 
 def extract(archive: Path, kind: Kind, place: Path, limits: Limits = LIMITS) -> tuple[str, ...]:

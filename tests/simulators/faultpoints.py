@@ -113,7 +113,7 @@ class Launcher:
 def serve(directory: Path, programs: str) -> None:
     """Read command lines from standard input until it ends."""
     _adopt_orphans()
-    from puller import commands
+    from puller.system import commands
 
     commands.SEARCH_PATH = f"{programs}:{commands.SEARCH_PATH}"
     answers = os.fdopen(os.dup(1), "w")

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bundles.webserver import SiteHandler, SiteServer
+from bundles.publisher.web_server import SiteHandler, SiteServer
 
 PIECE = 16 * 1024
 

@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from puller.commands import Command, Completed
-from puller.packages.versions import DPKG, RPM
-from puller.system import LocalSystem, NoopSystem
+from puller.resources.packages.versions import DPKG, RPM
+from puller.system.commands import Command, Completed
+from puller.system.local import LocalSystem, NoopSystem
 
 NATIVE = "amd64"
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from puller.commands import Command, Completed
 from puller.errors import MutationInNoop
-from puller.system import LocalSystem
+from puller.system.commands import Command, Completed
+from puller.system.local import LocalSystem
 
 PROPERTIES = (
     "LoadState", "LoadError", "ActiveState", "SubState", "UnitFileState", "FragmentPath", "NeedDaemonReload", "Id",

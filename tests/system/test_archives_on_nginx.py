@@ -19,13 +19,13 @@ from typing import Any
 
 import pytest
 
-from hiera.expressions import Scope
-from puller.archives import receipts
+from hiera.expressions.expressions import Scope
 from puller.errors import ResourceError
 from puller.manifest.properties import decode
-from puller.resources.archive import Archive
+from puller.resources.archives import receipts
+from puller.resources.archives.archive import Archive
 from puller.resources.base import Context
-from puller.system import LocalSystem
+from puller.system.local import LocalSystem
 
 pytestmark = pytest.mark.nginx
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bundles.site import Site
+from bundles.publisher.site import Site
 
 if TYPE_CHECKING:
     from tests.system.conftest import Completed, Machine

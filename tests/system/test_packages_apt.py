@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from puller.packages.apt import parse_installed, parse_policies
+from puller.resources.packages.apt import parse_installed, parse_policies
 
 if TYPE_CHECKING:
     from tests.system.conftest import Completed

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 import yaml
 
-from puller.commands import Command, Completed, run
-from puller.engine import Engine, Settings
+from puller.engine.engine import Engine, Settings
+from puller.engine.pending_refreshes import OwedRefreshes
 from puller.manifest.loader import Inputs, load_manifest
-from puller.owed import OwedRefreshes
-from puller.packages.dnf import parse_records, parse_updates
-from puller.report import Event
-from puller.system import LocalSystem, NoopSystem, System
+from puller.reporting.report import Event
+from puller.resources.packages.dnf import parse_records, parse_updates
+from puller.system.commands import Command, Completed, run
+from puller.system.local import LocalSystem, NoopSystem, System
 
 pytestmark = [pytest.mark.packages, pytest.mark.root]
 

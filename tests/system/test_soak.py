@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bundles.rollout import place
-from bundles.steering import Wave
+from bundles.format.release import place
+from bundles.publisher.statements import Wave
 
 if TYPE_CHECKING:
     from tests.conftest import Host, Outcome, Publisher

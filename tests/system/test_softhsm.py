@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bundles.site import Site
-from bundles.transport import DirectoryMirror
-from bundles.trust import TrustClient
+from bundles.client.client import TrustClient
+from bundles.publisher.site import Site
+from bundles.transport.download import DirectoryMirror
 
 pytestmark = pytest.mark.softhsm
 

@@ -12,8 +12,18 @@ from typing import Any
 from puller.templates.errors import FunctionError, LimitError
 from puller.templates.gotemplate.calls import Evaluate
 from puller.templates.gotemplate.expressions import Expressions, FindFunction
-from puller.templates.gotemplate.nodes import Action, Body, Branch, Break, Call, Continue, Node, Range, Text
 from puller.templates.gotemplate.rendering import Frame, Source
+from puller.templates.gotemplate.syntax.nodes import (
+    Action,
+    Body,
+    Branch,
+    Break,
+    Call,
+    Continue,
+    Node,
+    Range,
+    Text,
+)
 from puller.templates.govalue.printf import format_value
 from puller.templates.govalue.types import MISSING, is_integer, map_keys
 from puller.templates.limits import Exceeded

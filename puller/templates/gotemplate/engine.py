@@ -15,8 +15,8 @@ from puller.templates.engine import Scope
 from puller.templates.errors import LimitError
 from puller.templates.gotemplate.compiler import compile_bodies
 from puller.templates.gotemplate.functions import complaint_about, find_function
-from puller.templates.gotemplate.parser import parse
 from puller.templates.gotemplate.rendering import Frame, Rendering, Source
+from puller.templates.gotemplate.syntax.parser import parse
 from puller.templates.govalue.types import MISSING
 from puller.templates.limits import Budget, Exceeded
 

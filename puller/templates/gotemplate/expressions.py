@@ -22,7 +22,9 @@ from puller.templates.gotemplate.calls import (
     run,
 )
 from puller.templates.gotemplate.functions import Function
-from puller.templates.gotemplate.nodes import (
+from puller.templates.gotemplate.rendering import Frame, Source
+from puller.templates.gotemplate.signature import ANY, Constant, Type, signature_of
+from puller.templates.gotemplate.syntax.nodes import (
     Boolean,
     Chain,
     Command,
@@ -36,8 +38,6 @@ from puller.templates.gotemplate.nodes import (
     String,
     Variable,
 )
-from puller.templates.gotemplate.rendering import Frame, Source
-from puller.templates.gotemplate.signature import ANY, Constant, Type, signature_of
 from puller.templates.gotemplate.values import Struct
 from puller.templates.govalue.strconv import quote
 from puller.templates.govalue.types import MISSING, type_name

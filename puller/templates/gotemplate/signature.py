@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, Final
 
 from puller.templates.errors import FunctionError
-from puller.templates.gotemplate.nodes import Boolean, Nil, Number, String
+from puller.templates.gotemplate.syntax.nodes import Boolean, Nil, Number, String
 from puller.templates.gotemplate.values import Uint32
 from puller.templates.govalue.complexes import Complex
 from puller.templates.govalue.types import (

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiera.errors import DocumentError, HieraError, LookupFailure
-from hiera.secrets import MASK, Decrypted, Secret
-from hiera.tree import convert, types
+from hiera.tree.puppet import convert, types
+from hiera.values.secrets import MASK, Decrypted, Secret
 
 
 def converted(kind: str, *arguments: Any) -> Any:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from hiera.errors import HieraError, KeyNotFound
-from hiera.secrets import MASK
-from hiera.tree.explain import Step, recorder
+from hiera.tree.context.explain import Step, recorder
 from hiera.tree.lookup import Tree
-from hiera.tree.printable import printable
+from hiera.tree.ruby.printable import printable
+from hiera.values.secrets import MASK
 
 MakeTree = Callable[..., Tree]
 

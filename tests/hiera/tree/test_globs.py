@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from hiera.errors import DocumentError, LimitError
-from hiera.tree.documents import Documents, Files, Kind, Texts, join
-from hiera.tree.globs import expand
+from hiera.tree.config.documents import Documents, Files, Kind, Texts, join
+from hiera.tree.config.globs import expand
 
 PATHS = (
     *(

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiera.errors import LookupFailure
-from hiera.tree import keys
-from hiera.tree.absent import ABSENT
-from hiera.tree.explain import SILENT
+from hiera.tree.context import keys
+from hiera.tree.context.absent import ABSENT
+from hiera.tree.context.explain import SILENT
 
 
 @pytest.mark.parametrize(

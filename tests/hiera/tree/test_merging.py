@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiera.errors import HieraError, LookupFailure
-from hiera.tree import deep
-from hiera.tree.absent import ABSENT
-from hiera.tree.deep import Options
-from hiera.tree.explain import SILENT
+from hiera.tree.context.absent import ABSENT
+from hiera.tree.context.explain import SILENT
+from hiera.tree.ruby import deep_merge
+from hiera.tree.ruby.deep_merge import Options
 from hiera.tree.strategies import strategy
 
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["a", "b", "--a", "--", ""])
@@ -25,14 +25,14 @@ hashes = st.dictionaries(st.sampled_from("abc"), values, max_size=3)
 @given(values, values)
 def test_merging_changes_neither_value(high: Any, low: Any) -> None:
     before = copy.deepcopy((high, low))
-    deep.merge(high, low, Options(knockout_prefix="--"))
+    deep_merge.merge(high, low, Options(knockout_prefix="--"))
     assert (high, low) == before
 
 
 @given(hashes)
 def test_nothing_over_a_mapping_is_the_mapping(value: dict[str, Any]) -> None:
-    assert deep.merge({}, value, Options()) == value
-    assert deep.merge(None, value, Options()) == value
+    assert deep_merge.merge({}, value, Options()) == value
+    assert deep_merge.merge(None, value, Options()) == value
     assert strategy("hash").merge({}, value) == value
 
 
@@ -65,7 +65,7 @@ def test_a_unique_merge_holds_every_value_once(high: list[Any], low: list[Any]) 
     ],
 )
 def test_deep_merging(high: Any, low: Any, merged: Any) -> None:
-    assert deep.merge(high, low, Options()) == merged
+    assert deep_merge.merge(high, low, Options()) == merged
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_deep_merging(high: Any, low: Any, merged: Any) -> None:
     ],
 )
 def test_knocking_out(high: Any, low: Any, merged: Any) -> None:
-    assert deep.merge(high, low, Options(knockout_prefix="--")) == merged
+    assert deep_merge.merge(high, low, Options(knockout_prefix="--")) == merged
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_knocking_out(high: Any, low: Any, merged: Any) -> None:
     ],
 )
 def test_options_of_deep_merging(options: Options, high: Any, low: Any, merged: Any) -> None:
-    assert deep.merge(high, low, options) == merged
+    assert deep_merge.merge(high, low, options) == merged
 
 
 def test_a_single_place_is_neither_merged_nor_checked() -> None:
@@ -135,4 +135,4 @@ def test_a_strategy_that_does_not_exist_is_refused(merge: Any, message: str) -> 
 
 def test_an_empty_prefix_is_refused() -> None:
     with pytest.raises(LookupFailure, match="knockout_prefix cannot be an empty string"):
-        deep.options({"knockout_prefix": ""})
+        deep_merge.options({"knockout_prefix": ""})

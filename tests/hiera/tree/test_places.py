@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hiera.errors import HieraError
-from hiera.tree.documents import Texts
-from hiera.tree.explain import recorder
+from hiera.tree.config.documents import Texts
+from hiera.tree.context.explain import recorder
 from hiera.tree.lookup import Tree
 
 FILES = {

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from hiera.errors import LookupFailure
-from hiera.secrets import MASK, Decrypted, Secret
-from hiera.tree import ruby
-from hiera.tree.ruby import OddKey, Symbol
+from hiera.tree.ruby import values as ruby
+from hiera.tree.ruby.values import OddKey, Symbol
+from hiera.values.secrets import MASK, Decrypted, Secret
 
 
 @pytest.mark.parametrize(

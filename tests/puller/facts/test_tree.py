@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from puller.facts import network, storage
+from puller.facts.groups import network, storage
 from puller.facts.limits import within
 from puller.facts.machine import Machine
 from puller.facts.tree import BUILT_IN, Facts, gather
@@ -47,7 +47,7 @@ def test_asking_for_one_group_imports_and_gathers_no_other() -> None:
     modules, heavy = subprocess.check_output([sys.executable, "-I", "-c", program], text=True).split("\n")[:2]
 
     loaded = {name.removeprefix("puller.facts.") for name in modules.split()}
-    assert loaded == {"errors", "limits", "machine", "operating_system", "tree", "values"}
+    assert loaded == {"errors", "groups", "groups.operating_system", "limits", "machine", "tree", "values"}
     assert heavy == ""
 
 

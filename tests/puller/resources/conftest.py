@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from hiera.expressions import Scope
+from hiera.expressions.expressions import Scope
 from puller.manifest.properties import decode
 from puller.resources.base import Context, Resource, ResourceType
-from puller.system import LocalSystem, NoopSystem, System
+from puller.system.local import LocalSystem, NoopSystem, System
 
 OWNER = pwd.getpwuid(os.geteuid()).pw_name
 GROUP = grp.getgrgid(os.getegid()).gr_name

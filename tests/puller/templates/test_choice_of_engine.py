@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hiera.expressions import evaluate
+from hiera.expressions.expressions import evaluate
 from puller.errors import ManifestError
 from puller.manifest.loader import Inputs, Manifest, load_manifest
 

@@ -8,9 +8,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiera import bounds
-from hiera.expressions import Scope
-from hiera.secrets import Secret
+from hiera import limits
+from hiera.expressions.expressions import Scope
+from hiera.values.secrets import Secret
 from puller.templates.engine import Scope as TreeScope
 from puller.templates.engine import load_engine
 from puller.templates.errors import FunctionError, LimitError, TemplateError
@@ -87,22 +87,22 @@ def test_an_expression_that_would_take_all_memory_is_stopped(expression: str) ->
 @pytest.mark.parametrize(
     "budget",
     [
-        pytest.param(bounds.BUDGET // 16, id="a part of the budget"),
-        pytest.param(bounds.BUDGET, id="all of it", marks=pytest.mark.crash),
+        pytest.param(limits.BUDGET // 16, id="a part of the budget"),
+        pytest.param(limits.BUDGET, id="all of it", marks=pytest.mark.crash),
     ],
 )
 def test_a_template_that_would_not_end_is_stopped(
     text: str, budget: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To use up all of the budget takes seconds, and is left out of a plain run."""
-    monkeypatch.setattr(bounds, "BUDGET", budget)
+    monkeypatch.setattr(limits, "BUDGET", budget)
     with pytest.raises(LimitError, match=r"^main.j2:\d:1: "):
         render(text)
 
 
 @pytest.mark.attack("input.endless-template")
 def test_a_template_has_only_so_much_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "TIME_LIMIT", 0.1)
+    monkeypatch.setattr(limits, "TIME_LIMIT", 0.1)
     loop = "{% for i in range(100000) %}"
     with pytest.raises(LimitError, match=r"^main.j2:1:1: takes more than 0.1 seconds$"):
         render(f"{loop}{loop}{{% endfor %}}{{% endfor %}}")

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from puller.templates.errors import FunctionError
-from puller.templates.gotemplate.durations import (
+from puller.templates.gotemplate.sprig.numbers import to_int64
+from puller.templates.gotemplate.time.durations import (
     DAY,
     HOUR,
     MINUTE,
@@ -15,9 +16,8 @@ from puller.templates.gotemplate.durations import (
     parse_duration,
     round_duration,
 )
-from puller.templates.gotemplate.sprig.numbers import to_int64
-from puller.templates.gotemplate.timelayout import parse_time
-from puller.templates.gotemplate.times import (
+from puller.templates.gotemplate.time.layout import parse_time
+from puller.templates.gotemplate.time.times import (
     UTC_ZONE,
     ZERO_TIME,
     LocalZone,

@@ -1,0 +1,1 @@
+"""The one legal tar.gz of a bundle: packed, read and unpacked."""

@@ -1,0 +1,66 @@
+"""How large a bundle, and the metadata of a site, may be.
+
+* Publisher and host keep the same limits, so that what was published can be read and unpacked.
+* Those of a bundle are known before its first file is written: ``bundle.json`` comes first and lists every size.
+"""
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from bundles.errors import FormatError
+
+if TYPE_CHECKING:
+    from bundles.format.description import BundleDescription
+
+MIB = 1024 * 1024
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """Upper bounds; sizes are bytes."""
+
+    archive: int = 1024 * MIB
+    """The compressed archive."""
+    size: int = 4096 * MIB
+    """All files together."""
+    description: int = 8 * MIB
+    """``bundle.json``, which is held in memory."""
+    ratio: int = 200
+    """Files to archive. Text compresses five to ten times; what deflate can do at most is 1030."""
+    ratio_from: int = 64 * MIB
+    """Files of this size together may have any ratio: one large empty log is no bomb."""
+
+    def check_archive(self, size: int) -> None:
+        """Raises ``FormatError``, as all of these do, with the value and the limit."""
+        _at_most("", "bytes", size, self.archive)
+
+    def check_description(self, size: int) -> None:
+        _at_most("bundle.json", "bytes", size, self.description)
+
+    def check_files(self, description: "BundleDescription") -> None:
+        _at_most("files", "bytes", description.size, self.size)
+
+    def check_ratio(self, description: "BundleDescription", archive: int) -> None:
+        if description.size > self.ratio_from and description.size > archive * self.ratio:
+            what = f"{description.size} bytes from {archive}, at most {self.ratio} times as many are allowed"
+            raise FormatError("files", what)
+
+
+LIMITS = Limits()
+
+LARGEST_METADATA: Final = MappingProxyType(
+    {"root": 512_000, "timestamp": 16_384, "snapshot": 2_000_000, "targets": 16_000_000}
+)
+"""Bytes, by role. Sixteen million are 120,000 releases, and take a host 250 MB of memory to verify."""
+
+LARGEST_STORED: Final = max(LARGEST_METADATA.values())
+"""Bytes; nothing that was accepted from a site, archives aside, is larger."""
+
+LARGEST_INDEX: Final = 5_000_000
+"""Bytes."""
+
+
+def _at_most(where: str, unit: str, value: int, limit: int) -> None:
+    if value > limit:
+        raise FormatError(where, f"{value} {unit}, at most {limit} are allowed")

@@ -1,0 +1,146 @@
+"""From a directory to an archive.
+
+* The same files give the same bytes, whatever their order on the disk, their owners, dates and permissions,
+  and the umask, user and machine of the build. `layout` says what that means for zlib.
+* What cannot be in a bundle is an error that names it; nothing is left out silently but what `is_left_out`
+  lists, and empty directories, which a bundle does not have (no more than git does).
+* The archive appears under its name when it is complete, and only if the unpacker would accept it.
+"""
+
+import os
+import stat
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from bundles.archive.canonical_tar import (
+    END_OF_ARCHIVE,
+    GZIP_HEADER,
+    description_header,
+    file_header,
+    padding,
+)
+from bundles.archive.limits import LIMITS, Limits
+from bundles.errors import FormatError, PublishError
+from bundles.filesystem.atomic import open_directory, remove_leftovers, replace_file
+from bundles.filesystem.trees import Counted, kind_of, open_regular, pieces_of, walk
+from bundles.format.description import BundleDescription, FileEntry, FileMode
+from bundles.format.paths import MemberPath, shown
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltBundle:
+    """An archive that was written: ``size`` in bytes and ``sha256`` are those of the file at ``path``."""
+
+    path: Path
+    size: int
+    sha256: str
+    description: BundleDescription
+
+
+def build_bundle(
+    directory: Path, output: Path, *, name: str, version: str, limits: Limits = LIMITS
+) -> BuiltBundle:
+    """Pack ``directory`` into ``output``; raises ``PublishError``, and a file that was there before stays."""
+    if output.resolve().is_relative_to(directory.resolve()):
+        raise PublishError(str(output), f"lies inside {str(directory)!r}, which is to be packed")
+    with _explained(directory, "cannot be read"):
+        description = describe(directory, name=name, version=version)
+        limits.check_files(description)
+        limits.check_description(len(description.to_bytes()))
+    archive = Counted(_deflated(_tar(directory, description)))
+    with _explained(output, "cannot be written"), open_directory(output.parent) as parent:
+        remove_leftovers(parent)
+        replace_file(parent, output.name, _accepted(archive, description, limits), mode=0o644)
+    return BuiltBundle(output, archive.size, archive.sha256, description)
+
+
+def describe(directory: Path, *, name: str, version: str) -> BundleDescription:
+    """What a bundle of ``directory`` would hold; raises ``FormatError`` and ``OSError``."""
+    files = {}
+    for text, status in walk(directory, is_left_out):
+        path = MemberPath.parse(text)
+        if stat.S_ISDIR(status.st_mode):
+            continue
+        if not stat.S_ISREG(status.st_mode):
+            what = f"is {kind_of(status.st_mode)}, wanted a regular file or a directory"
+            raise FormatError(shown(text), what)
+        files[path] = _entry(directory / text)
+    return BundleDescription(name, version, files)
+
+
+def is_left_out(name: str) -> bool:
+    """Version control, caches and what editors leave behind; ``name`` is one component."""
+    return (
+        name in (".git", ".hg", ".svn", "__pycache__")
+        or name.endswith("~")
+        or (name.startswith(".") and name.endswith(".swp"))
+    )
+
+
+def _entry(path: Path) -> FileEntry:
+    with open_regular(path) as stream:
+        contents = Counted(pieces_of(stream)).exhaust()
+        return FileEntry(_mode(stream), contents.sha256, contents.size)
+
+
+def _mode(stream: BinaryIO) -> FileMode:
+    return FileMode.of(os.fstat(stream.fileno()).st_mode)
+
+
+def _tar(directory: Path, description: BundleDescription) -> Iterator[bytes]:
+    encoded = description.to_bytes()
+    yield description_header(len(encoded))
+    yield encoded
+    yield padding(len(encoded))
+    for path, entry in description.files.items():
+        yield file_header(path, entry)
+        yield from _contents(directory / path.text, entry)
+        yield padding(entry.size)
+    yield END_OF_ARCHIVE
+
+
+def _contents(path: Path, entry: FileEntry) -> Iterator[bytes]:
+    """The file once more: if it is no longer what was described, the archive would contradict itself."""
+    with open_regular(path) as stream:
+        contents = Counted(pieces_of(stream))
+        for piece in contents:
+            if contents.size > entry.size:  # a log that grows as fast as it is read would never end
+                break
+            yield piece
+        found = FileEntry(_mode(stream), contents.sha256, contents.size)
+    if found != entry:
+        raise PublishError(str(path), f"changed while it was packed, from {entry} to {found}")
+
+
+def _deflated(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """One gzip member; not by the ``gzip`` module, whose header depends on Python's version and zlib's."""
+    deflate, checksum, length = zlib.compressobj(level=9, wbits=-15), 0, 0
+    yield GZIP_HEADER
+    for piece in pieces:
+        checksum = zlib.crc32(piece, checksum)
+        length += len(piece)
+        yield deflate.compress(piece)
+    yield deflate.flush()
+    yield checksum.to_bytes(4, "little") + (length % 2**32).to_bytes(4, "little")
+
+
+def _accepted(archive: Counted, description: BundleDescription, limits: Limits) -> Iterator[bytes]:
+    """``archive``, and after its last piece, before it gets its name: would the unpacker take it?"""
+    yield from archive
+    limits.check_archive(archive.size)
+    limits.check_ratio(description, archive.size)
+
+
+@contextmanager
+def _explained(place: Path, failure: str) -> Iterator[None]:
+    try:
+        yield
+    except FormatError as error:
+        raise PublishError(f"{place}: {error.where}".removesuffix(": "), error.what) from None
+    except OSError as error:
+        reason = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        raise PublishError(str(place), f"{failure}: {reason}") from error

@@ -1,0 +1,158 @@
+"""A bundle's archive, read once from front to back.
+
+* ``bundle.json`` says what must follow; each header is compared with the only one it can be, each file with
+  its SHA-256.
+* What comes out was promised by ``bundle.json``: never a byte more, whatever the archive holds.
+* Memory stays bounded, and the sizes are known and within the limits before the first file is handed out.
+"""
+
+import zlib
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from bundles.archive.canonical_tar import (
+    BLOCK,
+    END_OF_ARCHIVE,
+    GZIP_HEADER,
+    description_header,
+    file_header,
+    padding,
+)
+from bundles.archive.limits import Limits
+from bundles.archive.tar_diagnosis import diagnose
+from bundles.errors import FormatError
+from bundles.filesystem.trees import Counted
+from bundles.format.description import BundleDescription
+from bundles.format.identity import DESCRIPTION
+from bundles.format.paths import MemberPath, shown
+
+_COMPRESSED = 64 * 1024
+_PIECE = 256 * 1024
+_SIZE = slice(124, 136)
+
+
+class BundleReader:
+    """Reads ``stream``, an archive of ``size`` bytes. All methods raise ``FormatError``, and ``OSError`` of
+    the stream.
+
+    ``contents`` is to be exhausted for each file of the description, in its order, and then ``finish``
+    called.
+    """
+
+    def __init__(self, stream: BinaryIO, size: int, limits: Limits) -> None:
+        limits.check_archive(size)
+        self._tar = _Inflated(stream)
+        self._read: list[MemberPath] = []
+        self.description = self._read_description(limits)
+        limits.check_files(self.description)
+        limits.check_ratio(self.description, size)
+
+    def contents(self, path: MemberPath) -> Iterator[bytes]:
+        """The next file in pieces, none of which is known to be right before all have come."""
+        entry = self.description.files[path]
+        self._expect_header(file_header(path, entry), path)
+        contents = Counted(self._tar.pieces(entry.size))
+        yield from contents
+        self._expect_padding(entry.size)
+        if contents.sha256 != entry.sha256:
+            what = f"sha256 is {contents.sha256} in the archive, {entry.sha256} in bundle.json"
+            raise FormatError(shown(path.text), what)
+        self._read.append(path)
+
+    def finish(self) -> None:
+        """Check that the archive ends here, and the file with it."""
+        self._expect_header(END_OF_ARCHIVE, None)
+        self._tar.finish()
+
+    def _read_description(self, limits: Limits) -> BundleDescription:
+        self._tar.place = DESCRIPTION
+        header = self._tar.read(BLOCK)
+        digits = header[_SIZE].rstrip(b"\0")
+        size = int(digits, 8) if digits.isdigit() and not digits.strip(b"01234567") else 0
+        if header != (wanted := description_header(size)):
+            raise diagnose(header, wanted, turn=MemberPath(DESCRIPTION), listed=None, before=[])
+        limits.check_description(size)
+        data = b"".join(self._tar.pieces(size))
+        self._expect_padding(size)
+        return BundleDescription.parse(data)
+
+    def _expect_header(self, wanted: bytes, turn: MemberPath | None) -> None:
+        self._tar.place = shown(turn.text) if turn else "the end"
+        for start in range(0, len(wanted), BLOCK):
+            if (block := self._tar.read(BLOCK)) == wanted[start : start + BLOCK]:
+                continue
+            if start == BLOCK and turn:
+                raise FormatError(shown(turn.text), "the PAX record before it is not its path")
+            raise diagnose(
+                block,
+                wanted[start : start + BLOCK],
+                turn=turn,
+                listed=self.description.files.keys(),
+                before=self._read,
+            )
+
+    def _expect_padding(self, size: int) -> None:
+        if self._tar.read(-size % BLOCK) != padding(size):
+            raise FormatError(self._tar.place, "something is hidden in the padding after its contents")
+
+
+class _Inflated:
+    """The tar inside a gzip file of exactly one member; ``place`` is what is being read, for messages."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self.place = ""
+        self._stream = stream
+        self._compressed = stream.read(len(GZIP_HEADER))
+        if self._compressed != GZIP_HEADER:
+            what = "is not a bundle: it does not start as `puller bundle build` begins one"
+            raise FormatError("", f"{what}; of another archive, unpack it and name its directory")
+        self._inflate = zlib.decompressobj(wbits=31)
+        self._ready = b""
+        self._at = 0
+
+    def read(self, count: int) -> bytes:
+        """Exactly ``count`` bytes, which should not be many."""
+        if len(self._ready) - self._at < count:
+            self._fill(count)
+        piece = self._ready[self._at : self._at + count]
+        self._at += count
+        return piece
+
+    def pieces(self, count: int) -> Iterator[bytes]:
+        """Exactly ``count`` bytes, of which no more than a piece is held in memory."""
+        while count:
+            piece = self.read(min(count, _PIECE))
+            count -= len(piece)
+            yield piece
+
+    def finish(self) -> None:
+        """Nothing may follow, neither in the tar, nor another gzip member, nor anything else in the file."""
+        if self._at < len(self._ready) or self._inflate_more():
+            raise FormatError("", "has bytes after the end of the tar archive")
+        if self._inflate.unused_data or self._stream.read(1):
+            raise FormatError("", "has bytes after the end of the gzip member")
+
+    def _fill(self, count: int) -> None:
+        pieces = [self._ready[self._at :]]
+        have = len(pieces[0])
+        while have < count:
+            pieces.append(piece := self._inflate_more())
+            have += len(piece)
+            if not piece:
+                raise FormatError(self.place, "the tar archive is cut off here")
+        self._ready, self._at = b"".join(pieces), 0
+
+    def _inflate_more(self) -> bytes:
+        """The next bytes of the tar; none at its end, when zlib has also compared length and CRC-32."""
+        while not self._inflate.eof:
+            self._compressed = self._compressed or self._stream.read(_COMPRESSED)
+            if not self._compressed:
+                raise FormatError(self.place, "the file is cut off here")
+            try:
+                piece = self._inflate.decompress(self._compressed, _PIECE)
+            except zlib.error as error:
+                raise FormatError(self.place, f"the compressed data is damaged here: {error}") from None
+            self._compressed = self._inflate.unconsumed_tail
+            if piece:
+                return piece
+        return b""

@@ -1,0 +1,295 @@
+"""What a site publishes, as far as this host can trust it.
+
+* Nothing is returned that enough of the site's keys did not sign, that has expired, or that is older
+  than what this host has seen before. The trust anchor came with the machine.
+* Every mirror is asked, and the highest version that one of them has wins: each can only withhold. One that is
+  behind is noted; one that is down or hostile is noted and left alone for a while.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from tuf.api.exceptions import DownloadError, RepositoryError
+from tuf.api.metadata import Metadata, Root, TargetFile, Targets
+
+from bundles.archive.limits import LARGEST_INDEX, LARGEST_STORED
+from bundles.client.mirror_backoff import MEMORY, MirrorMemory
+from bundles.client.partial_downloads import discard_left
+from bundles.client.targets import download_target, explained, fetch_target, is_target, target_path
+from bundles.client.trust_anchor import Anchor
+from bundles.client.trusted_metadata import TrustDirectory
+from bundles.client.tuf_errors import verdict
+from bundles.client.updater import Workflow
+from bundles.errors import (
+    BundleError,
+    FormatError,
+    MissingError,
+    RollbackError,
+    StoreError,
+    TransportError,
+    TrustError,
+)
+from bundles.filesystem.atomic import read_limited
+from bundles.format.index import INDEX, Index, Release
+from bundles.transport.deadline import Deadline
+from bundles.transport.download import Mirror
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A verified file in its place; ``size`` is bytes."""
+
+    path: Path
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What one mirror publishes, verified; ``version`` is that of its timestamp."""
+
+    mirror: Mirror
+    index: Index
+    targets: Targets
+    version: int
+
+
+class TrustClient:
+    """One host's view of a site. ``directory`` keeps what was trusted; one process at a time may use it.
+
+    ``notes`` collects sentences for people: mirrors that failed although another one helped, damaged state.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        anchor: Path | bytes,
+        mirrors: Sequence[Mirror],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        deadline: Deadline | None = None,
+    ) -> None:
+        """``deadline`` is that of the mirrors: none of several takes all the time from those after it."""
+        self.notes: list[str] = []
+        self._anchor = anchor
+        self._mirrors = list(mirrors)
+        self._now = now
+        self.deadline = deadline or Deadline(float("inf"))
+        self._store = TrustDirectory(directory, self.notes, now)
+        self._targets: Targets | None = None
+
+    def refresh(self) -> Index:
+        """Fetch and verify what is published now.
+
+        Raises `TransportError`, `TrustError` or `FormatError` of the mirror with the worst answer when
+        none helped, `SettingsError` for the anchor, and `StoreError` for this machine's disk. What was
+        trusted stays then.
+        """
+        anchor = Anchor.load(self._anchor)
+        with explained(self._store.path):
+            self._store.prepare(anchor)
+            memory = self._remembered()
+        views, failures = self._ask_all(anchor, memory)
+        if not views:
+            raise self._worst(list(failures.values()))
+        newest = views[-1]  # each is measured against those before, and none that is older gets through
+        self._account_for(memory, views, failures)
+        self._prefer([view.mirror for view in views if view.version == newest.version])
+        self._targets = newest.targets
+        return newest.index
+
+    def index(self) -> Index:
+        """What was trusted last, expired or not, from this machine alone; raises `StoreError`."""
+        with explained(self._store.path):
+            targets, data = self._stored_targets(), self._store.read(INDEX)
+        info = targets.targets.get(INDEX)
+        if info is None or data is None or not is_target(info, data):
+            raise StoreError(
+                str(self._store.path / INDEX), "is missing or damaged; the next refresh brings it back"
+            )
+        self._targets = targets
+        return Index.parse(data)
+
+    def digest(self, release: Release) -> str:
+        """SHA-256 of the bundle of ``release``, as signed; raises as `fetch` without fetching."""
+        return self._published(release).hashes["sha256"]
+
+    def fetch(self, release: Release, destination: Path) -> Fetched:
+        """Download the bundle of ``release``, verify it, and place it at ``destination``.
+
+        What another attempt left beside ``destination`` is gone on with. After `refresh` or `index`. Raises
+        `FormatError` for a release that was not published, `StoreError` when there is no room for it,
+        otherwise as `refresh`.
+        """
+        info = self._published(release)
+        failures: list[BundleError] = []
+        for place, mirror in enumerate(self._mirrors):
+            try:
+                with self.deadline.share(len(self._mirrors) - place):
+                    fetch_target(mirror, info, target_path(info), destination, self.deadline.check)
+            except (TransportError, TrustError, FormatError) as error:
+                failures.append(error)
+            else:
+                self.notes += map(str, failures)
+                self._prefer([mirror])
+                return Fetched(destination, info.length, info.hashes["sha256"])
+        raise self._worst(failures)
+
+    def discard_left(self, directory: Path) -> None:
+        """Remove what killed runs have left in ``directory`` of bundles, unless it is still worth going on with.
+
+        After `refresh`; trouble with it is noted.
+        """
+        published = self._targets.targets.values() if self._targets else ()
+        wanted = {info.hashes["sha256"] for info in published if "sha256" in info.hashes}
+        try:
+            discard_left(directory, wanted, self._now())
+        except OSError as error:  # it is in nobody's way until the disk is full
+            self.notes.append(f"{error.filename or directory}: cannot be removed: {error.strerror or error}")
+
+    # Mirrors
+
+    def _ask_all(self, anchor: Anchor, memory: MirrorMemory) -> tuple[list[_View], dict[Mirror, BundleError]]:
+        """What each mirror publishes or how it failed; those that rest are asked only when no other helps."""
+        views: list[_View] = []
+        failures: dict[Mirror, BundleError] = {}
+        for place, mirror in enumerate(sorted(self._mirrors, key=lambda mirror: memory.turn(str(mirror)))):
+            if views and memory.rests(str(mirror)):
+                continue
+            try:
+                with self.deadline.share(len(self._mirrors) - place):
+                    views.append(self._refresh_from(mirror, anchor))
+            except (TransportError, TrustError, FormatError) as error:
+                failures[mirror] = error
+        return views, failures
+
+    def _refresh_from(self, mirror: Mirror, anchor: Anchor) -> _View:
+        with explained(self._store.path):
+            workflow = Workflow(self._store, anchor, mirror, self._now())
+            try:
+                workflow.refresh()
+            except (RepositoryError, DownloadError) as error:
+                raise verdict(error, workflow) from error
+            data = self._index_from(mirror, workflow.targets)
+        index = Index.parse(data, f"{mirror}/{target_path(workflow.targets.targets[INDEX])}")
+        return _View(mirror, index, workflow.targets, workflow.trusted.timestamp.version)
+
+    def _account_for(
+        self, memory: MirrorMemory, views: list[_View], failures: dict[Mirror, BundleError]
+    ) -> None:
+        """Remember which mirrors failed and which helped, and say what is wrong with any."""
+        names = [str(mirror) for mirror in self._mirrors]
+        behind = dict(self._behind(views, failures))
+        for mirror, error in failures.items():
+            if mirror not in behind:
+                memory.failed(str(mirror), _within(mirror, error))
+        # A mirror that is behind works. If it rested, the one that is ahead today could hide what is new tomorrow.
+        for mirror in (*(view.mirror for view in views), *behind):
+            memory.helped(str(mirror))
+        memory.keep_only(names)
+        self.notes += memory.sentences(names)
+        self.notes += (f"{mirror}: is behind: {what}" for mirror, what in behind.items())
+        self._remember(memory)
+
+    def _behind(
+        self, views: list[_View], failures: dict[Mirror, BundleError]
+    ) -> Iterator[tuple[Mirror, str]]:
+        """Mirrors that have what was published before, and how it can be told."""
+        newest = views[-1]
+        for view in views:
+            if view.version < newest.version:
+                what = f"its timestamp is version {view.version}, {newest.mirror} has {newest.version}"
+                yield view.mirror, what
+        for mirror, error in failures.items():
+            if isinstance(error, RollbackError):
+                yield mirror, _within(mirror, error)
+
+    def _remembered(self) -> MirrorMemory:
+        data = self._store.read(MEMORY)
+        if data is None:
+            return MirrorMemory(self._now())
+        try:
+            return MirrorMemory.parse(data, self._now())
+        except ValueError as error:
+            self._store.set_aside(MEMORY, f"is damaged ({error}); every mirror is asked again")
+            return MirrorMemory(self._now())
+
+    def _remember(self, memory: MirrorMemory) -> None:
+        try:
+            self._store.write_or_remove(MEMORY, memory.to_bytes())
+        except OSError as error:  # costs the next run a few requests, and nothing else
+            self.notes.append(f"{self._store.path / MEMORY}: cannot be written: {error.strerror or error}")
+
+    def _worst(self, failures: list[BundleError]) -> BundleError:
+        """The one to raise when no mirror helped; the others are noted."""
+        worst = max(failures, key=lambda error: (_gravity(error, failures), _is_incomplete(error)))
+        self.notes += [str(error) for error in failures if error is not worst]
+        return worst
+
+    def _prefer(self, mirrors: list[Mirror]) -> None:
+        """What helped in this run is asked first for the rest of it."""
+        self._mirrors = [*mirrors, *(mirror for mirror in self._mirrors if mirror not in mirrors)]
+
+    # What is stored
+
+    def _index_from(self, mirror: Mirror, targets: Targets) -> bytes:
+        """The index, from this machine when it has not changed."""
+        info = targets.targets.get(INDEX)
+        if info is None or "sha256" not in info.hashes:
+            raise FormatError(str(mirror), f"publishes no {INDEX}; is it a site of Puller?")
+        if (stored := self._store.read(INDEX)) is not None and is_target(info, stored):
+            return stored
+        buffer = BytesIO()
+        download_target(mirror, info, target_path(info), min(info.length, LARGEST_INDEX), buffer)
+        self._store.write(INDEX, buffer.getvalue())
+        return buffer.getvalue()
+
+    def _published(self, release: Release) -> TargetFile:
+        if self._targets is None:
+            raise RuntimeError("fetch() comes after refresh() or index()")
+        info = self._targets.targets.get(release.target)
+        if info is None or "sha256" not in info.hashes:
+            raise FormatError(
+                str(self._mirrors[0]), f"{release} is not published: there is no {release.target}"
+            )
+        return info
+
+    def _stored_targets(self) -> Targets:
+        root, targets = self._stored(Root.type), self._stored(Targets.type)
+        try:
+            root.signed.verify_delegate(Targets.type, targets.signed_bytes, targets.signatures)
+        except RepositoryError as error:
+            raise StoreError(
+                str(self._store.path), f"damaged; the next refresh brings it back ({error})"
+            ) from None
+        signed: Targets = targets.signed
+        return signed
+
+    def _stored(self, role: str) -> Metadata[Any]:
+        path = self._store.path / f"{role}.json"
+        try:
+            return Metadata.from_bytes(read_limited(path, LARGEST_STORED))
+        except FileNotFoundError:
+            raise StoreError(str(path), "nothing was trusted yet on this host") from None
+        except (RepositoryError, ValueError) as error:
+            raise StoreError(str(path), f"damaged; the next refresh brings it back ({error})") from None
+
+
+def _within(mirror: Mirror, error: BundleError) -> str:
+    """What an error says, its place relative to the mirror."""
+    where = error.where.removeprefix(f"{mirror}/").removeprefix(str(mirror))
+    return f"{where}: {error.what}" if where else error.what
+
+
+def _gravity(error: BundleError, among: list[BundleError]) -> int:
+    if isinstance(error, RollbackError) and any(map(_is_incomplete, among)):
+        return 0  # a mirror that is behind one that is incomplete, as while both are uploaded to
+    return 2 if isinstance(error, TrustError) else 1 if isinstance(error, FormatError) else 0
+
+
+def _is_incomplete(error: BundleError) -> bool:
+    """Whether a mirror lacks a file that its own verified metadata names: its timestamp is as new as any."""
+    return isinstance(error, MissingError) and not error.where.endswith("/timestamp.json")

@@ -1,0 +1,240 @@
+"""One look at a site: is what this host has verified before still what the site publishes?
+
+The answer is *yes*, or *that cannot be told here*; then the whole workflow of ``bundles.client.client`` runs, which
+costs four times as much, most of it for importing what verifies signatures. *Yes* rests on bytes:
+
+* the site's ``timestamp.json`` is, byte for byte, the one that this host has verified and stored;
+* from it the stored snapshot, targets and index follow by their SHA-256;
+* the site has no newer root, none of the stored metadata has expired, and the trust anchor is the one of this store;
+* of several mirrors, every one says so, but for those that are known to fail and rest for now
+  (``bundles.client.mirror_backoff``).
+
+Nothing is accepted here that was not verified before, and nothing is written. Whatever is out of the ordinary (a
+redirect, a proxy, a client certificate, trouble of any kind) is *cannot be told*.
+"""
+
+import hashlib
+import http.client
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from bundles.archive.limits import LARGEST_STORED
+from bundles.errors import BundleError, FormatError
+from bundles.filesystem.atomic import read_limited
+from bundles.format.index import INDEX, Index, Release
+from bundles.transport.credentials import credentials
+from bundles.transport.deadline import Deadline, aside
+from bundles.transport.download import TransportSettings, locate
+from bundles.transport.location import Location
+from bundles.transport.reading import Reading, answers_under
+
+_LONGEST_REFUSAL = 64 * 1024  # bytes of what a server says beside a 404
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+
+_Mirrors = list[tuple[Location, TransportSettings]]
+
+
+class Known:
+    """What was verified before and still is what the site publishes; asked as ``trust.TrustClient`` is."""
+
+    def __init__(self, index: Index, targets: Mapping[str, Any], notes: list[str]) -> None:
+        self.index = index
+        self.notes = notes
+        """Sentences for people: mirrors that rest because they failed."""
+        self._targets = targets
+
+    def digest(self, release: Release) -> str:
+        """SHA-256 of the archive of a release; raises ``FormatError`` when it is not published."""
+        try:
+            return str(self._targets[release.target]["hashes"]["sha256"])
+        except KeyError:
+            raise FormatError("site", f"{release} is not published: there is no {release.target}") from None
+
+
+def glance(
+    directory: Path,
+    anchor: Path,
+    sites: Sequence[str],
+    settings: TransportSettings,
+    now: datetime,
+    deadline: Deadline | None = None,
+) -> Known | None:
+    """What this host knows of the site, when that is still all; ``None`` when it cannot be told at a glance.
+
+    ``directory`` is that of ``TrustClient``, ``sites`` are the mirrors, ``now`` has a time zone. ``deadline`` is that
+    of all fetching; raises what its ``check`` raises.
+    """
+    deadline = deadline or Deadline(settings.total_timeout)
+    try:
+        stored = _Stored(directory, anchor, now)
+        mirrors = locate(sites, settings)
+        notes: list[str] = []
+        if len(mirrors) > 1:
+            mirrors, notes = _without_resting(mirrors, directory, now)
+        if mirrors and all(_is_unchanged(stored, location, own, deadline) for location, own in mirrors):
+            return Known(Index.parse(stored.index), stored.targets, notes)
+    except (
+        OSError,
+        http.client.HTTPException,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        BundleError,
+    ):
+        # Damaged files, trouble with the network: the whole workflow finds out what it is, and says it.
+        return None
+    return None
+
+
+def _without_resting(mirrors: _Mirrors, directory: Path, now: datetime) -> tuple[_Mirrors, list[str]]:
+    """The mirrors that a refresh would ask now, and what is wrong with the others."""
+    from bundles.client.mirror_backoff import MEMORY, MirrorMemory  # here, because most hosts have one site
+
+    try:
+        memory = MirrorMemory.parse(read_limited(directory / MEMORY, LARGEST_STORED), now)
+    except FileNotFoundError:
+        return mirrors, []
+    notes = list(memory.sentences(str(location) for location, _ in mirrors))
+    return [mirror for mirror in mirrors if not memory.rests(str(mirror[0]))], notes
+
+
+def _is_unchanged(
+    stored: "_Stored", location: Location, settings: TransportSettings, deadline: Deadline
+) -> bool:
+    """Whether a mirror has what is stored, and nothing newer; raises for whatever does not fit."""
+    if _is_out_of_the_ordinary(location, settings):
+        return False
+    # Two small files: a site that takes longer than one silence may is not looked at any longer.
+    own = deadline.within(settings.read_timeout)
+    return aside(lambda: _has_the_same(stored, location, settings, own), own)
+
+
+def _has_the_same(
+    stored: "_Stored", location: Location, settings: TransportSettings, deadline: Deadline
+) -> bool:
+    with _Look(location, settings, deadline) as look:
+        if look.status_of(f"metadata/{stored.root_version + 1}.root.json") != HTTPStatus.NOT_FOUND:
+            return False
+        return look.content_of("metadata/timestamp.json", len(stored.timestamp)) == stored.timestamp
+
+
+class _Stored:
+    """The stored metadata, read and checked as far as bytes, versions and dates go; raises for anything odd."""
+
+    def __init__(self, directory: Path, anchor: Path, now: datetime) -> None:
+        self._now = now
+        self._directory = directory
+        root = self._read("root.json")
+        self.root_version = int(self._signed(root, "root")["version"])
+        self._check_anchor(read_limited(anchor, LARGEST_STORED))
+        self.timestamp = self._read("timestamp.json")
+        snapshot = self._followed(self._signed(self.timestamp, "timestamp"), "snapshot.json")
+        targets = self._followed(self._signed(snapshot, "snapshot"), "targets.json")
+        self.targets: Mapping[str, Any] = self._signed(targets, "targets")["targets"]
+        self.index = self._read(INDEX)
+        _require(hashlib.sha256(self.index).hexdigest() == self.targets[INDEX]["hashes"]["sha256"])
+
+    def _read(self, name: str) -> bytes:
+        return read_limited(self._directory / name, LARGEST_STORED)
+
+    def _followed(self, signed: Mapping[str, Any], name: str) -> bytes:
+        data = self._read(name)
+        _require(hashlib.sha256(data).hexdigest() == signed["meta"][name]["hashes"]["sha256"])
+        return data
+
+    def _signed(self, data: bytes, role: str) -> Mapping[str, Any]:
+        signed: Mapping[str, Any] = msgspec.json.decode(data)["signed"]
+        _require(signed["_type"] == role)
+        _require(datetime.fromisoformat(signed["expires"]) > self._now)
+        return signed
+
+    def _check_anchor(self, anchor: bytes) -> None:
+        """A trust anchor that was replaced means another site, or keys that are no longer trusted."""
+        version = int(msgspec.json.decode(anchor)["signed"]["version"])
+        _require(self._read(f"root_history/{version}.root.json") == anchor)
+
+
+class _Look:
+    """Requests over one connection, bounded in time and size."""
+
+    def __init__(self, location: Location, settings: TransportSettings, deadline: Deadline) -> None:
+        parts = urlsplit(location.base)
+        self._base = parts.path
+        self._headers = {
+            "User-Agent": settings.user_agent or "puller",
+            "Accept-Encoding": "identity",
+            **credentials(location, settings),
+        }
+        reading = Reading(deadline, settings.read_timeout)
+        self._connection = _connection(parts.scheme, parts.netloc, settings)
+        self._connection.response_class = answers_under(lambda: reading)  # type: ignore[assignment]  # a hook
+
+    def __enter__(self) -> "_Look":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def status_of(self, path: str) -> int:
+        response = self._get(path)
+        _require(
+            len(response.read(_LONGEST_REFUSAL)) < _LONGEST_REFUSAL
+        )  # to its end: the connection is used again
+        return response.status
+
+    def content_of(self, path: str, length: int) -> bytes:
+        response = self._get(path)
+        _require(response.status == HTTPStatus.OK)
+        return response.read(length + 1)
+
+    def _get(self, path: str) -> http.client.HTTPResponse:
+        self._connection.request("GET", f"{self._base}/{path}", headers=self._headers)
+        return self._connection.getresponse()
+
+
+class _Connection(http.client.HTTPConnection):
+    """Over HTTP, to a name in ASCII: for one that is text, Python imports the codec of international names."""
+
+    def connect(self) -> None:
+        address = (self.host.encode("ascii"), self.port)
+        self.sock = socket.create_connection(address, self.timeout)  # type: ignore[arg-type]  # bytes are taken, too
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _connection(scheme: str, netloc: str, settings: TransportSettings) -> http.client.HTTPConnection:
+    if scheme == "http":
+        return _Connection(netloc, timeout=settings.connect_timeout)
+    import ssl
+
+    # The same authorities as bundles.transport.web has; where the system has none, that is a case for it.
+    paths = ssl.get_default_verify_paths()
+    file, directory = settings.ca_bundle or paths.cafile, None if settings.ca_bundle else paths.capath
+    _require(bool(file or directory) and not (settings.ca_bundle and os.path.isdir(settings.ca_bundle)))
+    context = ssl.create_default_context(cafile=file, capath=directory)
+    return http.client.HTTPSConnection(netloc, timeout=settings.connect_timeout, context=context)
+
+
+def _is_out_of_the_ordinary(location: Location, settings: TransportSettings) -> bool:
+    """A directory, a proxy, a client certificate: what ``bundles.transport.web`` knows how to do, and this does not."""
+    environment = {name.lower() for name, value in os.environ.items() if value}
+    return (
+        location.is_directory
+        or bool(settings.proxy and settings.proxy.reveal())
+        or settings.client_cert is not None
+        or not environment.isdisjoint(_PROXIES)
+    )
+
+
+def _require(condition: bool) -> None:
+    if not condition:
+        raise ValueError("not as it was")

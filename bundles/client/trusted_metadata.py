@@ -1,0 +1,200 @@
+"""What this host has trusted so far: the files below ``/var/lib/puller/trust``.
+
+* They are the memory that rollback is measured against, so none of them is dropped in silence: what is
+  damaged is set aside under a name of its own, and a note says so. python-tuf would fetch it anew
+  without a word.
+* Damage never stops a run that can go on. It is made good from the anchor and the site.
+* New keys for a role end its memory (TUF specification, 5.3.11): otherwise a version that a thief of
+  the old keys jumped to would bar every later one.
+
+What damage costs: without ``timestamp.json`` an old timestamp is accepted once, as long as it has not
+expired; the snapshot still bars old targets. Without both, a copy of the site that has not expired is
+accepted. A root is never followed back: the number of the highest root stays in the names of the files,
+damaged or not.
+"""
+
+import enum
+import os
+import re
+import stat
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from tuf.api.exceptions import RepositoryError, UnsignedMetadataError
+from tuf.api.metadata import Metadata, Root, Snapshot, Targets, Timestamp
+
+from bundles.archive.limits import LARGEST_STORED
+from bundles.client.trust_anchor import Anchor, parse_root
+from bundles.errors import SettingsError
+from bundles.filesystem.atomic import (
+    forget_oldest,
+    open_directory,
+    read_limited,
+    remove_leftovers,
+    sync_directory,
+    write_file,
+)
+from bundles.format.index import INDEX
+
+_HISTORY = "root_history"
+_ROOT = re.compile(r"(\d{1,15})\.root\.json")
+_CLOCK_TOLERANCE = timedelta(minutes=5)
+
+
+class _Standing(enum.Enum):
+    TRUSTED = enum.auto()
+    ROTATED = enum.auto()
+    """Signed by a key that has been revoked."""
+    SHORT = enum.auto()
+    """Signed by keys that are still trusted, of which more are demanded by now. It stays until it is replaced."""
+    DAMAGED = enum.auto()
+
+
+class TrustDirectory:
+    """The directory at ``path``; what is found wrong in it is added to ``notes``. Raises ``OSError``."""
+
+    def __init__(self, path: Path, notes: list[str], now: Callable[[], datetime]) -> None:
+        self.path = path
+        self.notes = notes
+        self._now = now
+
+    def prepare(self, anchor: Anchor) -> None:
+        """Make the directory usable; start over when the anchor is that of another site."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open_directory(self.path) as directory:
+            remove_leftovers(directory)
+        history = self.path / _HISTORY
+        if os.path.lexists(history) and not _is_real_directory(history):
+            self.set_aside(_HISTORY, "is not a directory")
+        history.mkdir(mode=0o700, exist_ok=True)
+        if _is_real_directory(self.path / "root.json"):  # a link is made here anew in every refresh
+            self.set_aside("root.json", "is a directory")
+        self._check_origin(anchor)
+        self._check_clock()
+
+    def read(self, name: str) -> bytes | None:
+        """The contents of a file, ``None`` when there is none; what cannot be a file of ours is set aside."""
+        path = self.path / name
+        try:
+            if not stat.S_ISREG(os.lstat(path).st_mode):
+                self.set_aside(name, "is not a regular file")
+                return None
+            return read_limited(path, LARGEST_STORED)
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            self.set_aside(name, f"has more than {LARGEST_STORED} bytes")
+            return None
+
+    def write(self, name: str, data: bytes) -> None:
+        """Replace a file, unless it is as wanted already: a run that learns nothing new writes nothing."""
+        found = self.read(name)
+        if found == data:
+            return
+        if found is not None and name.startswith(f"{_HISTORY}/"):
+            self.set_aside(name, "is not the root of that version")
+        write_file(self.path / name, data)
+
+    def write_or_remove(self, name: str, data: bytes) -> None:
+        """`write`, or no file at all when there is nothing to write."""
+        if data:
+            self.write(name, data)
+        else:
+            (self.path / name).unlink(missing_ok=True)
+
+    def set_aside(self, name: str, why: str) -> None:
+        """Keep what is at ``name`` for people to look at, under a name that nothing reads."""
+        kept = f"{name}.damaged-{self._now():%Y%m%dT%H%M%S.%fZ}"
+        os.rename(self.path / name, self.path / kept)
+        place = (self.path / name).parent
+        sync_directory(place)
+        forget_oldest(place, f"{Path(name).name}.damaged-")
+        self.notes.append(f"{self.path / name}: {why}; kept as {self.path / kept}")
+
+    def highest_root(self) -> int:
+        """The highest version of a root that was ever stored here, also when its file was set aside; or 0."""
+        names = os.listdir(self.path / _HISTORY)
+        return max((int(match[1]) for name in names if (match := _ROOT.match(name))), default=0)
+
+    def check_roles(self, root: Root) -> None:
+        """Set aside what ``root`` does not stand behind, before anything is measured against it."""
+        standings = {role: self._standing(role, root) for role in (Timestamp, Snapshot, Targets)}
+        for role, standing in standings.items():
+            if standing is _Standing.DAMAGED:
+                self.set_aside(f"{role.type}.json", "is damaged; versions are checked against the rest")
+        if _Standing.ROTATED in (standings[Timestamp], standings[Snapshot]):
+            self._forget_versions(root)
+        if not set(standings.values()) <= {_Standing.TRUSTED}:
+            # It follows from what is no longer trusted, and without it nobody takes the rest for complete.
+            (self.path / INDEX).unlink(missing_ok=True)
+
+    def _standing(self, role: type[Timestamp | Snapshot | Targets], root: Root) -> _Standing:
+        data = self.read(f"{role.type}.json")
+        if data is None:
+            return _Standing.TRUSTED
+        try:
+            metadata: Metadata[Any] = Metadata.from_bytes(data)
+            root.verify_delegate(role.type, metadata.signed_bytes, metadata.signatures)
+        except UnsignedMetadataError:
+            # Signatures by the present keys that do not hold were damaged; missing ones were not needed then.
+            wanted = root.roles[role.type]
+            present = metadata.signatures.keys() & wanted.keyids
+            if len(present) >= wanted.threshold:
+                return _Standing.DAMAGED
+            revoked = metadata.signatures.keys() - wanted.keyids
+            return _Standing.ROTATED if revoked else _Standing.SHORT
+        except RepositoryError:
+            return _Standing.DAMAGED
+        return _Standing.TRUSTED if metadata.signed.type == role.type else _Standing.DAMAGED
+
+    def _forget_versions(self, root: Root) -> None:
+        for role in (Timestamp, Snapshot):
+            (self.path / f"{role.type}.json").unlink(missing_ok=True)
+        self.notes.append(
+            f"{self.path}: root {root.version} replaced keys of the site; its versions are counted anew"
+        )
+
+    def _check_origin(self, anchor: Anchor) -> None:
+        """An anchor that contradicts the one this directory began with belongs to another site."""
+        name = f"{_HISTORY}/{anchor.version}.root.json"
+        found = self.read(name)
+        if found is None or found == anchor.data:
+            return
+        try:
+            parse_root(found, name)
+        except SettingsError as error:
+            self.set_aside(name, error.what)
+        else:
+            self._start_over(anchor)
+
+    def _start_over(self, anchor: Anchor) -> None:
+        kept = self.path / f"before-{self._now():%Y%m%dT%H%M%S.%fZ}"
+        kept.mkdir(mode=0o700)
+        for entry in self.path.iterdir():
+            if not entry.name.startswith("before-"):
+                entry.rename(kept / entry.name)
+        forget_oldest(self.path, "before-")
+        (self.path / _HISTORY).mkdir(mode=0o700)
+        self.notes.append(
+            f"{anchor.where}: was replaced by that of another site; trust starts over, {kept} is kept"
+        )
+
+    def _check_clock(self) -> None:
+        try:
+            stored = datetime.fromtimestamp(
+                os.stat(self.path / "timestamp.json").st_mtime, self._now().tzinfo
+            )
+        except FileNotFoundError:
+            return
+        if stored > self._now() + _CLOCK_TOLERANCE:
+            clock, then = f"{self._now():%Y-%m-%dT%H:%M:%SZ}", f"{stored:%Y-%m-%dT%H:%M:%SZ}"
+            self.notes.append(
+                f"this host's clock says {clock}, metadata was stored at {then}: "
+                "the clock is or was wrong, so that expiry may be misjudged"
+            )
+
+
+def _is_real_directory(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()

@@ -1,0 +1,1 @@
+"""Atomic writes, trees and free space on this machine's disks."""

@@ -1,0 +1,273 @@
+"""The one way in which this project writes files, its own state and the files that it manages.
+
+* After any crash a path holds its old content or its new content, never a part of either.
+* A file never exists at its path with other than its final owner, mode and content.
+* What a killed process leaves under a temporary name is removed by the next one that writes in that directory, and what
+  another process is at work on is not.
+* Only *not found* means absent; every other trouble while reading is an error of the caller's.
+"""
+
+import contextlib
+import errno
+import fcntl
+import io
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+Pathish = str | os.PathLike[str]
+
+_PIECE = 8192  # bytes; some files, as those of /proc, say that they have none
+_MOST_KEPT = 3
+_LEFTOVER = re.compile(r"\..+\.[0-9a-f]{12}\.new", re.DOTALL)
+
+
+def write_file(
+    path: Pathish,
+    data: bytes,
+    *,
+    mode: int = 0o644,
+    uid: int | None = None,
+    gid: int | None = None,
+    durable: bool = True,
+) -> None:
+    """Write ``data`` to ``path`` atomically and durably; without ``durable`` a power cut may undo it, or empty it.
+
+    ``mode`` is the final permission bits, whatever the umask; ``uid`` and ``gid`` are ids, ``None`` leaves the
+    running user's. Raises ``OSError``; the old file is untouched then and no temporary file stays behind.
+    """
+    directory, name = os.path.split(os.fspath(path))
+    with naming(path), open_directory(directory or ".") as descriptor:
+        remove_leftovers(descriptor)
+        replace_file(descriptor, name, [data], mode=mode, uid=uid, gid=gid, durable=durable)
+
+
+@contextlib.contextmanager
+def naming(path: Pathish) -> Iterator[None]:
+    """Let errors of the system name ``path``, and not the temporary name or the descriptor that they came by."""
+    try:
+        yield
+    except OSError as error:
+        by = error.filename
+        if not isinstance(by, str) or not by.startswith("/") or by.startswith("/proc/self/fd/"):
+            error.filename, error.filename2 = os.fspath(path), None
+        raise
+
+
+def replace_file(
+    directory: int,
+    name: str,
+    chunks: Iterable[bytes],
+    *,
+    mode: int,
+    uid: int | None = None,
+    gid: int | None = None,
+    labels_from: int | None = None,
+    durable: bool = True,
+) -> None:
+    """What ``write_file`` does, for ``name`` in an open directory.
+
+    ``labels_from`` is a descriptor of the file being replaced: its extended attributes (ACLs, SELinux label,
+    capabilities excepted) are carried over; the ACL of a user who will not be the owner is not.
+    """
+    descriptor, temporary = _create(directory, name, mode & 0o600)
+    try:
+        with in_progress(descriptor):
+            drop_acls_of_others(descriptor, directory, uid)
+            if labels_from is not None:
+                # Whoever had the file may have named themselves in its list.
+                keeps_acl = os.fstat(labels_from).st_uid in (0, os.geteuid(), uid)
+                _copy_labels(labels_from, descriptor, mode, keeps_acl=keeps_acl)
+            for chunk in chunks:
+                _write_all(descriptor, chunk)
+            # Owner before mode: a mode set first would be open to the old owner. Both after the content: chown clears
+            # bits of the mode, and so does a write, unless it is root's.
+            if uid is not None or gid is not None:
+                os.fchown(descriptor, -1 if uid is None else uid, -1 if gid is None else gid)
+            os.fchmod(descriptor, mode)
+            if durable:
+                os.fsync(descriptor)
+            os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=directory)
+        raise
+    if durable:
+        os.fsync(directory)
+
+
+def _create(directory: int, name: str, mode: int) -> tuple[int, str]:
+    """A new file, locked, and its temporary name. Until it is locked, another process may take it for a leftover."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    while True:
+        temporary = temporary_name(name)
+        descriptor = os.open(temporary, flags, mode, dir_fd=directory)
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # whoever removes a leftover holds it for a moment only
+        if os.fstat(descriptor).st_nlink:
+            return descriptor, temporary
+        os.close(descriptor)
+
+
+def temporary_name(name: str) -> str:
+    """Where ``name`` is made before it gets its name. Random, and created with ``O_EXCL`` or ``mkdir``: what somebody
+    has planted at a temporary name is an error, never followed.
+    """
+    return f".{_shortened(name)}.{os.urandom(6).hex()}.new"
+
+
+@contextlib.contextmanager
+def in_progress(descriptor: int) -> Iterator[None]:
+    """Keep ``remove_leftovers`` of other processes away from what is open here, and close it at the end.
+
+    By a lock, because that ends with its holder. Where there are no locks (some network file systems), go without.
+    """
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def remove_leftovers(directory: int) -> None:
+    """Remove what a killed process of ours left half made in an open directory; trouble with that is no trouble."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(directory):
+            if _LEFTOVER.fullmatch(name):
+                _remove_leftover(directory, name)
+
+
+def _remove_leftover(directory: int, name: str) -> None:
+    with contextlib.suppress(OSError):  # locked: another process is at work on it
+        descriptor = os.open(
+            name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory
+        )
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            remove = os.rmdir if stat.S_ISDIR(os.fstat(descriptor).st_mode) else os.unlink
+            remove(name, dir_fd=directory)
+        finally:
+            os.close(descriptor)
+
+
+def _shortened(name: str) -> str:
+    """The beginning of a name, so that there is room for more in the 255 bytes that file systems take."""
+    return os.fsdecode(os.fsencode(name)[:200])
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    """A short write (a full disk, a signal) is continued until the kernel gives an error."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+# A capability belongs to the content that it was granted to, and a file system that has no labels is no failure.
+_NOT_CARRIED = ("security.capability", "security.ima", "security.evm")
+_ACL, _INHERITED_ACL = "system.posix_acl_access", "system.posix_acl_default"
+_ACL_USER, _ACL_GROUP, _ACL_MASK, _ACL_OTHER = 0x01, 0x04, 0x10, 0x20  # tags of the entries that chmod sets
+_NO_LABELS = (errno.ENOTSUP, errno.EPERM, errno.EINVAL)
+
+
+def _copy_labels(source: int, target: int, mode: int, *, keeps_acl: bool) -> None:
+    try:
+        for name in os.listxattr(source):
+            if name not in _NOT_CARRIED and (keeps_acl or name != _ACL):
+                value = os.getxattr(source, name)
+                os.setxattr(target, name, _narrowed(value, mode) if name == _ACL else value)
+    except OSError as error:
+        if error.errno not in _NO_LABELS:
+            raise
+
+
+def drop_acls_of_others(new: int, directory: int, owner: int | None) -> None:
+    """Remove from what is ``new`` the access control lists that it has from its directory, if that is somebody else's.
+
+    Who owns the directory may have named themselves there. Nothing is removed where that is ``owner``, root, or the
+    running user.
+    """
+    if os.fstat(directory).st_uid in (0, os.geteuid(), owner):
+        return
+    for name in (_ACL, _INHERITED_ACL):
+        with contextlib.suppress(OSError):  # there is none
+            os.removexattr(new, name)
+
+
+def _narrowed(acl: bytes, mode: int) -> bytes:
+    """An access control list as ``chmod`` will leave it: the old one could open the file to others for a moment.
+
+    The format is that of linux/posix_acl_xattr.h: a version, then a tag, permissions and an id for each entry.
+    """
+    entries = [acl[start : start + 8] for start in range(4, len(acl), 8)]
+    tags = [entry[0] for entry in entries]
+    group = _ACL_MASK if _ACL_MASK in tags else _ACL_GROUP
+    allowed = {_ACL_USER: mode >> 6 & 7, group: mode >> 3 & 7, _ACL_OTHER: mode & 7}
+    kept = (bytes((*entry[:2], allowed.get(entry[0], entry[2]), *entry[3:])) for entry in entries)
+    return acl[:4] + b"".join(kept)
+
+
+def forget_oldest(directory: Path, prefix: str = "", suffix: str = "") -> None:
+    """Remove all but the newest few of what was set aside under such names; trouble with that is no trouble.
+
+    Otherwise whatever damages a file in every run would fill the disk.
+    """
+    with contextlib.suppress(OSError):
+        names = (name for name in os.listdir(directory) if name.startswith(prefix) and name.endswith(suffix))
+        kept = sorted((directory / name for name in names), key=lambda path: os.lstat(path).st_ctime_ns)
+        for path in kept[:-_MOST_KEPT]:
+            remove_any(path)
+
+
+def remove_any(path: Path) -> None:
+    """Remove a file, a link, or a directory with all that is in it. Raises ``OSError``."""
+    if path.is_dir() and not path.is_symlink():
+        from bundles.filesystem.trees import remove_tree
+
+        remove_tree(path)
+    else:
+        os.unlink(path)
+
+
+@contextlib.contextmanager
+def open_directory(path: Pathish) -> Iterator[int]:
+    """A descriptor of a directory, so that what follows stays in it whatever happens to its name."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def sync_directory(path: Pathish) -> None:
+    """Make renames in this directory survive a power cut; raises ``OSError``."""
+    with open_directory(path) as descriptor:
+        os.fsync(descriptor)
+
+
+def read_limited(path: str | Path, limit: int) -> bytes:
+    """Read a regular file of at most ``limit`` bytes; raises ``OSError``, and ``ValueError`` when it is larger.
+
+    Opened without blocking, so that a FIFO in the way is an error and not a hang.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISDIR(os.fstat(descriptor).st_mode):  # said here, because Python would name the descriptor
+        os.close(descriptor)
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    with open(descriptor, "rb", buffering=0) as stream:
+        data = _read_at_most(stream, limit + 1)
+    if len(data) > limit:
+        raise ValueError(f"{path}: larger than the limit of {limit} bytes")
+    return data
+
+
+def _read_at_most(stream: io.FileIO, limit: int) -> bytes:
+    """What is there, by its size: asking for the limit at once would take as much memory, whatever is there."""
+    piece = os.fstat(stream.fileno()).st_size + 1  # one more, to see the end of a file that has not grown
+    pieces: list[bytes] = []
+    while limit and (read := stream.read(min(limit, max(piece, _PIECE)))):
+        pieces.append(read)
+        limit -= len(read)
+    return b"".join(pieces)

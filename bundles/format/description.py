@@ -1,0 +1,178 @@
+"""``bundle.json``: what a bundle is called, and every file in it.
+
+* A description is complete and consistent, or it does not exist: names are safe and do not collide, and there
+  is a ``manifest.yaml`` at the root.
+* One description has one spelling in JSON. Any other text is refused, and so are repeated keys, numbers in
+  disguise and everything else that two parsers might read differently.
+"""
+
+import enum
+import json
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Annotated, Any, Self, TypeVar
+
+import msgspec
+
+from bundles.errors import FormatError
+from bundles.format import strict_json
+from bundles.format.identity import DESCRIPTION, parse_name, parse_version
+from bundles.format.paths import MemberPath, directories_of, folded, shown
+
+FORMAT = 1
+MANIFEST = "manifest.yaml"
+LARGEST_FILE = 8 * 1024**3 - 1
+"""What the eleven octal digits of a tar header can say."""
+
+
+class FileMode(enum.Enum):
+    """The two modes a file in a bundle can have; what the machine shall have is said in the manifest."""
+
+    PLAIN = "0644"
+    EXECUTABLE = "0755"
+
+    @classmethod
+    def of(cls, bits: int) -> "FileMode":
+        """The mode a file with these permission bits is packed with: what its owner may execute stays so."""
+        return cls.EXECUTABLE if bits & 0o100 else cls.PLAIN
+
+    @property
+    def bits(self) -> int:
+        return int(self.value, 8)
+
+    @property
+    def unpacked(self) -> int:
+        """Permission bits in the store, where nothing is meant to be edited."""
+        return self.bits & 0o555
+
+
+class FileEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What ``bundle.json`` says of one file; ``size`` is bytes."""
+
+    mode: FileMode
+    sha256: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+    size: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_FILE)]
+
+    def __str__(self) -> str:
+        return f"{self.size} bytes, sha256 {self.sha256}, mode {self.mode.value}"
+
+
+class _Document(msgspec.Struct, forbid_unknown_fields=True):
+    format: int
+    name: str
+    version: str
+    files: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class BundleDescription:
+    """A bundle's name, version and files, in the order of the archive; raises ``FormatError`` when they
+    cannot be."""
+
+    name: str
+    version: str
+    files: Mapping[MemberPath, FileEntry]
+    directories: Set[str] = field(init=False, repr=False, compare=False)
+    """Those that hold a file. A bundle has no others, so they are not members of the archive."""
+
+    def __post_init__(self) -> None:
+        parse_name(self.name)
+        parse_version(self.version)
+        object.__setattr__(self, "files", MappingProxyType(dict(sorted(self.files.items()))))
+        object.__setattr__(self, "directories", directories_of(self.files))
+        _check_kept_name(self.files)
+        _check_manifest(self.files)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files together."""
+        return sum(entry.size for entry in self.files.values())
+
+    @classmethod
+    def parse(cls, data: bytes) -> Self:
+        """Read ``bundle.json``; raises ``FormatError`` that names the place in it."""
+        document = _decode(data)
+        _check_format(document)
+        fields = _convert(document, _Document, DESCRIPTION)
+        with _inside(DESCRIPTION):
+            files = {
+                MemberPath.parse(name): _convert(value, FileEntry, f"files[{shown(name)}]")
+                for name, value in fields.files.items()
+            }
+            description = cls(fields.name, fields.version, files)
+        if description.to_bytes() != data:
+            raise FormatError(
+                DESCRIPTION, "is not spelled the canonical way (sorted keys, no spaces, plain UTF-8)"
+            )
+        return description
+
+    def to_bytes(self) -> bytes:
+        """The one spelling of this description."""
+        document = {
+            "files": {
+                path.text: {"mode": entry.mode.value, "sha256": entry.sha256, "size": entry.size}
+                for path, entry in self.files.items()
+            },
+            "format": FORMAT,
+            "name": self.name,
+            "version": self.version,
+        }
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
+
+
+def _check_kept_name(files: Mapping[MemberPath, FileEntry]) -> None:
+    for path in files:
+        if folded(path.parts[0]) == DESCRIPTION:
+            raise FormatError(
+                shown(path.text), f"the name {DESCRIPTION!r} is kept for the bundle's description"
+            )
+
+
+def _check_manifest(files: Mapping[MemberPath, FileEntry]) -> None:
+    if MemberPath(MANIFEST) in files:
+        return
+    deeper = next((path.text for path in files if path.parts[-1] == MANIFEST), None)
+    found = f"only {shown(deeper)}, which is too deep" if deeper else "which is where a run starts"
+    raise FormatError("files", f"there is no {MANIFEST!r} at the root, {found}")
+
+
+def _decode(data: bytes) -> dict[str, Any]:
+    try:
+        document = strict_json.load(data)
+    except ValueError as error:
+        raise FormatError(DESCRIPTION, str(error)) from None
+    if not isinstance(document, dict):
+        raise FormatError(DESCRIPTION, f"is a JSON {type(document).__name__}, wanted an object")
+    return document
+
+
+def _check_format(document: dict[str, Any]) -> None:
+    """Before all else, so that a bundle of a later format says so and not that some key is unknown."""
+    value = document.get("format")
+    if type(value) is not int:  # True == 1
+        raise FormatError(f"{DESCRIPTION}: format", f"is {shown(repr(value))}, wanted the number {FORMAT}")
+    if value != FORMAT:
+        raise FormatError(
+            f"{DESCRIPTION}: format", f"is {value}, this version of Puller understands {FORMAT}"
+        )
+
+
+_T = TypeVar("_T")
+
+
+def _convert(value: object, into: type[_T], where: str) -> _T:
+    try:
+        return msgspec.convert(value, into)
+    except msgspec.ValidationError as error:
+        what, _, place = str(error).partition(" - at `$")
+        raise FormatError(where + place.rstrip("`"), what) from None
+
+
+@contextmanager
+def _inside(where: str) -> Iterator[None]:
+    try:
+        yield
+    except FormatError as error:
+        raise FormatError(f"{where}: {error.where}", error.what) from None

@@ -1,0 +1,54 @@
+"""What a bundle is called: a name and a version, at every door the same.
+
+Apart from the rest of ``bundle.json``, because a run asks for no more of a bundle that has not changed.
+"""
+
+import re
+
+import msgspec
+
+from bundles.errors import FormatError
+from bundles.format.paths import shown
+
+DESCRIPTION = "bundle.json"
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+~_-]{0,63}")
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Name and version, as a bundle states them itself."""
+
+    name: str
+    version: str
+
+
+def parse_name(text: str) -> str:
+    """A bundle's name; raises ``FormatError``."""
+    if not _NAME.fullmatch(text):
+        raise FormatError("name", f"is {shown(text)}, wanted {_NAME.pattern} such as 'web'")
+    return text
+
+
+def parse_version(text: str) -> str:
+    """A bundle's version, which is also part of file names and URLs; raises ``FormatError``."""
+    if not _VERSION.fullmatch(text) or ".." in text:
+        raise FormatError(
+            "version", f"is {shown(text)}, wanted {_VERSION.pattern} without '..', such as '1.4.0'"
+        )
+    return text
+
+
+def parse_identity(data: bytes) -> Identity:
+    """Name and version alone, of a ``bundle.json`` that was checked when it was unpacked; raises
+    ``FormatError``.
+
+    Skips the files without looking at them: a run asks this of large bundles that have not changed.
+    """
+    try:
+        identity = msgspec.json.decode(data, type=Identity)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise FormatError(DESCRIPTION, str(error)) from None
+    parse_name(identity.name)
+    parse_version(identity.version)
+    return identity

@@ -1,0 +1,100 @@
+"""TUF metadata, looked at before anything else reads it.
+
+* One reading only: strict JSON, and numbers that are numbers.
+* A key counts once. python-tuf counts key *ids*, so a root that lists one key under two ids could meet a
+  threshold of two with one key; such a root is refused.
+
+Nothing here decides what is trusted. Bytes that no publisher can have meant are not signed by one, which is
+why they are a `SignatureError`.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from securesystemslib.exceptions import FormatError as FormatException
+from securesystemslib.formats import encode_canonical
+from securesystemslib.signer import Signature
+from tuf.api.exceptions import RepositoryError
+from tuf.api.metadata import Root
+
+from bundles.errors import FormatError, SignatureError
+from bundles.format import strict_json
+
+SPECIFICATION = "1"
+"""Major version of the TUF specification; a later one may mean something else by the same words."""
+
+_WHOLE_NUMBERS = ("version", "length", "threshold")
+
+
+def check_metadata(data: bytes, where: str, role: str = "", root: Root | None = None) -> None:
+    """Raises `SignatureError`, and `FormatError` for a later specification than this version knows.
+
+    With a ``root`` only those who sign for ``role`` can ask for an upgrade: anybody can write a number into a file.
+    """
+    try:
+        document = strict_json.load(data)
+    except ValueError as error:
+        raise SignatureError(where, f"is not metadata: {error}") from None
+    signed = document.get("signed") if isinstance(document, dict) else None
+    if not isinstance(signed, dict):
+        raise SignatureError(where, "is not metadata: nothing in it is signed")
+    if not _is_known(signed.get("spec_version")):
+        found = f"follows version {str(signed.get('spec_version'))[:20]} of TUF, wanted {SPECIFICATION}.x"
+        if root is None or _is_signed(document, role, root):
+            raise FormatError(where, f"{found}: upgrade Puller here")
+        raise SignatureError(
+            where, f"{found}, and is not signed by the keys that root {root.version} demands"
+        )
+    for key, value in _members(document):
+        if key in _WHOLE_NUMBERS and type(value) is not int:  # True == 1
+            raise SignatureError(where, f"{key} is {str(value)[:40]!r}, wanted a whole number")
+    _check_keys(signed.get("keys"), where)
+
+
+def _is_known(version: Any) -> bool:
+    return isinstance(version, str) and version.partition(".")[0] == SPECIFICATION
+
+
+def _is_signed(document: dict[str, Any], role: str, root: Root) -> bool:
+    """Whether enough keys of ``role`` signed a document that python-tuf does not take for metadata."""
+    try:
+        signatures = {each["keyid"]: Signature.from_dict(dict(each)) for each in document["signatures"]}
+        payload = encode_canonical(document["signed"])
+        return bool(root.get_verification_result(role, str(payload).encode(), signatures))
+    except (RepositoryError, FormatException, LookupError, TypeError, ValueError, AttributeError):
+        return False
+
+
+def _members(value: Any) -> Iterator[tuple[str, Any]]:
+    """Every key with its value, at any depth."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield key, item
+            yield from _members(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _members(item)
+
+
+def _check_keys(keys: Any, where: str) -> None:
+    seen: dict[str, str] = {}
+    for key_id, key in keys.items() if isinstance(keys, dict) else ():
+        # Without regard to scheme and spelling: both may be written differently for one and the same key.
+        public = _spelled_one_way(key.get("keyval") if isinstance(key, dict) else key)
+        if (other := seen.setdefault(public, key_id)) != key_id:
+            raise SignatureError(where, f"lists one key under two ids, {other[:12]}… and {key_id[:12]}…")
+
+
+def _spelled_one_way(key: Any) -> str:
+    """PEM has many spellings: line lengths, words around it, and points of a curve that are compressed or not."""
+    text = str(key.get("public") if isinstance(key, dict) else key)
+    if "-----BEGIN" not in text:
+        return "".join(text.lower().split())
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
+
+    try:
+        found = load_pem_public_key(text.encode())
+    except (ValueError, UnsupportedAlgorithm):
+        return text  # no key at all: nothing that it signs is ever accepted
+    return found.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo).hex()

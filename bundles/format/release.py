@@ -1,0 +1,183 @@
+"""How a release reaches its hosts: all at once, or in a wave that grows.
+
+* A host's place depends on its name, the bundle and the version, and on nothing else: the same for ever and on
+  every machine, evenly spread, and in another order for each release.
+* A wave that grows never gives up a host that it has reached.
+* Nothing here touches disk, network or clock: ``now`` is handed in.
+
+Percentages are counted in whole hundredths, so that what is compared, written and shown is the same number.
+"""
+
+import contextlib
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from bundles.errors import FormatError
+from bundles.format.strict_json import excerpt
+
+if TYPE_CHECKING:
+    from bundles.format.index import Release
+
+STEPS = 10_000
+"""Places there are, and steps in which a wave grows: hundredths of a percent."""
+LONGEST_WAVE = timedelta(days=36_525)
+"""Far from what anybody waits for, and small enough that no date overflows."""
+
+_PERCENT = re.compile(r"(?:0|[1-9][0-9]?)\.(?:[0-9][1-9]|[1-9])")
+_TIME = re.compile(r"2[0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+
+
+class Rollout(msgspec.Struct, frozen=True, kw_only=True):
+    """A wave: ``percent`` of all hosts, or from none at ``start`` evenly to all of them ``duration`` later.
+
+    ``before`` is what the hosts not reached should run; ``None`` when there was nothing. Raises `FormatError`,
+    with the name of the field, for what cannot be a wave.
+    """
+
+    percent: float | None = None
+    start: datetime | None = None
+    """UTC, whole seconds."""
+    duration: timedelta | None = None
+    """Whole seconds."""
+    halted: bool = False
+    """Hosts that run the release stay on it, no other gets it. Says how far it came, so it has a ``percent``."""
+    before: "Release | None" = None
+
+    def __post_init__(self) -> None:
+        given = [field is not None for field in (self.percent, self.start, self.duration)]
+        if given not in ([True, False, False], [False, True, True]):
+            raise FormatError("percent", "wanted either this, or both 'start' and 'duration'")
+        if self.percent is not None:
+            _check_percent(self.percent)
+        if self.start is not None and self.duration is not None:
+            _check_time(self.start, self.duration)
+        if self.halted and self.percent is None:
+            raise FormatError("halted", "is true, and 'percent' does not say how far the rollout came")
+        if self.before is not None and self.before.rollout is not None:
+            raise FormatError("before", "has a rollout of its own, wanted a release for all hosts")
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, Any], before: "Release | None") -> Self:
+        """From the fields of the signed index; raises `FormatError` with the name of one."""
+        return cls(
+            percent=_given(fields, "percent", _parse_percent),
+            start=_given(fields, "start", _parse_time),
+            duration=_given(fields, "duration", _parse_seconds),
+            halted=_given(fields, "halted", _parse_flag) or False,
+            before=before,
+        )
+
+    def fields(self) -> dict[str, Any]:
+        """As the index writes it, in its one spelling."""
+        halted = {"halted": True} if self.halted else {}
+        before = {"before": self.before.fields()} if self.before is not None else {}
+        return {**self._growth(), **halted, **before}
+
+    def _growth(self) -> dict[str, Any]:
+        if self.start is None or self.duration is None:
+            return {"percent": _written_percent(self.percent or 0)}
+        seconds = self.duration // timedelta(seconds=1)
+        return {"start": f"{self.start:%Y-%m-%dT%H:%M:%SZ}", "duration": seconds}
+
+    def reached(self, now: datetime) -> float:
+        """Percent of hosts that this has reached by ``now``, in whole hundredths."""
+        if self.start is None or self.duration is None:
+            return self.percent or 0.0
+        elapsed = min(max(now - self.start, timedelta(0)), self.duration)
+        return elapsed * STEPS // self.duration / 100
+
+    def takes(self, at: float, now: datetime) -> bool:
+        """Whether a host whose `place` is ``at`` should run the release, if it does not run it yet."""
+        return not self.halted and at < self.reached(now)
+
+    def held(self, at: float, now: datetime) -> str:
+        """Why a host whose `place` is ``at`` is not taken; goes on after the name of the release."""
+        reached = shown_percent(self.reached(now))
+        if not self.halted:
+            return f"reaches this host at {shown_percent(at + 0.01)}, now {reached}{self._expected(at)}"
+        if at < self.reached(now):
+            return f"is halted by the publisher at {reached}, before this host took it"
+        return f"is halted by the publisher at {reached}, this host's place is {shown_percent(at)}"
+
+    def _expected(self, at: float) -> str:
+        """When a wave that grows by itself gets to this place."""
+        if self.start is None or self.duration is None:
+            return ""
+        needed = round(at * 100) + 1
+        moment = self.start + (self.duration * needed + timedelta.resolution * (STEPS - 1)) // STEPS
+        minute = moment.replace(second=0, microsecond=0)
+        minute += timedelta(minutes=minute < moment)
+        return f", at about {minute:%Y-%m-%d %H:%M} UTC"
+
+
+def place(host: str, bundle: str, version: str) -> float:
+    """Where ``host`` stands in the queue for one release: from 0 to 99.99, in whole hundredths.
+
+    The first 15 hexadecimal digits of the SHA-256 of three lines, bundle, version and host, modulo `STEPS`. The
+    first two hold no line end, so no two hosts or releases make the same text.
+    """
+    import hashlib
+
+    text = f"{bundle}\n{version}\n{host}\n".encode(errors="surrogateescape")
+    return int(hashlib.sha256(text).hexdigest()[:15], 16) % STEPS / 100
+
+
+def shown_percent(percent: float) -> str:
+    """For people: ``10 %``, ``12.5 %``."""
+    return f"{round(percent, 2):g} %"
+
+
+def _check_percent(percent: float) -> None:
+    if not 0 <= percent <= 100 or round(percent * 100) / 100 != percent:  # NaN is not between anything
+        raise FormatError("percent", f"is {percent}, wanted a number from 0 to 100 with at most two decimals")
+
+
+def _check_time(start: datetime, duration: timedelta) -> None:
+    if start.utcoffset() != timedelta(0) or start.microsecond or not 2000 <= start.year < 3000:
+        raise FormatError("start", f"is {start}, wanted whole seconds in UTC, in this millennium")
+    if not timedelta(seconds=1) <= duration <= LONGEST_WAVE or duration.microseconds:
+        most = LONGEST_WAVE // timedelta(seconds=1)
+        raise FormatError(
+            "duration", f"is {duration.total_seconds():g}, wanted from 1 to {most} whole seconds"
+        )
+
+
+def _given(fields: Mapping[str, Any], key: str, parse: Callable[[str, Any], Any]) -> Any:
+    return parse(key, fields[key]) if key in fields else None
+
+
+def _parse_percent(key: str, value: Any) -> float:
+    """A whole number, or text such as ``"12.5"``: JSON that everybody reads alike has no fractions."""
+    if type(value) is int:  # not True
+        return float(value)
+    if isinstance(value, str) and _PERCENT.fullmatch(value):
+        return float(value)
+    raise FormatError(key, f'is {excerpt(value)}, wanted a whole number, or text such as "12.5"')
+
+
+def _written_percent(percent: float) -> int | str:
+    return int(percent) if percent == int(percent) else f"{percent:.2f}".rstrip("0")
+
+
+def _parse_time(key: str, value: Any) -> datetime:
+    if isinstance(value, str) and _TIME.fullmatch(value):
+        with contextlib.suppress(ValueError):  # such as the 30th of February
+            return datetime.fromisoformat(value)
+    raise FormatError(key, f'is {excerpt(value)}, wanted a time in UTC such as "2026-11-20T12:00:00Z"')
+
+
+def _parse_seconds(key: str, value: Any) -> timedelta:
+    longest = LONGEST_WAVE // timedelta(seconds=1)
+    if type(value) is not int or not 1 <= value <= longest:
+        raise FormatError(key, f"is {excerpt(value)}, wanted from 1 to {longest} whole seconds")
+    return timedelta(seconds=value)
+
+
+def _parse_flag(key: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise FormatError(key, f"is {excerpt(value)}, wanted true or false")
+    return value

@@ -1,0 +1,1 @@
+"""The publisher's side of a site: roles, keys, signing, releases."""

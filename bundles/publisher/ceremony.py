@@ -1,0 +1,243 @@
+"""The next root of a site, on its way from one signer to the next.
+
+* What it changes is worked out from the two roots themselves, each time. The words in the file are for people
+  who read files; nobody signs by them.
+* A key stands under its own id, so that an id tells what is signed.
+* It is complete when enough keys of the root before it and enough of its own have signed. Only signatures that
+  hold count, and they hold for this very content.
+
+A signer needs the file and a key, and neither the site nor a network.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from securesystemslib.formats import encode_canonical
+from tuf.api.exceptions import RepositoryError
+from tuf.api.metadata import Key, Metadata, Root, VerificationResult
+
+from bundles.errors import BundleError, FormatError, PublishError, SignatureError
+from bundles.filesystem.atomic import read_limited, write_file
+from bundles.format import strict_json
+from bundles.format.metadata import check_metadata
+from bundles.publisher.keys import Signer, shown_id
+from bundles.publisher.signing import ROLES, sign_with
+
+_FORMAT = 1
+_LARGEST = 2_000_000
+_ABOUT = "The next root of a Puller site. Sign it with: puller site root sign FILE --key KEY.pem"
+
+
+@dataclass(slots=True)
+class Proposal:
+    """``following`` is the root that is to come after ``current``, with the signatures that it has so far."""
+
+    current: Metadata[Root]
+    following: Metadata[Root]
+
+    @classmethod
+    def load(cls, path: Path) -> "Proposal":
+        """Read a file that `save` wrote; raises `FormatError`, `SignatureError` and `PublishError`."""
+        where = str(path)
+        document = _document(path)
+        parts = [_root(document.get(name), f"{where}: {name}") for name in ("current", "next")]
+        proposal = cls(*parts)
+        proposal.check(where)
+        return proposal
+
+    def save(self, path: Path) -> None:
+        """Raises ``OSError``."""
+        document = {
+            "about": _ABOUT,
+            "format": _FORMAT,
+            "changes": self.changes(),
+            "afterwards": self.afterwards(),
+            "missing": self.missing(),
+            "current": self.current.to_dict(),
+            "next": self.following.to_dict(),
+        }
+        write_file(path, json.dumps(document, indent=1).encode() + b"\n")
+
+    @property
+    def root(self) -> Root:
+        """The root that is proposed."""
+        return self.following.signed
+
+    def check(self, where: str) -> None:
+        """Raises `SignatureError` for what this site cannot have proposed, `PublishError` for what none should."""
+        current = self.current.signed
+        if not current.get_verification_result(Root.type, self.current.signed_bytes, self.current.signatures):
+            raise SignatureError(
+                where, f"the current root, version {current.version}, is not signed by its keys"
+            )
+        if self.root.version != current.version + 1:
+            what = f"the next root is version {self.root.version}, wanted {current.version + 1}"
+            raise SignatureError(where, what)
+        for key_id, key in (*current.keys.items(), *self.root.keys.items()):
+            if key_id != _own_id(key):
+                raise SignatureError(where, f"lists the key {_own_id(key)} under the id {key_id[:64]!r}")
+        check_thresholds(self.root, where)
+
+    def sign(self, signer: Signer, where: str) -> bool:
+        """Add a signature; ``False`` when this key has signed before.
+
+        Raises `PublishError` when the key has no say in it, and `TokenError`.
+        """
+        key_id = signer.public_key.keyid
+        if key_id not in {**self._results()[0].unsigned, **self._results()[1].unsigned}:
+            if key_id in self.signed_by():
+                return False
+            what = f"the key {shown_id(key_id)} is a root key neither now nor afterwards"
+            raise PublishError(where, f"{what}, wanted {_any_of(self._voters())}")
+        sign_with(self.following, signer, where)
+        return True
+
+    def merge(self, other: "Proposal", where: str) -> int:
+        """Take over signatures, and count those that are new; raises `SignatureError` for another content."""
+        if self.following.signed_bytes != other.following.signed_bytes:
+            what = "is not the change that is pending here; export it again"
+            raise SignatureError(where, what)
+        before = self.signed_by()
+        for key_id in other.signed_by():
+            if key_id not in before:
+                self.following.signatures[key_id] = other.following.signatures[key_id]
+        return len(self.signed_by()) - len(before)
+
+    def follows(self, root: Root) -> bool:
+        """Whether it is a change of ``root``; when that was overtaken by another, nobody can use this one any more."""
+        return bool(self.current.signed == root)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether hosts will follow it."""
+        return all(result.verified for result in self._results())
+
+    def signed_by(self) -> list[str]:
+        """Ids of the keys that have signed."""
+        now, afterwards = self._results()
+        return list({**now.signed, **afterwards.signed})
+
+    def missing(self) -> list[str]:
+        """What is needed until it is complete, in sentences."""
+        now, afterwards = self._results()
+        if (now.threshold, _ids(now)) == (afterwards.threshold, _ids(afterwards)):
+            return _missing(now, "root keys")
+        return [*_missing(now, "current root keys"), *_missing(afterwards, "root keys of the next root")]
+
+    def changes(self) -> list[str]:
+        """What it changes, in sentences; key ids in full, as the start of one can be imitated."""
+        return list(_differences(self.current.signed, self.root))
+
+    def afterwards(self) -> list[str]:
+        """The keys of each role when it is in force, in sentences."""
+        return [f"{role}: {needed(self.root, role)}: {_listed(self.root, role)}" for role in ROLES]
+
+    def _voters(self) -> list[str]:
+        return list({**dict.fromkeys(_ids(self._results()[0])), **dict.fromkeys(_ids(self._results()[1]))})
+
+    def _results(self) -> tuple[VerificationResult, VerificationResult]:
+        payload, signatures = self.following.signed_bytes, self.following.signatures
+        result = self.root.get_root_verification_result(self.current.signed, payload, signatures)
+        return result.first, result.second
+
+
+def check_thresholds(root: Root, where: str) -> None:
+    """Raises `PublishError` when a role could never be signed."""
+    for role in ROLES:
+        keys, threshold = len(root.roles[role].keyids), root.roles[role].threshold
+        if keys < threshold:
+            has = f"{keys} key" if keys == 1 else f"{keys} keys"
+            raise PublishError(
+                where, f"{role} would have {has} and need {threshold}: nobody could sign for it"
+            )
+
+
+def needed(root: Root, role: str) -> str:
+    """Such as ``2 of 3``: how many of its keys must sign for ``role``."""
+    return f"{root.roles[role].threshold} of {len(root.roles[role].keyids)}"
+
+
+def _differences(old: Root, new: Root) -> Iterator[str]:
+    yield f"version {old.version} becomes {new.version}"
+    yield f"expires {new.expires:%Y-%m-%d %H:%M} UTC, until now {old.expires:%Y-%m-%d %H:%M} UTC"
+    for role in ROLES:
+        before, after = old.roles[role].keyids, new.roles[role].keyids
+        for key_id in after:
+            if key_id not in before:
+                yield f"{role}: new key {key_id} ({new.keys[key_id].scheme})"
+        for key_id in before:
+            if key_id not in after:
+                yield f"{role}: the key {key_id} ({old.keys[key_id].scheme}) is taken away"
+        if needed(old, role) != needed(new, role):
+            yield f"{role}: {needed(new, role)} keys must sign, until now {needed(old, role)}"
+    if _rest(old, new) != _rest(new, old):
+        yield "SOMETHING ELSE, which Puller never changes: compare the two roots before you sign"
+
+
+def _rest(root: Root, other: Root) -> dict[str, Any]:
+    """All that `_differences` does not put in words."""
+    document: dict[str, Any] = root.to_dict()
+    for name in ("version", "expires"):
+        del document[name]
+    document["keys"] = {key_id: key for key_id, key in document["keys"].items() if key_id in other.keys}
+    document["roles"] = {role: root.roles[role].unrecognized_fields for role in root.roles}
+    document["unused"] = root.keys.keys() - {key_id for role in root.roles.values() for key_id in role.keyids}
+    return document
+
+
+def _missing(result: VerificationResult, kind: str) -> list[str]:
+    if result.verified:
+        return []
+    signatures = "1 more signature" if result.missing == 1 else f"{result.missing} more signatures"
+    return [f"{signatures} by the {kind}: {_any_of(result.unsigned)}"]
+
+
+def _any_of(key_ids: Any) -> str:
+    return " or ".join(shown_id(key_id) for key_id in key_ids)
+
+
+def _ids(result: VerificationResult) -> list[str]:
+    return sorted([*result.signed, *result.unsigned])
+
+
+def _listed(root: Root, role: str) -> str:
+    return ", ".join(shown_id(key_id) for key_id in root.roles[role].keyids)
+
+
+def _own_id(key: Key) -> str:
+    """The SHA-256 of what the key is, as securesystemslib makes ids."""
+    parts = {"keytype": key.keytype, "scheme": key.scheme, "keyval": key.keyval}
+    return hashlib.sha256((encode_canonical(parts) or "").encode()).hexdigest()
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        document = strict_json.load(read_limited(path, _LARGEST))
+    except OSError as error:
+        raise PublishError(str(path), f"cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise FormatError(str(path), f"is not the next root of a site: {error}") from None
+    version = document.get("format") if isinstance(document, dict) else None
+    if version != _FORMAT:
+        what = f"has the format {version!r}, wanted {_FORMAT}"
+        raise FormatError(
+            str(path), f"is not the next root of a site as `puller site root export` writes it: {what}"
+        )
+    return dict(document)
+
+
+def _root(part: Any, where: str) -> Metadata[Root]:
+    try:
+        check_metadata(json.dumps(part).encode(), where)
+        metadata = Metadata[Root].from_dict(part)
+        if isinstance(metadata.signed, Root):
+            return metadata
+        raise FormatError(where, f"is metadata of type {metadata.signed.type!r}, wanted 'root'")
+    except BundleError:
+        raise
+    except (RepositoryError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FormatError(where, f"is not a root: {error}") from None

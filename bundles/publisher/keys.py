@@ -1,0 +1,247 @@
+"""Signing keys of a site: what stands in ``keys/`` for each, and how a signer comes of it.
+
+::
+
+    <role>-<start of the key id>.pem    a private key, Ed25519, encrypted with a passphrase (PKCS #8)
+    <role>-<start of the key id>.uri    where the private key is: in a hardware token or a key service
+
+* A private key is encrypted, or its owner said in so many words that it is not.
+* Files are for their owner alone: mode 0600 in a directory of mode 0700. A key that is not encrypted and
+  open to others is not used.
+* A name says which key a file is for without opening it, and a key is used only when it is that one.
+
+`cryptography` encrypts with AES-256 under PBKDF2 of 2,048 rounds, and offers no choice: whoever gets
+hold of a file can try many passphrases a second, so a long one is needed. A file written anew with more
+rounds, by ``openssl pkcs8 -topk8 -iter 600000``, is read as well.
+"""
+
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+    load_pem_public_key,
+)
+from securesystemslib.signer import CryptoSigner, Key, Signer, SSlibKey
+
+from bundles.errors import KeyFileError
+from bundles.filesystem.atomic import read_limited, write_file
+
+__all__ = [
+    "NewKey",
+    "Passphrase",
+    "Signer",
+    "change_passphrase",
+    "find_key_file",
+    "generate_key",
+    "is_encrypted",
+    "key_file",
+    "load_public_key",
+    "load_signer",
+    "load_uri",
+    "make_key",
+    "open_key",
+    "public_pem",
+    "shown_id",
+    "token_key",
+]
+
+Passphrase = Callable[[Path], bytes]
+"""Asked for the secret that one key file needs: its passphrase if it is an encrypted ``.pem``, or the PIN of
+the token that a ``.uri`` names."""
+
+PEM, URI = ".pem", ".uri"
+
+_LONGEST_KEY_FILE = 64 * 1024
+_ENCRYPTED = b"-----BEGIN ENCRYPTED PRIVATE KEY-----"
+_SHOWN_ID = 12
+_LONGEST_PASSPHRASE = 1023  # OpenSSL's limit
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """A key that a role is to get.
+
+    ``signer`` and ``contents`` (of the file with this ``suffix``) are ``None`` when somebody else holds the
+    private part.
+    """
+
+    public: Key
+    signer: Signer | None = None
+    contents: bytes | None = None
+    suffix: str = PEM
+
+    def save(self, directory: Path, role: str) -> None:
+        """Write what belongs into ``directory``; raises ``OSError``."""
+        if self.contents is None:
+            return
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_file(key_file(directory, role, self.public.keyid, self.suffix), self.contents, mode=0o600)
+
+
+def make_key(passphrase: bytes | None) -> NewKey:
+    """A new Ed25519 key, so far only in memory; not to be encrypted when ``passphrase`` is ``None``."""
+    return _made(passphrase)[1]
+
+
+def token_key(uri: str, pin: Callable[[], bytes]) -> NewKey:
+    """A key that stays where ``uri`` says; raises `TokenError`."""
+    from bundles.publisher.tokens import import_key, open_token
+
+    found, public = import_key(uri, pin)
+    return NewKey(public, open_token(found, public, pin), f"{found}\n".encode(), URI)
+
+
+def generate_key(directory: Path, role: str, passphrase: bytes | None) -> Signer:
+    """Make a new key for ``role`` and write it to ``directory``; raises `KeyFileError` and ``OSError``."""
+    signer, made = _made(passphrase)
+    made.save(directory, role)
+    return signer
+
+
+def _made(passphrase: bytes | None) -> tuple[Signer, NewKey]:
+    key = Ed25519PrivateKey.generate()
+    signer = CryptoSigner(key)
+    return signer, NewKey(signer.public_key, signer, _pem(key, passphrase))
+
+
+def key_file(directory: Path, role: str, key_id: str, suffix: str = PEM) -> Path:
+    """Where the private key of ``role`` with this id, or its URI, is kept."""
+    return directory / f"{role}-{shown_id(key_id)}{suffix}"
+
+
+def shown_id(key_id: str) -> str:
+    """The start of a key id, which is enough to tell the keys of a site apart."""
+    return key_id[:_SHOWN_ID]
+
+
+def find_key_file(directory: Path, role: str, key_id: str) -> Path | None:
+    """The file that leads to this private key; ``None`` when somebody else has it."""
+    places = (key_file(directory, role, key_id, suffix) for suffix in (PEM, URI))
+    return next((place for place in places if place.exists()), None)
+
+
+def open_key(path: Path, public: Key, passphrase: Passphrase) -> Signer:
+    """What signs for the key ``public`` by the file ``path``; raises `KeyFileError`."""
+    if path.suffix == URI:
+        from bundles.publisher.tokens import open_token
+
+        return open_token(load_uri(path), public, lambda: passphrase(path))
+    signer = load_signer(path, passphrase)
+    if signer.public_key.keyid != public.keyid:
+        raise KeyFileError(str(path), f"holds the key {signer.public_key.keyid}, wanted {public.keyid}")
+    return signer
+
+
+def load_signer(path: Path, passphrase: Passphrase) -> Signer:
+    """Read a private key; raises `KeyFileError`: unreadable, open to others, wrong passphrase, wrong type."""
+    return CryptoSigner(_load_private(path, passphrase))
+
+
+def load_uri(path: Path) -> str:
+    """The URI of a key, from its file; raises `KeyFileError`."""
+    try:
+        return _read(path).decode("ascii").strip()
+    except UnicodeDecodeError:
+        raise KeyFileError(str(path), "is not the URI of a key: it has other characters than ASCII") from None
+
+
+def load_public_key(path: Path) -> NewKey:
+    """A key whose private part somebody else holds, from PEM; raises `KeyFileError`."""
+    try:
+        return NewKey(SSlibKey.from_crypto(load_pem_public_key(_read(path))))
+    except (ValueError, UnsupportedAlgorithm):
+        wanted = "wanted a public key in PEM form: Ed25519, ECDSA on P-256, P-384 or P-521, or RSA"
+        raise KeyFileError(str(path), f"is not understood, {wanted}") from None
+
+
+def public_pem(key: Key) -> bytes:
+    """The public part, as `load_public_key` reads it."""
+    text: str = key.keyval["public"]
+    if text.startswith("-----BEGIN"):
+        return text.encode()
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(text))
+    return public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def is_encrypted(path: Path) -> bool:
+    """Whether a key file needs a passphrase; raises `KeyFileError`."""
+    return path.suffix == PEM and _ENCRYPTED in _read(path)
+
+
+def change_passphrase(path: Path, old: Passphrase, new: bytes | None) -> bytes | None:
+    """A key file encrypted anew, not yet written; ``None`` when ``new`` opens it already.
+
+    Raises `KeyFileError` when neither passphrase opens it.
+    """
+    if _is_opened_by(path, new):
+        return None
+    return _pem(_load_private(path, old), new)
+
+
+def _is_opened_by(path: Path, passphrase: bytes | None) -> bool:
+    if passphrase is None or not is_encrypted(path):
+        return passphrase is None and not is_encrypted(path)
+    try:
+        _load_private(path, lambda _: passphrase)
+    except KeyFileError:
+        return False
+    return True
+
+
+def _load_private(path: Path, passphrase: Passphrase) -> Ed25519PrivateKey:
+    pem = _read(path)
+    encrypted = _ENCRYPTED in pem
+    if not encrypted:
+        _check_is_private(path)
+    try:
+        key = load_pem_private_key(pem, passphrase(path) if encrypted else None)
+    except (ValueError, TypeError):
+        wrong = "the passphrase is wrong" if encrypted else "is not a private key in PEM form"
+        raise KeyFileError(str(path), wrong) from None
+    if not isinstance(key, Ed25519PrivateKey):
+        kind = type(key).__name__.removesuffix("PrivateKey")
+        raise KeyFileError(str(path), f"is a key of type {kind}, wanted Ed25519")
+    return key
+
+
+def _pem(key: Ed25519PrivateKey, passphrase: bytes | None) -> bytes:
+    _check_passphrase(passphrase)
+    encryption = NoEncryption() if passphrase is None else BestAvailableEncryption(passphrase)
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
+
+
+def _check_passphrase(passphrase: bytes | None) -> None:
+    if passphrase == b"":
+        raise KeyFileError("", "the passphrase is empty, wanted one or none at all")
+    if passphrase is not None and len(passphrase) > _LONGEST_PASSPHRASE:
+        raise KeyFileError("", f"the passphrase has more than {_LONGEST_PASSPHRASE} bytes")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_limited(path, _LONGEST_KEY_FILE)
+    except OSError as error:
+        raise KeyFileError(str(path), error.strerror or str(error)) from error
+    except ValueError:
+        raise KeyFileError(str(path), f"is no key file: it has more than {_LONGEST_KEY_FILE} bytes") from None
+
+
+def _check_is_private(path: Path) -> None:
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    if mode & 0o077:
+        raise KeyFileError(
+            str(path), f"is not encrypted, and its mode is {mode:04o}, wanted 0600: chmod 600 {path}"
+        )

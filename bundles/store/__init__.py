@@ -1,0 +1,1 @@
+"""Unpacked bundles of this machine, named by their SHA-256."""

@@ -1,0 +1,58 @@
+"""Is an unpacked bundle still what was unpacked?
+
+The differences are sentences; none means that every file is there with its contents and its mode, and nothing
+else.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from bundles.archive.limits import LIMITS
+from bundles.filesystem.atomic import read_limited
+from bundles.filesystem.trees import kind_of, measure, walk
+from bundles.format.description import BundleDescription, FileEntry
+from bundles.format.identity import DESCRIPTION
+from bundles.format.paths import MemberPath, shown
+
+
+def read_description(directory: Path) -> bytes:
+    """The ``bundle.json`` of an unpacked bundle; raises ``OSError``, ``ValueError`` when it is too large."""
+    return read_limited(directory / DESCRIPTION, LIMITS.description)
+
+
+def differences(directory: Path, *, unlisted: bool = True) -> list[str]:
+    """How an unpacked bundle differs from its ``bundle.json``; raises ``FormatError`` and ``OSError``.
+
+    Without ``unlisted``, what was added to it does not count.
+    """
+    description = BundleDescription.parse(read_description(directory))
+    found = dict(walk(directory))
+    del found[DESCRIPTION]
+    wanted = {path.text for path in description.files} | description.directories
+    added = [name for name in found if name not in wanted] if unlisted else []
+    sentences = [f"{shown(name)} is not listed in bundle.json" for name in added]
+    for path, entry in description.files.items():
+        sentences += [
+            f"{shown(path.text)} {what}" for what in _of_file(directory, path, entry, found.get(path.text))
+        ]
+    return sentences
+
+
+def _of_file(
+    directory: Path, path: MemberPath, entry: FileEntry, status: os.stat_result | None
+) -> Iterator[str]:
+    if status is None:
+        yield "is missing"
+        return
+    if not stat.S_ISREG(status.st_mode):
+        yield f"is {kind_of(status.st_mode)}, wanted a regular file"
+        return
+    if (mode := stat.S_IMODE(status.st_mode)) != entry.mode.unpacked:
+        yield f"has the mode {mode:04o}, wanted {entry.mode.unpacked:04o}"
+    contents = measure(directory / path.text)
+    if contents.size != entry.size:
+        yield f"has {contents.size} bytes, wanted {entry.size}"
+    elif contents.sha256 != entry.sha256:
+        yield f"has the sha256 {contents.sha256}, wanted {entry.sha256}"

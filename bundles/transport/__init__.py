@@ -1,0 +1,1 @@
+"""Bytes from a mirror, bounded in size and time."""

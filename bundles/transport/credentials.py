@@ -1,0 +1,24 @@
+"""What a mirror is told to let us in: headers, for the origin that they were configured for and no other."""
+
+import base64
+
+from bundles.transport.download import TransportSettings
+from bundles.transport.location import Location
+
+
+def credentials(location: Location, settings: TransportSettings) -> dict[str, str]:
+    """Headers for the configured origin; what the URL says goes before what the settings say."""
+    headers = {name: value.reveal() for name, value in settings.headers.items()}
+    if location.username is not None:
+        headers["Authorization"] = _basic(location.username, location.password or "")
+    elif settings.username is not None:
+        headers["Authorization"] = _basic(
+            settings.username, settings.password.reveal() if settings.password else ""
+        )
+    elif settings.token is not None:
+        headers["Authorization"] = f"Bearer {settings.token.reveal()}"
+    return headers
+
+
+def _basic(username: str, password: str) -> str:
+    return f"Basic {base64.b64encode(f'{username}:{password}'.encode()).decode()}"

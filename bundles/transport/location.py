@@ -1,0 +1,74 @@
+"""Where a site is: a URL, or a directory such as a mounted stick.
+
+* Parsed once, at the door; a location that cannot be fetched from is refused there.
+* Neither ``str`` nor ``repr`` of a location shows the user name and password that its URL may hold.
+"""
+
+from urllib.parse import SplitResult, unquote, urlsplit
+
+import msgspec
+
+from bundles.errors import SettingsError
+from bundles.masking import mask_location
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_WANTED = (
+    "wanted a URL such as https://www.example.org/puller, or an absolute directory such as /media/usb/public"
+)
+
+
+class Location(msgspec.Struct, frozen=True):
+    """``base`` has no trailing slash and no user information; it is safe to show."""
+
+    base: str
+    username: str | None = None
+    password: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Location":
+        """Read a location as an operator writes it; raises `SettingsError`."""
+        if any(character.isspace() or not character.isprintable() for character in text):
+            raise SettingsError(mask_location(ascii(text)), f"blanks and control characters: {_WANTED}")
+        if text.startswith("/"):
+            return cls(text.rstrip("/") or "/")
+        parts = _split(text)
+        if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
+            raise SettingsError(mask_location(text), _WANTED)
+        if parts.query or parts.fragment:
+            raise SettingsError(mask_location(text), "a site has no query or fragment, paths are added to it")
+        base = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+        if parts.username is None:
+            return cls(base)
+        return cls(base, unquote(parts.username), unquote(parts.password or ""))
+
+    @property
+    def is_directory(self) -> bool:
+        return self.base.startswith("/")
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port: what credentials belong to."""
+        return origin_of(self.base)
+
+    def __str__(self) -> str:
+        return self.base
+
+    def __repr__(self) -> str:
+        return f"Location({self.base!r})"
+
+
+def origin_of(url: str) -> str:
+    """``https://host:443`` of an http or https URL, in one spelling; raises `SettingsError`."""
+    parts = _split(url)
+    port = parts.port or _DEFAULT_PORTS.get(parts.scheme, 0)
+    return f"{parts.scheme}://{(parts.hostname or '').lower()}:{port}"
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # read here because it is the property that refuses ports that are no number
+    except ValueError as error:
+        what = str(error).partition(" as ")[0]  # what it cannot read as a port may be a part of a password
+        raise SettingsError(mask_location(url), f"{what}: {_WANTED}") from None
+    return parts

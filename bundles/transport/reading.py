@@ -1,0 +1,91 @@
+"""Limits of one transfer, kept below the HTTP library.
+
+* Every read from the socket asks the deadline first, so that a body that trickles and a header that never ends are both
+  over at its end. The library's own limit is only for the silence between two bytes.
+* A transfer that is slower than a modem has stalled. A large one at any better pace has all the time that there is.
+* Reads of a proxy's answer count as well.
+"""
+
+import http.client
+import io
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from bundles.transport.deadline import Deadline
+
+SLOWEST = 1000
+"""Bytes a second, on average over the longest silence that is allowed."""
+
+
+class StalledError(TimeoutError):
+    """Bytes come, but next to none."""
+
+
+class Reading:
+    """What limits the reads of one transfer; ``silence`` is seconds without a byte."""
+
+    def __init__(self, deadline: Deadline, silence: float) -> None:
+        self.deadline = deadline
+        self._silence = silence
+        self.ask()
+
+    def ask(self) -> None:
+        """A request is sent: its answer may take as long to begin as a silence may last."""
+        self._has_begun = False
+        self._bytes = 0
+        self._waited = 0.0
+
+    def read(self, sock: socket.socket, raw: io.RawIOBase, buffer: Any) -> int | None:
+        """Read from ``raw``, which reads from ``sock``; raises ``TimeoutError``, and what the check raises."""
+        sock.settimeout(self.deadline.at_most(self._silence))
+        began = time.monotonic()
+        count = raw.readinto(buffer)
+        if self._has_begun:
+            self._account(count or 0, time.monotonic() - began)
+        self._has_begun = True
+        return count
+
+    def _account(self, count: int, waited: float) -> None:
+        self._bytes += count
+        self._waited += waited
+        if self._waited < self._silence:
+            return
+        if count and self._bytes < SLOWEST * self._silence:
+            raise StalledError(f"less than {SLOWEST} bytes a second for {self._silence:g} s")
+        self._bytes, self._waited = 0, 0.0
+
+
+def answers_under(reading: Callable[[], Reading | None]) -> Callable[..., http.client.HTTPResponse]:
+    """What ``http.client`` calls to read an answer, headers and body, from a socket: its hook ``response_class``.
+
+    ``reading`` gives what limits each read; None when nobody waits for it any more.
+    """
+
+    def open_answer(sock: socket.socket, *arguments: Any, **options: Any) -> http.client.HTTPResponse:
+        response = http.client.HTTPResponse(sock, *arguments, **options)
+        response.fp = io.BufferedReader(_LimitedReader(response.fp.detach(), sock, reading))
+        return response
+
+    return open_answer
+
+
+class _LimitedReader(io.RawIOBase):
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket, reading: Callable[[], Reading | None]) -> None:
+        self._raw = raw
+        self._sock = sock
+        self._reading = reading
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        reading = self._reading()
+        if reading is None:
+            return self._raw.readinto(buffer)
+        return reading.read(self._sock, self._raw, buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()

@@ -1,0 +1,474 @@
+"""A site on a web server.
+
+* Bytes arrive as the server stores them: no compression is asked for and none is undone.
+* Credentials, configured headers and the client certificate go to the configured origin only. A redirect is
+  followed within an origin, or to https; never from https to http, never to another kind of URL.
+* The environment gives proxies, and no credentials: ``.netrc`` is not read. Cookies are not kept.
+* Every exception of the HTTP library becomes a `TransportError`, also in the middle of a body.
+"""
+
+import contextlib
+import copy
+import logging
+import os
+import re
+import ssl
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from http import HTTPStatus
+from http.client import HTTPException
+from typing import TYPE_CHECKING, Any, BinaryIO
+from urllib.parse import quote, urljoin, urlsplit
+
+import requests
+import urllib3.exceptions as urllib3
+from requests.adapters import HTTPAdapter
+from requests.utils import get_environ_proxies
+
+from bundles.errors import MissingError, OversizeError, SettingsError, TransportError
+from bundles.masking import MASK, Hidden
+from bundles.transport.credentials import credentials
+from bundles.transport.deadline import Deadline, DeadlineError, aside
+from bundles.transport.download import CHUNK, TransportSettings
+from bundles.transport.location import Location, origin_of
+from bundles.transport.reading import Reading, StalledError, answers_under
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
+
+log = logging.getLogger(__name__)
+
+MOST_REDIRECTS = 5
+LONGEST_PAUSE = 60.0
+"""Seconds; a server that asks for more is not waited for any longer."""
+
+_REDIRECTS = (301, 302, 303, 307, 308)
+_STATUSES_OF_A_RANGE = (
+    HTTPStatus.OK,
+    HTTPStatus.PARTIAL_CONTENT,
+    HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
+)
+_RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(?:\d{1,18}|\*)")
+
+Check = Callable[[requests.Response, bytes], None]
+
+
+class PassingError(TransportError):
+    """Trouble that may be over in a moment; ``pause`` is how many seconds the server asked to wait."""
+
+    def __init__(self, where: str, what: str, pause: float = 0.0) -> None:
+        super().__init__(where, what)
+        self.pause = min(pause, LONGEST_PAUSE)
+
+
+class UnchangedError(TransportError):
+    """The server says that what it gave before is still right; only who asks for that gets this answer."""
+
+
+class LimitedAdapter(HTTPAdapter):
+    """Connections of ``requests`` that read under ``reading``, which is set for each download."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reading: Reading | None = None
+
+    def get_connection_with_tls_context(self, *arguments: Any, **options: Any) -> Any:
+        pool: Any = super().get_connection_with_tls_context(*arguments, **options)
+        if "response_class" not in vars(pool.ConnectionCls):
+            hook = {"response_class": staticmethod(answers_under(self._hook()))}
+            pool.ConnectionCls = type("LimitedConnection", (pool.ConnectionCls,), hook)
+        return pool
+
+    def _hook(self) -> Callable[[], Reading | None]:
+        """What limits the next read. urllib3 keeps a pool for as long as its connections are known to anybody: if they
+        knew this adapter, which has the pool, none of them would ever be closed.
+        """
+        this = weakref.ref(self)
+        return lambda: adapter.reading if (adapter := this()) is not None else None
+
+
+class WebMirror:
+    """Files below one URL, over one connection; ``sleep`` passes the time between retries.
+
+    ``deadline`` is that of all downloads together; without one each has the total limit of ``settings``.
+    """
+
+    def __init__(
+        self,
+        location: Location,
+        settings: TransportSettings,
+        sleep: Callable[[float], None] | None = None,
+        deadline: Deadline | None = None,
+    ) -> None:
+        self._location = location
+        self._settings = settings
+        self._sleep = sleep
+        self._common_deadline = deadline
+        self._reading = Reading(Deadline(0), settings.read_timeout)  # of the download that is going on
+        self._authorities = _authorities(settings)
+        self._certificate = _certificate(settings)
+        self._credentials = credentials(location, settings)
+        self._adapter = LimitedAdapter()
+        self._headers = {"User-Agent": settings.user_agent or _user_agent(), "Accept-Encoding": "identity"}
+
+    def __str__(self) -> str:
+        return str(self._location)
+
+    def download(self, path: str, limit: int, into: BinaryIO, *, resume: bool = False) -> None:
+        # A percent sign is one already: TUF names its files by role names that it has quoted.
+        url = f"{self._location.base}/{quote(path, safe='/+~%')}"
+        self.fetch(url, limit, into, _check_is_no_web_page, resume=resume)
+
+    def fetch(
+        self,
+        url: str,
+        limit: int,
+        into: BinaryIO,
+        check_start: Check = lambda *_: None,
+        conditions: Mapping[str, str] | None = None,
+        *,
+        resume: bool = False,
+    ) -> None:
+        """Like `download`, for any URL; ``check_start`` gets the answer and the first bytes of the file.
+
+        ``conditions`` are headers such as ``If-None-Match``; raises `UnchangedError` when the server answers so.
+        """
+        transfer = copy.copy(
+            self
+        )  # what is left behind keeps all that it works with, and changes nothing here
+        transfer._reading = Reading(self._deadline(url), self._settings.read_timeout)
+        self._adapter.reading = transfer._reading
+        attempt = partial(transfer._attempt, url, limit, into, check_start, conditions or {}, resume)
+        try:
+            transfer._run(attempt)
+        except DeadlineError:
+            self._adapter = LimitedAdapter()
+            raise transfer._too_late(url) from None
+
+    def _run(self, attempt: Callable[[], None]) -> None:
+        """Make as many attempts as it takes; raises `TransportError` and ``DeadlineError``."""
+        try:
+            aside(attempt, self._reading.deadline)
+        except PassingError as trouble:
+            self._try_again(partial(aside, attempt, self._reading.deadline), trouble)
+
+    def _deadline(self, url: str) -> Deadline:
+        """Of one download; raises `TransportError` when the one of all is over."""
+        if self._common_deadline is None:
+            return Deadline(self._settings.total_timeout)
+        if self._common_deadline.is_over:
+            limit = self._common_deadline.seconds
+            raise TransportError(url, f"is not asked for: the {limit:g} s of total_timeout are over")
+        return self._common_deadline.within(self._common_deadline.seconds)
+
+    def _too_late(self, url: str) -> TransportError:
+        seconds = f"{self._reading.deadline.seconds:.1f}".removesuffix(".0")
+        return TransportError(url, f"took longer than the {seconds} s that it may take")
+
+    def _try_again(self, attempt: Callable[[], None], trouble: PassingError) -> None:
+        import tenacity  # most runs have nothing to try again
+
+        pending = [trouble]
+
+        def next_attempt() -> None:
+            if pending:
+                raise pending.pop()  # the first attempt was before
+            attempt()
+
+        jitter = tenacity.wait_random_exponential(multiplier=0.5, max=10)
+        enough = tenacity.stop_after_attempt(1 + self._settings.retries)
+        too_late = tenacity.stop_before_delay(self._reading.deadline.left)
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(PassingError),
+            stop=enough | too_late,
+            wait=lambda state: max(jitter(state), _pause_asked_for(state)),
+            sleep=self._sleep or self._reading.deadline.pause,
+            before_sleep=_log_retry,
+            reraise=True,
+        )
+        try:
+            retrying(next_attempt)
+        except PassingError as error:
+            attempts = retrying.statistics["attempt_number"]
+            raise TransportError(error.where, f"{error.what} (attempts: {attempts})") from None
+
+    def _attempt(
+        self,
+        url: str,
+        limit: int,
+        into: BinaryIO,
+        check_start: Check,
+        conditions: Mapping[str, str],
+        resume: bool,
+    ) -> None:
+        held = into.seek(0, os.SEEK_END) if resume else 0
+        response, received = self._open_rest(url, held, conditions)
+        with contextlib.closing(response):
+            _check_length(response, limit - received)
+            self._check_encoding(response)
+            chunk = self._read(response, min(CHUNK, limit + 1 - received))
+            if chunk and received == 0:
+                check_start(response, chunk)  # before what is here already is given up for it
+            into.seek(received)
+            into.truncate()
+            while chunk:
+                received += len(chunk)
+                if received > limit:
+                    raise OversizeError(
+                        _url_of(response), f"has more than the {limit} bytes that are allowed"
+                    )
+                self._reading.deadline.verify()  # what is left behind writes nothing any more
+                into.write(chunk)
+                self._note_progress(received)
+                chunk = self._read(response, min(CHUNK, limit + 1 - received))
+
+    def _open_rest(self, url: str, held: int, conditions: Mapping[str, str]) -> tuple[requests.Response, int]:
+        """The answer with what follows the first ``held`` bytes, or with the whole; and where it starts."""
+        if held and (rest := self._rest(held)):
+            response = self._open(url, {**conditions, **rest})
+            if response.status_code == HTTPStatus.OK:  # as every server may that does not know of ranges
+                return response, 0
+            given = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
+            if response.status_code == HTTPStatus.PARTIAL_CONTENT and given and int(given[1]) == held:
+                return response, held
+            self._finish(response)  # 416, or not what was asked for: the file is another one by now
+        return self._open(url, conditions), 0
+
+    def _rest(self, held: int) -> Mapping[str, str]:
+        """The conditions that ask for what follows ``held`` bytes; none when the whole is to be asked for."""
+        return {"Range": f"bytes={held}-"}
+
+    def _note_progress(self, received: int) -> None:
+        """Called with how many bytes are here, after each piece."""
+
+    def _check_encoding(self, response: requests.Response) -> None:
+        encoding = response.headers.get("Content-Encoding", "identity")
+        # Web servers are often set up to call a .tar.gz file gzip encoded; its bytes are right all the same.
+        if encoding.lower() != "identity" and not urlsplit(_url_of(response)).path.endswith(".gz"):
+            raise TransportError(
+                _url_of(response), f"Content-Encoding is {encoding[:40]!r}, wanted 'identity'"
+            )
+
+    def _open(self, url: str, conditions: Mapping[str, str]) -> requests.Response:
+        """The answer at the end of the redirects, with its body not yet read.
+
+        Its status is 200; or one of those to a range, when one is asked for.
+        """
+        wanted = _STATUSES_OF_A_RANGE if "Range" in conditions else (HTTPStatus.OK,)
+        for _ in range(1 + MOST_REDIRECTS):
+            response = self._get(url, conditions)
+            if response.status_code in wanted:
+                return response
+            self._finish(response)
+            if response.status_code == HTTPStatus.NOT_MODIFIED and conditions:
+                raise UnchangedError(_url_of(response), "has not changed")
+            if response.status_code not in _REDIRECTS:
+                raise _refusal(response)
+            url = self._redirect_target(url, response)
+        raise TransportError(url, f"is one redirect more than the {MOST_REDIRECTS} that are followed")
+
+    def _get(self, url: str, conditions: Mapping[str, str]) -> requests.Response:
+        own = origin_of(url) == self._location.origin
+        headers = {**self._headers, **conditions, **(self._credentials if own else {})}
+        with self._translated(url):
+            self._reading.ask()
+            # Not through a session: that reads the body of a redirect to its end, however long that is.
+            return self._adapter.send(
+                requests.Request("GET", url, headers).prepare(),
+                cert=self._certificate if own else None,
+                verify=self._authorities,
+                proxies=self._proxies(url),
+                timeout=(
+                    self._reading.deadline.at_most(self._settings.connect_timeout),
+                    self._settings.read_timeout,
+                ),
+                stream=True,
+            )
+
+    def _read(self, response: requests.Response, size: int) -> bytes:
+        with self._translated(_url_of(response)):
+            data: bytes = response.raw.read(size, decode_content=False)
+            return data
+
+    def _finish(self, response: requests.Response) -> None:
+        """Take a short body off the connection, which can then carry the next request; otherwise close it."""
+        with contextlib.closing(response), contextlib.suppress(TransportError):
+            self._read(response, CHUNK)
+
+    def _redirect_target(self, url: str, response: requests.Response) -> str:
+        try:
+            found = urljoin(url, response.headers.get("Location", ""))
+            parts, same = urlsplit(found), origin_of(found) == origin_of(url)
+        except (ValueError, SettingsError):
+            raise TransportError(url, "redirects to what is no URL") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise TransportError(url, f"redirects to {found}, wanted http or https")
+        if "@" in parts.netloc:
+            raise TransportError(url, f"redirects to {found}, wanted a URL without credentials")
+        if parts.scheme != "https" and not same:
+            raise TransportError(url, f"redirects to {found}, wanted the same origin or https")
+        return found
+
+    def _proxies(self, url: str) -> dict[str, str]:
+        if self._settings.proxy is None:
+            return dict(get_environ_proxies(url))
+        proxy = self._settings.proxy.reveal()
+        return {"http": proxy, "https": proxy} if proxy else {}
+
+    @contextlib.contextmanager
+    def _translated(self, url: str) -> Iterator[None]:
+        try:
+            yield
+        # All that requests, urllib3, http.client, sockets and the codecs for host names raise.
+        except (requests.RequestException, urllib3.HTTPError, HTTPException, OSError, ValueError) as error:
+            if self._reading.deadline.is_over:
+                raise self._too_late(url) from None
+            passing, what = self._explain(error)
+            kind = PassingError if passing else TransportError
+            raise kind(url, self._without_secrets(what)) from None
+
+    def _explain(self, error: Exception) -> tuple[bool, str]:
+        cause = _root_cause(error)
+        detail = getattr(cause, "verify_message", "") or getattr(cause, "strerror", "") or str(cause)
+        passing, sentence = next(
+            (passing, sentence)
+            for kinds, passing, sentence in _SENTENCES
+            if isinstance(error, kinds) or isinstance(cause, kinds)
+        )
+        limits = {"connect": self._settings.connect_timeout, "read": self._settings.read_timeout}
+        return passing, sentence.format(detail=detail, clock=_clock_hint(detail), **limits)
+
+    def _without_secrets(self, text: str) -> str:
+        own = self._settings
+        for value in (
+            *self._credentials.values(),
+            self._location.password,
+            *_revealed(own.proxy, own.password, own.token),
+        ):
+            text = text.replace(value, MASK) if value else text
+        return text  # the URLs in it are masked by the error that it becomes
+
+
+_SENTENCES: tuple[tuple[tuple[type[BaseException], ...], bool, str], ...] = (
+    # Exceptions, whether such trouble can pass, and what it is called. The first row that fits is taken.
+    ((ssl.SSLCertVerificationError,), False, "the server's certificate is not trusted: {detail}{clock}"),
+    ((ssl.SSLEOFError, ssl.SSLZeroReturnError), True, "the connection failed: {detail}"),
+    ((requests.exceptions.SSLError, urllib3.SSLError, ssl.SSLError), False, "TLS failed: {detail}"),
+    ((requests.exceptions.InvalidProxyURL,), False, "the URL of the proxy is not valid"),
+    ((requests.exceptions.ProxyError, urllib3.ProxyError), True, "the proxy cannot be used: {detail}"),
+    ((StalledError,), True, "stalled: {detail}"),
+    ((requests.ConnectTimeout, urllib3.ConnectTimeoutError), True, "no connection within {connect:g} s"),
+    ((requests.Timeout, urllib3.TimeoutError, TimeoutError), True, "no answer for {read:g} s"),
+    ((requests.exceptions.ChunkedEncodingError, urllib3.IncompleteRead), True, "broke off: {detail}"),
+    ((requests.ConnectionError, urllib3.ProtocolError), True, "the connection failed: {detail}"),
+    ((requests.RequestException, urllib3.HTTPError, ValueError), False, "cannot be fetched: {detail}"),
+    ((Exception,), True, "the connection failed: {detail}"),
+)
+
+
+def _root_cause(error: BaseException) -> BaseException:
+    """The exception at the bottom of what the libraries wrapped; ten levels, in case they form a ring."""
+    for _ in range(10):
+        candidates = (getattr(error, "reason", None), error.__cause__, *error.args)
+        inner = next((item for item in candidates if isinstance(item, BaseException)), None)
+        if inner is None:
+            break
+        error = inner
+    return error
+
+
+def _clock_hint(detail: str) -> str:
+    if "not yet valid" not in detail and "expired" not in detail:
+        return ""
+    return f"; this host's clock says {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}"
+
+
+def _revealed(*credentials: Hidden | None) -> list[str]:
+    return [hidden.reveal() for hidden in credentials if hidden is not None]
+
+
+def _url_of(response: requests.Response) -> str:
+    return response.url or ""
+
+
+def _refusal(response: requests.Response) -> TransportError:
+    status = response.status_code
+    what = f"status {status}{_phrase(status)}"
+    if status in (403, 404):  # 403: what object stores answer for a name that does not exist
+        return MissingError(_url_of(response), what)
+    if status in (408, 429) or status >= 500:
+        return PassingError(_url_of(response), what, _retry_after(response))
+    hint = "wrong or missing credentials" if status in (401, 407) else "wanted 200"
+    return TransportError(_url_of(response), f"{what}: {hint}")
+
+
+def _phrase(status: int) -> str:
+    """Our own words for it: those of the server may say anything."""
+    try:
+        return f" {HTTPStatus(status).phrase}"
+    except ValueError:
+        return ""
+
+
+def _retry_after(response: requests.Response) -> float:
+    value = response.headers.get("Retry-After", "")
+    return float(value) if value.isascii() and value.isdecimal() and len(value) < 6 else 0.0
+
+
+def _check_length(response: requests.Response, limit: int) -> None:
+    length = response.headers.get("Content-Length", "")
+    if length.isascii() and length.isdecimal() and (len(length) > 18 or int(length) > limit):
+        raise OversizeError(_url_of(response), f"has {length[:20]} bytes, at most {limit} are allowed")
+
+
+def _check_is_no_web_page(response: requests.Response, start: bytes) -> None:
+    # Neither JSON nor gzip starts like this. Captive portals and login pages answer every request with 200.
+    if start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
+        name = urlsplit(_url_of(response)).path.rpartition("/")[2]
+        what = f"is a web page, wanted {name}: a captive portal, a login page or a proxy answers for the site"
+        raise TransportError(_url_of(response), what)
+
+
+def _pause_asked_for(state: "RetryCallState") -> float:
+    error = state.outcome and state.outcome.exception()
+    return error.pause if isinstance(error, PassingError) else 0.0
+
+
+def _log_retry(state: "RetryCallState") -> None:
+    if state.outcome and state.next_action:
+        log.info("%s; trying again in %.1f s", state.outcome.exception(), state.next_action.sleep)
+
+
+def _user_agent() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return f"puller/{version('puller')}"
+    except PackageNotFoundError:  # run from a tree that was never installed
+        return "puller"
+
+
+def _authorities(settings: TransportSettings) -> str | bool:
+    """What server certificates are checked against: configured, else the system's, else those of requests."""
+    if settings.ca_bundle is not None:
+        _check_readable("ca_bundle", settings.ca_bundle)
+        return settings.ca_bundle
+    system = ssl.get_default_verify_paths()  # honours SSL_CERT_FILE and SSL_CERT_DIR
+    return system.cafile or system.capath or True
+
+
+def _certificate(settings: TransportSettings) -> str | tuple[str, str] | None:
+    if settings.client_cert is None:
+        return None
+    _check_readable("client_cert", settings.client_cert)
+    if settings.client_key is None:
+        return settings.client_cert
+    _check_readable("client_key", settings.client_key)
+    return settings.client_cert, settings.client_key
+
+
+def _check_readable(name: str, path: str) -> None:
+    if not os.access(path, os.R_OK):
+        raise SettingsError(path, f"the file that {name} names cannot be read")

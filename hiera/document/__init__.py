@@ -1,0 +1,1 @@
+"""The single document: data, hierarchy and overrides in one file."""

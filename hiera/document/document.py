@@ -1,0 +1,294 @@
+"""The single document: ``data``, a ``hierarchy`` that chooses among ``overrides``, and what comes out for a host.
+
+* ``merge: first`` (the default): the first entry of ``order`` that has a section replaces top-level keys of the data.
+  ``merge: deep``: the sections of all matching entries are merged, later entries over earlier ones. So precedence
+  runs the other way round in the two modes.
+* An entry whose expressions all come out missing or empty does not match; anywhere else a missing fact is an error.
+* Values are resolved once and keep the type that YAML or an expression gives them; keys are never resolved.
+* What an annotation calls sensitive is a secret before anything is made from it.
+* A wrong shape is an error with the file and line, whether or not this host would meet it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+
+from hiera.document.explain import Entry, Explanation
+from hiera.document.layers import IsReplaced, Layer, LayeredMapping, Resolver, mergeable
+from hiera.errors import DocumentError, ExpressionError, HieraError, LimitError, MissingError
+from hiera.expressions.expressions import Scope, has_expression, parse, resolve
+from hiera.limits import total
+from hiera.text import yaml_text
+from hiera.values.merge import merge_deep
+from hiera.values.paths import path_text
+from hiera.values.plain import described
+
+if TYPE_CHECKING:
+    from hiera.document.annotations import Annotations
+
+Path = tuple[str | int, ...]
+Locate = Callable[[Sequence[str | int]], tuple[int, int]]
+MadeOf = Mapping[str, tuple[str, ...]]
+
+KEYS: Final = ("data", "hierarchy", "overrides")
+_DEFAULT_ORDER: Final = ("default",)
+_MERGES: Final = ("first", "deep")
+
+
+class Resolved(NamedTuple):
+    """The data of one document for one host, and how it came to be."""
+
+    data: dict[str, Any]
+    explanation: Explanation
+
+
+class Document(NamedTuple):
+    """A document whose shape is right."""
+
+    source: str
+    data: Mapping[Any, Any]
+    order: tuple[str, ...]
+    merge: str
+    overrides: Mapping[str, Mapping[Any, Any]]
+    locate: Locate
+    """Line and column of a path of keys; called for messages only."""
+    annotations: Annotations | None = None
+    """Rules for the finished data: the caller checks them when all sources are merged."""
+
+    @property
+    def has_hierarchy(self) -> bool:
+        """Whether anything but the base data can be chosen."""
+        return self.order != _DEFAULT_ORDER or bool(self.overrides)
+
+    @classmethod
+    def parse(cls, text: str | bytes, source: str, *, limit: int = yaml_text.SIZE_LIMIT) -> Document:
+        """Read a document of its own, YAML or JSON. Raises DocumentError and LimitError."""
+        value = yaml_text.load(text, source, limit=limit)
+        decoded = text.decode() if isinstance(text, bytes) else text
+        locate = functools.partial(yaml_text.locate, decoded)
+        shape = _Shape(source, locate)
+        document = shape.mapping((), value)
+        shape.verify_keys((), document, KEYS)
+        return cls.from_value(document, source, locate, annotations_of(decoded, source))
+
+    @classmethod
+    def from_value(
+        cls,
+        value: Mapping[str, Any],
+        source: str,
+        locate: Locate,
+        annotations: Annotations | None = None,
+    ) -> Document:
+        """The document in a larger one, such as a manifest, whose other keys are the caller's business.
+
+        ``locate`` finds line and column of a path of keys in it; ``annotations`` are those of its text.
+        Raises DocumentError.
+        """
+        shape = _Shape(source, locate)
+        order, merge = shape.hierarchy(value)
+        data = shape.mapping(("data",), value.get("data"))
+        return cls(source, data, order, merge, shape.overrides(value.get("overrides")), locate, annotations)
+
+    def resolve(
+        self,
+        facts: Mapping[str, Any],
+        environ: Mapping[str, str] | None = None,
+        *,
+        data: Mapping[str, Any] | None = None,
+        functions: Mapping[str, Callable[..., Any]] | None = None,
+        is_replaced: IsReplaced = lambda path, error: False,
+    ) -> Resolved:
+        """The data for a host. Expressions also see ``data``, the data of lower sources, below the document's own.
+
+        A value that cannot be resolved is left out where ``is_replaced`` says of its path that a higher source has
+        another for it. Raises ExpressionError, MissingError and LimitError with file, line, column and path in front.
+        """
+        scope = Scope(facts, data, environ, functions)
+        sections, entries = self._choose(scope)
+        try:
+            with total:
+                data, made_of = self._merged(sections, scope, is_replaced)
+        except RecursionError:
+            raise LimitError(self.source, "values refer to one another over too many steps") from None
+        return Resolved(data, Explanation(self.source, self.merge, entries, made_of))
+
+    def _choose(self, scope: Scope) -> tuple[list[Layer], tuple[Entry, ...]]:
+        """The sections that make up the data for this host, lowest first, and what was decided on the way."""
+        sections = [Layer(self.data, ("data",))]
+        entries = []
+        scope = scope.with_data(_NoData())
+        for index, text in enumerate(self.order):
+            name = self._name(index, text, scope)
+            reason = self._refusal(name, len(sections) > 1)
+            entries.append(Entry(text, name, not reason, reason or "merged over what is above"))
+            if name is not None and not reason:
+                sections.append(Layer(self.overrides[name], ("overrides", name)))
+        return sections, tuple(entries)
+
+    def _refusal(self, name: str | None, decided: bool) -> str:
+        """Why an entry adds nothing; empty when it does."""
+        if name is None:
+            return "does not match: what it refers to is missing or empty"
+        if name == "data" and self.data:
+            return "is skipped: the base data is always there"
+        if name not in self.overrides:
+            return "has no section in overrides"
+        return "is not needed: an earlier entry has decided" if decided and self.merge == "first" else ""
+
+    def _name(self, index: int, text: str, scope: Scope) -> str | None:
+        try:
+            return _entry_name(text, scope)
+        except HieraError as error:
+            raise error.at(_Shape(self.source, self.locate).where(("hierarchy", "order", index))) from None
+
+    def _merged(
+        self, sections: list[Layer], scope: Scope, is_replaced: IsReplaced
+    ) -> tuple[dict[str, Any], MadeOf]:
+        layers = sections if self.merge == "deep" else _without_replaced(sections)
+        sensitive = self.annotations.sensitive if self.annotations else frozenset()
+        if not sensitive and not any(_holds_expression(layer.values) for layer in layers):
+            merged: Mapping[str, Any] = functools.reduce(merge_deep, (layer.values for layer in layers), {})
+            return dict(merged), _made_of(layers)
+        resolver = Resolver(self._where, sensitive)
+        layered = LayeredMapping(layers, resolver, scope.data)
+        inner = scope.with_data(layered)
+        resolver.resolve_text = lambda text: resolve(text, inner)
+        data = layered.own(is_replaced)
+        made_of = {str(key): resolver.made_of["data", key] for key in data}
+        return data, {
+            key: tuple(path_text(place[:-1]) for place in places) for key, places in made_of.items()
+        }
+
+    def _where(self, place: Path) -> str:
+        line, column = self.locate(place)
+        return f"{self.source}:{line}:{column}"
+
+
+def annotations_of(text: str, source: str) -> Annotations | None:
+    """What comments of a document say about the values of its keys; their reader is imported when there may be any."""
+    if "@" not in text:
+        return None
+    from hiera.document.annotations import find_annotations
+
+    return find_annotations(text, source)
+
+
+class _NoData(Mapping[str, Any]):
+    """``data`` while the hierarchy is being chosen: there is none yet."""
+
+    def __getitem__(self, key: str) -> NoReturn:
+        raise ExpressionError("", f"data.{key} is not known yet: the hierarchy decides what the data is")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def _entry_name(text: str, scope: Scope) -> str | None:
+    """An entry of the order with its expressions resolved; None when they all come out missing or empty."""
+    parts = []
+    matched = not has_expression(text) and text != ""
+    for piece in parse(text):
+        if isinstance(piece, str):
+            parts.append(piece)
+            continue
+        try:
+            value = piece.value(scope)
+            part = "" if value is None else piece.as_text(value)
+        except MissingError:
+            part = ""
+        parts.append(part)
+        matched = matched or part != ""
+    return "".join(parts) if matched else None
+
+
+def _without_replaced(sections: list[Layer]) -> list[Layer]:
+    """The sections without the top-level keys that a later one replaces."""
+    taken: set[Any] = set()
+    kept = []
+    for section in reversed(sections):
+        kept.append(section._replace(values={k: v for k, v in section.values.items() if k not in taken}))
+        taken.update(section.values)
+    return kept[::-1]
+
+
+def _made_of(layers: list[Layer]) -> MadeOf:
+    """The same for values without expressions."""
+    made: dict[str, tuple[str, ...]] = {}
+    values: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.values.items():
+            below = made.get(str(key), ()) if mergeable(value, values.get(str(key))) else ()
+            made[str(key)], values[str(key)] = (*below, path_text(layer.place)), value
+    return made
+
+
+def _holds_expression(value: Any) -> bool:
+    if isinstance(value, str):
+        return "{{" in value
+    if isinstance(value, Mapping):
+        return any(map(_holds_expression, value.values()))
+    return isinstance(value, list) and any(map(_holds_expression, value))
+
+
+class _Shape:
+    """Checks of the shape of a document."""
+
+    def __init__(self, source: str, locate: Locate) -> None:
+        self.source = source
+        self.locate = locate
+
+    def where(self, path: Path) -> str:
+        line, column = self.locate(path)
+        return (
+            f"{self.source}:{line}:{column}: {path_text(path)}" if path else f"{self.source}:{line}:{column}"
+        )
+
+    def error(self, path: Path, what: str) -> DocumentError:
+        return DocumentError(self.where(path), what)
+
+    def mapping(self, path: Path, value: Any) -> Mapping[Any, Any]:
+        """``value``, with null as an empty mapping: that is what a section with only comments in it is."""
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping):
+            raise self.error(path, f"is {described(value)}, wanted a mapping")
+        return value
+
+    def verify_keys(self, path: Path, value: Mapping[Any, Any], known: Sequence[str]) -> None:
+        for key in value:
+            if key not in known:
+                raise self.error((*path, key), f"unknown key {key!r}, wanted {', '.join(known)}")
+
+    def hierarchy(self, document: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
+        """The order and the merge mode."""
+        if "hierarchy" not in document:
+            return _DEFAULT_ORDER, "first"
+        hierarchy = document["hierarchy"]
+        if not isinstance(hierarchy, Mapping) or "order" not in hierarchy:
+            raise self.error(
+                ("hierarchy",), f"is {described(hierarchy)}, wanted a mapping with the key 'order'"
+            )
+        self.verify_keys(("hierarchy",), hierarchy, ("order", "merge"))
+        merge = hierarchy.get("merge", "first")
+        if merge not in _MERGES:
+            raise self.error(("hierarchy", "merge"), f"is {merge!r}, wanted 'first' or 'deep'")
+        return self.order(hierarchy["order"]), merge
+
+    def order(self, order: Any) -> tuple[str, ...]:
+        if not isinstance(order, list):
+            raise self.error(("hierarchy", "order"), f"is {described(order)}, wanted a list")
+        for index, entry in enumerate(order):
+            if not isinstance(entry, str):
+                raise self.error(
+                    ("hierarchy", "order", index), f"is {described(entry)}, wanted text: quote it"
+                )
+        return tuple(order)
+
+    def overrides(self, value: Any) -> dict[str, Mapping[Any, Any]]:
+        sections = self.mapping(("overrides",), value)
+        return {str(name): self.mapping(("overrides", name), section) for name, section in sections.items()}

@@ -1,0 +1,1 @@
+"""The `{{ }}` language of manifests and data."""

@@ -1,0 +1,194 @@
+"""Jinja2's own filters, where one call could make too much or give another result in the next run.
+
+Each behaves as Jinja2 documents it, up to the limits of ``hiera.limits``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from jinja2 import pass_environment
+from jinja2.filters import FILTERS as JINJA
+from jinja2.filters import make_attrgetter
+from jinja2.utils import htmlsafe_json_dumps
+
+from hiera import limits
+from hiera.errors import ExpressionError, LimitError
+from hiera.values.plain import plain
+
+
+def center(value: Any, width: int = 80) -> str:
+    """Jinja2's own, up to a width."""
+    limits.verify_width(width)
+    return limits.text_of(value).center(width)
+
+
+def indent(value: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
+    """Jinja2's own, up to a width."""
+    limits.verify_width(width)
+    text = limits.text_of(value)
+    columns = len(width) if isinstance(width, str) else width
+    limits.verify_length(text, len(text) + columns * (text.count("\n") + 1))
+    return str(JINJA["indent"](text, width, first, blank))
+
+
+def format_text(template: str, *arguments: Any, **named: Any) -> str:
+    """Jinja2's own (Python's ``%`` formats), up to a width."""
+    return str(percent(limits.text_of(template), named or arguments))
+
+
+def percent(template: Any, arguments: Any) -> Any:
+    """``%`` as an operator: a format when the left side is text, else the remainder."""
+    if isinstance(template, str):
+        limits.verify_format(template)
+        given = arguments.values() if isinstance(arguments, Mapping) else arguments
+        longest = max(map(_printed_length, given if isinstance(given, Iterable) else [given]), default=0)
+        whole = _printed_length(arguments)  # a list stands for one item, where a tuple has one for each
+        limits.verify_length(template, len(template) + max(longest, whole) * template.count("%"))
+    return template % arguments
+
+
+def replace(value: str, old: str, new: str, count: int | None = None) -> str:
+    """Jinja2's own."""
+    text, old, new = map(limits.text_of, (value, old, new))
+    limits.verify_length(text, len(text) + text.count(old) * len(new))
+    return text.replace(old, new, -1 if count is None else count)
+
+
+@pass_environment
+def join(
+    environment: Any, value: Iterable[Any], separator: str = "", attribute: str | int | None = None
+) -> str:
+    """Jinja2's own."""
+    getter = make_attrgetter(environment, attribute) if attribute is not None else lambda item: item
+    separator = limits.text_of(separator)
+    if isinstance(value, str):
+        limits.verify_length([], len(value))
+    texts, length = [], 0
+    for item in value:
+        texts.append(limits.text_of(limits.meter.opened(getter(item))))
+        length += len(texts[-1]) + len(separator)
+        limits.verify_length("", length)
+    return separator.join(texts)
+
+
+def batch(value: Iterable[Any], linecount: int, fill_with: Any = None) -> list[list[Any]]:
+    """Jinja2's own."""
+    limits.verify_length([], linecount)
+    if isinstance(value, str):
+        limits.verify_length([], len(value))
+    return list(JINJA["batch"](value, linecount, fill_with))
+
+
+def slices(value: Iterable[Any], count: int, fill_with: Any = None) -> list[list[Any]]:
+    """Jinja2's own."""
+    limits.verify_length([], count)
+    if isinstance(value, str):
+        limits.verify_length([], len(value))
+    items = list(value)
+    size, longer = divmod(len(items), count)
+    parts = []
+    for number in range(count):
+        start = number * size + min(number, longer)
+        part = items[start : start + size + (number < longer)]
+        parts.append(part if fill_with is None or number < longer else [*part, fill_with])
+    return parts
+
+
+def rounded(value: float, precision: int = 0, method: str = "common") -> Any:
+    """Jinja2's own, up to 100 digits."""
+    if not -100 <= precision <= 100:
+        raise LimitError("", f"round to {precision} digits is asked for, at most 100 are possible")
+    return JINJA["round"](value, precision, method)
+
+
+@pass_environment
+def total(environment: Any, value: Iterable[Any], attribute: str | int | None = None, start: Any = 0) -> Any:
+    """Jinja2's own ``sum``; with a list as ``start`` it joins lists."""
+    getter = make_attrgetter(environment, attribute) if attribute is not None else lambda item: item
+    items = [getter(item) for item in value]
+    if not isinstance(start, list):
+        return sum(items, start)
+    limits.verify_length([], sum(map(len, items)))
+    return [*start, *(part for item in items for part in item)]
+
+
+def wordwrap(value: str, width: int = 79, break_long_words: bool = True, wrapstring: str = "\n") -> str:
+    """Jinja2's own."""
+    import textwrap
+
+    limits.verify_width(wrapstring)
+    text = limits.text_of(value)
+    if len(text) > _WRAPPED_LIMIT:
+        raise LimitError(
+            "", f"wordwrap was given {len(text)} characters, at most {_WRAPPED_LIMIT} are wrapped"
+        )
+    lines = [
+        textwrap.wrap(
+            line, width, expand_tabs=False, replace_whitespace=False, break_long_words=break_long_words
+        )
+        for line in text.splitlines()
+    ]
+    limits.verify_length("", len(text) + len(wrapstring) * sum(map(len, lines)))
+    return wrapstring.join(wrapstring.join(parts) for parts in lines)
+
+
+@pass_environment
+def attribute(environment: Any, value: Any, name: str) -> Any:
+    """Jinja2's own ``attr``, with the rules of this sandbox."""
+    return environment.getattr(value, str(name))
+
+
+def tojson(value: Any, indent: int | None = None) -> str:
+    """Jinja2's own: JSON that is also safe inside HTML."""
+    limits.verify_width(indent or 0)
+    limits.verify_printed(value := plain(value), lambda text: str(htmlsafe_json_dumps(text)), indent or 0)
+    return str(htmlsafe_json_dumps(value, sort_keys=True, indent=indent))
+
+
+def pprint(value: Any) -> str:
+    """Jinja2's own."""
+    limits.verify_pretty(value)
+    return str(JINJA["pprint"](value))
+
+
+def random(value: Any, seed: Any = None) -> Any:
+    """An item of a list, or a number below this one, by ``seed`` only: ``random(seed=facts.fqdn)``."""
+    from random import Random
+
+    if seed is None:
+        raise ExpressionError("", "random wants a seed, such as random(seed=facts.fqdn), so that runs agree")
+    choices = range(value) if isinstance(value, int) else list(value)
+    if not choices:
+        raise ExpressionError("", "random was given nothing to choose from")
+    return Random(str(seed)).choice(choices)  # noqa: S311  spreads hosts, keeps no secret
+
+
+_WRAPPED_LIMIT: Final = 1 << 20  # characters; the standard library takes seconds for more
+
+
+def _printed_length(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, (dict, list, tuple)):
+        return limits.printed_length(value)
+    return limits.NUMBER_BITS
+
+
+BOUNDED: Final[dict[str, Callable[..., Any]]] = {
+    "attr": attribute,
+    "batch": batch,
+    "center": center,
+    "format": format_text,
+    "indent": indent,
+    "join": join,
+    "pprint": pprint,
+    "random": random,
+    "replace": replace,
+    "round": rounded,
+    "slice": slices,
+    "sum": total,
+    "tojson": tojson,
+    "wordwrap": wordwrap,
+}

@@ -1,0 +1,1 @@
+"""Encrypted values, as hiera-eyaml writes them."""

@@ -1,0 +1,81 @@
+"""Encrypted texts in data, ``ENC[PKCS7,…]``: read and written so that hiera-eyaml and Puller understand each other.
+
+* A text may hold several of them between other words; a text with one in it is decrypted as a whole.
+* The private key is loaded when the first encrypted text is met, not before.
+* No message holds anything of a plain text.
+"""
+
+import os
+import re
+from binascii import Error as Base64Error
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Callable, Mapping, Sequence
+
+from hiera.eyaml.pkcs7 import EnvelopeError, open_envelope, seal
+
+_TOKEN = re.compile(r"ENC\[(?:(\w+),)?([a-zA-Z0-9+/ =\n]+?)\]")
+
+
+def is_encrypted(text: str) -> bool:
+    """Whether there is an encrypted part in ``text``."""
+    # On one line, as hiera-eyaml has it; folded YAML text is one line.
+    return "ENC[" in text and any("]" in line.partition("ENC[")[2] for line in text.split("\n"))
+
+
+def encrypt(plain: str, certificate_pems: Sequence[bytes]) -> str:
+    """``plain`` as ``ENC[PKCS7,…]``, for the private key of each certificate; raises ``EnvelopeError``."""
+    return f"ENC[PKCS7,{b2a_base64(seal(plain.encode(), certificate_pems), newline=False).decode()}]"
+
+
+class Decryptor:
+    """Decrypts texts with one private key, which ``private_key`` gives as PEM when it is first needed."""
+
+    def __init__(self, private_key: Callable[[], bytes]) -> None:
+        self._private_key = private_key
+        self._pem: bytes | None = None
+        self._plain: dict[
+            str, str
+        ] = {}  # decrypting takes a millisecond, and the same text is asked for again
+
+    def decrypt(self, text: str) -> str:
+        """``text`` with each encrypted part replaced, less one newline at its end; raises ``EnvelopeError``."""
+        plain = _TOKEN.sub(self._part, text)
+        return re.sub(r"(\r\n|\n|\r)\Z", "", plain)
+
+    def _part(self, found: re.Match[str]) -> str:
+        part = found[0]
+        if part not in self._plain:
+            scheme = found[1] or "PKCS7"
+            if scheme.upper() != "PKCS7":
+                raise EnvelopeError("", f"encrypted with {scheme}; Puller reads PKCS7 only")
+            self._plain[part] = self._opened(found[2])
+        return self._plain[part]
+
+    def _opened(self, base64: str) -> str:
+        if self._pem is None:
+            self._pem = self._private_key()
+        try:
+            return open_envelope(a2b_base64(base64), self._pem).decode()
+        except Base64Error:
+            raise EnvelopeError("", "not base64 between the brackets of ENC[…]") from None
+        except UnicodeDecodeError:
+            raise EnvelopeError("", "what is encrypted is not UTF-8 text") from None
+
+
+def key_reader(
+    options: Mapping[str, object], read: Callable[[str], bytes], default: str | None
+) -> Callable[[], bytes]:
+    """What loads the private key that ``options`` of a level name, as hiera-eyaml names it, or else ``default``."""
+
+    def load() -> bytes:
+        variable = options.get("pkcs7_private_key_env_var")
+        if isinstance(variable, str) and os.environ.get(variable):
+            return os.environ[variable].encode()
+        path = options.get("pkcs7_private_key", default)
+        if not isinstance(path, str):
+            raise EnvelopeError(
+                "", "pkcs7_private_key is not defined, neither in the options of the level nor for the host"
+            )
+        return read(path)
+
+    return load

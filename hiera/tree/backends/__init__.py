@@ -1,0 +1,1 @@
+"""Data functions: where a level's values come from."""

@@ -1,0 +1,69 @@
+"""The settings of Puppet 4 that give an environment or a module data without a ``hiera.yaml`` of version 5.
+
+``environment_data_provider`` in ``environment.conf`` and ``data_provider`` in ``metadata.json``: ``none``, ``hiera``
+(the ``hiera.yaml`` that is there, or what applies where there is none), or ``function`` (``NAME::data``, which is
+written in Ruby or Puppet). Puppet 7 reads both, and ignores them beside a ``hiera.yaml`` of version 5.
+"""
+
+import json
+import posixpath
+import re
+
+from hiera.errors import ConfigError
+from hiera.tree.config.documents import Documents, Kind
+from hiera.tree.config.version5 import Config, LevelConfig
+from hiera.tree.context.interpolation import Warn
+
+NONE, HIERA, FUNCTION = "none", "hiera", "function"
+
+
+class Provider:
+    """What one file says: ``setting``, in the file at ``path``, has the value ``name``."""
+
+    def __init__(self, setting: str, name: str, path: str) -> None:
+        self.setting = setting
+        self.name = name
+        self.path = path
+
+    def warn(self, warn: Warn, beside: int | None) -> None:
+        """Say what becomes of it beside a ``hiera.yaml`` of this version."""
+        is_ignored = beside is not None and beside >= 5
+        what = "is ignored, as there is a 'hiera.yaml' of version 5" if is_ignored else "is deprecated"
+        advice = "; a 'hiera.yaml' of version 5 should be used instead" if beside is None else ""
+        warn(f"{self.path}: {self.setting} '{self.name}' {what}{advice}")
+
+    def function(self, owner: str) -> Config:
+        """The only level of an owner whose data is made by a function of its own."""
+        function = f"{owner}::data"
+        name = f"Legacy function '{function}'"
+        level = LevelConfig(name, "v4_data_hash", function, posixpath.dirname(self.path), None, (), {})
+        return Config(self.path, 5, (level,))
+
+    def unknown(self, owner: str) -> ConfigError:
+        """For a name that is none of the three."""
+        return ConfigError("", f"{owner}, cannot find {self.setting} '{self.name}' (file: {self.path})")
+
+
+def of_environment(directory: str, documents: Documents) -> Provider | None:
+    """What ``environment.conf`` says, if anything."""
+    path = posixpath.join(directory, "environment.conf")
+    if documents.kind(path) is not Kind.FILE:
+        return None
+    text = documents.read(path).decode(errors="replace")
+    found = re.search(r"^[ \t]*environment_data_provider[ \t]*=[ \t]*(.*?)[ \t\r]*$", text, re.MULTILINE)
+    name = found[1].strip("'\"") if found else ""
+    return Provider("environment_data_provider", name, path) if name else None
+
+
+def of_module(directory: str, documents: Documents, warn: Warn) -> Provider | None:
+    """What ``metadata.json`` says, if anything; one that cannot be read says nothing, and is warned of."""
+    path = posixpath.join(directory, "metadata.json")
+    if documents.kind(path) is not Kind.FILE:
+        return None
+    try:
+        metadata = json.loads(documents.read(path))
+    except (ValueError, RecursionError) as error:
+        warn(f"{path}: is not JSON, so a data_provider in it is not known: {error}")
+        return None
+    name = metadata.get("data_provider") if isinstance(metadata, dict) else None
+    return None if name is None else Provider("data_provider", str(name), path)

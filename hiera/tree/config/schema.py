@@ -1,0 +1,87 @@
+"""The shape of a ``hiera.yaml``, checked with all problems at once and in Puppet's words.
+
+A check takes a value and the words for its place (``entry 'hierarchy' index 0``), and gives the problems it finds.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from hiera.tree.ruby import values
+
+Check = Callable[[Any, str], Iterator[str]]
+
+_OPTION_NAME = r"\A[A-Za-z](:?[0-9A-Za-z_-]*[0-9A-Za-z])?\z"
+
+
+def problems(value: Any, check: Check) -> list[str]:
+    """What is wrong with ``value``, each problem with its place."""
+    return [problem.strip() for problem in check(value, "")]
+
+
+def text(value: Any, where: str) -> Iterator[str]:
+    """A text that is not empty."""
+    if not isinstance(value, str):
+        yield f"{where} expects a String value, got {values.type_name(value)}"
+    elif not value:
+        yield f"{where} expects a String[1] value, got String"
+
+
+def integer(wanted: int) -> Check:
+    """The number ``wanted`` and no other."""
+
+    def check(value: Any, where: str) -> Iterator[str]:
+        if not isinstance(value, int) or isinstance(value, bool):
+            yield f"{where} expects an Integer value, got {values.type_name(value)}"
+        elif value != wanted:
+            yield f"{where} expects an Integer[{wanted}, {wanted}] value, got Integer[{value}, {value}]"
+
+    return check
+
+
+def list_of(item: Check, least: int = 0, most: int | None = None) -> Check:
+    """A list of ``least`` to ``most`` items."""
+
+    def check(value: Any, where: str) -> Iterator[str]:
+        if not isinstance(value, list):
+            yield f"{where} expects an Array value, got {values.type_name(value)}"
+        elif len(value) < least or (most is not None and len(value) > most):
+            wanted = f"{least}" if most == least else f"at least {least}"
+            yield f"{where} expects size to be {wanted}, got {len(value)}"
+        else:
+            for index, entry in enumerate(value):
+                yield from item(entry, f"{where} index {index}")
+
+    return check
+
+
+def struct(known: dict[str, Check], required: tuple[str, ...] = ()) -> Check:
+    """A mapping with no other keys than ``known``."""
+
+    def check(value: Any, where: str) -> Iterator[str]:
+        if not isinstance(value, dict):
+            yield f"{where} expects a Struct value, got {values.type_name(value)}"
+            return
+        for name, entry in known.items():
+            if name in value:
+                yield from entry(value[name], f"{where} entry '{name}'")
+            elif name in required:
+                yield f"{where} expects a value for key '{name}'"
+        for name in value:
+            if name not in known:
+                yield f"{where} unrecognized key '{values.to_s(name)}'"
+
+    return check
+
+
+def options(value: Any, where: str) -> Iterator[str]:
+    """Options of a function: names made of letters and digits, values that are data."""
+    if not isinstance(value, dict):
+        yield f"{where} expects a Hash value, got {values.type_name(value)}"
+        return
+    for name, entry in value.items():
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z](:?[0-9A-Za-z_-]*[0-9A-Za-z])?", name):
+            what = f"expects a match for Pattern[/{_OPTION_NAME}/], got '{values.to_s(name)}'"
+            yield f"{where} key of entry '{values.to_s(name)}' {what}"
+        elif not values.is_data(entry):
+            yield f"{where} entry '{name}' expects a Data value, got {values.type_name(entry)}"

@@ -1,0 +1,183 @@
+"""``%{…}`` in data and in ``hiera.yaml``.
+
+* ``%{name}`` is a variable; ``%{lookup('k')}``, ``%{alias('k')}``, ``%{scope('v')}`` and ``%{literal('t')}`` are all
+  the functions there are (``hiera`` is another name of ``lookup``). In ``hiera.yaml`` only variables are allowed.
+* What does not exist is the empty text.
+* A result is interpolated once more, whatever it came from; only what ``alias`` gives is left as it is.
+* A text that a decrypted value went into is a secret itself.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hiera.errors import HieraError, LimitError, LookupFailure
+from hiera.tree.context import keys
+from hiera.tree.context.absent import ABSENT, Absent
+from hiera.tree.context.explain import SILENT, Step
+from hiera.tree.context.invocation import MAX_TEXT, Run
+from hiera.tree.context.scope import Facts, Scope
+from hiera.tree.ruby import values
+from hiera.values.secrets import Decrypted, has_secret, revealed
+
+Lookup = Callable[[str, Run, Step], Any | Absent]
+Warn = Callable[[str], None]
+
+_EXPRESSION = re.compile(r"%\{([^}]*)\}")
+_CALL = re.compile(r"""^(\w+)\((?:"([^"]+)"|'([^']+)')\)$""", re.ASCII | re.MULTILINE)
+_EMPTY = frozenset(("", "::", '""', "''", '"::"', "'::'"))
+_BLANKS = "\0\t\n\v\f\r "
+_METHODS = frozenset(("lookup", "hiera", "alias", "scope", "literal"))
+
+
+class Interpolator:
+    """Puts variables of ``scope`` and values of ``lookup`` into texts; ``warn`` is told of unknown variables."""
+
+    def __init__(self, scope: Scope, lookup: Lookup, warn: Warn) -> None:
+        self.scope = scope
+        self._lookup = lookup
+        self._warn = warn
+
+    def resolve(self, value: Any, run: Run, step: Step, *, methods: bool = True) -> Any:
+        """A copy of ``value`` with every expression in it replaced; raises ``LookupFailure``.
+
+        ``methods`` says whether functions are allowed beside variables.
+        """
+        if isinstance(value, str):
+            return self._text(value, run, step, methods) if "%{" in value else value
+        if isinstance(value, list | Mapping):
+            run.enter(len(value))
+            resolved = self._collection(value, run, step, methods)
+            run.leave()
+            return resolved
+        return self._decrypted(value, run) if isinstance(value, Decrypted) else value
+
+    def _collection(self, value: list[Any] | Mapping[Any, Any], run: Run, step: Step, methods: bool) -> Any:
+        if isinstance(value, list):
+            return [self.resolve(item, run, step, methods=methods) for item in value]
+        return {
+            self._name(name, run, step, methods): self.resolve(item, run, step, methods=methods)
+            for name, item in value.items()
+        }
+
+    def _decrypted(self, value: Decrypted, run: Run) -> Any:
+        """Puppet looks for expressions in decrypted texts too. Nothing of them goes into a record or a message."""
+        if "%{" not in value.reveal():
+            return value
+        quiet = Interpolator(self.scope, self._lookup, lambda _: None)
+        try:
+            text = quiet.resolve(value.reveal(), run, SILENT)
+        except HieraError as error:
+            raise LookupFailure(
+                "", f"an expression in a decrypted text fails ({type(error).__name__})"
+            ) from None
+        return text if has_secret(text) else Decrypted(text)
+
+    def _name(self, name: Any, run: Run, step: Step, methods: bool) -> Any:
+        if isinstance(name, str) and "%{" in name:
+            return values.key(self._text(name, run, step, methods))
+        return name
+
+    def _text(self, subject: str, run: Run, step: Step, methods: bool) -> Any:
+        step = step.add("interpolation", subject)
+        parts = _Parts()
+        end = 0
+        closed = subject.rfind("}") + 1  # beyond it nothing ends, and each %{ would be tried up to the end
+        for found in _EXPRESSION.finditer(subject, 0, closed):
+            parts.add(subject[end : found.start()])
+            end = found.end()
+            expression = found[1].strip(_BLANKS)
+            if expression in _EMPTY:
+                continue
+            method, argument = _method(expression, methods)
+            if method == "alias":
+                if found[0] != subject:
+                    what = "is only permitted if the expression is equal to the entire string"
+                    raise LookupFailure("", f"'alias' interpolation {what}")
+                return self._found(argument, run, step)
+            value = self._value(method, argument, subject, run, step)
+            with run.resolving(f"scope:{argument}" if method == "scope" else argument):
+                parts.add(self.resolve(value, run, step, methods=methods))
+        parts.add(subject[end:])
+        return parts.joined()
+
+    def _value(self, method: str, argument: str, subject: str, run: Run, step: Step) -> Any:
+        if method == "literal":
+            return argument
+        if method == "scope":
+            return self.variable(argument, subject, run, step)
+        return self._found(argument, run, step)
+
+    def _found(self, key: str, run: Run, step: Step) -> Any:
+        run.spend_lookup()
+        value = self._lookup(key, run, step)
+        return "" if value is ABSENT else value
+
+    def variable(self, expression: str, subject: str, run: Run, step: Step) -> Any:
+        """The value of ``expression``, such as ``facts.os.name``; null when there is none."""
+        segments = keys.split(expression)
+        if segments is None:
+            raise LookupFailure("", f"Syntax error in string: {subject}")
+        root = segments[0]
+        value, event = self._root(root, run)
+        inner = step.add("scope", "Global Scope")
+        if value is ABSENT:
+            return None
+        inner.found(root, "…" if isinstance(value, Facts) else value, event)  # not all facts, in every record
+        value = keys.dig(expression, segments[1:], value, step)
+        return None if value is ABSENT else value
+
+    def _root(self, name: str | int, run: Run) -> tuple[Any | Absent, str]:
+        """The value of a whole variable, and how the explanation says where it comes from."""
+        if isinstance(name, int):
+            raise LookupFailure("", f"Scope variable name {name} is a Integer, not a string")
+        if name in run.override:
+            return run.override[name], "found_in_overrides"
+        value = self.scope.get(name)
+        if value is not ABSENT:
+            return value, "found"
+        self._warn_of(name, run)
+        return run.defaults.get(name, ABSENT), "found_in_defaults"
+
+    def _warn_of(self, name: str, run: Run) -> None:
+        if not name.isdecimal():
+            space, qualified, _ = name.removeprefix("::").rpartition("::")
+            what = f" class {space} could not be found" if qualified else ""
+            self._warn(f"Undefined variable '{name}';{what}" + (f" ({run.place})" if run.place else ""))
+
+
+def _method(expression: str, allowed: bool) -> tuple[str, str]:
+    """The function that ``expression`` calls and its argument; a variable is what ``scope`` gives."""
+    found = _CALL.search(expression)
+    if not found:
+        return "scope", expression
+    if not allowed:
+        raise LookupFailure("", "Interpolation using method syntax is not allowed in this context")
+    if found[1] not in _METHODS:
+        raise LookupFailure("", f"Unknown interpolation method '{found[1]}'")
+    return found[1], found[2] or found[3]
+
+
+class _Parts:
+    """The pieces of a text under construction, and whether one of them was a secret."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._length = 0
+        self._is_secret = False
+
+    def add(self, value: Any) -> None:
+        if not isinstance(value, str):
+            if has_secret(value):
+                bare = revealed(value, Decrypted)
+                self._is_secret = self._is_secret or bare != value
+                value = bare
+            value = values.to_s(value)
+        self._length += len(value)
+        if self._length > MAX_TEXT:
+            raise LimitError("", f"a text of more than {MAX_TEXT} characters")
+        self._parts.append(value)
+
+    def joined(self) -> "str | Decrypted":
+        text = "".join(self._parts)
+        return Decrypted(text) if self._is_secret else text

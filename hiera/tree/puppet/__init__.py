@@ -1,0 +1,1 @@
+"""Puppet's data types, conversions and formats."""

@@ -1,0 +1,178 @@
+"""Deep merging, with the results of the Ruby library ``deep_merge`` 1.1.1, which Puppet uses.
+
+* The arguments are left as they are; the work is done on copies.
+* The copies are changed in place in the library's order, aliases included: its results for knockouts inside new keys
+  come from lists that are changed while they are walked, and data in the field relies on what comes out.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from hiera import regex
+from hiera.errors import LookupFailure
+from hiera.tree.ruby import regexp, values
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What ``merge`` may say besides ``strategy: deep``; only the first three with ``deep`` itself."""
+
+    knockout_prefix: str | None = None
+    sort_merged_arrays: bool = False
+    merge_hash_arrays: bool = False
+    preserve_unmergeables: bool = False
+    overwrite_arrays: bool = False
+    extend_existing_arrays: bool = False
+    unpack_arrays: str | None = None
+
+
+def options(given: Mapping[str, Any]) -> Options:
+    """The options in ``given``; null counts as not given. Raises ``LookupFailure`` for an empty prefix."""
+    names = {field.name for field in fields(Options)}
+    chosen = Options(**{name: value for name, value in given.items() if name in names and value is not None})
+    if chosen.knockout_prefix == "":
+        raise LookupFailure("", "knockout_prefix cannot be an empty string in deep_merge!")
+    return chosen
+
+
+def merge(source: Any, dest: Any, chosen: Options) -> Any:
+    """``source``, which has priority, merged into ``dest``."""
+    return _Merger(chosen).merge(_copy(source), _copy(dest))
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _copy(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_copy(item) for item in value]
+    return value
+
+
+class _Merger:
+    def __init__(self, chosen: Options) -> None:
+        self._options = chosen
+        self._pattern = _pattern(chosen.knockout_prefix)
+
+    def merge(self, source: Any, dest: Any) -> Any:
+        if source is None:
+            return dest
+        if (dest is None or dest is False) and not self._options.preserve_unmergeables:
+            return source
+        if isinstance(source, dict):
+            return self._hash(source, dest)
+        if isinstance(source, list):
+            return self._list(source, dest)
+        if isinstance(dest, list) and self._options.extend_existing_arrays:
+            dest.append(source)
+            return dest
+        return self._overwrite(source, dest)
+
+    def _hash(self, source: dict[Any, Any], dest: Any) -> Any:
+        for name, value in source.items():
+            if isinstance(dest, dict):
+                held = dest.get(name)
+                # Where dest has nothing, value meets a shallow copy of itself: that sorts it, and knocks out.
+                dest[name] = self.merge(value, _shallow(value) if held is None or held is False else held)
+            elif isinstance(dest, list) and self._options.extend_existing_arrays:
+                dest.append(source)
+            elif not self._options.preserve_unmergeables:
+                dest = self._overwrite(source, dest)  # from here on, dest is source itself
+        return dest
+
+    def _list(self, source: list[Any], dest: Any) -> Any:
+        if self._options.overwrite_arrays:
+            return source
+        source, dest = self._unpacked(source, dest)
+        prefix = self._options.knockout_prefix
+        if prefix and prefix in source:
+            dest = _cleared(dest)
+            source[:] = [item for item in source if item != prefix]
+        if not isinstance(dest, list):
+            return dest if self._options.preserve_unmergeables else self._overwrite(source, dest)
+        self._knock_out(source, dest)
+        if self._options.merge_hash_arrays and all(isinstance(item, dict) for item in (*source, *dest)):
+            merged = [self.merge(source[i] if i < len(source) else {}, held) for i, held in enumerate(dest)]
+            dest = merged + source[len(dest) :]
+        else:
+            dest = values.unique(dest + source)
+        return values.sort(dest) if self._options.sort_merged_arrays else dest
+
+    def _unpacked(self, source: list[Any], dest: Any) -> tuple[list[Any], Any]:
+        separator = self._options.unpack_arrays
+        if not separator:
+            return source, dest
+        return _repacked(source, separator), _repacked(dest, separator) if isinstance(dest, list) else dest
+
+    def _knock_out(self, source: list[Any], dest: list[Any]) -> None:
+        """Each prefixed text in ``source`` goes, and what it names goes from ``dest``."""
+        if not self._options.knockout_prefix:
+            return
+
+        def knocks_out(item: Any) -> bool:
+            bare = self._bare(item) if isinstance(item, str) else item
+            if bare == item:
+                return False
+            dest[:] = [held for held in dest if held not in (bare, item)]
+            return True
+
+        _delete_if(source, knocks_out)
+
+    def _overwrite(self, source: Any, dest: Any) -> Any:
+        if self._options.preserve_unmergeables:
+            return dest
+        if self._options.knockout_prefix and isinstance(source, str):
+            return source if self._bare(source) == source else ""
+        if self._options.knockout_prefix and isinstance(source, list):
+            _delete_if(source, lambda item: isinstance(item, str) and regex.is_found(self._pattern, item))
+        return source
+
+    def _bare(self, text: str) -> str:
+        """``text`` without what the prefix, as an expression, fits."""
+        return regex.bounded(self._pattern, text, lambda: self._pattern.sub("", text))
+
+
+def _pattern(prefix: str | None) -> re.Pattern[str]:
+    """The prefix as the library uses it: as an expression, so that ``.`` is any character and ``+`` repeats nothing."""
+    return regexp.compiled(f"(?:^){prefix or ''}")
+
+
+def _delete_if(items: list[Any], condition: Callable[[Any], bool]) -> None:
+    """Ruby's ``Array#delete_if``, for a condition that may shorten ``items`` under its hands."""
+    read = kept = 0
+    while read < len(items):
+        item = items[read]
+        if not condition(item):
+            if read != kept:
+                items[kept] = item
+            kept += 1
+        read += 1
+    if kept < len(items) and kept < read:
+        del items[kept:read]
+
+
+def _shallow(value: Any) -> Any:
+    return value.copy() if isinstance(value, (dict, list)) else value
+
+
+def _cleared(value: Any) -> Any:
+    if isinstance(value, (dict, list)):
+        value.clear()
+        return value
+    return "" if isinstance(value, str) else None
+
+
+def _repacked(items: list[Any], separator: str) -> list[Any]:
+    parts = _joined(items, separator).split(separator)
+    while parts and not parts[-1]:  # Ruby's split drops empty texts at the end
+        parts.pop()
+    return list(parts)
+
+
+def _joined(value: Any, separator: str) -> str:
+    return (
+        separator.join(_joined(item, separator) for item in value)
+        if isinstance(value, list)
+        else values.to_s(value)
+    )

@@ -1,0 +1,62 @@
+"""JSON as Ruby's parser reads it for ``json_data``: comments are allowed, ``NaN`` and trailing commas are not."""
+
+import json
+import re
+from typing import Any, NoReturn
+
+from hiera.errors import DocumentError
+from hiera.tree.ruby import psych
+
+MAX_DEPTH = 100  # as in Ruby
+
+# A text is matched whole, so that what looks like a comment inside it stays. What has no end is matched as well, or
+# the rest would be searched for its end again from each character.
+_TEXT_OR_COMMENT = re.compile(r'"(?:[^"\\]|\\.)*+"?|/\*.*?(?:\*/|\Z)|//[^\n]*\n', re.DOTALL)
+_UNKNOWN_ESCAPE = re.compile(r'\\(?:u[0-9A-Fa-f]{4}|["\\/bfnrtu]|(.))', re.DOTALL)
+_BRACKET = re.compile(r"[\[\]{}]")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def load(data: bytes, path: str) -> Any:
+    """The value in ``data``; raises ``DocumentError``, with line and column where they are known."""
+    text = psych.decode(data, path, "utf-8")
+    try:
+        _verify_depth(text)
+        value = json.loads(_cleaned(text), parse_constant=_refuse)
+        if _SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
+    except json.JSONDecodeError as error:
+        what = f"{error.msg} at line {error.lineno} column {error.colno}"
+    except UnicodeEncodeError:
+        what = "an escape of half a character, such as \\ud800, without its other half"
+    except ValueError as error:  # a constant, or a number with thousands of digits
+        what = str(error)
+    raise DocumentError("", f"Unable to parse ({path}): {what}")
+
+
+def _verify_depth(text: str) -> None:
+    """Python's own parser would recurse as deep as it is allowed to, on the C stack."""
+    depth = 0
+    for found in _BRACKET.finditer(_TEXT_OR_COMMENT.sub("", text)):
+        depth += 1 if found[0] in "[{" else -1
+        if depth > MAX_DEPTH:
+            raise ValueError(f"nesting of {depth} is too deep")
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"unexpected token at '{constant}'")
+
+
+def _cleaned(text: str) -> str:
+    """Without comments, and without the escapes that Ruby lets pass (``\\q`` is ``q``); places stay as they are."""
+    return _TEXT_OR_COMMENT.sub(_clean, text) if "//" in text or "/*" in text or "\\" in text else text
+
+
+def _clean(found: re.Match[str]) -> str:
+    part = found[0]
+    if part.startswith("/*") and (len(part) < 4 or not part.endswith("*/")):
+        return part
+    if part[0] == "/":
+        return re.sub(r"[^\n]", " ", part)
+    return _UNKNOWN_ESCAPE.sub(lambda escape: escape[1] or escape[0], part) if "\\" in part else part

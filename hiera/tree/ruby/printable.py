@@ -1,0 +1,44 @@
+"""Values as JSON and YAML can write them."""
+
+from collections.abc import Callable
+from typing import Any
+
+from hiera.errors import LookupFailure
+from hiera.tree.ruby import values
+from hiera.tree.ruby.values import OddKey, Symbol
+from hiera.values.secrets import Decrypted, Secret
+
+
+def printable(value: Any, secret: Callable[[Secret], Any] = str) -> Any:
+    """``value`` made of plain Python values; ``secret`` says what stands for a secret, the mask if nothing else.
+
+    Raises ``LookupFailure`` for numbers that JSON has no form for.
+    """
+    if isinstance(value, dict):
+        return {_name(name, secret): printable(item, secret) for name, item in value.items()}
+    if isinstance(value, list):
+        return [printable(item, secret) for item in value]
+    if isinstance(value, Secret):
+        return secret(value)
+    if isinstance(value, Symbol):
+        return value.name
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        raise LookupFailure("", f"the number {values.inspect(value)} cannot be written")
+    return value
+
+
+def _name(name: Any, secret: Callable[[Secret], Any]) -> Any:
+    """A key; JSON's own way to write 1 is fine, and keeps it apart from "1" as long as it is a key here."""
+    if isinstance(name, OddKey):
+        return printable(name.value, secret) if isinstance(name.value, Secret) else values.to_s(name)
+    return values.inspect(name) if isinstance(name, float) else name
+
+
+def with_decrypted(secret: Secret) -> Any:
+    """What ``puppet lookup`` shows: decrypted texts are texts, and ``Sensitive`` values are masked."""
+    return printable(secret.reveal(), with_decrypted) if isinstance(secret, Decrypted) else str(secret)
+
+
+def revealed(secret: Secret) -> Any:
+    """Everything."""
+    return printable(secret.reveal(), revealed)

@@ -1,0 +1,237 @@
+"""Values as Ruby sees them: how they print, and when two of them are the same.
+
+* ``to_s`` and ``inspect`` give, character for character, what Ruby 3.1 prints.
+* ``identity`` tells apart what Ruby's ``eql?`` tells apart: ``1``, ``1.0``, ``true`` and ``"1"`` are four values.
+* A mapping never confuses two keys that Ruby keeps apart, although Python finds ``1``, ``1.0`` and ``True`` equal.
+"""
+
+import re
+from collections.abc import Hashable
+from functools import cmp_to_key
+from typing import Any
+
+from hiera.errors import LookupFailure
+from hiera.values.secrets import Decrypted, Secret
+
+
+class Symbol:
+    """A Ruby symbol; YAML makes one of ``:name``. Data may hold none, except ``:undef`` and ``:default``."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f":{self.name}" if re.fullmatch(r"[^\W\d]\w*[?!=]?", self.name) else f":{_quote(self.name)}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Symbol) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash((Symbol, self.name))
+
+
+class WholeFloat(float):
+    """A mapping key such as ``1.0``, which Ruby keeps apart from the key ``1``."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, float) and float(self) == float(other)
+
+    def __hash__(self) -> int:
+        return hash(("float", float(self)))
+
+
+class OddKey:
+    """A mapping key that data may not have (true, null, a list): Python would confuse it or cannot hash it."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return inspect(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OddKey) and identity(other.value) == identity(self.value)
+
+    def __hash__(self) -> int:
+        return hash((OddKey, identity(self.value)))
+
+
+def key(value: Any) -> Any:
+    """``value`` in the form in which it is a key of a mapping: strings, integers and most floats as they are."""
+    if type(value) in (str, int):
+        return value
+    if isinstance(value, float):
+        return WholeFloat(value) if value.is_integer() else value
+    return value if isinstance(value, OddKey) else OddKey(value)
+
+
+def to_s(value: Any) -> str:
+    """``value`` as it stands in a text that it is interpolated into; nothing for nil."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, Symbol):
+        return value.name
+    return to_s(value.value) if isinstance(value, OddKey) else inspect(value)
+
+
+def inspect(value: Any) -> str:
+    """``value`` as Ruby writes it inside a printed list or hash."""
+    match value:
+        case str():
+            return _quote(value)
+        case None:
+            return "nil"
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return _float(value)
+        case list():
+            return f"[{', '.join(map(inspect, value))}]"
+        case dict():
+            return "{" + ", ".join(f"{inspect(name)}=>{inspect(item)}" for name, item in value.items()) + "}"
+        case Symbol() | OddKey():
+            return repr(value)
+        case _:
+            return str(value)
+
+
+_ESCAPES = {
+    '"': r"\"",
+    "\\": r"\\",
+    "\n": r"\n",
+    "\t": r"\t",
+    "\r": r"\r",
+    "\x1b": r"\e",
+    "\a": r"\a",
+    "\b": r"\b",
+    "\v": r"\v",
+    "\f": r"\f",
+}
+_PLAIN = re.compile(r"[ !$-\[\]-~]*")  # printable ASCII without " # \
+
+
+def _quote(text: str) -> str:
+    if _PLAIN.fullmatch(text):
+        return f'"{text}"'
+    escaped = "".join(_ESCAPES.get(char) or (char if _is_printable(char) else _code(char)) for char in text)
+    return '"' + re.sub(r"#(?=[{$@])", r"\\#", escaped) + '"'
+
+
+def _is_printable(char: str) -> bool:
+    """Ruby also prints format and private-use characters, all spaces, and the old control character NEL."""
+    if char.isprintable() or char == "\x85":
+        return True
+    from unicodedata import category
+
+    return category(char) in ("Cf", "Co", "Zs")
+
+
+def _code(char: str) -> str:
+    number = ord(char)
+    return f"\\u{number:04X}" if number <= 0xFFFF else f"\\u{{{number:X}}}"
+
+
+def _float(number: float) -> str:
+    if number != number or number in (float("inf"), float("-inf")):
+        return "NaN" if number != number else "Infinity" if number > 0 else "-Infinity"
+    mantissa, exponent, power = float.__repr__(number).partition("e")
+    if exponent and "." not in mantissa:
+        mantissa += ".0"  # 1e-05 is written 1.0e-05
+    return mantissa + exponent + power
+
+
+def class_name(value: Any) -> str:
+    """The name of the Ruby class of ``value``, for messages in Puppet's words."""
+    match value:
+        case bool():
+            return "TrueClass" if value else "FalseClass"
+        case Secret():
+            return "String"
+    names = {
+        str: "String",
+        int: "Integer",
+        float: "Float",
+        list: "Array",
+        dict: "Hash",
+        type(None): "NilClass",
+    }
+    return names.get(type(value), type(value).__name__)
+
+
+def identity(value: Any) -> Hashable:
+    """Something hashable that is equal for two values exactly when Ruby's ``eql?`` holds; key order does not count."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return (list, *map(identity, value))
+    if isinstance(value, dict):
+        return (dict, frozenset((name, identity(item)) for name, item in value.items()))
+    if isinstance(value, Secret):
+        return identity(value.reveal())
+    return (float if isinstance(value, float) else type(value), value)
+
+
+def is_data(value: Any) -> bool:
+    """Whether ``value`` is what JSON could hold; Puppet's type ``Data``."""
+    if isinstance(value, dict):
+        return all(isinstance(name, str) and is_data(item) for name, item in value.items())
+    if isinstance(value, list):
+        return all(map(is_data, value))
+    return value is None or isinstance(value, (str, int, float, Decrypted))
+
+
+def unique(values: list[Any]) -> list[Any]:
+    """The first of each group of equal values, in order (Ruby's ``uniq``; ``unique(a + b)`` is ``a | b``)."""
+    seen: dict[Hashable, Any] = {}
+    for value in values:
+        seen.setdefault(identity(value), value)
+    return list(seen.values())
+
+
+def sort(values: list[Any]) -> list[Any]:
+    """``values`` in Ruby's order; raises ``LookupFailure`` for values that have none between them."""
+    if len(values) < 2:
+        return values
+    return sorted(values, key=cmp_to_key(_compare))
+
+
+def _compare(left: Any, right: Any) -> int:
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in (left, right)):
+        return int(left > right) - int(left < right)
+    if isinstance(left, str) and isinstance(right, str):
+        return int(left.encode() > right.encode()) - int(left.encode() < right.encode())
+    if isinstance(left, list) and isinstance(right, list):
+        pairs = (_compare(one, other) for one, other in zip(left, right, strict=False))
+        return next(filter(None, pairs), len(left) - len(right))
+    if identity(left) == identity(right):
+        return 0
+    what = inspect(right) if right is None or isinstance(right, (int, float)) else class_name(right)
+    raise LookupFailure(
+        "", f"comparison of {class_name(left)} with {what} failed: only like values can be sorted"
+    )
+
+
+def type_name(value: Any) -> str:
+    """The name of the Puppet type of ``value``, for messages in Puppet's words."""
+    match value:
+        case bool():
+            return "Boolean"
+        case list():
+            return "Tuple" if value else "Array"
+        case dict():
+            return "Struct" if value and all(isinstance(name, str) and name for name in value) else "Hash"
+        case Symbol():
+            return "Runtime[ruby, 'Symbol']"
+        case Decrypted():
+            return "String"
+        case Secret():
+            return "Sensitive"
+    return {str: "String", int: "Integer", float: "Float", type(None): "Undef"}.get(
+        type(value), type(value).__name__
+    )

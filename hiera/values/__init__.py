@@ -1,0 +1,1 @@
+"""Plain values, secrets, paths into data, and merging."""

@@ -1,0 +1,119 @@
+r"""Dotted paths into plain values: ``data.web.port``, ``data.hosts.0``, ``data.hosts.#``, ``facts.a\.b``.
+
+* A step into a mapping is a key, one into a list an index from 0; ``#`` at the end is the length of a list.
+* A backslash makes the next character ordinary: ``\.`` a dot, ``\#`` a number sign, ``\\`` a backslash.
+* A digit step finds the key ``80`` whether a document wrote it as a number or as text.
+* *Missing* is a value of its own, since null is an answer.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from hiera.errors import ExpressionError
+from hiera.values.secrets import Secret
+
+
+class Missing:
+    """The type of ``MISSING``: nothing stands there."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = Missing()
+
+LENGTH: Final = "#"
+"""The last step of a path that asks for a length; a key of this name is written with a backslash."""
+
+_STEP: Final = re.compile(r"(?:[^.\\]|\\.)+", re.DOTALL)
+_MOST_STEPS: Final = 100  # as deep as documents may be nested
+_SHOWN: Final = 80  # characters of a path in a message
+_LONGEST_INDEX: Final = 18  # digits; more of them are no index, and long numbers are slow to convert
+
+
+class Key(str):
+    """A step that was written with a backslash: always a key, never the length."""
+
+    __slots__ = ()
+
+
+@functools.lru_cache(maxsize=4096)
+def parse_path(text: str) -> tuple[str, ...]:
+    """The steps of a dotted path. Raises ExpressionError for an empty step, a ``#`` before the last, too many."""
+    steps = _STEP.findall(text)
+    if len(steps) > _MOST_STEPS:
+        what = f"has {len(steps)} steps, at most {_MOST_STEPS} are followed"
+        raise ExpressionError("", f"the path {text[:_SHOWN]!r}… {what}")
+    if sum(map(len, steps)) + len(steps) - 1 != len(text):
+        raise ExpressionError("", f"the path {text!r} has an empty step or ends in a backslash")
+    if LENGTH in steps[:-1]:
+        raise ExpressionError("", f"the path {text!r} has a # that is not its last step")
+    return tuple(
+        Key(re.sub(r"\\(.)", r"\1", step, flags=re.DOTALL)) if "\\" in step else step for step in steps
+    )
+
+
+def find(value: Any, path: Sequence[str]) -> Any:
+    """What stands at ``path`` below ``value``, or ``MISSING``; a part of a secret is a secret."""
+    for position, key in enumerate(path):
+        below = step(value, key)
+        if below is MISSING:
+            return _inside_secret(value, path[position:])
+        value = below
+    return value
+
+
+def _inside_secret(value: Any, path: Sequence[str]) -> Any:
+    below = find(value.reveal(), path) if isinstance(value, Secret) else MISSING
+    return below if below is MISSING or isinstance(below, Secret) else Secret(below)
+
+
+def step(value: Any, key: str | int) -> Any:
+    """What stands under one key or index, or ``MISSING``."""
+    if isinstance(value, Mapping):
+        try:
+            return value[key]
+        except KeyError:
+            return _other_spelling(value, key)
+    if not isinstance(value, (list, tuple)):
+        return MISSING
+    if key == LENGTH and type(key) is str:
+        return len(value)
+    index = _as_index(key)
+    return value[index] if index is not None and 0 <= index < len(value) else MISSING
+
+
+def _other_spelling(value: Mapping[Any, Any], key: str | int) -> Any:
+    other = str(key) if isinstance(key, int) else _as_index(key)
+    return MISSING if other is None else value.get(other, MISSING)
+
+
+def _as_index(key: str | int) -> int | None:
+    if isinstance(key, int):
+        return key
+    return int(key) if len(key) <= _LONGEST_INDEX and key.isascii() and key.isdecimal() else None
+
+
+def first_missing(value: Any, path: Sequence[str]) -> tuple[Any, int]:
+    """The last thing on the way that exists, and how many steps lead to it."""
+    for count, key in enumerate(path):
+        below = step(value, key)
+        if below is MISSING:
+            return value, count
+        value = below
+    return value, len(path)
+
+
+def path_text(keys: Iterable[str | int]) -> str:
+    """A path as messages show it: ``data.web.ports[0]``, with odd keys in brackets and quotes."""
+    text = ""
+    for key in keys:
+        if isinstance(key, str) and re.fullmatch(r"[\w-]+", key):
+            text += f".{key}" if text else key
+        else:
+            text += f"[{key!r}]"
+    return text

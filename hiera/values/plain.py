@@ -1,0 +1,77 @@
+"""Plain values: text, numbers, booleans, null, lists and mappings of them; a secret may stand for any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from hiera.errors import ExpressionError, LimitError
+from hiera.values.secrets import Secret
+
+TYPES: Final = frozenset({str, int, float, bool, type(None), list, dict})
+"""The types of plain values."""
+
+ITEM_LIMIT: Final = 4_000_000
+"""Items that one value may have, those of lists and mappings inside it included."""
+
+_KINDS: Final[tuple[tuple[Any, str], ...]] = (
+    (str, "text"),
+    (bool, "a boolean"),
+    ((int, float), "a number"),
+    (type(None), "null"),
+    ((list, tuple), "a list"),
+    (Mapping, "a mapping"),
+    (Secret, "a secret"),
+)
+
+
+def described(value: Any) -> str:
+    """What kind of thing a value is, for a sentence; never what is in it."""
+    for kind, name in _KINDS:
+        if isinstance(value, kind):
+            return name
+    return "a function" if callable(value) else "no plain value"
+
+
+def plain(value: Any) -> Any:
+    """``value`` with every mapping a dict and every iterable a list; itself where it is that already.
+
+    Raises ExpressionError for a function or another object, LimitError for more than ``ITEM_LIMIT`` items.
+    """
+    return _Maker().made(value)
+
+
+class _Maker:
+    def __init__(self) -> None:
+        self.left = ITEM_LIMIT
+
+    def made(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is dict or kind is list:
+            return self.items(value, value.items() if kind is dict else enumerate(value))
+        if kind in TYPES or isinstance(value, Secret):
+            return value
+        if isinstance(value, str):
+            return str(value)
+        if hasattr(kind, "_undefined_message"):
+            return str(value)  # Jinja2's undefined: an error, or for a condition without else the empty text
+        if isinstance(value, Mapping):
+            return {key: self.counted(item) for key, item in value.items()}
+        if isinstance(value, Iterable):
+            return [self.counted(item) for item in value]
+        raise ExpressionError("", f"is {described(value)}, not a value")
+
+    def items(self, container: Any, items: Iterable[tuple[Any, Any]]) -> Any:
+        copy = None
+        for key, item in items:
+            made = self.counted(item)
+            if made is not item:
+                copy = container.copy() if copy is None else copy
+                copy[key] = made
+        return container if copy is None else copy
+
+    def counted(self, item: Any) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise LimitError("", f"has more than {ITEM_LIMIT} items, counted with those inside them")
+        return self.made(item)

@@ -1,1 +1,0 @@
-"""Archives from the world: fetched, read strictly, and put into a directory."""

@@ -1,0 +1,34 @@
+"""``puller apply``: apply a manifest, a directory or a bundle file; needs no site and no configuration."""
+
+from typing import Any
+
+import click
+
+from puller.cli.inputs import data_options
+from puller.cli.job_options import job_options
+from puller.cli.options import fact_options, no_system_facts_option
+
+
+@click.command()
+@click.argument("source")
+@job_options
+@fact_options
+@no_system_facts_option
+@data_options
+@click.option("--state-directory", metavar="DIR", help="Keep the lock and owed refreshes in DIR.")
+def apply(**options: Any) -> int:
+    """Apply SOURCE to this machine: a manifest, a directory with a manifest.yaml, or a bundle file.
+
+    A resource is changed only where it differs; a second run changes nothing.
+
+    \b
+      puller apply web --noop --diff
+      puller apply web-1.4.0.tar.gz
+      puller apply manifest.yaml --fact role=db --data local.yaml
+
+    Exit status: 0 in the desired state, 4 resources failed, 6 some failed and others changed, 13 the manifest is not
+    valid, 75 another run is at work.
+    """
+    from puller.run import jobs
+
+    return jobs.apply(jobs.ApplyOptions(**options))

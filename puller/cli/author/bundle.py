@@ -1,0 +1,155 @@
+"""``puller bundle``: begin a bundle, pack it, look into one."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from puller.cli.output import text_format_option
+
+if TYPE_CHECKING:
+    from bundles.filesystem.trees import Counted
+    from bundles.format.description import BundleDescription
+
+_EXAMPLE = Path(__file__).with_name("example")
+
+
+@click.group("bundle")
+def bundle() -> None:
+    """Begin a bundle, pack it, look into one.
+
+    A bundle is a directory with a manifest.yaml at its root, and the templates, files and data that the manifest
+    uses. Packed, it is a tar.gz of which every byte follows from the files: who packs the same files gets the same
+    bytes.
+    """
+
+
+@bundle.command("new")
+@click.argument("name")
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path),
+    help="Where to write it.  [default: NAME in this directory]",
+)
+def new(name: str, directory: Path | None) -> None:
+    """Write a small, commented example to start from.
+
+    It manages a directory that no system uses, /opt/NAME-example, so it can be tried on any machine.
+
+    \b
+    Example:
+      puller bundle new web
+      puller apply web --noop
+    """
+    from bundles.format.identity import parse_name
+
+    parse_name(name)
+    target = directory or Path(name)
+    _write_example(target, name)
+    click.echo(f"{target}: a bundle to start from; try: puller apply {target} --noop")
+
+
+@bundle.command("build")
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--name", help="What the bundle is called.  [default: the name of the directory]")
+@click.option("--version", default="0.0.0", show_default=True, help="Its version, such as 1.4.0.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The archive to write.  [default: NAME-VERSION.tar.gz in this directory]",
+)
+def build(directory: Path, name: str | None, version: str, output: Path | None) -> None:
+    """Pack DIRECTORY into a bundle.
+
+    `puller site publish` does this by itself; a bundle built here can be looked at, compared, and applied without a
+    site.
+
+    Regular files and directories only: a link or a device is an error that names it. Left out are .git, .hg, .svn,
+    __pycache__, *~ and .*.swp, and empty directories. Modes become 0755 for files that their owner may execute, 0644
+    for others; owners and dates are not kept.
+
+    \b
+    Example:
+      puller bundle build web --version 1.4.0
+      puller apply web-1.4.0.tar.gz --noop
+    """
+    from bundles.archive.pack import build_bundle
+    from bundles.format.identity import parse_name, parse_version
+
+    name = parse_name(name or directory.resolve().name)
+    output = output or Path(f"{name}-{parse_version(version)}.tar.gz")
+    built = build_bundle(directory, output, name=name, version=version)
+    click.echo(
+        f"{built.path}: {len(built.description.files)} files, {built.size} bytes, sha256 {built.sha256}"
+    )
+
+
+@bundle.command("inspect")
+@click.argument("file", type=click.Path(path_type=Path))
+@text_format_option
+def inspect(file: Path, output_format: str) -> None:
+    """Check the bundle FILE and list what is in it.
+
+    Checks all that a host checks before it unpacks a bundle, except signatures, and writes nothing. A bundle that
+    a host would refuse is refused here, with the same sentence.
+
+    \b
+    Example:
+      puller bundle inspect web-1.4.0.tar.gz
+      puller bundle inspect web-1.4.0.tar.gz --format json | jq -r .sha256
+    """
+    from bundles.archive.unpack import inspect as inspect_archive
+    from bundles.filesystem.trees import measure
+
+    description = inspect_archive(file)
+    listing = _as_json if output_format == "json" else _as_text
+    click.echo(listing(description, measure(file)))
+
+
+def _write_example(target: Path, name: str) -> None:
+    from bundles.errors import PublishError
+    from bundles.filesystem.atomic import write_file
+
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        if any(target.iterdir()):
+            raise PublishError(str(target), "exists already and is not empty")
+        for source in sorted(path for path in _EXAMPLE.rglob("*") if path.is_file()):
+            path = target / source.relative_to(_EXAMPLE)
+            path.parent.mkdir(exist_ok=True)
+            write_file(path, source.read_text().replace("@name@", name).encode())
+    except OSError as error:
+        raise PublishError(str(target), f"cannot be written: {error.strerror}") from error
+
+
+def _as_json(description: "BundleDescription", archive: "Counted") -> str:
+    files = {
+        path.text: {"mode": entry.mode.value, "sha256": entry.sha256, "size": entry.size}
+        for path, entry in description.files.items()
+    }
+    document = {
+        "name": description.name,
+        "version": description.version,
+        "sha256": archive.sha256,
+        "size": archive.size,
+        "files": files,
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def _as_text(description: "BundleDescription", archive: "Counted") -> str:
+    head = [
+        f"name     {description.name}",
+        f"version  {description.version}",
+        f"sha256   {archive.sha256}",
+        f"size     {archive.size} bytes, {description.size} unpacked, {len(description.files)} files",
+        "",
+    ]
+    width = len(str(max(entry.size for entry in description.files.values())))
+    files = [
+        f"{entry.mode.value}  {entry.size:{width}}  {entry.sha256[:12]}  {path}"
+        for path, entry in description.files.items()
+    ]
+    return "\n".join(head + files)

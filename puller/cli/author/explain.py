@@ -1,0 +1,257 @@
+"""``puller explain``: where a value came from, and why a resource is as it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+import msgspec
+
+from puller.cli.inputs import data_options
+from puller.cli.options import fact_options, no_system_facts_option
+from puller.cli.output import text_format_option
+from puller.errors import UsageError
+from puller.exit_status import ExitStatus
+from puller.manifest.loader import Inputs, Manifest, load_manifest
+from puller.run.inputs import load_inputs
+from puller.state.directories import DEFAULT_CONFIGURATION, Directories
+
+if TYPE_CHECKING:
+    from puller.manifest.recording import Recorder
+    from puller.reporting.report import BundleReport, Report
+
+
+@click.command()
+@click.argument("subject", metavar="KEY|RESOURCE")
+@click.argument("source", required=False)
+@click.option(
+    "--config",
+    "path",
+    default=DEFAULT_CONFIGURATION,
+    show_default=True,
+    metavar="FILE",
+    help="Explain what is enforced by this configuration.",
+)
+@text_format_option
+@fact_options
+@no_system_facts_option
+@data_options
+def explain(subject: str, source: str | None, path: str, output_format: str, **options: Any) -> int:
+    """Say why a value is what it is, or why a resource is as it is.
+
+    For a KEY of the data: its value, and what each source and each level of a hierarchy has for it, the highest first.
+    For a RESOURCE, written type#name: where it is declared, its properties, the data and facts that went into them, and
+    what the last run did with it, and why.
+
+    Without SOURCE (a manifest, a directory, a bundle file) it is about the bundles that are enforced on this host, with
+    the site data that the last run has kept. Secrets are masked.
+
+    \b
+      puller explain profile::web::port
+      puller explain file#/etc/motd
+      puller explain web.port web --fact role=db
+
+    Exit status: 0, or 1 when nothing has the key or the resource.
+    """
+    explained = [
+        {"bundle": about.title, **found}
+        for about in _subjects(source, path, options)
+        for found in _explained(subject, about)
+    ]
+    is_found = any(found.get("found", "resource" in found) for found in explained)
+    if output_format == "json":
+        click.echo(json.dumps(explained, indent=2, ensure_ascii=False, default=str))
+    elif not explained:
+        click.echo(f"puller: {subject}: no bundle declares it", err=True)
+    for found in explained if output_format == "text" else ():
+        for line in _resource_lines(found) if "resource" in found else _key_lines(found):
+            click.echo(line)
+    return ExitStatus.OK if is_found else ExitStatus.BUG
+
+
+class _Subject(NamedTuple):
+    """One manifest with all that a run knows of it."""
+
+    title: str
+    manifest: Manifest
+    recorder: Recorder
+    report: Report | None = None
+    bundle: BundleReport | None = None
+    state: Path | None = None
+    """Where runs remember things; ``None``: the user's own place."""
+
+
+def _subjects(source: str | None, path: str, options: Mapping[str, Any]) -> Iterator[_Subject]:
+    """SOURCE, or each bundle that is enforced; raises ``PullerError`` when one cannot be read."""
+    if source is not None:
+        from puller.manifest.source import open_source
+
+        with open_source(source) as found:
+            inputs = load_inputs(options)
+            yield _subject(source, found.path, found.name, inputs.for_manifest())
+            inputs.warn()
+        return
+    if any(
+        options[name]
+        for name in (
+            "fact_pairs",
+            "facts_files",
+            "facts_directories",
+            "no_system_facts",
+            "data_files",
+            "data_pairs",
+        )
+    ):
+        raise UsageError("explain: options for facts and data are for a SOURCE; a run does not have them")
+    yield from _enforced(Path(path))
+
+
+def _enforced(path: Path) -> Iterator[_Subject]:
+    from bundles.store.store import Store
+    from puller.config.configuration import load_configuration
+    from puller.manifest.source import MANIFEST
+    from puller.run.host import Host
+
+    configuration = load_configuration(path)
+    directories = Directories(Path(configuration.state_directory), Path(configuration.run_directory))
+    inputs = Host.of(configuration).inputs_of_last_run(directories.data, lambda text, _: _say(text))
+    store, report = Store(directories.bundles), _last_report(directories)
+    reports = {bundle.name: bundle for bundle in report.bundles} if report else {}
+    for choice in configuration.bundles:
+        if (current := store.current(choice.name)) is None:
+            _say(f"{choice.name}: nothing is enforced")
+            continue
+        title = f"{current.name} {current.version}"
+        name = f"{current.name}-{current.version}/{MANIFEST}"
+        subject = _subject(title, current.path / MANIFEST, name, inputs)
+        yield subject._replace(report=report, bundle=reports.get(choice.name), state=directories.state)
+
+
+def _subject(title: str, path: Path, name: str, inputs: Inputs) -> _Subject:
+    from puller.manifest.recording import Recorder
+
+    recorder = Recorder()
+    return _Subject(
+        title, load_manifest(path, name, msgspec.structs.replace(inputs, watch=recorder.watch)), recorder
+    )
+
+
+def _last_report(directories: Directories) -> Report | None:
+    from puller.state.directories import load_last_report
+    from puller.system.local import reason
+
+    try:
+        return load_last_report(directories)
+    except OSError as error:
+        _say(f"{error.filename}: cannot be read: {reason(error)}")
+    except ValueError as error:
+        _say(f"{directories.last_run}: is not a report ({error}); the next run replaces it")
+    return None
+
+
+def _explained(subject: str, about: _Subject) -> Iterator[dict[str, Any]]:
+    """What there is to say of a key or resource in one bundle; nothing for a resource that it does not declare."""
+    from puller.engine import explain
+    from puller.manifest.problems import did_you_mean
+    from puller.resources.registry import find_type
+
+    kind, mark, _ = subject.partition("#")
+    if not mark or find_type(kind) is None:
+        yield from explain.explain_everywhere(about.manifest, subject)
+        return
+    found = explain.explain_resource(about.manifest, subject, about.recorder, about.state)
+    if found is None:
+        known = [str(declaration.reference) for declaration in about.manifest.declarations]
+        _say(f"{about.title}: {subject} is not declared{did_you_mean(subject, known)}")
+        return
+    yield {**found, **_last_run(found["resource"], about)}
+
+
+def _last_run(reference: str, about: _Subject) -> dict[str, Any]:
+    """What the last run did with a resource, and why."""
+    from puller.engine.explain import why
+
+    if about.report is None or about.bundle is None:
+        return {}
+    last: dict[str, Any] = {"finished": about.report.finished, "version": about.bundle.version}
+    if about.bundle.held:
+        last["held"] = about.bundle.held
+    event = next((event for event in about.bundle.events if event.reference == reference), None)
+    if event is None:
+        return {"last_run": {**last, "state": "not in that run"}}
+    return {"last_run": {**last, "state": str(event.state), "why": why(event)}}
+
+
+def _say(text: str) -> None:
+    click.echo(f"puller: {text}", err=True)
+
+
+# -- for people -----------------------------------------------------------------------------------
+
+
+def _key_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    where = f"{found['bundle']}, {found['manifest']}" if "manifest" in found else found["bundle"]
+    yield click.style(f"{found['key']} in {where}: ", bold=True) + _outcome(found)
+    decided = False
+    for source in found["sources"]:
+        is_first = source["found"] and not decided
+        decided = decided or is_first
+        yield f"  {source['source']} {source['name']}: {_outcome(source, dim=not is_first)}"
+        yield from (f"    from {place}" for place in source.get("from", ()))
+        yield from (f"    {sentence}" for sentence in source.get("hierarchy", ()))
+        yield from (click.style(f"    {line}", dim=True) for line in source.get("lines", ()))
+
+
+def _outcome(found: Mapping[str, Any], *, dim: bool = False) -> str:
+    if "error" in found:
+        return click.style(str(found["error"]), fg="red")
+    if not found["found"]:
+        return click.style("does not have it", dim=True) if "source" in found else "nothing has it"
+    return click.style(_text(found["value"]), fg=None if dim else "green")
+
+
+def _resource_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    yield click.style(f"{found['resource']} in {found['bundle']}", bold=True)
+    yield f"  declared at {found['declared']}"
+    if "failure" in found:
+        yield "  cannot be applied on this host: " + click.style(found["failure"], fg="red")
+    else:
+        yield "  properties"
+        yield from (f"    {name}: {_text(value)}" for name, value in found["properties"].items())
+    if found["uses"]:
+        yield "  uses"
+        for use in found["uses"]:
+            yield f"    {_use(use)}"
+            yield from (f"      from {place}" for place in use.get("from", ()))
+    if "on_record" in found:
+        yield "  on record"
+        yield from (f"    {sentence}" for sentence in found["on_record"])
+    for name in ("requires", "subscribes", "refreshes", "below"):
+        yield from (f"  {name} {reference}" for reference in found.get(name, ()))
+    yield from _last_run_lines(found.get("last_run"))
+
+
+def _use(use: Mapping[str, Any]) -> str:
+    if "whole" in use:
+        return f"{use['name']}: as a whole"
+    return f"{use['name']}: {_text(use['value']) if 'value' in use else 'is not there'}"
+
+
+def _last_run_lines(last: Mapping[str, Any] | None) -> Iterator[str]:
+    if last is None:
+        return
+    colour = _COLOURS.get(last["state"])
+    yield f"  last run {last['finished']} ({last['version']}): " + click.style(last["state"], fg=colour)
+    if "held" in last:
+        yield f"    held: {last['held']}"
+    yield from (f"    {sentence}" for sentence in last.get("why", ()))
+
+
+_COLOURS = {"stable": "green", "changed": "yellow", "refreshed": "yellow", "failed": "red", "skipped": "cyan"}
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

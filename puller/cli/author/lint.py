@@ -1,0 +1,80 @@
+"""``puller lint``: everything that can be known about a manifest without applying it."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from puller.cli.inputs import data_options
+from puller.cli.options import fact_options, no_system_facts_option
+from puller.errors import ManifestError
+from puller.exit_status import ExitStatus
+from puller.manifest.declaration import Declaration
+from puller.manifest.loader import load_manifest
+from puller.manifest.notations import find_foreign
+from puller.manifest.problems import Problems
+from puller.manifest.source import open_source
+from puller.run.inputs import load_inputs
+
+
+@click.command()
+@click.argument("source")
+@fact_options
+@no_system_facts_option
+@data_options
+def lint(source: str, **options: Any) -> int:
+    """Check SOURCE: a manifest, a directory with a manifest.yaml, or a bundle file.
+
+    All problems are listed at once, each with its file and line. What an expression cannot give for these facts is a
+    warning, as it may be there on the machines that the manifest is for.
+
+    \b
+      puller lint web
+      puller lint web --facts examples/db.yaml
+
+    Exit status: 0 when nothing is wrong, 13 when the manifest would be refused.
+    """
+    with open_source(source) as found:
+        inputs = load_inputs(options)
+        try:
+            manifest = load_manifest(found.path, found.name, inputs.for_manifest())
+        except ManifestError:
+            _show(_foreign([Problems.of_text(found.name, found.path.read_text(errors="replace"))]))
+            raise
+        problems = [
+            *(f"{d.where}: warning: {d.reference}: {d.failure}" for d in manifest.declarations if d.failure),
+            *(sentence for declaration in manifest.declarations for sentence in _seen_secrets(declaration)),
+            *_foreign([*manifest.texts, *_data_files(options["data_files"])]),
+        ]
+        _show([*problems, *(f"{warning} (warning)" for warning in manifest.warnings)])
+        count = len(manifest.declarations)
+        click.echo(f"{found.name}: {count} resources, {len(problems)} warnings, no errors")
+        inputs.warn()
+    return ExitStatus.OK
+
+
+def _show(sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        click.echo(sentence)
+
+
+def _data_files(paths: Iterable[str]) -> Iterator[Problems]:
+    for path in paths:
+        yield Problems.of_text(path, Path(path).read_text())
+
+
+def _foreign(texts: Iterable[Problems]) -> Iterator[str]:
+    """Warnings of expressions that would be installed as they are."""
+    for text in texts:
+        for line, expression in find_foreign(text.text):
+            what = f"{expression} is ordinary text here; an expression is written {{{{ … }}}}"
+            yield f"{text.source}:{line}: warning: {text.mask(what)}"
+
+
+def _seen_secrets(declaration: Declaration) -> Iterator[str]:
+    """Warnings of secrets that the process list would show."""
+    for name in sorted(declaration.secret & declaration.type.command_lines):
+        what = f"{name} is made of a secret, which the process list shows while the command runs"
+        advice = "hand it over in the environment, or in a file"
+        yield f"{declaration.where}: warning: {declaration.reference}: {what}: {advice}"

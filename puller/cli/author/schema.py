@@ -1,0 +1,30 @@
+"""``puller schema``: JSON Schema for editors, and for programs that write manifests or requests."""
+
+import click
+
+from puller.cli.output import show
+
+
+@click.group()
+def schema() -> None:
+    """Print a JSON Schema (2020-12) made from the resource types of this machine.
+
+    \b
+      puller schema manifest > manifest.schema.json
+    """
+
+
+@schema.command()
+def manifest() -> None:
+    """Print the schema of a manifest.yaml."""
+    from puller.engine.schema import manifest_schema
+
+    show(manifest_schema(), "json")
+
+
+@schema.command()
+def request() -> None:
+    """Print the schema of what puller ensure api pipe reads."""
+    from puller.engine.schema import request_schema
+
+    show(request_schema(), "json")

@@ -1,0 +1,132 @@
+"""``puller ensure``: one resource, of any type, brought into a state; for shell scripts."""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from puller.cli.ensure.property_options import properties_from, property_options
+from puller.cli.inputs import data_options
+from puller.cli.job_options import job_options
+from puller.cli.options import fact_options
+from puller.engine import sessions
+from puller.engine.ensure import Wanted, ensure
+from puller.engine.sessions import Session
+from puller.reporting.log import Log, verbosity
+from puller.reporting.report import Event, Summary
+from puller.resources.base import ResourceType
+from puller.resources.descriptions import describe_properties
+from puller.resources.registry import find_type, type_names
+from puller.run.inputs import load_inputs
+from puller.run.jobs import Options
+from puller.system.signals import Stopped, StopRequests
+
+_API = "api"
+
+
+def session_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--session``."""
+    return click.option(
+        "--session",
+        "session_directory",
+        envvar=sessions.VARIABLE,
+        metavar="DIR",
+        help=f"Record what happens in this session, and let references mean its events.  [env: {sessions.VARIABLE}]",
+    )(function)
+
+
+def ensure_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what every way of ensuring takes."""
+    for add in (data_options, fact_options, session_option, job_options):
+        function = add(function)
+    return function
+
+
+class _Types(click.Group):
+    """A command for each resource type, with its properties as options."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*type_names(), _API]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == _API:
+            from puller.cli.ensure.pipe import api
+
+            return api
+        resource_type = find_type(cmd_name)
+        return None if resource_type is None else _command(resource_type)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Types"):
+            formatter.write_dl([(name, _summary(find_type(name))) for name in type_names()])
+        with formatter.section("Commands"):
+            formatter.write_dl([(_API, "Requests from other programs.")])
+
+
+@click.group("ensure", cls=_Types)
+def ensure_group() -> None:
+    """Bring one resource into a state, as a manifest with only this resource would.
+
+    \b
+      puller ensure package nginx
+      puller ensure file /etc/motd --content "Hello" --owner root --group root --mode 0644
+      puller ensure service nginx running --enable --subscribe file#/etc/motd
+
+    References mean what happened before in the same session; see puller session --help.
+
+    Exit status: 0 in the desired state, 2 with --detailed-exitcodes when it was changed, 4 when it failed or what it
+    requires did, 64 when the command line is not valid.
+    """
+
+
+def run_one(
+    wanted: Wanted, options: dict[str, Any], log: Log, *, diff: bool | None
+) -> tuple[list[Event], int]:
+    """Ensure a resource as the options of ``ensure_options`` say; gives its events and the exit status."""
+    started, stops = time.perf_counter(), StopRequests(log.at_once)
+    directory = options["session_directory"]
+    session = Session.open(Path(directory)) if directory else None
+    inputs = load_inputs(options).for_manifest()
+    settings = Options(noop=options["noop"], diff=diff).settings(log, stops)
+    with stops.handled():
+        try:
+            events = ensure(wanted, inputs, settings, stops, session)
+        except Stopped as stop:
+            log.error(f"{stop}; nothing was changed")
+            return [], stop.exit_status
+    summary = Summary.of(events, time.perf_counter() - started)
+    return events, stops.exit_status or summary.exit_status(detailed=options["detailed_exitcodes"])
+
+
+def _command(resource_type: ResourceType) -> click.Command:
+    name = resource_type.type_name
+
+    @click.argument("name")
+    @click.argument("ensure", required=False)
+    @ensure_options
+    def command(name: str, ensure: str | None, **options: Any) -> int:
+        properties = {"name": name, **properties_from(resource_type, options)}
+        if ensure is not None:
+            properties["ensure"] = ensure
+        # A line for every state: who types this wants to know.
+        level = verbosity(verbose=not options["quiet"], quiet=options["quiet"])
+        wanted = Wanted(resource_type.type_name, properties)
+        return run_one(wanted, options, Log(sys.stdout, level=level), diff=options["diff"])[1]
+
+    made = click.command(name, help=_help(resource_type))(command)
+    taken = frozenset(option for parameter in made.params for option in parameter.opts)
+    arguments, rest = made.params[:2], made.params[2:]
+    made.params = [*arguments, *property_options(resource_type, taken), *rest]
+    return made
+
+
+def _help(resource_type: ResourceType) -> str:
+    values = describe_properties(resource_type.properties_type).get("ensure", "The desired state.")
+    return f"{_summary(resource_type)}\n\nENSURE: {values}"
+
+
+def _summary(resource_type: ResourceType | None) -> str:
+    return ((resource_type.__doc__ if resource_type else None) or "A resource.").strip().partition("\n\n")[0]

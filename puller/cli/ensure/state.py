@@ -1,0 +1,60 @@
+"""``puller state``: what is there now of one resource. (``puller status`` is about the agent and its bundles.)"""
+
+from typing import Any
+
+import click
+
+from hiera.expressions.expressions import Scope
+from puller.cli.options import fact_options
+from puller.cli.output import format_option, show
+from puller.errors import UsageError
+from puller.facts.given import facts_from
+from puller.manifest.problems import did_you_mean
+from puller.manifest.properties import decode, find_problems
+from puller.manifest.source import working_directory
+from puller.resources.base import Context, Resource, ResourceType
+from puller.resources.registry import find_type, type_names
+from puller.resources.remote import fetch_url
+from puller.system.local import NoopSystem
+
+
+@click.command()
+@click.argument("type_name", metavar="TYPE")
+@click.argument("name")
+@format_option
+@fact_options
+def state(type_name: str, name: str, output_format: str, **options: Any) -> None:
+    """Show what is there now of the resource NAME of this TYPE. Nothing is changed.
+
+    \b
+      puller state file /etc/motd
+      puller state service nginx --format json
+    """
+    resource_type = find_type(type_name)
+    if resource_type is None:
+        raise UsageError(f"unknown resource type {type_name!r}{did_you_mean(type_name, type_names())}")
+    if not resource_type.has_state:
+        raise UsageError(f"{type_name}: there is nothing to look at but what a manifest declares")
+    resource = _resource(resource_type, name, options)
+    show({"type": type_name, "name": name, **resource.describe(resource.look())}, output_format)
+
+
+def _resource(resource_type: ResourceType, name: str, options: dict[str, Any]) -> Resource[Any, Any]:
+    raw = {"name": name}
+    reference = f"{resource_type.type_name}#{name}"
+    if problem := next(find_problems(resource_type, raw), None):
+        raise UsageError(f"{reference}: {problem}")
+    properties = decode(resource_type, raw)
+    for error in resource_type.problems(properties):
+        if error.property == "name":  # what else is missing concerns the wanted state, and none is wanted
+            raise UsageError(f"{reference}: {error}")
+    context = Context(
+        system=NoopSystem(),
+        directory=working_directory(),
+        scope=Scope(facts_from(options), {}),
+        fetch=fetch_url,
+        shared={},
+        declared=lambda type_name: [name] if type_name == resource_type.type_name else [],
+        noop=True,
+    )
+    return resource_type(properties, context)

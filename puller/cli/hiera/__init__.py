@@ -1,0 +1,1 @@
+"""Commands for Hiera trees and encrypted values."""

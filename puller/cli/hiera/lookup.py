@@ -1,0 +1,409 @@
+"""``puller hiera``: look data up, see all of it, compare two hosts, and handle encrypted values."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from puller.cli.hiera.options import data_place_options, facts_of, open_answers, source_of
+from puller.cli.output import format_option, show
+from puller.errors import UsageError
+from puller.exit_status import ExitStatus
+
+if TYPE_CHECKING:
+    from hiera.values.secrets import Secret
+    from puller.data.queries import Answer, Question
+
+_reveal_option = click.option("--reveal", is_flag=True, help="Show secrets; only for root, on a terminal.")
+_source_argument = click.argument("source", required=False, metavar="[SOURCE]")
+
+
+@click.group()
+def hiera() -> None:
+    """Look up hierarchical data, and explain where it comes from.
+
+    Data is a Hiera 5 tree (as Puppet reads it), a single document, or a bundle, which may have both.
+
+    \b
+      puller hiera lookup nginx::workers --environment production
+      puller hiera lookup nginx::workers --environment production --facts web01.yaml --explain
+      puller hiera resolve web
+      puller hiera diff web --facts web01.yaml --facts web02.yaml
+    """
+
+
+class _KeysMayBeginWithADash(click.Command):
+    """Takes ``-dash`` as a key. Only ``-h`` is an option of one dash, and data has keys like that."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        options, keys = self._sorted(args)
+        return super().parse_args(ctx, [*options, "--", *keys])
+
+    def _sorted(self, args: list[str]) -> tuple[list[str], list[str]]:
+        with_value = {
+            name
+            for option in self.params
+            if isinstance(option, click.Option) and not option.is_flag
+            for name in option.opts
+        }
+        options: list[str] = []
+        keys: list[str] = []
+        words = iter(args)
+        for word in words:
+            if word == "--":
+                keys.extend(words)
+            elif word.startswith("--") or word == "-h":
+                options += [word, *islice(words, 1 if word in with_value else 0)]
+            else:
+                keys.append(word)
+        return options, keys
+
+
+@hiera.command(cls=_KeysMayBeginWithADash)
+@click.argument("arguments", nargs=-1, required=True, metavar="KEY... [SOURCE]")
+@click.option(
+    "--merge",
+    type=click.Choice(["first", "unique", "hash", "deep"]),
+    metavar="STRATEGY",
+    help="Merge the values of all levels: first, unique, hash or deep. Beats what the data says.",
+)
+@click.option("--knock-out-prefix", metavar="PREFIX", help="With --merge deep: values that take others away.")
+@click.option("--sort-merged-arrays", is_flag=True, help="With --merge deep: sort lists that were merged.")
+@click.option("--merge-hash-arrays", is_flag=True, help="With --merge deep: merge mappings inside lists.")
+@click.option("--default", "default", metavar="VALUE", help="The answer for a key that is not found.")
+@click.option("--type", "value_type", metavar="TYPE", help="A Puppet type that the answer must have.")
+@click.option("--explain", is_flag=True, help="Show what was looked at, instead of the value.")
+@_reveal_option
+@format_option
+@data_place_options
+def lookup(
+    arguments: tuple[str, ...], output_format: str, explain: bool, reveal: bool, **options: Any
+) -> int:
+    """Print the value of each KEY.
+
+    Where no option names the data, the last of several arguments does: a bundle, a directory, a document; with one
+    argument it is the current directory. With --format json one object is printed, with a member for each key:
+    {"KEY": {"found": true, "value": …}}, {"found": false} or {"error": "…"}.
+
+    \b
+      puller hiera lookup nginx::workers --environment /etc/puppetlabs/code/environments/production
+      puller hiera lookup data.port web
+      puller hiera lookup users --environment . --merge deep --explain
+
+    Exit status: 0 when every key is found, 1 otherwise.
+    """
+    keys, source = source_of(arguments, options)
+    question = _question(options, explained=explain)
+    secret = _secret_printer(reveal, masked=explain)
+    found = {
+        key: _made_printable(answer, secret) for key, answer in _ask(keys, question, source, options).items()
+    }
+    if output_format == "json":
+        show({key: _member(answer, explain) for key, answer in found.items()}, "json")
+    elif explain:
+        for answer in found.values():
+            _show_explanation(answer)
+    else:
+        _show_values(found)
+    return ExitStatus.OK if all(answer.found for answer in found.values()) else ExitStatus.BUG
+
+
+def _ask(
+    keys: Sequence[str], question: Question, source: str | None, options: Mapping[str, Any]
+) -> dict[str, Answer]:
+    """The answers by key; what is wrong with the facts or the data as a whole is the answer for each."""
+    from hiera.errors import HieraError
+    from puller.data.queries import Answer
+
+    try:
+        with open_answers(options, source, facts_of(options), _warn) as answers:
+            return {key: answers.ask(key, question) for key in keys}
+    except HieraError as error:
+        return {key: Answer(key, error=str(error)) for key in keys}
+
+
+@hiera.command()
+@_source_argument
+@_reveal_option
+@format_option
+@data_place_options
+def resolve(source: str | None, output_format: str, reveal: bool, **options: Any) -> int:
+    """Show all data of SOURCE as one host sees it, key by key.
+
+    Keys that cannot be answered are named on stderr.
+
+    Exit status: 0, or 1 when a key cannot be answered.
+    """
+    place = _place(source, options)
+    secret = _secret_printer(reveal, masked=True)
+    with open_answers(options, place, facts_of(options), _warn) as answers:
+        found = answers.ask_all(_question({}))
+    for key in found:
+        _made_printable(found[key], secret)
+    show({key: found[key].value for key in sorted(found) if found[key].found}, output_format)
+    errors = [answer.error for answer in found.values() if answer.error]
+    for error in errors:
+        click.echo(f"puller: {error}", err=True)
+    return ExitStatus.BUG if errors else ExitStatus.OK
+
+
+def _place(source: str | None, options: Mapping[str, Any]) -> str | None:
+    """SOURCE where nothing else is asked for: the current directory unless it, or an option, says another place."""
+    return source_of(("", source) if source else ("",), options)[1]
+
+
+class _KeysGroup(click.Group):
+    """``keys`` lists keys, and ``keys create`` makes a pair for eyaml; a SOURCE of that name is ``./create``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] not in ("-h", "--help")):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+@hiera.group(cls=_KeysGroup, short_help="List all keys, or create a pair for encryption.")
+def keys() -> None:
+    """Show every key and the levels that hold it, or create a pair of keys for encrypted values.
+
+    \b
+      puller hiera keys web
+      puller hiera keys --environment production --format json
+      puller hiera keys create --directory keys
+    """
+
+
+@keys.command("list")
+@_source_argument
+@format_option
+@data_place_options
+def list_keys(source: str | None, output_format: str, **options: Any) -> None:
+    """Show every key of SOURCE, and the levels that hold it for this host, the one with priority first."""
+    place = _place(source, options)
+    with open_answers(options, place, facts_of(options), _warn) as answers:
+        held = answers.holders()
+    show({key: held[key] for key in sorted(held)}, output_format)
+
+
+@keys.command("create")
+@click.option(
+    "--directory",
+    default="keys",
+    show_default=True,
+    metavar="DIR",
+    help="Where to put them; made if need be.",
+)
+def create_keys(directory: str) -> None:
+    """Create a private key and its certificate, which is the public key, as eyaml makes them.
+
+    The private key belongs on the machines that read the data, and nowhere else. Nothing is overwritten.
+    """
+    from puller.cli.hiera.keys import create
+
+    for path in create(directory):
+        click.echo(path)
+
+
+@hiera.command(short_help="Compare two hosts, and name the levels.")
+@_source_argument
+@_reveal_option
+@format_option
+@data_place_options
+def diff(source: str | None, output_format: str, reveal: bool, **options: Any) -> int:
+    """Show which keys differ between two hosts, and the levels that make it so.
+
+    Give --facts twice: once for each host. System facts are left out.
+
+    \b
+      puller hiera diff web --facts web01.yaml --facts web02.yaml
+
+    Exit status: 0 when nothing differs, 1 otherwise.
+    """
+    files = options["facts_files"]
+    if len(files) != 2:
+        raise UsageError("diff: --facts must be given twice, once for each host")
+    place = _place(source, options)
+    secret = _secret_printer(reveal, masked=True)
+    first, second = (_answers_of_host(options, place, file) for file in files)
+    differences = {
+        key: {
+            file: _side(answers.get(key), secret)
+            for file, answers in zip(files, (first, second), strict=True)
+        }
+        for key in sorted({*first, *second})
+        if _value(first.get(key)) != _value(second.get(key))
+    }
+    show(differences, output_format)
+    return ExitStatus.BUG if differences else ExitStatus.OK
+
+
+def _answers_of_host(options: Mapping[str, Any], place: str | None, file: str) -> dict[str, Answer]:
+    facts = facts_of(options, facts_files=(file,), no_system_facts=True)
+    with open_answers(options, place, facts, _warn) as answers:
+        return answers.ask_all(_question({}, explained=True))
+
+
+def _value(answer: Answer | None) -> Any:
+    return (answer.found, answer.value, answer.error) if answer else (False, None, "")
+
+
+def _side(answer: Answer | None, secret: Callable[[Secret], Any]) -> dict[str, Any]:
+    if answer is None:
+        return {"found": False}
+    _made_printable(answer, secret)
+    return {**answer.as_data(), **({"from": list(answer.places)} if answer.places else {})}
+
+
+@hiera.command()
+@click.option(
+    "--certificate",
+    "certificates",
+    multiple=True,
+    type=click.Path(exists=True),
+    metavar="FILE",
+    help="The public key, keys/public_key.pkcs7.pem if none is given; each of several makes a reader more.",
+)
+@click.option("--block", is_flag=True, help="Print a folded block of short lines, for YAML.")
+def encrypt(certificates: tuple[str, ...], block: bool) -> None:
+    """Encrypt a text, and print it as ENC[PKCS7,…] for data files.
+
+    The text is read from standard input, up to its last newline; on a terminal it is asked for, and not shown.
+
+    \b
+      puller hiera encrypt < password.txt
+      puller hiera encrypt --certificate keys/public_key.pkcs7.pem
+    """
+    from puller.cli.hiera.keys import encrypted
+
+    click.echo(encrypted(_secret_input(), certificates, block=block))
+
+
+@hiera.command(short_help="Decrypt what is encrypted in a text.")
+@click.argument("file", required=False, type=click.File("rb"))
+@click.option(
+    "--private-key",
+    default="keys/private_key.pkcs7.pem",
+    show_default=True,
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="The private key.",
+)
+def decrypt(file: Any, private_key: str) -> None:
+    """Print FILE, or standard input, with every ENC[PKCS7,…] in it decrypted.
+
+    \b
+      puller hiera decrypt data/common.eyaml
+      grep ENC data/common.eyaml | puller hiera decrypt
+    """
+    from puller.cli.hiera.keys import decrypted
+
+    name = file.name if file and file.name != "<stdin>" else "standard input"
+    data = (file or sys.stdin.buffer).read()
+    click.echo(decrypted(data, private_key, name), nl=False)
+
+
+def _secret_input() -> str:
+    if sys.stdin.isatty():
+        text: str = click.prompt("Text to encrypt", hide_input=True, err=True)
+        return text
+    return sys.stdin.read().removesuffix("\n")
+
+
+def _question(options: Mapping[str, Any], *, explained: bool = False) -> Question:
+    from puller.data.queries import Question
+
+    default = options.get("default")
+    return Question(_merge(options), default, default is not None, options.get("value_type"), explained)
+
+
+def _merge(options: Mapping[str, Any]) -> Any:
+    """The strategy as ``puppet lookup`` makes it of the same options."""
+    merge = options.get("merge")
+    deep = {
+        name: options.get(name) for name in ("knock_out_prefix", "sort_merged_arrays", "merge_hash_arrays")
+    }
+    if merge != "deep":
+        if any(value not in (None, False) for value in deep.values()):
+            what = "--knock-out-prefix, --sort-merged-arrays and --merge-hash-arrays"
+            raise UsageError(f"{what} are for --merge deep only")
+        return merge
+    chosen = {
+        "strategy": "deep",
+        "sort_merged_arrays": deep["sort_merged_arrays"],
+        "merge_hash_arrays": deep["merge_hash_arrays"],
+    }
+    prefix = deep["knock_out_prefix"]
+    return chosen if prefix is None else {**chosen, "knockout_prefix": prefix}
+
+
+def _secret_printer(reveal: bool, *, masked: bool) -> Callable[[Secret], Any]:
+    """What stands for a secret. A bare lookup shows what is encrypted in the data: that is what it was asked for."""
+    from hiera.tree.ruby import printable
+
+    if not reveal:
+        return str if masked else printable.with_decrypted
+    import os
+
+    if os.geteuid() != 0 or not sys.stdout.isatty():
+        raise UsageError("--reveal is for root on a terminal only")
+    return printable.revealed
+
+
+def _made_printable(answer: Answer, secret: Callable[[Secret], Any]) -> Answer:
+    from hiera.errors import HieraError
+    from hiera.tree.ruby.printable import printable
+
+    try:
+        answer.value = printable(answer.value, secret)
+    except HieraError as error:
+        answer.found, answer.value, answer.error = False, None, f"{answer.key}: {error}"
+    return answer
+
+
+def _member(answer: Answer, explain: bool) -> dict[str, Any]:
+    from hiera.tree.ruby.printable import printable
+
+    record = {"explanation": printable(answer.record)} if explain else {}
+    return {**answer.as_data(), **record}
+
+
+def _show_values(found: Mapping[str, Answer]) -> None:
+    """One value by itself, several by name."""
+    values = {key: answer.value for key, answer in found.items() if answer.found}
+    if values:
+        show(values if len(found) > 1 else next(iter(values.values())), "yaml")
+    for key, answer in found.items():
+        if not answer.found:
+            click.echo(f"puller: {answer.error or f'{key}: not found'}", err=True)
+
+
+def _show_explanation(answer: Answer) -> None:
+    for line in answer.lines:
+        click.echo(_coloured(line))
+    if not answer.found and not answer.error:
+        click.echo(_coloured(f"Nothing has the key: {answer.key}"))
+
+
+_COLOURS = {
+    "Searching for": {"bold": True},
+    "Found key": {"fg": "green"},
+    "Merged result": {"fg": "green"},
+    "Using merge options": {"fg": "cyan"},
+    "Applying convert_to": {"fg": "cyan"},
+    "No such key": {"dim": True},
+    "Path not found": {"dim": True},
+}
+
+
+def _coloured(line: str) -> str:
+    """Colour is taken out again by click where the output is no terminal."""
+    bare = line.lstrip()
+    style = next((style for start, style in _COLOURS.items() if bare.startswith(start)), {})
+    return click.style(line, **style) if style else line  # type: ignore[arg-type]  # click's own keywords
+
+
+def _warn(text: str) -> None:
+    click.echo(f"puller: warning: {text}", err=True)

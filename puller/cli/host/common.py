@@ -1,0 +1,68 @@
+"""What the commands share by which a host's operator steers it: its configuration, its state, who is speaking."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from puller.config.configuration import BundleChoice, Configuration, load_configuration
+from puller.errors import ConfigurationError, UsageError
+from puller.state.directories import DEFAULT_CONFIGURATION, Directories
+from puller.system.local import reason
+
+config_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
+    "--config", "path", default=DEFAULT_CONFIGURATION, show_default=True, help="The configuration to use."
+)
+
+
+def load_host(path: str) -> tuple[Configuration, Directories]:
+    """The configuration, and where it keeps state; raises ``ConfigurationError``."""
+    configuration = load_configuration(Path(path))
+    return configuration, Directories(Path(configuration.state_directory), Path(configuration.run_directory))
+
+
+def chosen(configuration: Configuration, bundle: str) -> BundleChoice:
+    """What the configuration says about a bundle; raises ``UsageError`` when it does not name it."""
+    names = {choice.name: choice for choice in configuration.bundles}
+    if bundle not in names:
+        from puller.manifest.problems import did_you_mean
+
+        raise UsageError(f"{bundle}: the configuration names no such bundle{did_you_mean(bundle, names)}")
+    return names[bundle]
+
+
+@contextlib.contextmanager
+def state_in_use(verb: str) -> Iterator[None]:
+    """Say which file of the state could not be ``read`` or ``written``; raises ``ConfigurationError`` for it."""
+    try:
+        yield
+    except OSError as error:
+        hint = "; try as root" if isinstance(error, PermissionError) else ""
+        where = error.filename or "the state directory"
+        raise ConfigurationError(f"{where}: cannot be {verb}: {reason(error)}{hint}") from error
+
+
+def warn(sentence: str) -> None:
+    """Say something that is damaged, and keep it apart from the answer."""
+    click.echo(f"puller: {sentence}", err=True)
+
+
+def one_line(option: str, text: str) -> str:
+    """A reason, as journals and status lines can show it; raises ``UsageError``."""
+    line = " ".join(text.split())
+    if not line or not line.isprintable():
+        raise UsageError(f"{option} is {text!r}, wanted words that people can read")
+    return line
+
+
+def user() -> str:
+    """Who is speaking, as far as the environment tells: ``sudo`` keeps the name of who called it."""
+    import pwd
+
+    with contextlib.suppress(KeyError):
+        name = os.environ.get("SUDO_USER", "")
+        return name if name and name.isprintable() else pwd.getpwuid(os.getuid()).pw_name
+    return f"user {os.getuid()}"

@@ -1,0 +1,43 @@
+"""``puller config``: the configuration of this host."""
+
+from pathlib import Path
+
+import click
+
+from bundles.masking import mask_location
+from puller.config.configuration import load_configuration, sample
+from puller.state.directories import DEFAULT_CONFIGURATION
+
+
+@click.group()
+def config() -> None:
+    """Check this host's configuration, or print a sample to start from."""
+
+
+@config.command("sample")
+def print_sample() -> None:
+    """Print a configuration with every key, its default and what it means.
+
+    \b
+      puller config sample > /etc/puller/config.yaml
+    """
+    click.echo(sample(), nl=False)
+
+
+@config.command()
+@click.option(
+    "--config", "path", default=DEFAULT_CONFIGURATION, show_default=True, help="The configuration to check."
+)
+def check(path: str) -> None:
+    """Read the configuration as a run would, and say what it means.
+
+    Exit status: 0 when it is valid, 78 when not; every problem is listed with its line.
+    """
+    configuration = load_configuration(Path(path))
+    click.echo(f"{path}: valid")
+    click.echo(f"site: {', '.join(map(mask_location, configuration.mirrors))}")
+    for choice in configuration.bundles:
+        which = f"version {choice.version}" if choice.version else f"channel {choice.channel}"
+        click.echo(f"bundle: {choice.name}, {which}")
+    for window in configuration.windows:
+        click.echo(f"window: {window}")

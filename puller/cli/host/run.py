@@ -1,0 +1,35 @@
+"""``puller run``: what the timer starts."""
+
+from typing import Any
+
+import click
+
+from puller.cli.job_options import job_options
+from puller.state.directories import DEFAULT_CONFIGURATION
+
+
+@click.command()
+@click.option("--config", default=DEFAULT_CONFIGURATION, show_default=True, help="The configuration to use.")
+@click.option("--offline", is_flag=True, help="Enforce what is here, without asking the site.")
+@job_options
+def run(**options: Any) -> int:
+    """Pull what is published for this host, verify it, apply it, and report.
+
+    Whatever goes wrong with the site, the last good bundle is enforced all the same, and the exit status says what
+    it was:
+
+    \b
+       0  in the desired state             12  rollback refused
+       2  with --detailed-exitcodes:       13  bundle rejected
+          changes were made                14  fetch failed, the last bundle is enforced
+       4  resources failed                 15  fetch failed, and there is nothing to enforce
+       6  some failed, others changed      20  held back, or disabled (puller status says why)
+       7  new one given up, back on the    75  another run is at work
+          last good bundle                 78  configuration
+       8  and going back failed, too
+      10  signature or checksum is wrong
+      11  metadata has expired
+    """
+    from puller.run import jobs
+
+    return jobs.run(jobs.RunOptions(**options))

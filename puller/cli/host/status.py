@@ -1,0 +1,235 @@
+"""``puller status``: what is enforced on this host, since when, and how the last run went."""
+
+import os
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bundles.errors import BundleError
+from bundles.store.store import Store
+from puller.cli.host.common import config_option, load_host
+from puller.cli.output import show, text_format_option
+from puller.config.configuration import Configuration
+from puller.errors import ConfigurationError, PullerError, UsageError
+from puller.exit_status import ExitStatus
+from puller.reporting.report import BundleReport, Report
+from puller.run.forget import Left, find_left
+from puller.run.policy.holds import Holds
+from puller.run.trials import Journal
+from puller.state.directories import Directories, find_unfinished, load_last_report, load_status
+from puller.system.local import reason
+from puller.values.duration import Duration
+from puller.values.times import parse_moment, shown
+
+if TYPE_CHECKING:
+    from puller.reporting.monitoring import Verdict
+
+
+@click.command()
+@config_option
+@text_format_option
+@click.option(
+    "--check", is_flag=True, help="Judge the host in one line, with the exit status of a Nagios plugin."
+)
+@click.option(
+    "--max-age",
+    default="2h",
+    show_default=True,
+    metavar="DURATION",
+    help="With --check: how long ago the last run may have ended.",
+)
+def status(path: str, output_format: str, check: bool, max_age: str) -> int:
+    """Show what is enforced on this host and since when, how the last run went, and what is held back and why.
+
+    Reads the state directory only: it asks neither the site nor the machine. Whatever it has to show, the exit status
+    is 0; to be told apart by it is what --check is for:
+
+    \b
+       0  OK        the last run is not long ago, and all is as published, or held by the operator
+       1  WARNING   the machine is as it was, and somebody should look
+       2  CRITICAL  resources failed, trust is broken, or no run has ended for too long
+       3  UNKNOWN   no run has ended yet, or the records cannot be read (try as root)
+    """
+    if not check:
+        found, _ = _look(path)
+        show(found, "json") if output_format == "json" else _print(found)
+        return ExitStatus.OK
+    try:
+        oldest = timedelta(seconds=Duration.parse(max_age))
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"--max-age {error}") from None
+    return _check(path, output_format, oldest)
+
+
+def _check(path: str, output_format: str, oldest: timedelta) -> int:
+    """Print a verdict; gives its exit code. Trouble with the records is a verdict, too."""
+    from puller.reporting.monitoring import unknown
+
+    found: dict[str, Any] = {}
+    try:
+        found, report = _look(path)
+        verdict = _judge(found, report, oldest)
+    except (PullerError, BundleError, OSError, ValueError) as error:
+        verdict = unknown(str(error))
+    if output_format == "json":
+        show({"health": verdict.health.value, "says": str(verdict), **found}, "json")
+    else:
+        click.echo(str(verdict))
+    return verdict.exit_code
+
+
+def _judge(found: dict[str, Any], report: Report | None, oldest: timedelta) -> "Verdict":
+    from puller.reporting.monitoring import Records, judge
+
+    since = found["running_since"]
+    records = Records(
+        report,
+        running_since=parse_moment(since) if since else None,
+        cut_short=bool(found["cut_short"]),
+        unreadable=found["problem"] or "",
+        damaged=[bundle["problem"] for bundle in found["bundles"] if "problem" in bundle],
+        notes=found["notes"],
+        enforced={bundle["name"]: bundle["enforced"] for bundle in found["bundles"]},
+        held=found["holds"]["lines"],
+    )
+    return judge(records, datetime.now(UTC), oldest)
+
+
+def _look(path: str) -> tuple[dict[str, Any], Report | None]:
+    """All that is shown, and the report in it; raises ``ConfigurationError``."""
+    configuration, directories = load_host(path)
+    report, problem = None, None
+    try:
+        report = load_last_report(directories)
+    except PermissionError as error:
+        raise ConfigurationError(f"{error.filename}: cannot be read: {reason(error)}; try as root") from error
+    except (OSError, ValueError) as error:
+        why = reason(error) if isinstance(error, OSError) else error
+        problem = f"{directories.last_run}: is not a report ({why}); the next run replaces it"
+    return _collect(configuration, directories, report) | {"problem": problem}, report
+
+
+def _collect(configuration: Configuration, directories: Directories, report: Report | None) -> dict[str, Any]:
+    doing, now = load_status(directories), datetime.now(UTC)
+    notes: list[str] = []
+    holds = Holds.load(configuration, directories, now, notes.append, keep=False)
+    last = {bundle.name: bundle for bundle in report.bundles} if report else {}
+    store, journal = Store(directories.bundles), Journal(directories, notes.append, keep=False)
+    at_work = doing is not None and doing.state == "running"
+    return {
+        "running_since": doing.since if doing and at_work else None,
+        "cut_short": None if at_work else find_unfinished(directories),
+        "holds": {**holds.data(now), "lines": [*holds.lines(now), *notes]},
+        "notes": notes,
+        "bundles": [
+            _bundle(choice.name, store, journal, last.get(choice.name)) for choice in configuration.bundles
+        ],
+        "left": [_left(left) for left in find_left(store, configuration)],
+        "last_run": _last_run(report) if report else None,
+    }
+
+
+def _left(left: Left) -> dict[str, Any]:
+    return {
+        "name": left.name,
+        "version": left.version,
+        "directory": str(left.directory),
+        "bytes": left.size,
+    }
+
+
+def _bundle(name: str, store: Store, journal: Journal, last: BundleReport | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": name, "enforced": None, "since": None, "sha256": None, "good": None}
+    try:
+        if current := store.current(name):
+            since = os.lstat(current.path.parent / "current").st_mtime
+            found |= {"enforced": current.version, "sha256": current.sha256}
+            found["since"] = datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds")
+            if (
+                last and last.sha256 and last.sha256 != current.sha256
+            ):  # `rollback --later`, or a run was cut short
+                found["applied"] = last.version
+        if current and (trial := journal.find(current)):
+            found["trial"] = {"since": trial.since, "failed_runs": trial.failed}
+        if good := store.good(name):
+            found["good"] = good.version
+    except (BundleError, OSError) as error:
+        found["problem"] = str(error)
+    found["held"] = last.held or None if last else None
+    if last and (given_up := last.given_up):
+        found["given_up"] = f"{given_up.version} {given_up.outcome}"
+    return found
+
+
+def _last_run(report: Report) -> dict[str, Any]:
+    failed = [
+        {"resource": event.reference, "errors": event.errors or event.unmet_requirements}
+        for bundle in report.bundles
+        for event in bundle.events
+        if event.errors or event.unmet_requirements
+    ]
+    return {
+        "finished": report.finished,
+        "exit_status": report.exit_status,
+        "problems": report.problems,
+        "summaries": {
+            bundle.name: str(bundle.summary) for bundle in report.bundles if bundle.outcome == "applied"
+        },
+        "failed": failed,
+    }
+
+
+def _print(found: dict[str, Any]) -> None:
+    if found["running_since"]:
+        click.echo(f"a run is at work since {found['running_since']}")
+    for line in found["holds"]["lines"]:
+        click.echo(line)
+    if found["cut_short"]:
+        click.echo(f"the run that began {found['cut_short']} did not come to its end")
+    for bundle in found["bundles"]:
+        _print_bundle(bundle)
+    for left in found["left"]:
+        click.echo(_left_line(left))
+    last = found["last_run"]
+    if last is None:
+        click.echo(f"last run: {found['problem'] or 'none yet'}")
+        return
+    click.echo(f"last run: {last['finished']}, exit status {last['exit_status']}")
+    for name, summary in last["summaries"].items():
+        click.echo(f"  {name}: {summary}")
+    for problem in last["problems"]:
+        click.echo("  problem: " + problem.replace("\n", "\n    "))
+    for failure in last["failed"]:
+        click.echo(f"  failed: {failure['resource']}: {', '.join(failure['errors'])}")
+
+
+def _print_bundle(bundle: dict[str, Any]) -> None:
+    click.echo(_bundle_line(bundle))
+    if trial := bundle.get("trial"):
+        count = trial["failed_runs"]
+        failed = f", resources failed in the last {count} run{'s' * (count > 1)}" if count else ""
+        click.echo(f"  on trial since {shown(parse_moment(trial['since']))}{failed}")
+    if bundle["held"]:
+        click.echo(f"  held: {bundle['held']}")
+    if bundle.get("problem"):
+        click.echo(f"  problem: {bundle['problem']}")
+
+
+def _left_line(left: dict[str, Any]) -> str:
+    what = f"{left['name']} {left['version'] or '(damaged)'}"
+    size = f"{left['bytes'] / 1_000_000:.1f} MB"
+    return (
+        f"{what} is not in the configuration any more, and is not applied; {size} are kept in {left['directory']} "
+        f"until `puller forget {left['name']}`"
+    )
+
+
+def _bundle_line(bundle: dict[str, Any]) -> str:
+    if bundle["enforced"] is None:
+        what = "what is enforced cannot be used" if bundle.get("problem") else "nothing is enforced"
+        return f"{bundle['name']}: {what}"
+    if "applied" in bundle:
+        return f"{bundle['name']} {bundle['enforced']} is to be applied by the next run, {bundle['applied']} was last"
+    good = "" if bundle["good"] == bundle["enforced"] else f", last good {bundle['good'] or 'none'}"
+    return f"{bundle['name']} {bundle['enforced']} is enforced since {bundle['since']}{good}"

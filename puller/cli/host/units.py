@@ -1,0 +1,84 @@
+"""``puller install-units``: systemd services and timers, with the path of this very command in them."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import click
+
+from bundles.filesystem.atomic import write_file
+from puller.errors import ConfigurationError, UsageError
+from puller.system.local import reason
+
+_PLACEHOLDER = "@PULLER@"
+_PLACES = {
+    "puller.service": "etc/systemd/system/puller.service",
+    "puller.timer": "etc/systemd/system/puller.timer",
+    "puller-tmpfiles.conf": "etc/tmpfiles.d/puller.conf",
+}
+_PUBLISHERS_PLACES = {
+    "puller-site-refresh@.service": "etc/systemd/system/puller-site-refresh@.service",
+    "puller-site-refresh@.timer": "etc/systemd/system/puller-site-refresh@.timer",
+}
+_NEXT = "systemctl daemon-reload && systemctl enable --now puller.timer"
+_PUBLISHERS_NEXT = (
+    "put the passphrase of the keys of /srv/site into /etc/puller/publisher/srv-site.passphrase, then\n"
+    "  systemctl daemon-reload && systemctl enable --now puller-site-refresh@srv-site.timer"
+)
+
+
+@click.command("install-units")
+@click.option("--root", default="/", show_default=True, help="Install below this directory (for images).")
+@click.option("--stdout", is_flag=True, help="Print the files instead of installing them.")
+@click.option(
+    "--publisher", is_flag=True, help="Install what signs sites anew every day, where they are published."
+)
+def install_units(root: str, stdout: bool, publisher: bool) -> None:
+    """Install puller.service, puller.timer and their tmpfiles into /etc.
+
+    With --publisher puller-site-refresh@.service and its timer instead; the instance is the path of a site, as
+    `systemd-escape --path` writes it.
+
+    The service starts the command that you are running now, by its absolute path. Local changes belong into drop-ins
+    (`systemctl edit puller.timer`), which are kept.
+
+    \b
+      puller install-units
+      systemctl daemon-reload && systemctl enable --now puller.timer
+    """
+    command = _command_path()
+    for name, place in (_PUBLISHERS_PLACES if publisher else _PLACES).items():
+        text = (_shipped() / name).read_text(encoding="utf-8").replace(_PLACEHOLDER, command)
+        if stdout:
+            click.echo(f"# /{place}\n{text}")
+        else:
+            _install(Path(root) / place, text)
+    if not stdout:
+        click.echo(f"next: {_PUBLISHERS_NEXT if publisher else _NEXT}")
+
+
+def _install(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, text.encode())
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be written: {reason(error)}") from error
+    click.echo(f"installed {path}")
+
+
+def _command_path() -> str:
+    beside = Path(sys.executable).with_name("puller")
+    found = str(beside) if beside.exists() else shutil.which("puller")
+    if found is None:
+        raise UsageError("install-units: no executable `puller` was found beside this Python or in PATH")
+    if any(character.isspace() or character in "\"'\\" for character in found):
+        raise UsageError(
+            f"install-units: {found!r} cannot stand in a unit: it has blanks, quotes or backslashes"
+        )
+    return found.replace("%", "%%")  # a unit's own expansion begins with one
+
+
+def _shipped() -> Path:
+    """The units as shipped: in the package when installed, beside it in a working tree."""
+    installed = Path(__file__).parents[2] / "units"
+    return installed if installed.is_dir() else Path(__file__).parents[3] / "systemd"

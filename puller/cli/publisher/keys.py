@@ -1,0 +1,363 @@
+"""``puller site keys``, ``threshold`` and ``rotate``: who may sign for a site."""
+
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bundles.errors import KeyFileError
+from bundles.filesystem.atomic import read_limited, write_file
+from puller.cli.output import print_table, show, text_format_option
+from puller.cli.publisher.options import (
+    Decorator,
+    ask_secret,
+    new_passphrase,
+    passphrase_of_keys,
+    passphrase_option,
+    pin_of,
+    site_directory,
+)
+from puller.cli.publisher.rollouts import next_step
+
+if TYPE_CHECKING:
+    from bundles.publisher.keys import NewKey, Signer
+    from bundles.publisher.roles import Custody, HeldKey, Outcome
+
+_ROLES = ("root", "targets", "snapshot", "timestamp")
+_NEW_VARIABLE = "PULLER_NEW_PASSPHRASE"
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+_role: Decorator = click.argument("role", type=click.Choice(_ROLES), metavar="ROLE")
+_threshold: Decorator = click.option(
+    "--threshold", type=click.IntRange(min=1), help="From now on, so many keys of the role must sign."
+)
+_no_passphrase: Decorator = click.option(
+    "--no-passphrase", is_flag=True, help="Store the new key unencrypted; who can read it can sign."
+)
+uri_option: Decorator = click.option(
+    "--uri", help="The key is in a token or a key service: hsm:2?label=TOKEN, awskms:KEY_ID, hv:KEY, ..."
+)
+_public: Decorator = click.option(
+    "--public", type=_FILE, metavar="FILE", help="Somebody else has the key; this is its public part, in PEM."
+)
+
+
+def _new_key(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options for where a new key comes from: made here, or by ``--uri`` or ``--public``."""
+    return uri_option(_public(_no_passphrase(passphrase_option(command))))
+
+
+@click.group("keys")
+def keys() -> None:
+    """Show and change who may sign for a site.
+
+    A site has four roles. root says which keys the others have, and is best kept offline, with several
+    keys; targets signs what hosts run; snapshot and timestamp keep all of it together and fresh.
+
+    Every change is a new root. Hosts follow it by themselves, as it is signed by the keys they know. When
+    the root's keys are not on this machine, the change waits: puller site root export.
+
+    \b
+    Example:
+      puller site keys list site
+      puller site keys add site root --public alice.pub
+    """
+
+
+@keys.command("list")
+@site_directory
+@text_format_option
+def list_(directory: Path, output_format: str) -> None:
+    """Show the keys of each role, how many of them must sign, and where their private parts are."""
+    from bundles.publisher.roles import Custody
+    from bundles.publisher.site import Site
+
+    held = Custody(Site(directory), passphrase_of_keys(None))
+    if output_format == "json":
+        show([_plain(key) for key in held.held_keys()], "json")
+        return
+    print_table(("ROLE", "KEY", "TYPE", "MUST SIGN", "PRIVATE KEY"), [_row(key) for key in held.held_keys()])
+    if (pending := held.pending()) is not None:
+        click.echo(f"\nA change is pending, and waits for {'; '.join(pending.missing())}")
+        click.echo(f"  puller site root show {directory}")
+
+
+@keys.command("add")
+@site_directory
+@_role
+@_threshold
+@_new_key
+def add(
+    directory: Path,
+    role: str,
+    threshold: int | None,
+    uri: str | None,
+    public: Path | None,
+    no_passphrase: bool,
+    passphrase_file: Path | None,
+) -> None:
+    """Let one more key sign for ROLE: a new one, made here, or one that is elsewhere.
+
+    \b
+    Example:
+      puller site keys add site timestamp
+      puller site keys add site targets --uri 'hsm:2?label=publisher' --threshold 2
+      puller site keys add site root --public alice.pub
+    """
+    held = _custody(directory, passphrase_file)
+    key = _maker(held, uri, public, no_passphrase, passphrase_file)()
+    tell(directory, held.add(role, key, threshold))
+
+
+@keys.command("remove")
+@site_directory
+@click.argument("key")
+@click.option("--role", type=click.Choice(_ROLES), help="When several roles have keys that begin so.")
+@_threshold
+@passphrase_option
+def remove(
+    directory: Path, key: str, role: str | None, threshold: int | None, passphrase_file: Path | None
+) -> None:
+    """Take KEY, the start of a key's id, away from its role. Hosts then no longer accept what it signs.
+
+    \b
+    Example:
+      puller site keys remove site 0d3a
+    """
+    tell(directory, _custody(directory, passphrase_file).remove(key, role, threshold))
+
+
+@keys.command("passphrase")
+@site_directory
+@click.option(
+    "--new-passphrase-file",
+    type=_FILE,
+    help=f"Read the new passphrase from this file.  [default: ${_NEW_VARIABLE}, else a question]",
+)
+@click.option("--no-passphrase", is_flag=True, help="Store the keys unencrypted from now on.")
+@passphrase_option
+def passphrase(
+    directory: Path, new_passphrase_file: Path | None, no_passphrase: bool, passphrase_file: Path | None
+) -> None:
+    """Encrypt the key files of the site with a new passphrase.
+
+    Copies of the old files still open with the old one: when that has become known, rotate the keys.
+
+    \b
+    Example:
+      puller site keys passphrase site
+      puller site keys passphrase site --passphrase-file old.pass --new-passphrase-file new.pass
+    """
+    if no_passphrase and new_passphrase_file is not None:
+        raise click.UsageError("--no-passphrase and --new-passphrase-file exclude each other")
+    held = _custody(directory, passphrase_file)
+    changed = held.change_passphrase(None if no_passphrase else _changed_passphrase(new_passphrase_file))
+    for path in changed:
+        click.echo(
+            f"{path}: written with the new passphrase" if not no_passphrase else f"{path}: NOT encrypted"
+        )
+    if not changed:
+        click.echo(f"{held.site.keys}: all key files have this passphrase already: nothing to do")
+
+
+@keys.command("new")
+@click.argument("file", type=click.Path(path_type=Path))
+@_no_passphrase
+@passphrase_option
+def new(file: Path, no_passphrase: bool, passphrase_file: Path | None) -> None:
+    """Make a key in FILE, away from any site, and its public part in FILE.pub.
+
+    For somebody who is to sign for a site from a machine of their own. The publisher needs only the
+    public part: puller site keys add SITE root --public FILE.pub.
+
+    \b
+    Example:
+      puller site keys new alice.pem
+    """
+    from bundles.publisher.keys import make_key, public_pem
+
+    if file == _public_file(file):
+        raise KeyFileError(str(file), "is the name for the public part, wanted another such as FILE.pem")
+    for path in (file, _public_file(file)):
+        if path.exists():
+            raise KeyFileError(str(path), "exists, and keys are never written over")
+    made = make_key(None if no_passphrase else new_passphrase(passphrase_file))
+    write_file(file, made.contents or b"", mode=0o600)
+    write_file(_public_file(file), public_pem(made.public))
+    click.echo(f"{file}: a new key, {made.public.keyid}; keep it, and a copy, where only you get at it")
+    click.echo(f"{_public_file(file)}: its public part, for the publisher")
+
+
+@keys.command("public")
+@click.option("--key", "file", type=_FILE, metavar="FILE", help="The file of a private key.")
+@uri_option
+@passphrase_option
+def public(file: Path | None, uri: str | None, passphrase_file: Path | None) -> None:
+    """Print the public part of a key, for puller site keys add --public.
+
+    \b
+    Example:
+      puller site keys public --uri 'hsm:2?label=alice' > alice.pub
+    """
+    from bundles.publisher.keys import public_pem
+
+    click.echo(public_pem(signer_of(file, uri, passphrase_file).public_key).decode(), nl=False)
+
+
+@click.command("threshold")
+@site_directory
+@_role
+@click.argument("number", type=click.IntRange(min=1))
+@passphrase_option
+def threshold(directory: Path, role: str, number: int, passphrase_file: Path | None) -> None:
+    """Say that NUMBER keys of ROLE must sign.
+
+    \b
+    Example:
+      puller site threshold site root 2
+    """
+    tell(directory, _custody(directory, passphrase_file).set_threshold(role, number))
+
+
+@click.command("rotate")
+@site_directory
+@_role
+@click.option("--key", metavar="KEY", help="Replace only the key whose id begins so.")
+@_new_key
+def rotate(
+    directory: Path,
+    role: str,
+    key: str | None,
+    uri: str | None,
+    public: Path | None,
+    no_passphrase: bool,
+    passphrase_file: Path | None,
+) -> None:
+    """Replace the keys of ROLE by new ones, and sign anew what they signed.
+
+    Hosts follow by themselves. The files of the old keys are kept in DIR/keys/retired.
+
+    \b
+    Example:
+      puller site rotate site timestamp
+      puller site rotate site root --key 0d3a --public bob.pub
+    """
+    if key is None and (uri or public) and len(_keys_of(directory, role)) > 1:
+        raise click.UsageError(f"{role} has several keys: say with --key which one is replaced")
+    held = _custody(directory, passphrase_file)
+    make = _maker(held, uri, public, no_passphrase, passphrase_file)
+    tell(directory, held.rotate(role, make, key))
+
+
+def tell(directory: Path, outcome: "Outcome") -> None:
+    """What became of a change, and what comes next."""
+    if not outcome.changes:
+        click.echo(f"{directory}: is so already: nothing to do")
+        return
+    if outcome.void:
+        count = "1 signature is" if outcome.void == 1 else f"{outcome.void} signatures are"
+        click.echo(f"{directory}: this joins the change that was pending; {count} void: it says more now")
+    if outcome.pending:
+        click.echo(f"{directory}: NOT in force yet; this change of the root waits for signatures:")
+    else:
+        click.echo(f"{directory}: in force; signed anew: {', '.join(outcome.signed)}")
+    print_list(outcome.changes)
+    for sentence in outcome.pending:
+        click.echo(f"Missing: {sentence}")
+    for sentence in dict.fromkeys(outcome.failures):
+        click.echo(sentence, err=True)
+    for path in outcome.retired:
+        click.echo(f"{path}: a key that is not used any more; it is kept, delete it when nothing needs it")
+    exporting = f"Next:\n  puller site root export {directory} next-root.json"
+    click.echo(exporting if outcome.pending else next_step(directory))
+
+
+def signer_of(file: Path | None, uri: str | None, passphrase_file: Path | None) -> "Signer":
+    """What signs with the key that ``--key`` or ``--uri`` names."""
+    from bundles.publisher.keys import load_signer
+    from bundles.publisher.tokens import import_key, open_token
+
+    if file is not None and uri is None:
+        return load_signer(file, passphrase_of_keys(passphrase_file))
+    if uri is None or file is not None:
+        raise click.UsageError("wanted one of --key and --uri")
+    pin = _pin_once(uri)
+    return open_token(*import_key(uri, pin), pin)
+
+
+def print_list(sentences: list[str]) -> None:
+    """One line each."""
+    for sentence in sentences:
+        click.echo(f"  - {sentence}")
+
+
+def _custody(directory: Path, passphrase_file: Path | None) -> "Custody":
+    from bundles.publisher.roles import Custody
+    from bundles.publisher.site import Site
+
+    return Custody(Site(directory), passphrase_of_keys(passphrase_file))
+
+
+def _keys_of(directory: Path, role: str) -> list["HeldKey"]:
+    return [key for key in _custody(directory, None).held_keys() if key.role == role]
+
+
+def _maker(
+    held: "Custody", uri: str | None, public: Path | None, no_passphrase: bool, passphrase_file: Path | None
+) -> "Callable[[], NewKey]":
+    """What gives a new key, as the options say."""
+    from bundles.publisher.keys import load_public_key, make_key, token_key
+
+    if sum((uri is not None, public is not None, no_passphrase)) > 1:
+        raise click.UsageError("only one of --uri, --public and --no-passphrase may be given")
+    if uri is not None:
+        return lambda: token_key(uri, _pin_once(uri))
+    if public is not None:
+        return lambda: load_public_key(public)
+    passphrase = None if no_passphrase else _shared_passphrase(held, passphrase_file)
+    return lambda: make_key(passphrase)
+
+
+def _shared_passphrase(held: "Custody", passphrase_file: Path | None) -> bytes:
+    """That of the keys that are there: one question opens them all. Raises `KeyFileError` when it is wrong."""
+    from bundles.publisher.keys import is_encrypted, load_signer
+
+    encrypted = [path for path in sorted(held.site.keys.glob("*.pem")) if is_encrypted(path)]
+    if not encrypted:
+        return new_passphrase(passphrase_file)
+    load_signer(encrypted[0], held.passphrase)
+    return held.passphrase(encrypted[0])
+
+
+def _changed_passphrase(file: Path | None) -> bytes:
+    if file is not None:
+        return read_limited(file, 64 * 1024).rstrip(b"\r\n")
+    if given := os.environb.get(_NEW_VARIABLE.encode()):
+        return given
+    sources = f"--new-passphrase-file or ${_NEW_VARIABLE}"
+    return ask_secret("New passphrase of the keys", "new passphrase", sources, confirm=True)
+
+
+def _pin_once(uri: str) -> "Callable[[], bytes]":
+    return functools.cache(functools.partial(pin_of, uri))
+
+
+def _public_file(file: Path) -> Path:
+    return file.with_suffix(".pub")
+
+
+def _row(key: "HeldKey") -> tuple[str, ...]:
+    return key.role, key.key_id[:12], key.scheme, key.needed, key.place or "not here"
+
+
+def _plain(key: "HeldKey") -> dict[str, Any]:
+    return {
+        "role": key.role,
+        "key": key.key_id,
+        "type": key.scheme,
+        "must_sign": key.needed,
+        "private_key": key.place,
+    }

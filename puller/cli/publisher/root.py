@@ -1,0 +1,199 @@
+"""``puller site root``: a change of the root, signed by people who are not at the site."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from bundles.errors import PublishError
+from puller.cli.publisher.keys import print_list, signer_of, tell, uri_option
+from puller.cli.publisher.options import is_terminal, passphrase_of_keys, passphrase_option, site_directory
+
+if TYPE_CHECKING:
+    from bundles.publisher.ceremony import Proposal
+    from bundles.publisher.roles import Custody
+
+_file = click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+_existing_file = click.argument(
+    "file", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+
+
+@click.group("root")
+def root() -> None:
+    """Have a change of the root signed where its keys are.
+
+    A change of keys or thresholds that lacks signatures waits in DIR/pending-root.json, and publishing
+    goes on meanwhile. It travels in a file to each signer, one after the other or in copies, in any order;
+    the last import that makes it complete puts it in force.
+
+    \b
+    Example, on the publishing machine, on that of a signer, and back:
+      puller site root renew site
+      puller site root export site next-root.json
+      puller site root sign next-root.json --key alice.pem
+      puller site root import site next-root.json
+    """
+
+
+@root.command("renew")
+@site_directory
+@passphrase_option
+def renew(directory: Path, passphrase_file: Path | None) -> None:
+    """Give the root a new expiry, and change nothing else.
+
+    \b
+    Example:
+      puller site root renew site
+    """
+    tell(directory, _custody(directory, passphrase_file).renew())
+
+
+@root.command("show")
+@click.argument("place", metavar="DIR|FILE", type=click.Path(exists=True, path_type=Path))
+def show(place: Path) -> None:
+    """Show the pending change of the site DIR, or that in an exported FILE, and who has signed it.
+
+    \b
+    Example:
+      puller site root show site
+      puller site root show next-root.json
+    """
+    from bundles.publisher.ceremony import Proposal
+
+    proposal = _custody(place).pending() if place.is_dir() else Proposal.load(place)
+    if proposal is None:
+        click.echo(f"{place}: no change of the root is pending")
+    else:
+        _describe(place, proposal)
+
+
+@root.command("export")
+@site_directory
+@_file
+def export(directory: Path, file: Path) -> None:
+    """Write the pending change of the site DIR to FILE, for the signers.
+
+    \b
+    Example:
+      puller site root export site next-root.json
+    """
+    proposal = _wanted(directory)
+    proposal.save(file)
+    _describe(file, proposal)
+    click.echo(f"Next, where a key is that is still missing:\n  puller site root sign {file} --key KEY.pem")
+    click.echo(f"And then here:\n  puller site root import {directory} {file}")
+
+
+@root.command("sign")
+@_existing_file
+@click.option(
+    "--key",
+    "key",
+    metavar="KEY.pem",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The file of the private key to sign with.",
+)
+@uri_option
+@click.option("--yes", is_flag=True, help="Do not ask; for when FILE was looked at before.")
+@passphrase_option
+def sign(file: Path, key: Path | None, uri: str | None, yes: bool, passphrase_file: Path | None) -> None:
+    """Sign the change of the root in FILE, after it was shown.
+
+    Neither the site nor a network is needed: do this where the key is kept.
+
+    \b
+    Example:
+      puller site root sign next-root.json --key alice.pem
+      puller site root sign next-root.json --uri 'hsm:2?label=alice'
+    """
+    from bundles.publisher.ceremony import Proposal
+
+    proposal = Proposal.load(file)
+    _describe(file, proposal)
+    if not yes and not _is_agreed():
+        click.echo(f"{file}: not signed")
+        click.get_current_context().exit(1)
+    signer = signer_of(key, uri, passphrase_file)
+    key_id = signer.public_key.keyid
+    if not proposal.sign(signer, str(key or uri)):
+        click.echo(f"{file}: the key {key_id[:12]} has signed it before: nothing to do")
+        return
+    proposal.save(file)
+    click.echo(f"{file}: signed with the key {key_id[:12]}")
+    _tell_missing(proposal)
+
+
+@root.command("import")
+@site_directory
+@_existing_file
+@passphrase_option
+def import_(directory: Path, file: Path, passphrase_file: Path | None) -> None:
+    """Take the signatures in FILE over; with enough of them the change is put in force.
+
+    \b
+    Example:
+      puller site root import site next-root.json
+    """
+    new, outcome = _custody(directory, passphrase_file).take_signatures(file)
+    click.echo(f"{file}: {new} new signature{'' if new == 1 else 's'}")
+    tell(directory, outcome)
+
+
+@root.command("discard")
+@site_directory
+def discard(directory: Path) -> None:
+    """Forget the pending change of the site DIR.
+
+    What was signed of it stays valid: when enough keys have signed a copy, that copy can still be put
+    in force by whoever has it and the files of the site.
+
+    \b
+    Example:
+      puller site root discard site
+    """
+    retired = _custody(directory).discard()
+    click.echo(f"{directory}: the pending change is forgotten")
+    for path in retired:
+        click.echo(f"{path}: was made for it, and is kept")
+
+
+def _custody(directory: Path, passphrase_file: Path | None = None) -> "Custody":
+    from bundles.publisher.roles import Custody
+    from bundles.publisher.site import Site
+
+    return Custody(Site(directory), passphrase_of_keys(passphrase_file))
+
+
+def _wanted(directory: Path) -> "Proposal":
+    if (proposal := _custody(directory).pending()) is None:
+        raise PublishError(
+            str(directory), "no change of the root is pending; puller site root renew begins one"
+        )
+    return proposal
+
+
+def _describe(place: Path, proposal: "Proposal") -> None:
+    click.echo(f"{place}: the next root of a site")
+    click.echo("It changes:")
+    print_list(proposal.changes())
+    click.echo("Afterwards these keys sign:")
+    print_list(proposal.afterwards())
+    _tell_missing(proposal)
+
+
+def _tell_missing(proposal: "Proposal") -> None:
+    signed = ", ".join(key_id[:12] for key_id in proposal.signed_by())
+    click.echo(f"Signed by: {signed or 'nobody yet'}")
+    for sentence in proposal.missing():
+        click.echo(f"Missing: {sentence}")
+    if proposal.is_complete:
+        click.echo("Complete: puller site root import puts it in force")
+
+
+def _is_agreed() -> bool:
+    if not is_terminal():
+        raise PublishError(
+            "puller site root sign", "there is no terminal to ask at: look at it, then use --yes"
+        )
+    return click.confirm("Do you sign this?")

@@ -1,0 +1,281 @@
+"""``puller site``: publish signed bundles in a static directory that any web server can serve."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bundles.errors import SettingsError
+from puller.cli.output import print_table, show, text_format_option
+from puller.cli.publisher.keys import keys, rotate, threshold
+from puller.cli.publisher.options import (
+    channel_option,
+    new_passphrase,
+    passphrase_of_keys,
+    passphrase_option,
+    site_directory,
+    wave_of,
+    wave_options,
+)
+from puller.cli.publisher.rollouts import account, back, halt, next_step, promote, reach, rollout, withdraw
+from puller.cli.publisher.root import root
+
+if TYPE_CHECKING:
+    from bundles.publisher.site import Listed, RoleStatus
+
+
+@click.group("site")
+def site() -> None:
+    """Publish signed bundles in a static site.
+
+    A site is a directory. Its part public/ goes to any web server, object store or stick; hosts trust none of
+    these, only the signatures. The keys are in keys/, and stay on the machine that publishes.
+
+    \b
+    Example:
+      puller site init site
+      puller site publish site web --version 1.4.0
+      rsync -a --delay-updates site/public/ www:/srv/www/puller/
+    """
+
+
+for command in (promote, rollout, halt, back, withdraw, keys, rotate, threshold, root):
+    site.add_command(command)
+
+
+@site.command("init")
+@site_directory
+@passphrase_option
+@click.option(
+    "--no-passphrase", is_flag=True, help="Store the keys unencrypted; who can read them can publish."
+)
+@click.option(
+    "--expiry",
+    multiple=True,
+    metavar="ROLE=TIME",
+    help="How long signatures of a role last: root=365d, targets=90d, snapshot=30d, timestamp=7d.",
+)
+def init(directory: Path, passphrase_file: Path | None, no_passphrase: bool, expiry: tuple[str, ...]) -> None:
+    """Make a new site in DIR, with new keys.
+
+    Choose a long passphrase: it protects the keys from whoever gets hold of the files.
+
+    Hosts refuse what has expired, so that nobody can hold them on old content unnoticed. `puller site
+    refresh` signs anew; let a timer run it well within the lifetime of the timestamp. The lifetimes are
+    in DIR/site.yaml.
+
+    \b
+    Example:
+      puller site init site
+      puller site init site --passphrase-file /root/site.pass --expiry timestamp=2d
+    """
+    from bundles.publisher.site import Site
+
+    if no_passphrase and passphrase_file is not None:
+        raise click.UsageError("--no-passphrase and --passphrase-file exclude each other")
+    passphrase = None if no_passphrase else new_passphrase(passphrase_file)
+    made = Site.init(directory, passphrase, dict(_lifetime(text) for text in expiry))
+    click.echo(f"{directory}: a new site; its keys are in {directory / 'keys'}, {_protection(passphrase)}")
+    click.echo("Next:")
+    click.echo(f"  copy {made.anchor} to /etc/puller/root.json on each host")
+    click.echo(f"  puller site publish {directory} BUNDLE --version 1.0.0")
+
+
+@site.command("publish")
+@site_directory
+@click.argument("source", type=click.Path(exists=True, path_type=Path))
+@click.option("--name", help="What the bundle is called.  [default: the name of the directory]")
+@click.option("--version", help="Its version, such as 1.4.0. A built bundle states its own.")
+@channel_option
+@wave_options
+@passphrase_option
+def publish(
+    directory: Path,
+    source: Path,
+    name: str | None,
+    version: str | None,
+    channel: str,
+    percent: float | None,
+    over: str | None,
+    start: str | None,
+    passphrase_file: Path | None,
+) -> None:
+    """Publish SOURCE, a bundle's directory or a built .tar.gz, in the site DIR.
+
+    The hosts that follow the channel get this version with their next run, also when it is an older
+    one: all of them, or with --percent or --over some of them first. The contents of a version never
+    change; publishing the same again does nothing.
+
+    \b
+    Example:
+      puller site publish site web --version 1.4.0
+      puller site publish site web-1.5.0.tar.gz --channel canary
+      puller site publish site web --version 1.5.0 --percent 10
+      puller site publish site web --version 1.5.0 --over 24h --start 2026-11-20T22:00Z
+    """
+    from bundles.publisher.site import Site
+
+    wave = wave_of(percent, over, start)
+    published = Site(directory).publish(
+        source,
+        passphrase_of_keys(passphrase_file),
+        name=name,
+        version=version,
+        channel=channel,
+        wave=wave,
+    )
+    for line in account(published.statement, f" ({published.size} bytes, sha256 {published.sha256})"):
+        click.echo(line)
+    if published.changed:
+        click.echo(next_step(directory))
+
+
+@site.command("list")
+@site_directory
+@text_format_option
+def list_(directory: Path, output_format: str) -> None:
+    """Show what the site DIR tells hosts to run, and how long its signatures last.
+
+    In JSON, `reached` is the part of the hosts in percent, and `rollout` is as in the signed index.
+    """
+    from bundles.publisher.site import Site
+
+    made, now = Site(directory), datetime.now(UTC)
+    releases, roles = made.releases(), made.roles()
+    if output_format == "json":
+        show({"releases": [_listed(item, now) for item in releases], "roles": _plain_roles(roles)}, "json")
+        return
+    if releases:
+        head = ("CHANNEL", "BUNDLE", "VERSION", "SHA256", "SIZE", "HOSTS")
+        print_table(head, [_row(item, now) for item in releases])
+    else:
+        click.echo(f"{directory}: nothing is published yet")
+    click.echo()
+    _print_roles(roles)
+
+
+@site.command("refresh")
+@site_directory
+@passphrase_option
+def refresh(directory: Path, passphrase_file: Path | None) -> None:
+    """Sign the metadata of the site DIR anew, before it expires.
+
+    Always the timestamp; the rest when two thirds of its lifetime have passed. What is published stays
+    the same.
+
+    \b
+    Example, daily, by cron or a systemd timer on the machine that publishes:
+      puller site refresh site --passphrase-file /root/site.pass &&
+        rsync -a --delay-updates site/public/ www:/srv/www/puller/
+    """
+    from bundles.publisher.site import Site
+
+    made = Site(directory)
+    renewal = made.refresh(passphrase_of_keys(passphrase_file))
+    click.echo(f"{directory}: signed anew: {', '.join(renewal.signed)}")
+    for role, why in renewal.due.items():
+        click.echo(f"{directory}: {role} expires soon, and {why}", err=True)
+    _print_roles(made.roles())
+
+
+@site.command("verify")
+@site_directory
+def verify(directory: Path) -> None:
+    """Check everything in DIR/public as a host would: signatures, expiry, and every published file."""
+    from bundles.publisher.site import Site
+
+    made = Site(directory)
+    found = made.verify()
+    click.echo(f"{made.public}: {found.targets} published files, {found.size} bytes: all are as signed")
+    _print_roles(found.roles)
+
+
+@site.command("serve")
+@site_directory
+@click.option("--address", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option(
+    "--port",
+    default=8000,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="The port; 0 takes a free one.",
+)
+def serve(directory: Path, address: str, port: int) -> None:
+    """Serve DIR/public over HTTP, to try it out. Stop with Ctrl-C.
+
+    Not for production: any web server that can serve files does that better.
+    """
+    from bundles.publisher.site import Site
+    from bundles.publisher.web_server import open_server
+
+    made = Site(directory)
+    try:
+        server = open_server(made.public, address, port)
+    except OSError as error:
+        raise SettingsError(f"{address}:{port}", f"cannot listen: {error.strerror}") from None
+    with server:
+        click.echo(f"{made.public} is at http://{address}:{server.server_port}/")
+        _log_requests()
+        server.serve_forever()
+
+
+def _protection(passphrase: bytes | None) -> str:
+    return "NOT encrypted: who can read them can publish" if passphrase is None else "encrypted"
+
+
+def _lifetime(text: str) -> tuple[str, str]:
+    role, equals, duration = text.partition("=")
+    if not equals:
+        raise click.BadParameter(f"{text!r}, wanted ROLE=TIME such as timestamp=2d", param_hint="--expiry")
+    return role, duration
+
+
+def _row(item: "Listed", now: datetime) -> tuple[str, ...]:
+    release = item.release
+    hosts = reach(release, now).removeprefix("for ")
+    return item.channel, release.bundle, release.version, item.sha256[:12], f"{item.size} bytes", hosts
+
+
+def _listed(item: "Listed", now: datetime) -> dict[str, Any]:
+    from bundles.publisher.statements import reached_by
+
+    release = item.release
+    return {
+        "channel": item.channel,
+        "bundle": release.bundle,
+        "version": release.version,
+        "sha256": item.sha256,
+        "size": item.size,
+        "reached": reached_by(release, now),
+        "rollout": release.fields().get("rollout"),
+    }
+
+
+def _plain_roles(roles: "list[RoleStatus]") -> list[dict[str, Any]]:
+    return [
+        {"role": role.role, "version": role.version, "expires": role.expires.isoformat()} for role in roles
+    ]
+
+
+def _print_roles(roles: "list[RoleStatus]") -> None:
+    rows = [
+        (role.role, str(role.version), f"{role.expires:%Y-%m-%d %H:%M} UTC", _left(role.expires))
+        for role in roles
+    ]
+    print_table(("ROLE", "VERSION", "EXPIRES", ""), rows)
+
+
+def _left(expires: datetime) -> str:
+    left = expires - datetime.now(UTC)
+    if left.total_seconds() < 0:
+        return "has expired: puller site refresh"
+    return f"in {left.days} days" if left.days > 1 else f"in {left.total_seconds() / 3600:.0f} hours"
+
+
+def _log_requests() -> None:
+    import logging
+
+    logger = logging.getLogger("bundles.publisher.web_server")
+    logger.addHandler(logging.StreamHandler())
+    logger.setLevel(logging.INFO)

@@ -1,0 +1,175 @@
+"""The configuration of a host: ``/etc/puller/config.yaml``, decoded once into typed values.
+
+``samples/config.yaml`` documents every key, and a test loads it. Anything unknown or of the wrong type is an
+error with its line: a misspelt key must not mean its default.
+"""
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bundles.filesystem.atomic import read_limited
+from bundles.masking import mask_location, mask_urls
+from hiera.errors import HieraError
+from hiera.text import yaml_text
+from hiera.values.secrets import Secret
+from puller.config.maintenance_windows import Window, find_problem
+from puller.errors import ConfigurationError
+from puller.manifest.properties import explain, parse_value
+from puller.state.directories import PRIVATE_KEY
+from puller.system.local import reason
+from puller.system.trusted import trusted
+from puller.values.duration import Duration
+
+_SIZE_LIMIT = 1024 * 1024  # bytes
+
+
+class BundleChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A bundle that this host follows."""
+
+    name: str
+    channel: str = "stable"
+    version: str | None = None
+    """A pin; ``None`` follows the channel."""
+    give_up_after: int | None = None
+    """Runs with failed resources after which a new version is given up, 0 for never; ``None``: what the bundle says."""
+
+
+class HttpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How the site is reached; times in seconds, ``total_timeout`` for all that is fetched in one run."""
+
+    connect_timeout: Duration = Duration(10.0)
+    read_timeout: Duration = Duration(30.0)
+    total_timeout: Duration = Duration(600.0)
+    retries: int = 3
+    proxy: Secret | None = None
+    ca_bundle: str | None = None
+    client_certificate: str | None = None
+    client_key: str | None = None
+    username: str | None = None
+    password: Secret | None = None
+    password_file: str | None = None
+    token_file: str | None = None
+    headers: dict[str, Secret] = {}
+
+
+class ReportOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is kept of runs."""
+
+    keep: int = 20
+    textfile: str | None = None
+
+
+class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The whole configuration. Paths are absolute."""
+
+    site: str | tuple[str, ...]
+    bundles: tuple[BundleChoice, ...]
+    trust_anchor: str = "/etc/puller/root.json"
+    host_name: str = ""
+    host_data: str = "/etc/puller/data.yaml"
+    host_data_directory: str = "/etc/puller/data.d"
+    data: str | tuple[str, ...] = ()
+    """Site data: absolute paths and URLs, lowest precedence first."""
+    eyaml_private_key: str = PRIVATE_KEY
+    facts_directory: str = "/etc/puller/facts.d"
+    windows: tuple[Window, ...] = ()
+    """When anything may be applied; none means always."""
+    http: HttpOptions = HttpOptions()
+    reports: ReportOptions = ReportOptions()
+    state_directory: str = "/var/lib/puller"
+    run_directory: str = "/run/puller"
+
+    def __repr__(self) -> str:
+        return mask_urls(super().__repr__())
+
+    @property
+    def mirrors(self) -> tuple[str, ...]:
+        """The locations of the site, in the order in which they are asked."""
+        return (self.site,) if isinstance(self.site, str) else self.site
+
+    @property
+    def site_data(self) -> tuple[str, ...]:
+        """The locations of site data."""
+        return (self.data,) if isinstance(self.data, str) else self.data
+
+
+def load_configuration(path: Path) -> Configuration:
+    """Read and check it; raises ``ConfigurationError`` with every problem and its line, or if others may write it."""
+    try:
+        data = read_limited(trusted(path), _SIZE_LIMIT)
+        value = yaml_text.load(data, str(path))
+    except FileNotFoundError:
+        raise ConfigurationError(
+            f"{path}: there is no configuration; `puller config sample` prints one to start from"
+        ) from None
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {reason(error)}") from error
+    except (ValueError, HieraError) as error:
+        raise ConfigurationError(str(error)) from error
+    if not isinstance(value, dict):
+        raise ConfigurationError(f"{path}: is not a mapping; `puller config sample` prints one to start from")
+    return _decode(value, data.decode(), path)
+
+
+def _decode(value: dict[str, Any], text: str, path: Path) -> Configuration:
+    try:
+        configuration = msgspec.convert(value, Configuration, dec_hook=parse_value)
+    except msgspec.ValidationError:
+        problems = [
+            f"{path}:{yaml_text.locate(text, place)[0]}: {sentence}"
+            for place, sentence in explain(Configuration, value, "key of the configuration")
+        ]
+        raise ConfigurationError("\n".join(problems)) from None
+    if problem := _problem(configuration):
+        key, sentence = problem
+        raise ConfigurationError(f"{path}:{yaml_text.locate(text, (key,))[0]}: {key} {sentence}")
+    original = partial(yaml_text.original, text)
+    if found := find_problem(configuration.windows, value.get("windows", ()), original):
+        place, sentence = found
+        raise ConfigurationError(f"{path}:{yaml_text.locate(text, place)[0]}: {sentence}")
+    return configuration
+
+
+def _problem(configuration: Configuration) -> tuple[str, str] | None:
+    """The first thing that is wrong beyond types."""
+    if not configuration.mirrors:
+        return "site", "names no location"
+    for mirror in configuration.mirrors:
+        if not mirror.startswith(("http://", "https://", "/")):
+            return "site", f"is {mask_location(mirror)!r}, wanted a URL or the absolute path of a directory"
+    for location in configuration.site_data:
+        if not location.startswith(("http://", "https://", "/")):
+            return "data", f"has {mask_location(location)!r}, wanted a URL or the absolute path of a file"
+    names = [choice.name for choice in configuration.bundles]
+    if not names:
+        return "bundles", "names no bundle"
+    if wrong := next((choice for choice in configuration.bundles if (choice.give_up_after or 0) < 0), None):
+        return (
+            "bundles",
+            f"has {wrong.name!r} with give_up_after: {wrong.give_up_after}, wanted a number of runs",
+        )
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        return "bundles", f"names {twice!r} twice"
+    for key in (
+        "trust_anchor",
+        "host_data",
+        "host_data_directory",
+        "eyaml_private_key",
+        "facts_directory",
+        "state_directory",
+        "run_directory",
+    ):
+        if not os.path.isabs(getattr(configuration, key)):
+            return key, f"is {getattr(configuration, key)!r}, wanted an absolute path"
+    if configuration.reports.keep < 1:
+        return "reports", f"keeps {configuration.reports.keep} reports, wanted at least 1"
+    return None
+
+
+def sample() -> str:
+    """The documented sample, with every key."""
+    return Path(__file__).with_name("samples").joinpath("config.yaml").read_text(encoding="utf-8")

@@ -1,0 +1,216 @@
+"""All data of a manifest as one mapping: its own document, the bundle's Hiera tree, and the sources from outside.
+
+* Lowest to highest: the manifest, the tree, the sources in their order. Mappings merge deeply between them; anything
+  else is replaced.
+* A child manifest has the same tree and the same sources from outside. In between is what its parent gives it: the
+  parent's own documents, right over the child's; or the data it is handed, right over the tree. Their lists are
+  appended to those below.
+* Without a tree this is a plain dict. With one, a key is looked up when somebody asks for it, and then kept.
+* What annotations of any source call sensitive is a secret here.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hiera.errors import HieraError
+from hiera.values.paths import MISSING
+from hiera.values.secrets import hidden_at
+from puller.data.sources import Origin, Source, merged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hiera.document.annotations import Annotations
+    from hiera.tree.lookup import Tree
+
+TREE = "hiera.yaml"
+
+
+class BundleData:
+    """Where the data of one manifest comes from on one host."""
+
+    def __init__(
+        self,
+        own: Source,
+        tree: "Tree | None",
+        outside: tuple[Source, ...],
+        *,
+        parent: "BundleData | None" = None,
+        handed: Source | None = None,
+    ) -> None:
+        """``handed`` is what a child is given instead of its parent's documents."""
+        self.own = own
+        self.tree = tree
+        self.outside = outside
+        self.parent = parent
+        self.inherited: tuple[Source, ...] = ()
+        self.handed: tuple[Source, ...] = () if handed is None else (handed,)
+        if parent is not None and handed is None:
+            self.inherited = tuple(map(_joining, (parent.own, *parent.inherited)))
+            self.handed = parent.handed
+
+    def of_child(self, own: Source, handed: Source | None) -> "BundleData":
+        """That of a child manifest with a document of its own."""
+        return BundleData(own, self.tree, self.outside, parent=self, handed=handed)
+
+    def over(self, own: Source) -> "BundleData":
+        """The same with another document at the bottom."""
+        handed = self.handed[0] if self.handed and not self.inherited else None
+        return BundleData(own, self.tree, self.outside, parent=self.parent, handed=handed)
+
+    @property
+    def below(self) -> tuple[Source, ...]:
+        """The sources under the tree, lowest first."""
+        return (self.own, *self.inherited)
+
+    @property
+    def above(self) -> tuple[Source, ...]:
+        """The sources over the tree, lowest first."""
+        return (*self.handed, *self.outside)
+
+    @property
+    def documents(self) -> tuple[Source, ...]:
+        """All sources but the tree, lowest first."""
+        return (*self.below, *self.above)
+
+    @cached_property
+    def annotations(self) -> "list[Annotations]":
+        """What the comments of its documents say; those that a parent has, too, are the parent's to check."""
+        documents = (self.own,) if self.parent is not None else self.documents
+        return [source.annotations for source in documents if source.annotations is not None]
+
+    @cached_property
+    def all(self) -> Mapping[str, Any]:
+        """Everything: what expressions and templates see as ``data``."""
+        data: Mapping[str, Any] = merged(self.documents) if self.tree is None else _WithTree(self, self.tree)
+        if self.tree is None:
+            for path in self.sensitive():
+                data = hidden_at(data, path)
+        return data
+
+    def is_replaced(self, path: Sequence[object]) -> bool:
+        """Whether nothing below these sources is seen at a path; not where a value above may be merged with it."""
+        merging = (Mapping, list) if self.inherited or self.handed else (Mapping,)
+        value: Any = self.all
+        try:
+            for key in path:
+                if not isinstance(value, Mapping):
+                    break
+                value = value[key]
+        except (KeyError, HieraError):  # what is wrong with a tree is told when it is asked in earnest
+            return False
+        return not isinstance(value, merging)
+
+    def sensitive(self, root: object = None) -> Iterator[tuple[str | int, ...]]:
+        """The paths of what is sensitive, all of them or those of one top-level key."""
+        for annotations in self._all_annotations():
+            yield from (path for path in annotations.sensitive if root is None or path[0] == root)
+
+    def _all_annotations(self) -> "Iterator[Annotations]":
+        """Also those of every manifest above: what they call sensitive is no less so in a child."""
+        yield from self.annotations
+        if self.parent is not None:
+            yield from self.parent._all_annotations()
+
+    def failures(self) -> list[str]:
+        """What annotations find wrong; raises ``HieraError`` where the tree cannot answer."""
+        return [failure for annotations in self.annotations for failure in annotations.failures(self.all)]
+
+    def hiera(self, key: str, default: Any = MISSING, merge: Any = None) -> Any:
+        """The function ``hiera`` of expressions and templates; see ``puller.data.hiera_function``."""
+        from puller.data.hiera_function import look_up  # few manifests call it
+
+        return look_up(self, key, default, merge)
+
+
+class _WithTree(Mapping[str, Any]):
+    """The documents with a tree between them."""
+
+    def __init__(self, sources: BundleData, tree: "Tree") -> None:
+        self._sources = sources
+        self._tree = tree
+        self._found: dict[Any, Any] = {}
+
+    def __getitem__(self, key: Any) -> Any:
+        if key not in self._found:
+            self._found[key] = self._find(key)
+        if self._found[key] is MISSING:
+            raise KeyError(key)
+        return self._found[key]
+
+    def __iter__(self) -> Iterator[str]:
+        """Raises ``HieraError`` when the keys of the tree cannot be told."""
+        documents = (key for source in self._sources.documents for key in source.data)
+        return iter(dict.fromkeys([*self._tree.holders(), *documents]))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __bool__(self) -> bool:
+        """Without this, a mere ``if data`` would read all files of the tree."""
+        return True
+
+    @property
+    def found(self) -> Mapping[Any, Any]:
+        """What somebody has asked for, and ``MISSING`` for what is not there."""
+        return self._found
+
+    def _find(self, key: Any) -> Any:
+        values: list[Source] = []
+        for source in self._holding(key):
+            values.append(source)
+            if not source.shows_below(key):
+                break
+        # From below, as plain sources are merged: in between, a mapping may have replaced what is no mapping.
+        found = merged(reversed(values))[key] if values else MISSING
+        for path in self._sources.sensitive(key):
+            found = found if found is MISSING else hidden_at({key: found}, path)[key]
+        return found
+
+    def _holding(self, key: Any) -> Iterator[Source]:
+        """What the sources have for a key, the highest first, as sources with this key alone."""
+        yield from _with_key(self._sources.above, key)
+        if (value := self._of_tree(key)) is not MISSING:
+            yield Source(Origin.MANIFEST, TREE, {key: value})
+        yield from _with_key(self._sources.below, key)
+
+    def _of_tree(self, key: Any) -> Any:
+        from hiera.tree.context.keys import literal
+        from puller.data.hiera_function import ask_tree
+
+        return ask_tree(self._tree, literal(key)) if isinstance(key, str) else MISSING
+
+
+def _joining(source: Source) -> Source:
+    return msgspec.structs.replace(source, origin=Origin.PARENT, joins_lists=True)
+
+
+def _with_key(sources: tuple[Source, ...], key: Any) -> Iterator[Source]:
+    for source in reversed(sources):
+        if key in source.data:
+            yield msgspec.structs.replace(source, data={key: source.data[key]})
+
+
+def known(data: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """What has been read of all data: of those with a tree, the keys that somebody has asked for."""
+    return data.found if isinstance(data, _WithTree) else data
+
+
+def open_tree(
+    directory: Path, facts: Mapping[str, Any], private_key: str, warn: "Callable[[str], None]"
+) -> "Tree | None":
+    """The Hiera tree beside a manifest; ``None`` when there is none. Raises ``HieraError`` when it is not usable."""
+    if not (directory / TREE).exists():
+        return None
+    from hiera.tree.lookup import Tree
+
+    tree = Tree(facts, environment=str(directory), private_key=private_key, warn=warn)
+    try:
+        tree.verify()
+    except HieraError as error:
+        raise (error if error.where else error.at(TREE)) from None
+    return tree

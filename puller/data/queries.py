@@ -1,0 +1,204 @@
+"""Who answers the questions of ``puller hiera``: a Hiera tree, a single document, or a bundle that has both.
+
+* In a bundle the tree is above the document of the manifest: it is asked first, and mappings that both have are merged.
+* A question that cannot be answered is an answer too: the error, for that key alone.
+* An explanation is recorded while the question is answered; secrets in it are masked.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from hiera.errors import HieraError, KeyNotFound
+
+if TYPE_CHECKING:
+    from hiera.document.document import Document, Resolved
+    from hiera.tree.lookup import Tree
+
+
+class Question(NamedTuple):
+    """How to look a key up; ``default`` is the answer when nothing is found."""
+
+    merge: str | Mapping[str, Any] | None = None
+    default: Any = None
+    has_default: bool = False
+    value_type: str | None = None
+    explained: bool = False
+
+
+@dataclass(slots=True)
+class Answer:
+    """What one key came to: a value, nothing, or an error."""
+
+    key: str
+    found: bool = False
+    value: Any = None
+    error: str = ""
+    lines: list[str] = field(default_factory=list)
+    """The explanation for people."""
+    record: Any = None
+    """The explanation for programs."""
+    places: tuple[str, ...] = ()
+    """Where the value stands, the place with priority first."""
+
+    def as_data(self) -> dict[str, Any]:
+        """One member of what ``lookup --format json`` prints; the value must be made printable first."""
+        if self.error:
+            return {"error": self.error}
+        return {"found": True, "value": self.value} if self.found else {"found": False}
+
+
+class Answers(Protocol):
+    """Data of one host."""
+
+    def ask(self, key: str, question: Question) -> Answer:
+        """The answer for one key; raises nothing."""
+        ...
+
+    def ask_all(self, question: Question) -> dict[str, Answer]:
+        """The answer for every top-level key; raises ``HieraError`` when they cannot be told."""
+        ...
+
+    def holders(self) -> dict[str, list[str]]:
+        """Every top-level key, and the places that hold it; raises ``HieraError``."""
+        ...
+
+
+class TreeAnswers:
+    """A Hiera 5 tree; keys that are ``sensitive`` elsewhere in a bundle are secrets here, too."""
+
+    def __init__(self, tree: Tree, sensitive: Collection[object] = ()) -> None:
+        self._tree = tree
+        self._sensitive = sensitive
+
+    def ask(self, key: str, question: Question) -> Answer:
+        from hiera.tree.context.explain import SILENT, recorder
+        from hiera.values.secrets import hidden
+
+        step = recorder() if question.explained else SILENT
+        answer = Answer(key)
+        extra = {"default": question.default} if question.has_default else {}
+        try:
+            answer.value = self._tree.lookup(
+                key, merge=question.merge, value_type=question.value_type, step=step, **extra
+            )
+            answer.found = True
+        except KeyNotFound:
+            pass
+        except HieraError as error:
+            answer.error = str(error)
+        if self._sensitive and self._is_sensitive(key):
+            answer.value = hidden(answer.value)
+            step.conceal()
+        if question.explained:
+            answer.lines, answer.record = str(step).splitlines(), step.as_data()
+            answer.places = tuple(f'level "{level}" ({path})' for level, path in step.holders())
+        return answer
+
+    def _is_sensitive(self, key: str) -> bool:
+        from hiera.tree.context import keys
+
+        try:
+            return keys.parse(key).root in self._sensitive
+        except HieraError:  # the answer says that it is no key
+            return False
+
+    def ask_all(self, question: Question) -> dict[str, Answer]:
+        from hiera.tree.context.keys import literal
+
+        return {key: self.ask(literal(key), question) for key in self._tree.holders()}
+
+    def holders(self) -> dict[str, list[str]]:
+        held = self._tree.holders()
+        return {key: [f'{one.layer} level "{one.level}" ({one.path})' for one in held[key]] for key in held}
+
+
+class DocumentAnswers:
+    """A single document; keys are dotted paths into its data."""
+
+    def __init__(self, document: Document, facts: Mapping[str, Any]) -> None:
+        self._document = document
+        self._facts = facts
+        self._done: Resolved | None = None
+
+    @property
+    def sensitive_keys(self) -> frozenset[object]:
+        """The top-level keys with something in them that must not be shown."""
+        annotations = self._document.annotations
+        return frozenset(path[0] for path in annotations.sensitive) if annotations else frozenset()
+
+    def _resolved(self) -> Resolved:
+        if self._done is None:
+            self._done = self._document.resolve(facts=self._facts, environ=dict(os.environ))
+        return self._done
+
+    def ask(self, key: str, question: Question) -> Answer:
+        from hiera.values import paths
+
+        try:
+            steps = paths.parse_path(key)
+            value = paths.find(self._resolved().data, steps)
+        except HieraError as error:
+            return Answer(key, error=str(error))
+        if value is paths.MISSING:
+            return self._answer(key, steps[0], question.has_default, question.default)
+        return self._answer(key, steps[0], True, value)
+
+    def _answer(self, key: str, root: str, found: bool, value: Any) -> Answer:
+        explanation = self._resolved().explanation
+        lines, record = list(explanation.lines()), explanation.as_data()
+        return Answer(key, found, value, "", lines, record, tuple(self._places(root)))
+
+    def ask_all(self, question: Question) -> dict[str, Answer]:
+        data = self._resolved().data
+        return {str(key): self._answer(str(key), str(key), True, value) for key, value in data.items()}
+
+    def _places(self, key: str) -> list[str]:
+        explanation = self._resolved().explanation
+        return [f"{explanation.source}: {section}" for section in reversed(explanation.keys.get(key, ()))]
+
+    def holders(self) -> dict[str, list[str]]:
+        return {str(key): self._places(str(key)) for key in self._resolved().data}
+
+
+class BundleAnswers:
+    """Several sources, the one with priority first."""
+
+    def __init__(self, sources: Iterable[Answers]) -> None:
+        self._sources = tuple(sources)
+
+    def ask(self, key: str, question: Question) -> Answer:
+        """Mappings of several sources are merged; of anything else the first that has it wins."""
+        answers = [source.ask(key, question._replace(has_default=False)) for source in self._sources]
+        answer = _combined(answers)
+        if not answer.found and not answer.error and question.has_default:
+            answer.found, answer.value = True, question.default
+        return answer
+
+    def ask_all(self, question: Question) -> dict[str, Answer]:
+        everything = [source.ask_all(question) for source in self._sources]
+        names = dict.fromkeys(key for part in everything for key in part)
+        return {key: _combined([part[key] for part in everything if key in part]) for key in names}
+
+    def holders(self) -> dict[str, list[str]]:
+        held: dict[str, list[str]] = {}
+        for source in self._sources:
+            for key, places in source.holders().items():
+                held.setdefault(key, []).extend(places)
+        return held
+
+
+def _combined(answers: list[Answer]) -> Answer:
+    from hiera.values.merge import merge_sources
+
+    first, *others = [answer for answer in answers if answer.found or answer.error] or answers
+    for other in others:
+        if first.found and other.found and isinstance(first.value, dict) and isinstance(other.value, dict):
+            first.value = merge_sources(other.value, first.value)
+            first.places += other.places
+    first.lines = [line for answer in answers for line in answer.lines]
+    first.record = [answer.record for answer in answers if answer.record is not None]
+    return first

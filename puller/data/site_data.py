@@ -1,0 +1,159 @@
+"""Site data: documents for all hosts, in files or on a web server, and the last good copy of each.
+
+* A document is used when it is valid and can be resolved on this host, and then it is kept.
+* Trouble with one is told, and its last good copy is used. It never stops a run, also where there is no copy yet.
+* A copy is one file, so that the text and what the server called its version always belong together.
+"""
+
+import io
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+
+from bundles.filesystem.atomic import read_limited
+from bundles.masking import mask_urls
+from bundles.transport.deadline import Deadline
+from bundles.transport.download import TransportSettings, Validators
+from puller.data.sources import SIZE_LIMIT, Origin, Source, Surroundings, read_trusted
+from puller.reporting.run_problems import sentence_of
+from puller.state.state_file import write_state
+from puller.state.stored_json import decode
+from puller.system.local import reason
+
+Note = Callable[[str, Exception], None]
+"""Told a sentence, and the error that it is about."""
+
+
+class Copy(msgspec.Struct, frozen=True):
+    """A document as it was when it was last good."""
+
+    location: str
+    """As it may be shown: credentials in a URL are not for the state directory."""
+    text: str
+    validators: Validators = Validators()
+
+
+class SiteData(msgspec.Struct, frozen=True):
+    """The documents of one host."""
+
+    directory: Path
+    """Of the copies."""
+    surroundings: Surroundings
+    settings: Callable[[str], TransportSettings]
+    """How a URL is reached."""
+    note: Note
+    """Told of all trouble."""
+    deadline: Deadline | None = None
+    """Of all that is fetched; ``None``: each document has a limit of its own."""
+    keep: bool = True
+    """False leaves the copies as they are: for a dry run."""
+
+    def load(self, locations: Iterable[str]) -> tuple[Source, ...]:
+        """What the documents give, each over the ones before it."""
+        sources: list[Source] = []
+        for location in locations:
+            source = self._newest(location, sources)
+            sources += [source] if source is not None else []
+        return tuple(sources)
+
+    def load_copies(self, locations: Iterable[str]) -> tuple[Source, ...]:
+        """The same from the last good copies alone: what the last run saw."""
+        sources: list[Source] = []
+        for location in locations:
+            source = self._resolved(self._copy(location), sources)
+            sources += [source] if source is not None else []
+        return tuple(sources)
+
+    def forget_others(self, locations: Iterable[str]) -> None:
+        """Remove the copies of what is not configured any more."""
+        wanted = {self._path(location) for location in locations}
+        try:
+            for path in self.directory.glob("*.json"):
+                if path not in wanted:
+                    path.unlink(missing_ok=True)
+            if not wanted:
+                self.directory.rmdir()
+        except OSError as error:
+            self._note_os(error)
+
+    def _newest(self, location: str, below: list[Source]) -> Source | None:
+        """The document as it is now, else its last good copy, else nothing; the reason is noted."""
+        copy = self._copy(location)
+        try:
+            new = self._fetched(location, copy)
+            source = self._source(new, below)
+        except Exception as error:  # noqa: BLE001  whatever it is, what is here already is enforced
+            known = self._resolved(copy, below)
+            then = "its last good copy is used" if known else "there is no good copy: going on without it"
+            self.note(f"{sentence_of(error)}; {then}", error)
+            return known
+        if self.keep and new != copy:
+            self._keep(new, self._path(location))
+        return source
+
+    def _fetched(self, location: str, copy: Copy | None) -> Copy:
+        """The document as it is now; raises ``BundleError``, ``ConfigurationError`` and ``DocumentError``."""
+        if location.startswith("/"):
+            return Copy(location, read_trusted(Path(location)))
+        from bundles.transport.download import download_if_changed
+
+        into = io.BytesIO()
+        known = copy.validators if copy else Validators()
+        settings = self.settings(location)
+        found = download_if_changed(location, SIZE_LIMIT, into, known, settings, self.deadline)
+        if found is None and copy is not None:
+            return copy
+        return Copy(shown(location), _decoded(into.getvalue(), location), found or Validators())
+
+    def _source(self, copy: Copy, below: Iterable[Source]) -> Source:
+        return self.surroundings.resolve(copy.text, copy.location, Origin.SITE, below)
+
+    def _resolved(self, copy: Copy | None, below: Iterable[Source]) -> Source | None:
+        """What a copy gives; it may be good no more, when facts of this host have changed."""
+        try:
+            return self._source(copy, below) if copy is not None else None
+        except Exception:  # noqa: BLE001  a copy that cannot be used is as good as none
+            return None
+
+    # The copies
+
+    def _path(self, location: str) -> Path:
+        from hashlib import sha256  # only where there is site data
+
+        return self.directory / f"{sha256(location.encode()).hexdigest()}.json"
+
+    def _copy(self, location: str) -> Copy | None:
+        """The last good copy; one that is damaged is as good as none, for the next one replaces it."""
+        try:
+            copy = decode(read_limited(self._path(location), 8 * SIZE_LIMIT), Copy)
+        except (FileNotFoundError, IsADirectoryError, msgspec.DecodeError, ValueError):
+            return None
+        except OSError as error:
+            self._note_os(error)
+            return None
+        return copy if copy.location == shown(location) else None
+
+    def _keep(self, copy: Copy, path: Path) -> None:
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_state(path, msgspec.json.encode(copy))
+        except OSError as error:
+            self._note_os(error)
+
+    def _note_os(self, error: OSError) -> None:
+        self.note(f"{error.filename or self.directory}: {reason(error)}", error)
+
+
+def shown(location: str) -> str:
+    """A location without user name, password and query."""
+    return mask_urls(location)
+
+
+def _decoded(data: bytes, location: str) -> str:
+    from hiera.errors import DocumentError
+
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DocumentError(shown(location), f"is not UTF-8 text, at byte {error.start}") from None

@@ -1,0 +1,170 @@
+"""Data from outside of the manifest: this host's own files, and what the command line gives.
+
+Lowest precedence first (``docs/data.md``): site data (``puller.data.site_data``), then ``data.yaml`` and
+``data.d/*.yaml`` in name order, then ``--data`` files, then ``--set``. Each is a document of its own, with a hierarchy
+and overrides if it likes; its expressions see the data of those below it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from bundles.filesystem.atomic import read_limited
+from hiera.document.document import Document
+from hiera.document.explain import Explanation
+from hiera.errors import HieraError
+from hiera.values.merge import merge_deep, merge_sources
+from puller.errors import ConfigurationError
+from puller.system.local import reason
+from puller.system.trusted import trusted
+
+if TYPE_CHECKING:
+    from hiera.document.annotations import Annotations
+
+SIZE_LIMIT = 16 * 1024 * 1024
+"""The most bytes that a document may have."""
+
+
+class Origin(StrEnum):
+    """Who gave a document, lowest precedence first."""
+
+    MANIFEST = "manifest"
+    PARENT = "parent manifest"
+    SITE = "site data"
+    HOST = "this host"
+    COMMAND_LINE = "command line"
+
+
+class Source(msgspec.Struct, frozen=True):
+    """What one document comes to on this host."""
+
+    origin: Origin
+    name: str
+    """As messages call it: a path, a URL, ``--set port``."""
+    data: Mapping[str, Any]
+    document: Document | None = None
+    """Where the data was read from, if anywhere."""
+    explanation: Explanation | None = None
+    """How it came to be."""
+    unresolved: Mapping[object, str] = {}
+    """Why something in a top-level key cannot be resolved here; a higher source has another value in its place."""
+    joins_lists: bool = False
+    """Whether its lists are appended to those below it, as what a parent manifest hands down is."""
+
+    @property
+    def annotations(self) -> "Annotations | None":
+        """What comments of the document say about values."""
+        return self.document.annotations if self.document else None
+
+    def over(self, data: Mapping[Any, Any]) -> Mapping[Any, Any]:
+        """Its data merged over what is below it."""
+        merge = merge_deep if self.joins_lists else merge_sources
+        return merge(data, self.data) if data else self.data
+
+    def shows_below(self, key: Any) -> bool:
+        """Whether what is below still counts for a key that it has."""
+        value = self.data[key]
+        return isinstance(value, Mapping) or (self.joins_lists and isinstance(value, list))
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """What documents see of this host."""
+
+    facts: Mapping[str, Any]
+    environ: Mapping[str, str]
+
+    def resolve(self, text: str, name: str, origin: Origin, below: Iterable[Source] = ()) -> Source:
+        """The data that a document gives over the sources ``below``; raises ``HieraError`` naming file and line."""
+        document = Document.parse(text, name)
+        resolved = document.resolve(self.facts, self.environ, data=merged(below))
+        return Source(origin, name, resolved.data, document, resolved.explanation)
+
+    def load(self, paths: Iterable[Path], origin: Origin, below: Iterable[Source] = ()) -> tuple[Source, ...]:
+        """All sources: those ``below``, then the documents at ``paths``, each over the ones before it.
+
+        What the command line names is read whoever may write it. Raises ``ConfigurationError``.
+        """
+        sources = list(below)
+        for path in paths:
+            try:
+                text = read(path) if origin is Origin.COMMAND_LINE else read_trusted(path)
+                sources.append(self.resolve(text, str(path), origin, sources))
+            except HieraError as error:
+                raise ConfigurationError(str(error)) from error
+        return tuple(sources)
+
+
+def merged(sources: Iterable[Source]) -> Mapping[str, Any]:
+    """The data of all of them, the last over the others: mappings merge deeply, anything else is replaced."""
+    data: Mapping[str, Any] = {}
+    for source in sources:
+        data = source.over(data)
+    return data
+
+
+def host_files(file: Path, directory: Path) -> Iterator[Path]:
+    """The data files of this host that exist, in order; raises ``ConfigurationError`` when that cannot be told."""
+    try:
+        if file.exists():
+            yield file
+        if directory.exists():
+            found = trusted(directory).iterdir()
+            yield from sorted(
+                directory / path.name for path in found if path.suffix in (".yaml", ".yml", ".json")
+            )
+    except OSError as error:
+        raise ConfigurationError(f"{error.filename}: cannot be read: {reason(error)}") from error
+
+
+def assigned(pairs: Iterable[str]) -> Iterator[Source]:
+    """What each ``--set KEY=VALUE`` gives; raises ``UsageError``.
+
+    A dot in KEY leads into mappings. VALUE means what it would mean in a data file (``8080`` is a number), but is not
+    searched for expressions: it is final.
+    """
+    for pair in pairs:
+        yield _assigned(pair)
+
+
+def _assigned(pair: str) -> Source:
+    from hiera.text import yaml_text  # few command lines have any
+    from hiera.values.paths import parse_path
+    from puller.errors import UsageError
+
+    key, equals, text = pair.partition("=")
+    if not equals:
+        # Without quoting it: it may be the second half of a password with a blank in it.
+        raise UsageError("--set is given something without '=', wanted KEY=VALUE or KEY.KEY=VALUE")
+    try:
+        steps = parse_path(key) if key else ()
+        value: Any = yaml_text.load(text, f"--set {key}")
+    except HieraError as error:
+        raise UsageError(str(error)) from error
+    if not steps:
+        raise UsageError("--set begins with '=', wanted KEY=VALUE or KEY.KEY=VALUE")
+    for step in reversed(steps):
+        value = {str(step): value}
+    return Source(Origin.COMMAND_LINE, f"--set {key}", value)
+
+
+def read_trusted(path: Path) -> str:
+    """The text of a data file of this host or site; raises ``ConfigurationError``, also when others may write it."""
+    try:
+        return read(trusted(path))
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {reason(error)}") from error
+
+
+def read(path: Path) -> str:
+    """The text of a data file; raises ``ConfigurationError``."""
+    try:
+        return read_limited(path, SIZE_LIMIT).decode("utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {reason(error)}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: is not UTF-8 text, at byte {error.start}") from None
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error

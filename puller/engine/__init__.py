@@ -1,0 +1,1 @@
+"""A manifest, or one resource, applied: look, differences, change, look again."""

@@ -1,0 +1,44 @@
+"""From a manifest file to events: the steps that ``puller run`` and ``puller apply`` share."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from puller.engine.engine import Engine, Settings
+from puller.engine.pending_refreshes import OwedRefreshes
+from puller.manifest.loader import Manifest
+from puller.reporting.report import Event
+from puller.system.local import LocalSystem, NoopSystem, System
+from puller.system.signals import StopRequests
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """What became of a manifest."""
+
+    events: list[Event]
+    notes: list[str]
+    """What people should know beside the events."""
+
+
+def apply_manifest(
+    manifest: Manifest,
+    settings: Settings,
+    stops: StopRequests,
+    *,
+    owed: Path,
+    scope: str,
+    fetch: Callable[[str], bytes],
+) -> Applied:
+    """Apply every resource of ``manifest``, or in noop say what would be done.
+
+    ``owed`` is the file of owed refreshes, and ``scope`` the part of it that belongs to this manifest. A signal stops
+    it between two resources.
+    """
+    system: System = NoopSystem() if settings.noop else LocalSystem()
+    refreshes = OwedRefreshes(owed, scope, keep=not settings.noop)
+    settings = msgspec.structs.replace(settings, state_directory=owed.parent)
+    engine = Engine(manifest, system, fetch, refreshes, settings)
+    with stops.deferred():
+        events = engine.apply()
+    return Applied(events, refreshes.notes)

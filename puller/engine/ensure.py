@@ -1,0 +1,142 @@
+"""One resource, applied by itself: what ``puller ensure`` and its pipe do.
+
+* It goes through the same loading and the same engine as a manifest of one resource, in the current directory.
+* What it requires and subscribes to are events of the session, which stands for the run.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from puller.engine.engine import Engine, Settings
+from puller.engine.pending_refreshes import OwedRefreshes
+from puller.engine.sessions import Recorded, Session, change_since, latest
+from puller.errors import ManifestError, UsageError
+from puller.manifest.loader import Inputs, Manifest, load_value
+from puller.manifest.problems import Path as KeyPath
+from puller.manifest.problems import Problems
+from puller.manifest.source import MANIFEST, working_directory
+from puller.reporting.report import Event
+from puller.resources.registry import find_type
+from puller.resources.remote import fetch_url
+from puller.state.directories import Directories
+from puller.system.local import LocalSystem, NoopSystem
+from puller.system.signals import StopRequests
+from puller.values.reference import Reference
+
+_REFERENCES = ("require", "after", "subscribe")
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A resource as it was asked for; ``properties`` have its name."""
+
+    type: str
+    properties: Mapping[str, Any]
+
+
+def ensure(
+    wanted: Wanted, inputs: Inputs, settings: Settings, stops: StopRequests, session: Session | None
+) -> list[Event]:
+    """Apply a resource; its event is the last, after those of the resources below it, and all are in the session.
+
+    Raises ``UsageError`` when what is asked for is not valid.
+    """
+    properties, resource_type = dict(wanted.properties), find_type(wanted.type)
+    known = resource_type.properties_type.__struct_fields__ if resource_type else ()
+    references = {
+        name: _references(name, properties.pop(name, None)) for name in _REFERENCES if name in known
+    }
+    manifest = _load({"resources": [{wanted.type: properties}]}, inputs)
+    before = _link(manifest, references, session)
+    # A session has the events of all that went before, so no refreshes need to be remembered.
+    owed = OwedRefreshes(None, "ensure")
+    settings = msgspec.structs.replace(settings, state_directory=Directories.of_user().state)
+    system = NoopSystem() if settings.noop else LocalSystem()
+    engine = Engine(manifest, system, fetch_url, owed, settings, before)
+    stops.check()
+    with stops.deferred():
+        events = engine.apply()
+    if session is not None:
+        for event in events:
+            session.record(event)
+    return events
+
+
+def _load(value: dict[str, Any], inputs: Inputs) -> Manifest:
+    try:
+        return load_value(working_directory() / MANIFEST, value, _Unplaced.of_command(), inputs)
+    except ManifestError as error:
+        raise UsageError(str(error)) from error
+
+
+class _Unplaced(Problems):
+    """Problems of what no file says: without line and entry."""
+
+    @classmethod
+    def of_command(cls) -> "_Unplaced":
+        return cls("resource", lambda path: (0, 0), lambda path: None)
+
+    def add(self, path: KeyPath, sentence: str, subject: str = "") -> None:
+        del path
+        _, _, reference = subject.partition("] ")
+        self._found.append((0, self.mask(f"{reference}: {sentence}" if reference else sentence)))
+
+    def where(self, path: KeyPath) -> str:
+        del path
+        return self.source
+
+
+def _references(name: str, value: object) -> list[Reference]:
+    if value is None:
+        return []
+    if not isinstance(value, list | tuple):
+        raise UsageError(f"{name} is {value!r}, wanted a list of references such as 'file#/etc/motd'")
+    try:
+        return [Reference.parse(item) for item in value]
+    except ValueError as error:
+        raise UsageError(f"{name} {error}") from None
+
+
+def _link(
+    manifest: Manifest, references: Mapping[str, Sequence[Reference]], session: Session | None
+) -> list[Event]:
+    """Let references mean events of the session; gives these, as the engine takes them."""
+    required, subscribed = references.get("require", ()), references.get("subscribe", ())
+    if not required and not subscribed:
+        return []
+    if session is None:
+        raise UsageError(f"{(*required, *subscribed)[0]}: references are to events of a session; none is set")
+    recorded, links, first = session.events(), manifest.links, len(manifest.declarations)
+    own = first - 1
+    since = _last_success(recorded, manifest.declarations[own].reference)
+    # The numbers after those of the manifest's own resources are the events of the session.
+    found = [_find(recorded, reference, session) for reference in required]
+    news = [
+        event for reference in subscribed if (event := _news(recorded, reference, since, session)) is not None
+    ]
+    for index in range(first):
+        met = [(reference, first + number) for number, reference in enumerate(required)]
+        links.requirements[index] = [*met, *links.requirements.get(index, [])]
+    links.subscriptions[own] = [first + len(found) + number for number in range(len(news))]
+    return [event.event for event in (*found, *news)]
+
+
+def _news(events: Sequence[Recorded], reference: Reference, since: int, session: Session) -> Recorded | None:
+    """A change of a resource after ``since``, else its last event; ``None`` when that is a change before."""
+    last = _find(events, reference, session)
+    change = change_since(events, reference, since)
+    return None if change is None and last.event.changed else change or last
+
+
+def _find(events: Sequence[Recorded], reference: Reference, session: Session) -> Recorded:
+    if (found := latest(events, reference)) is None:
+        raise UsageError(f"{reference}: has no event in the session {session.directory}")
+    return found
+
+
+def _last_success(events: Sequence[Recorded], reference: Reference) -> int:
+    """The number of the last event in which this resource did its work; earlier changes were attended to by that."""
+    return next(
+        (e.sequence for e in reversed(events) if e.event.changed and e.event.reference == reference), 0
+    )

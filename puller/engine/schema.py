@@ -1,0 +1,193 @@
+"""JSON Schema (2020-12) of manifests and of requests, made from the types that read them.
+
+What a schema allows may still be refused: conditions between properties, references and expressions are not in it.
+Everything that is accepted is allowed by it.
+"""
+
+import types
+import typing
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+
+from puller.engine.requests import REQUEST
+from puller.resources.base import Properties, ResourceType
+from puller.resources.descriptions import describe_properties
+from puller.resources.registry import find_type, type_names
+from puller.values.duration import Duration
+from puller.values.file_mode import FileMode
+from puller.values.reference import Reference
+
+Schema = dict[str, Any]
+
+_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+_REFERENCES: Final = "#/$defs/{name}"
+_OF_OUR_TYPES: Final[dict[type, Schema]] = {
+    Reference: {"type": "string", "pattern": "^[^#]+#."},
+    Duration: {"type": ["string", "number"], "description": "30s, 5m, 1h30m, or seconds"},
+    FileMode: {"type": "string", "pattern": "^(?:0[oO])?0*[0-7]{1,3}$|^[0-7x]{3}$|[{][{]"},
+}
+_EXPRESSION: Final[Schema] = {"type": "string", "pattern": "[{][{]"}
+_TEXT: Final[Schema] = {"type": "string"}
+
+
+def manifest_schema() -> Schema:
+    """Of ``manifest.yaml``."""
+    kinds = _types()
+    run = {
+        "resources": {"type": "array", "items": {"$ref": "#/$defs/resource"}},
+        "resources_template": _TEXT,
+        "fail_on_error": {"type": "boolean"},
+        "give_up_after": {"type": "integer", "minimum": 0},
+        "pre_message": _TEXT,
+        "post_message": _TEXT,
+    }
+    ccm = {**run, "resources_jet_file": _TEXT}
+    return {
+        "$schema": _DIALECT,
+        "title": "A manifest of Puller",
+        "type": "object",
+        "properties": {
+            "data": {"type": ["object", "null"]},
+            "hierarchy": _HIERARCHY,
+            "overrides": {"type": ["object", "null"]},
+            **run,
+            "ccm": {"type": "object", "properties": ccm, "additionalProperties": False},
+        },
+        "additionalProperties": False,
+        "$defs": {
+            **_definitions(kinds),
+            "resource": {
+                "description": "One type, with one resource or a list of them.",
+                "type": "object",
+                "minProperties": 1,
+                "maxProperties": 1,
+                "properties": {name: {"$ref": f"#/$defs/{name}"} for name in kinds},
+                "additionalProperties": False,
+            },
+        },
+    }
+
+
+def request_schema() -> Schema:
+    """Of what ``puller ensure api pipe`` reads."""
+    kinds = _types()
+    return {
+        "$schema": _DIALECT,
+        "title": "A request to ensure one resource",
+        "type": "object",
+        "properties": {"protocol": {"const": REQUEST}, "type": {"enum": list(kinds)}, "properties": {}},
+        "required": ["protocol", "type", "properties"],
+        "additionalProperties": False,
+        "oneOf": [
+            {"properties": {"type": {"const": name}, "properties": {"$ref": f"#/$defs/{name}"}}}
+            for name in kinds
+        ],
+        "$defs": _definitions(kinds),
+    }
+
+
+_HIERARCHY: Final[Schema] = {
+    "type": ["object", "null"],
+    "properties": {"order": {"type": "array", "items": _TEXT}, "merge": {"enum": ["first", "deep"]}},
+    "additionalProperties": False,
+}
+
+
+def _types() -> dict[str, ResourceType]:
+    return {name: found for name in type_names() if (found := find_type(name)) is not None}
+
+
+def _definitions(kinds: dict[str, ResourceType]) -> Schema:
+    structs = [_with_plain_defaults(found.properties_type) for found in kinds.values()]
+    _, components = msgspec.json.schema_components(
+        structs, schema_hook=_of_our_type, ref_template=_REFERENCES
+    )
+    definitions: Schema = {name: _flexible(schema) for name, schema in components.items()}
+    for name, found in kinds.items():
+        own = found.properties_type.__name__
+        definitions[own] = _properties(found, definitions[own])
+        definitions[name] = _body(own)
+    return definitions
+
+
+@cache
+def _with_plain_defaults(struct: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    """The same struct for msgspec's generator, which shows defaults but does not know those of our own types."""
+    fields: list[tuple[str, Any, Any]] = []
+    for field in msgspec.structs.fields(struct):
+        settings: dict[str, Any] = {"name": field.encode_name}
+        if not field.required:
+            shown = type(field.default) in (str, int, float, bool, tuple, type(None))
+            settings |= {"default": field.default} if shown else {"default_factory": object}
+        fields.append((field.name, _plain(field.type), msgspec.field(**settings)))
+    return msgspec.defstruct(struct.__name__, fields, kw_only=True, forbid_unknown_fields=True)
+
+
+def _plain(kind: Any) -> Any:
+    """A type with the structs in it replaced."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return _with_plain_defaults(kind)
+    if typing.get_origin(kind) is tuple:
+        return tuple[tuple(_plain(item) for item in typing.get_args(kind))]  # type: ignore[misc]  # made at run time
+    if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
+        return typing.Union[tuple(_plain(item) for item in typing.get_args(kind))]  # noqa: UP007  made at run time
+    return kind
+
+
+def _of_our_type(kind: type) -> Schema:
+    """Whatever is parsed from text is text."""
+    return dict(_OF_OUR_TYPES.get(kind, _TEXT))
+
+
+def _flexible(schema: Schema) -> Schema:
+    """A mapping whose values may be given by expressions."""
+    properties = schema.get("properties", {})
+    return {**schema, "properties": {name: _or_expression(value) for name, value in properties.items()}}
+
+
+def _properties(resource_type: ResourceType, schema: Schema) -> Schema:
+    """Of the properties of a type: nothing is required, because defaults may give it."""
+    descriptions = _descriptions(resource_type.properties_type)
+    properties = {
+        name: {"description": descriptions.get(name, ""), **value}
+        for name, value in {**schema["properties"], **resource_type.spellings}.items()
+    }
+    return {
+        "description": (resource_type.__doc__ or "").strip(),
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": False,
+    }
+
+
+def _descriptions(properties: type[Properties]) -> dict[str, str]:
+    own = describe_properties(properties)
+    return {field.encode_name: own.get(field.name, "") for field in msgspec.structs.fields(properties)}
+
+
+def _or_expression(schema: Schema) -> Schema:
+    """A value, an expression that gives it or a part of it, or ``null`` for that of the defaults."""
+    default = {"default": schema["default"]} if "default" in schema else {}
+    value = {key: item for key, item in schema.items() if key != "default"}
+    if isinstance(value.get("items"), dict):
+        value["items"] = _or_expression(value["items"])
+    choices = [*value.pop("anyOf", []), *([value] if value else [])]
+    others = [choice for choice in (_EXPRESSION, {"type": "null"}) if choice not in choices]
+    if _TEXT in choices:
+        others.remove(_EXPRESSION)
+    return {"anyOf": [*choices, *others], **default}
+
+
+def _body(own: str) -> Schema:
+    """Both shapes: a list of names with properties, or one mapping with its name."""
+    properties = {"$ref": f"#/$defs/{own}"}
+    named = {"type": "object", "minProperties": 1, "maxProperties": 1}
+    items = {**named, "additionalProperties": {"anyOf": [properties, {"type": "null"}]}}
+    return {
+        "anyOf": [
+            {"type": "array", "minItems": 1, "items": items},
+            {**properties, "required": ["name"]},
+        ]
+    }

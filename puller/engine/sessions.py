@@ -1,0 +1,137 @@
+"""Sessions: the events of separate ``puller ensure`` commands, so that they can refer to each other.
+
+* Events are in the order in which they were recorded, by sequence numbers; a clock has no say in it.
+* Everything in a session is readable by its owner alone, and a session of somebody else is refused.
+* Removing a session removes what it wrote, never anything else.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from bundles.filesystem.atomic import write_file
+from puller.errors import UsageError
+from puller.reporting.report import Event
+from puller.state.stored_json import decode
+from puller.system.local import reason
+from puller.values.reference import Reference
+
+VARIABLE = "PULLER_SESSION"
+"""The environment variable that names the directory."""
+_MARK = "session.json"
+_ENDING = ".event"
+
+
+class Start(msgspec.Struct, frozen=True):
+    """How a session began; ``started`` is UTC in ISO 8601."""
+
+    started: str
+    format: int = 1
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """An event in its place."""
+
+    sequence: int
+    time: str
+    event: Event
+
+
+class Session:
+    """The events in one directory."""
+
+    def __init__(self, directory: Path, start: Start) -> None:
+        self.directory = directory
+        self.start = start
+
+    @classmethod
+    def create(cls, directory: Path | None = None) -> "Session":
+        """A new one in ``directory``, which is made; or in a temporary one. Raises ``UsageError``, ``OSError``."""
+        if directory is None:
+            import tempfile
+
+            directory = Path(tempfile.mkdtemp(prefix="puller-session-"))
+        else:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if any(directory.iterdir()):
+                raise UsageError(f"{directory}: is not empty; a session wants a directory of its own")
+        start = Start(datetime.now(UTC).isoformat())
+        write_file(directory / _MARK, msgspec.json.encode(start), mode=0o600)
+        return cls(directory.absolute(), start)
+
+    @classmethod
+    def open(cls, directory: Path) -> "Session":
+        """The one that is there; raises ``UsageError``."""
+        try:
+            if os.stat(directory).st_uid != os.geteuid():
+                # What it says decides what is run, so nobody else may say it.
+                raise UsageError(f"{directory}: belongs to another user")
+            return cls(directory, decode((directory / _MARK).read_bytes(), Start))
+        except FileNotFoundError:
+            raise UsageError(
+                f"{directory}: there is no session here; make one with: puller session new"
+            ) from None
+        except OSError as error:
+            raise UsageError(f"{directory}: cannot be read: {reason(error)}") from error
+        except msgspec.DecodeError as error:
+            raise UsageError(f"{directory / _MARK}: is not a session ({error})") from error
+
+    def record(self, event: Event) -> Recorded:
+        """Add an event after all others, also those of processes that record at the same time; raises ``OSError``."""
+        temporary = self.directory / f".{os.urandom(8).hex()}.new"
+        sequence = max((number for number, _ in self._files()), default=0)
+        try:
+            while True:
+                sequence += 1
+                recorded = Recorded(sequence, datetime.now(UTC).isoformat(), event)
+                write_file(temporary, msgspec.json.encode(recorded), mode=0o600)
+                # A link is made only where nothing is, so that no number is used twice.
+                with contextlib.suppress(FileExistsError):
+                    os.link(temporary, self.directory / f"{sequence:08d}{_ENDING}")
+                    return recorded
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def events(self) -> list[Recorded]:
+        """All events in order; raises ``UsageError`` for one that is not understood."""
+        return [_load(path) for _, path in sorted(self._files())]
+
+    def remove(self) -> None:
+        """Remove the session, and its directory when nothing else is in it; raises ``OSError``."""
+        for _, path in self._files():
+            path.unlink()
+        (self.directory / _MARK).unlink()
+        with contextlib.suppress(OSError):
+            self.directory.rmdir()
+
+    def _files(self) -> Iterator[tuple[int, Path]]:
+        for path in self.directory.iterdir():
+            if path.suffix == _ENDING and path.stem.isdecimal():
+                yield int(path.stem), path
+
+
+def latest(events: Sequence[Recorded], reference: Reference) -> Recorded | None:
+    """The last event of a resource, by its name or alias."""
+    return next((event for event in reversed(events) if _is_named(event.event, reference)), None)
+
+
+def change_since(events: Sequence[Recorded], reference: Reference, since: int) -> Recorded | None:
+    """A change of a resource after the event with number ``since``."""
+    return next(
+        (e for e in events if e.sequence > since and e.event.changed and _is_named(e.event, reference)), None
+    )
+
+
+def _is_named(event: Event, reference: Reference) -> bool:
+    return reference in (event.reference, f"{event.type}#{event.alias}" if event.alias else "")
+
+
+def _load(path: Path) -> Recorded:
+    try:
+        return decode(path.read_bytes(), Recorded)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{path}: is not an event of a session ({error})") from error

@@ -1,0 +1,1 @@
+"""Groups of facts, one file a group."""

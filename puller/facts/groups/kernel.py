@@ -1,0 +1,102 @@
+"""The running system: kernel, uptime, load, time zone, and whom and what this process is."""
+
+from __future__ import annotations
+
+from puller.facts.values import present
+
+TYPE_CHECKING = False  # see limits.py
+if TYPE_CHECKING:
+    from typing import Any
+
+    from puller.facts.machine import Machine
+
+
+def kernel(machine: Machine) -> dict[str, Any]:
+    """``kernel``, ``kernelrelease``, ``kernelversion`` and ``kernelmajversion``."""
+    system = machine.uname()
+    numbers = _numbers(system.release)
+    return {
+        "kernel": system.sysname,
+        "kernelrelease": system.release,
+        "kernelversion": ".".join(numbers[:3]),
+        "kernelmajversion": ".".join(system.release.split(".")[:2]),
+    }
+
+
+def _numbers(release: str) -> list[str]:
+    """``6.1.0-37-amd64`` has 6, 1, 0, 37 and 64."""
+    return "".join(letter if letter.isdigit() else " " for letter in release).split()
+
+
+def filesystems(machine: Machine) -> dict[str, Any]:
+    """``filesystems``: the block file systems that the kernel can mount now, as one text."""
+    lines = machine.need("/proc/filesystems").split("\n")
+    names = [line.strip() for line in lines if line and not line.startswith("nodev")]
+    return {"filesystems": ",".join(sorted(name for name in names if name != "fuseblk"))}
+
+
+def fips(machine: Machine) -> dict[str, Any]:
+    """``fips_enabled``: whether the kernel allows only approved cryptography."""
+    return {"fips_enabled": machine.value("/proc/sys/crypto/fips_enabled") == "1"}
+
+
+def uptime(machine: Machine) -> dict[str, Any]:
+    """``system_uptime``; of an application container, the time since its first process started."""
+    from puller.facts.groups.virtual import container
+
+    found = container(machine)
+    seconds = int(float(machine.need("/proc/uptime").split()[0]))
+    if found and found[0] in ("docker", "podman"):
+        seconds -= _first_process_started(machine)
+    hours = seconds // 3600
+    return {
+        "system_uptime": {"seconds": seconds, "hours": hours, "days": hours // 24, "uptime": _words(seconds)}
+    }
+
+
+def _first_process_started(machine: Machine) -> int:
+    """Seconds after boot; field 22 of proc_pid_stat(5), counted behind the name, which may hold anything."""
+    fields = machine.need("/proc/1/stat").rpartition(")")[2].split()
+    return int(fields[19]) // machine.clock_ticks()
+
+
+def _words(seconds: int) -> str:
+    days, rest = divmod(seconds, 86400)
+    if days:
+        return "1 day" if days == 1 else f"{days} days"
+    return f"{rest // 3600}:{rest // 60 % 60:02} hours"
+
+
+def load(machine: Machine) -> dict[str, Any]:
+    """``load_averages`` of 1, 5 and 15 minutes."""
+    numbers = [float(word) for word in machine.need("/proc/loadavg").split()[:3]]
+    return {"load_averages": dict(zip(("1m", "5m", "15m"), numbers, strict=True))}
+
+
+def zone(machine: Machine) -> dict[str, Any]:
+    """``timezone``: the abbreviation now in force, ``UTC`` or ``CEST``."""
+    return {"timezone": machine.zone()}
+
+
+def search_path(machine: Machine) -> dict[str, Any]:
+    """``path``: where this process searches programs."""
+    return present({"path": machine.environ.get("PATH")})
+
+
+def identity(machine: Machine) -> dict[str, Any]:
+    """``identity``: the user that gathers; names are left out for a user without an account."""
+    uid = machine.user_id()
+    facts: dict[str, Any] = {"uid": uid, "privileged": uid == 0}
+    try:
+        account = machine.account(uid)
+        facts |= {"user": account.pw_name, "gid": account.pw_gid, "group": machine.group_name(account.pw_gid)}
+    except KeyError as error:
+        machine.note("identity", str(error.args[0]))
+    return {"identity": facts}
+
+
+def agent(_: Machine) -> dict[str, Any]:
+    """``puller``: the version that is at work; the agent adds the bundle that it applies."""
+    from puller.version import __version__
+
+    return {"puller": {"version": __version__}}

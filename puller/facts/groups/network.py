@@ -1,0 +1,188 @@
+"""``networking``: names, interfaces and their addresses, and which interface leads to the world.
+
+* The host name is what the kernel has; the domain is what the resolver adds, else the one in ``resolv.conf``.
+* The primary interface is that of the default route, IPv4 before IPv6, else the first with an address that
+  others can reach; its facts stand at the top of the group, too.
+* A name service that does not answer costs a second, once, and never the rest of the group.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, Any
+
+from puller.facts.groups.leases import dhcp_server
+from puller.facts.values import present
+
+if TYPE_CHECKING:
+    from puller.facts.machine import Machine
+    from puller.facts.netlink import Address, Link
+
+_RESOLVER_LIMIT = 1.0  # seconds
+
+# include/uapi/linux/if_addr.h, in the words (and the spelling) that Facter has for the first eight bits.
+_FLAGS = (
+    "temporary",
+    "noad",
+    "optimistic",
+    "dadfailed",
+    "homeaddress",
+    "deprecated",
+    "tentative",
+    "permanent",
+)
+
+
+def networking(machine: Machine) -> dict[str, Any]:
+    """The group ``networking``."""
+    facts = _names(machine)
+    try:
+        interfaces = _interfaces(machine, machine.links(), machine.addresses())
+    except OSError as error:
+        machine.note("networking interfaces", error)
+        return {"networking": facts}
+    facts["interfaces"] = interfaces
+    primary = _primary(machine, interfaces)
+    if primary:
+        chosen = {
+            name: value for name, value in interfaces[primary].items() if not name.startswith("bindings")
+        }
+        facts |= {"primary": primary, **chosen}
+    return {"networking": facts}
+
+
+def _names(machine: Machine) -> dict[str, Any]:
+    hostname, _, domain = machine.uname().nodename.partition(".")
+    if hostname in ("", "(none)"):
+        machine.note("networking", "this machine has no host name")
+        return {}
+    domain = domain or _domain_of(machine, hostname) or _configured_domain(machine)
+    return present(
+        {
+            "hostname": hostname,
+            "domain": domain or None,
+            "fqdn": f"{hostname}.{domain}" if domain else hostname,
+        }
+    )
+
+
+def _domain_of(machine: Machine, hostname: str) -> str:
+    """What the resolver puts behind the host name: from ``/etc/hosts``, DNS or whatever is configured."""
+    try:
+        name = machine.canonical_name(hostname, min(_RESOLVER_LIMIT, machine.limit / 2)) or ""
+    except TimeoutError as error:
+        machine.note(f"networking: resolving {hostname!r}", error)
+        return ""
+    except (OSError, UnicodeError):  # not known to the resolver, which is no fault of anybody's
+        return ""
+    return name.removeprefix(f"{hostname}.").rstrip(".") if name.startswith(f"{hostname}.") else ""
+
+
+def _configured_domain(machine: Machine) -> str:
+    lines = [line.split() for line in machine.hint("/etc/resolv.conf").splitlines()]
+    found = {words[0]: words[1].rstrip(".") for words in reversed(lines) if len(words) > 1}
+    return found.get("domain") or found.get("search") or ""
+
+
+def _interfaces(machine: Machine, links: list[Link], addresses: list[Address]) -> dict[str, Any]:
+    facts = {link.name: _link_facts(machine, link, links) for link in links}
+    for address in addresses:
+        interface = facts.setdefault(address.name, {})
+        interface.setdefault("bindings6" if ":" in address.address else "bindings", []).append(
+            _binding(address)
+        )
+    return {name: interface | _main_addresses(interface) for name, interface in facts.items()}
+
+
+def _link_facts(machine: Machine, link: Link, links: list[Link]) -> dict[str, Any]:
+    mac = _bonded_mac(machine, link, links) or link.mac
+    # Six bytes at least: tunnels have their own IPv4 address in this place.
+    usable = mac.count(":") >= 5 and mac.strip("0:")
+    return present(
+        {
+            "mac": mac if usable else None,
+            "mtu": link.mtu,
+            "dhcp": dhcp_server(machine, link.number, link.name),
+        }
+    )
+
+
+def _bonded_mac(machine: Machine, link: Link, links: list[Link]) -> str:
+    """A member of a bond shows the address of the bond; its own is in the bond's file."""
+    master = next((other.name for other in links if other.number == link.master), None)
+    text = machine.hint(f"/proc/net/bonding/{master}") if master else ""
+    section = text.partition(f"Slave Interface: {link.name}\n")[2].partition("Slave Interface:")[0]
+    return section.partition("Permanent HW addr: ")[2].partition("\n")[0].strip()
+
+
+def _binding(address: Address) -> dict[str, Any]:
+    family = socket.AF_INET6 if ":" in address.address else socket.AF_INET
+    packed = socket.inet_pton(family, address.address)
+    bits = len(packed) * 8
+    mask = (1 << bits) - (1 << (bits - address.prefix))
+    network = int.from_bytes(packed) & mask
+    binding: dict[str, Any] = {
+        "address": address.address,
+        "netmask": socket.inet_ntop(family, mask.to_bytes(len(packed))),
+        "network": socket.inet_ntop(family, network.to_bytes(len(packed))),
+    }
+    if family == socket.AF_INET6:
+        binding["scope6"] = _scope(packed)
+        binding["flags"] = [name for bit, name in enumerate(_FLAGS) if address.flags >> bit & 1]
+    return binding
+
+
+def _scope(packed: bytes) -> str:
+    """RFC 4291, 2.4 to 2.5.7: ``host``, ``link``, ``site`` or ``global``."""
+    if packed == bytes(15) + b"\1":
+        return "host"
+    return {0xFE80: "link", 0xFEC0: "site"}.get(int.from_bytes(packed[:2]) & 0xFFC0, "global")
+
+
+def _main_addresses(interface: dict[str, Any]) -> dict[str, Any]:
+    """``ip``, ``netmask`` and ``network`` of the address that others would use, and the same for IPv6."""
+    facts: dict[str, Any] = {}
+    for key, suffix in (("bindings", ""), ("bindings6", "6")):
+        bindings = interface.get(key)
+        if bindings:
+            chosen = next((binding for binding in bindings if _is_public(binding["address"])), bindings[0])
+            facts |= {f"ip{suffix}": chosen["address"], f"netmask{suffix}": chosen["netmask"]}
+            facts[f"network{suffix}"] = chosen["network"]
+            facts |= {"scope6": chosen["scope6"]} if suffix else {}
+    return facts
+
+
+def _is_public(address: str) -> bool:
+    """Neither loopback nor of the link only, nor (IPv6) of the site only, RFC 4193."""
+    if ":" not in address:
+        return not address.startswith(("127.", "169.254."))
+    first = int.from_bytes(socket.inet_pton(socket.AF_INET6, address)[:2])
+    return address != "::1" and first & 0xFFC0 != 0xFE80 and first & 0xFE00 != 0xFC00
+
+
+def _primary(machine: Machine, interfaces: dict[str, Any]) -> str | None:
+    for name in (_default_route(machine), _default_route6(machine)):
+        if name in interfaces:
+            return name
+    for name, interface in interfaces.items():
+        bindings = interface.get("bindings", []) + interface.get("bindings6", [])
+        if any(_is_public(binding["address"]) for binding in bindings):
+            return name
+    return None
+
+
+def _default_route(machine: Machine) -> str | None:
+    """The kernel lists the routes to one destination by metric, the preferred first."""
+    for line in machine.hint("/proc/net/route").splitlines()[1:]:
+        fields = line.split()
+        if len(fields) > 7 and fields[1] == fields[7] == "00000000" and fields[0] != "*":
+            return fields[0]
+    return None
+
+
+def _default_route6(machine: Machine) -> str | None:
+    """Destination, prefix length, ..., metric, ..., interface; ``lo`` is where unreachable networks go."""
+    lines = [line.split() for line in machine.hint("/proc/net/ipv6_route").splitlines()]
+    routes = [(int(fields[5], 16), fields[9]) for fields in lines if fields[:2] == ["0" * 32, "00"]]
+    usable = [route for route in routes if route[1] != "lo"]
+    return min(usable)[1] if usable else None

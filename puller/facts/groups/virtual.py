@@ -1,0 +1,189 @@
+"""``virtual``, ``is_virtual`` and ``hypervisors``: what this system runs in, told by files alone.
+
+* A container is seen before the machine below it; ``hypervisors`` names both.
+* A marker file counts only in a process namespace that is not the kernel's first one: a container's image
+  that is started as a virtual machine carries ``/.dockerenv`` too.
+"""
+
+from __future__ import annotations
+
+from puller.facts.groups.hardware import DMI
+from puller.facts.values import present
+
+TYPE_CHECKING = False  # see limits.py
+if TYPE_CHECKING:
+    from typing import Any
+
+    from puller.facts.machine import Machine
+
+# PROC_PID_INIT_INO in include/linux/proc_ns.h: the same on every kernel since 3.8.
+_FIRST_PROCESS_NAMESPACE = "pid:[4026531836]"
+
+# Names that real hardware, or a system that hosts others, goes by.
+_HOSTS = ("physical", "xen0", "openvzhn")
+
+_CONTAINER_NAMES = {"systemd-nspawn": "systemd_nspawn", "lxc-libvirt": "lxc"}
+
+# Parts of the product name in the firmware, in the order in which they are looked for.
+_PRODUCTS = {
+    "VMware": "vmware",
+    "VirtualBox": "virtualbox",
+    "Parallels": "parallels",
+    "KVM": "kvm",
+    "RHEV Hypervisor": "rhev",
+    "oVirt Node": "ovirt",
+    "HVM domU": "xenhvm",
+    "Bochs": "bochs",
+    "OpenBSD": "vmm",
+    "OpenStack": "kvm",
+    "BHYVE": "bhyve",
+}
+
+
+def virtual(machine: Machine) -> dict[str, Any]:
+    """The three facts together, since each needs the others' evidence."""
+    found = container(machine)
+    below = hypervisor(machine)
+    name = found[0] if found else below or "physical"
+    facts: dict[str, Any] = {"virtual": name, "is_virtual": name not in _HOSTS}
+    hypervisors = dict([found] if found else []) | (_details(machine, below) if below else {})
+    return facts | ({"hypervisors": hypervisors} if hypervisors else {})
+
+
+def container(machine: Machine) -> tuple[str, dict[str, str]] | None:
+    """Facter's name of the container that this is, and how its manager identifies it."""
+    name = _container_name(machine)
+    if name is None:
+        return None
+    match name:
+        case "docker" | "podman":
+            details = {"id": _mounted_identity(machine)}
+        case "lxc":
+            details = {"name": _part_behind("/lxc/", machine.hint("/proc/1/cgroup"))}
+        case "systemd_nspawn":
+            details = {"id": machine.value("/etc/machine-id")}
+        case _:
+            details = {}
+    return name, present(details)
+
+
+def _container_name(machine: Machine) -> str | None:
+    manager = machine.hint("/run/systemd/container").strip() or _declared(machine)
+    if manager:
+        return _CONTAINER_NAMES.get(manager, manager.replace("-", "_"))
+    groups = machine.hint("/proc/1/cgroup")
+    for mark, name in (("docker", "docker"), ("libpod", "podman"), ("/lxc", "lxc")):
+        if mark in groups:
+            return name
+    if _mounted_identity(machine):
+        return "podman" if machine.has("/run/.containerenv") else "docker"
+    return _marked(machine)
+
+
+def _declared(machine: Machine) -> str | None:
+    """What the manager told the first process; only root may ask."""
+    for setting in machine.hint("/proc/1/environ").split("\0"):
+        if setting.startswith("container="):
+            return setting.partition("=")[2] or None
+    return None
+
+
+def _marked(machine: Machine) -> str | None:
+    if machine.link("/proc/self/ns/pid") == _FIRST_PROCESS_NAMESPACE:
+        return None
+    if machine.has("/run/.containerenv"):
+        return "podman"
+    return "docker" if machine.has("/.dockerenv") else None
+
+
+def _mounted_identity(machine: Machine) -> str | None:
+    """Docker and Podman mount a host name file from a directory that is named after the container."""
+    for line in machine.hint("/proc/self/mountinfo").splitlines():
+        fields = line.split()
+        if fields[4:5] == ["/etc/hostname"]:
+            return next((part for part in fields[3].split("/") if _is_identity(part)), None)
+    return None
+
+
+def _is_identity(text: str) -> bool:
+    return len(text) == 64 and all(letter in "0123456789abcdef" for letter in text)
+
+
+def _part_behind(mark: str, text: str) -> str | None:
+    return text.partition(mark)[2].partition("\n")[0].partition("/")[0] or None
+
+
+def hypervisor(machine: Machine) -> str | None:
+    """Facter's name of what runs this kernel; ``None`` on hardware."""
+    if "Google" in machine.hint(f"{DMI}/bios_vendor"):
+        return "gce"
+    return _xen(machine) or _openvz(machine) or _by_firmware(machine) or _by_devices(machine)
+
+
+def _xen(machine: Machine) -> str | None:
+    product = machine.hint(f"{DMI}/product_name")
+    if machine.hint("/sys/hypervisor/type").strip() != "xen" and "HVM domU" not in product:
+        return None
+    if "control_d" in machine.hint("/proc/xen/capabilities"):
+        return "xen0"
+    hardware = "HVM domU" in product or machine.hint("/sys/hypervisor/guest_type").strip() in ("HVM", "PVH")
+    return "xenhvm" if hardware else "xenu"
+
+
+def _openvz(machine: Machine) -> str | None:
+    # CloudLinux has /proc/vz without OpenVZ, and /proc/lve/list.
+    if not machine.names("/proc/vz") or machine.has("/proc/lve/list"):
+        return None
+    return "openvzhn" if _openvz_identity(machine) == 0 else "openvzve"
+
+
+def _openvz_identity(machine: Machine) -> int:
+    for line in machine.hint("/proc/self/status").splitlines():
+        if line.startswith("envID:"):
+            return int(line.split()[1])
+    return 0
+
+
+def _by_firmware(machine: Machine) -> str | None:
+    product = machine.hint(f"{DMI}/product_name")
+    for mark, name in _PRODUCTS.items():
+        if mark in product:
+            return name
+    vendor = machine.hint(f"{DMI}/sys_vendor")
+    if vendor.startswith("Microsoft") and "Surface" not in product:
+        return "hyperv"
+    if "Amazon EC2" in machine.hint(f"{DMI}/bios_vendor") and ".metal" not in product:
+        return "kvm"
+    return _emulated(machine) if vendor.strip() == "QEMU" else None
+
+
+def _emulated(machine: Machine) -> str:
+    """QEMU with KVM, or by itself: on x86 a guest of KVM is offered its clock."""
+    by_itself = machine.uname().machine == "x86_64" and "kvm-clock" not in _clocks(machine)
+    return "qemu" if by_itself else "kvm"
+
+
+def _clocks(machine: Machine) -> str:
+    return machine.hint("/sys/devices/system/clocksource/clocksource0/available_clocksource")
+
+
+def _by_devices(machine: Machine) -> str | None:
+    """Small monitors start guests without firmware tables, but with a paravirtual clock or virtio devices."""
+    clocks = _clocks(machine)
+    if "hyperv_clocksource" in clocks:
+        return "hyperv"
+    return "kvm" if "kvm-clock" in clocks or machine.names("/sys/bus/virtio/devices") else None
+
+
+def _details(machine: Machine, name: str) -> dict[str, Any]:
+    """The entry of ``hypervisors``: its name there, and what is known about it."""
+    match name:
+        case "kvm" | "gce":
+            vendor = machine.hint(f"{DMI}/sys_vendor")
+            providers = {"Google": "google", "OpenStack": "openstack", "Amazon": "amazon"}
+            return {"kvm": {known: True for mark, known in providers.items() if vendor.startswith(mark)}}
+        case "xen0" | "xenu" | "xenhvm":
+            return {"xen": {"context": "hvm" if name == "xenhvm" else "pv", "privileged": name == "xen0"}}
+        case "openvzhn" | "openvzve":
+            return {"openvz": {"id": _openvz_identity(machine), "host": name == "openvzhn"}}
+    return {name: {}}

@@ -1,0 +1,184 @@
+"""From an entry as written to a declaration: its expressions resolved, its properties typed, all that is wrong noted.
+
+* What is written wrong is a problem of the manifest; what an expression gives, or cannot give, on this machine is the
+  failure of the one resource that uses it, reported when it is reached.
+* Nothing hides anything else: a property that is wrong or open is left out, and the others are read and checked.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hiera.errors import HieraError
+from hiera.expressions.expressions import Scope, has_expression, resolve_tree
+from hiera.values.secrets import has_secret, revealed
+from puller.manifest.declaration import Declaration, Home, label
+from puller.manifest.entries import Entry
+from puller.manifest.problems import Problems
+from puller.manifest.properties import as_texts, decode, decode_known, find_problems, value_at
+from puller.resources.base import Properties, PropertyError, ResourceType
+
+if TYPE_CHECKING:
+    from puller.manifest.masking import Mask
+
+
+class Draft(msgspec.Struct):
+    """One resource on its way to a declaration."""
+
+    entry: Entry
+    type: ResourceType
+    problems: Problems
+    """Of the text that it stands in."""
+    raw: dict[str, Any] = {}
+    """Its properties; expressions are replaced by what they give."""
+    given: dict[str, Any] = {}
+    """Those that expressions give, as they were written."""
+    secret: set[str] = set()
+    """Those of them that a secret went into."""
+    unknown: set[str] = set()
+    """Those that have no value that could be worked with."""
+    failures: dict[str, str] = {}
+    """Why it cannot be applied on this machine, by property."""
+
+    def accept(self) -> bool:
+        """Take the type's other spellings; false with the reason noted when nothing can be made of them."""
+        written = self.entry.properties
+        while True:
+            try:
+                self.raw = self.type.accept(written)
+            except PropertyError as error:
+                self._refuse(error)
+                self.unknown.add(error.property)
+                if error.property not in written:
+                    return False
+                written = {key: value for key, value in written.items() if key != error.property}
+            else:
+                return True
+
+    def resolve(self, scope: Scope) -> None:
+        """Replace what holds expressions."""
+        for key, value in list(self.raw.items()):
+            # Not a function of its own: most properties of ten thousand resources go no further than this.
+            if isinstance(value, str):
+                if not has_expression(value):
+                    continue
+            elif not isinstance(value, list | dict):
+                continue
+            if self._is_kept(key):
+                continue
+            try:
+                new = resolve_tree(value, scope)
+            except HieraError as error:
+                self._fail(key, f"{key}: {error}")
+                self.given[key] = value
+                continue
+            if new is not value:
+                self.given[key] = value
+                if has_secret(new):
+                    new = revealed(new)
+                    self.secret.add(key)
+                self.raw[key] = new
+        if self.secret:  # the type's own content must not be shown either: what is on the machine may hold it
+            self.raw["sensitive"] = True
+
+    def mark_secrets(self, mask: "Mask") -> None:
+        """Mark a resource as sensitive that a template has written with secrets at hand.
+
+        What the template did with them is not known: what a type calls secret may be made of them, and so is, of
+        course, anything that they stand in.
+        """
+        self.raw["sensitive"] = True
+        hidden = self.type.hidden_when_sensitive()
+        self.secret |= {
+            key for key, value in self.raw.items() if key in hidden or mask(str(value)) != str(value)
+        }
+
+    def declaration(self, home: Home) -> Declaration | None:
+        """What is declared; ``None`` with the reason noted for a resource without a name that could be referred to."""
+        properties = self._decoded()
+        declaration = Declaration(
+            self.type,
+            properties,
+            self.problems,
+            self.entry.path,
+            home,
+            "; ".join(self.failures.values()),
+            frozenset(self.given) if self.given else _NOTHING,
+            frozenset(self.secret) if self.secret else _NOTHING,
+            frozenset(self.unknown) if self.unknown else _NOTHING,
+        )
+        if self.secret and self._shows_secret():  # as anything else would that is said of it
+            return None
+        if "name" not in self.unknown:
+            return declaration
+        if "name" in self.failures and home.has_data:
+            self.problems.add(self.entry.path, self.failures["name"], self._subject)
+        declaration.check()
+        return None
+
+    def _is_kept(self, key: str) -> bool:
+        """Whether expressions in a property are for somebody else to resolve."""
+        return key in self.type.expressions_kept or (key == "content" and self.raw.get("interpolate") is True)
+
+    def _decoded(self) -> Properties:
+        try:
+            return decode(self.type, self.raw)
+        except msgspec.ValidationError:
+            pass
+        as_texts(self.type, self.raw, self.given)
+        for error in find_problems(self.type, self.raw):
+            self._note(error)
+        return decode_known(self.type, self.raw, self.unknown)
+
+    def _note(self, error: PropertyError) -> None:
+        """Something does not decode: what was written is reported, what an expression gave is a failure."""
+        name = error.property
+        if name in self.unknown and name in self.given:  # it is open, and its text stands there still
+            return
+        if name in self.given:
+            sentence = error.sentence(secret=self._is_hidden(name))
+            if isinstance(value_at(self.raw, (name, *error.place)), bool):
+                sentence = sentence.replace(": quote it", ": add | string to its expression")
+            self._fail(name, sentence)
+        else:
+            self._refuse(error)
+            self.unknown.add(name)
+
+    def _fail(self, name: str, sentence: str) -> None:
+        before = self.failures.get(name)
+        self.failures[name] = f"{before}; {sentence}" if before else sentence
+        self.unknown.add(name)
+
+    def _refuse(self, error: PropertyError) -> None:
+        path = (*self.entry.path, error.property, *error.place)
+        sentence = error.sentence(secret=self._is_hidden(error.property))
+        quoted = (
+            sentence.endswith("quote it") and ", wanted" in sentence
+        )  # a password is asked to be quoted, too
+        if quoted and (written := self.problems.original(path)) is not None:
+            sentence += f", as '{written}'"
+        self.problems.add(path, sentence, self._subject)
+
+    def _is_hidden(self, name: str) -> bool:
+        hidden = self.type.hidden_when_sensitive() if self.raw.get("sensitive") is True else _NOTHING
+        return name in self.secret or name in hidden
+
+    def _shows_secret(self) -> bool:
+        """Whether a secret stands where it is always shown, which is noted."""
+        shown = sorted(self.secret & _ALWAYS_SHOWN)
+        for name in shown:
+            self.problems.add(
+                self.entry.path, f"{name} is made of a secret, and would be shown", self._subject
+            )
+        return bool(shown)
+
+    @property
+    def _subject(self) -> str:
+        name = self.raw.get("name", self.entry.properties.get("name"))
+        if "name" in self.secret:
+            name = self.given.get("name", name)
+        return f"{label(self.entry.path)} {self.entry.type_name}#{name}"
+
+
+_NOTHING: frozenset[str] = frozenset()
+_ALWAYS_SHOWN = frozenset({"name", "alias", "ensure", "provider", "require", "after", "subscribe"})

@@ -1,0 +1,168 @@
+"""What a run says, without the secrets that it works with.
+
+* Types and templates do not show what must not be shown. This is for the sentences of others: of a server that quotes
+  a URL, of the system about a path, of a command that prints what it was given.
+* A secret is found in a text as it is, by each of its lines, and as Python, JSON and URLs write it. What a command
+  makes of one otherwise (its base64, say) is not recognised; so of a sensitive resource nothing is shown that its
+  commands print.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
+from typing import Any, NamedTuple
+
+import msgspec
+
+from bundles.masking import mask_urls
+from hiera.values.secrets import MASK, Secret, has_secret
+from puller.data.bundle_data import known
+from puller.manifest.declaration import Declaration
+from puller.reporting.report import Event, HealthResult
+
+SHORTEST = 4
+"""Characters; what is shorter stands in too many words that say nothing of it."""
+
+
+class Mask:
+    """Puts the mask in the place of each of ``texts``."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        forms = {form for text in texts for form in _forms(text) if len(form) >= SHORTEST}
+        longest_first = sorted(forms, key=len, reverse=True)  # one may hold another
+        self._forms = [(form.casefold(), form) for form in longest_first]
+
+    def __call__(self, text: str) -> str:
+        """``text`` with the masks in it."""
+        # In any case of letters: some things are named by a secret in capitals. An expression is made only of what is
+        # there: of all lines of a large secret it would take seconds to make.
+        folded = text.casefold()
+        found = [re.escape(form) for form_folded, form in self._forms if form_folded in folded]
+        return re.sub("|".join(found), MASK, text, flags=re.IGNORECASE) if found else text
+
+
+class _Known(NamedTuple):
+    """The secrets of the data as far as it has been read."""
+
+    keys: int = 0
+    """How many had been read."""
+    texts: tuple[str, ...] = ()
+    mask: Mask = Mask(())
+
+
+class Masks:
+    """The masks for the data of all manifests of a run; each is made when somebody has something to say."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Known] = {}
+        """By the identity of the data."""
+
+    def of(self, data: Mapping[Any, Any]) -> Mask:
+        """The mask for every secret of the data, as far as it has been read by now."""
+        found, before = known(data), self._known.get(id(data), _Known())
+        if before.keys == len(found):
+            return before.mask
+        new = [text for value in islice(found.values(), before.keys, None) for text in _secret_texts(value)]
+        texts = (*before.texts, *new)
+        mask = Mask(texts) if new else before.mask
+        self._known[id(data)] = _Known(len(found), texts, mask)
+        return mask
+
+    def apply(self, event: Event, declaration: Declaration) -> None:
+        """Take secrets out of all that the event says: those of the data, and of the resource's own properties."""
+        if not (event.errors or event.differences or event.notes or event.noop_message or event.diff):
+            return
+        masked = self._of_all(declaration)
+        event.errors = [mask_urls(masked(error)) for error in event.errors]
+        event.differences = [mask_urls(masked(difference)) for difference in event.differences]
+        event.notes = [mask_urls(masked(note)) for note in event.notes]
+        event.noop_message = masked(event.noop_message)
+        event.diff = masked(event.diff)
+
+    def hide(self, result: HealthResult, declaration: Declaration) -> None:
+        """The same for a health check of a resource, before a part of its output is quoted: half a secret is not found.
+
+        What the command of a sensitive resource prints may be any part of what must not be shown.
+        """
+        of_all, hidden = self._of_all(declaration), declaration.properties.sensitive
+
+        def masked(text: str) -> str:
+            return MASK if hidden and text else of_all(text)
+
+        result.name = self.of(declaration.home.scope.data)(result.name)
+        result.output, result.error_output = masked(result.output), masked(result.error_output)
+
+    def _of_all(self, declaration: Declaration) -> Callable[[str], str]:
+        """The mask for the data and for the resource's own properties."""
+        of_data, of_properties = self.of(declaration.home.scope.data), Mask(_hidden_texts(declaration))
+        return lambda text: of_data(of_properties(text))
+
+
+def _hidden_texts(declaration: Declaration) -> Iterator[str]:
+    """The texts of a resource's properties that must not be shown."""
+    properties, hidden = declaration.properties, declaration.hidden
+    for name in properties.__struct_fields__:
+        value = getattr(properties, name)
+        if name == "health_checks":
+            value = [check.command for check in value]  # their names are for people
+        if name in hidden or has_secret(value):
+            yield from _texts(msgspec.to_builtins(value, enc_hook=_opened))
+
+
+def _opened(value: Any) -> Any:
+    return value.reveal() if isinstance(value, Secret) else str(value)
+
+
+def _secret_texts(value: Any) -> Iterator[str]:
+    """Every text of the secrets in a value."""
+    if isinstance(value, Secret):
+        yield from _texts(value.reveal())
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _secret_texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _secret_texts(item)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text and number in a value; a boolean says too little of it, and stands in many sentences."""
+    if isinstance(value, Secret):
+        yield from _texts(value.reveal())
+    elif isinstance(value, str):
+        yield value
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield str(value)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _texts(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)
+
+
+def _forms(text: str) -> Iterator[str]:
+    """How a secret text is met in the sentences of others."""
+    yield from (text, *(line.strip() for line in text.splitlines()))
+    for write in _WRITERS:
+        # Bytes of the environment that are no text can be in no JSON, and in no URL.
+        with suppress(UnicodeEncodeError):
+            yield from (write(text), write(text.strip()))
+
+
+def _as_in_json(text: str) -> str:
+    return msgspec.json.encode(text).decode()[1:-1]
+
+
+def _as_in_python(text: str) -> str:
+    return repr(text)[1:-1]
+
+
+def _as_in_url(text: str) -> str:
+    from urllib.parse import quote
+
+    return quote(text, safe="")
+
+
+_WRITERS: tuple[Callable[[str], str], ...] = (_as_in_json, _as_in_python, _as_in_url)

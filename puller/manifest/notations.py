@@ -1,0 +1,55 @@
+"""Expressions in the notation of another tool, which are ordinary text here.
+
+CCM knows ``${ … }`` beside ``{{ … }}``. Shells, systemd and others have ``${NAME}`` of their own, which is no
+expression there: what is a shell's parameter expansion is passed over, except in the order of a hierarchy.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from hiera.errors import HieraError
+from hiera.text import yaml_text
+
+Path = tuple[str | int, ...]
+
+_ANY: Final = re.compile(r"\$\{[^{}][^}]*\}")
+_NAME: Final = r"(?!(?:Facts|Data|Environ)\b)[A-Za-z_]\w*|\d+|[@*#?$!-]"
+_OF_SHELL: Final = re.compile(rf"\$\{{[#!]?(?:{_NAME})(?:\[[^]]*\])?(?:\}}|:?[-=+?:#%/^,@])", re.ASCII)
+_LONGEST: Final = 60  # characters of an excerpt
+
+
+def find_foreign(text: str) -> Iterator[tuple[int, str]]:
+    """The line and the text of each expression of CCM in a YAML text; nothing for one that cannot be read."""
+    if "${" not in text:
+        return
+    try:
+        value = yaml_text.load(text, "")
+    except HieraError:
+        return
+    for path, found in _walk(value, ()):
+        yield yaml_text.locate(text, path)[0], _shortened(found)
+
+
+def _walk(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    if isinstance(value, str):
+        yield from ((path, found) for found in _expressions(value, path))
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _walk(key, (*path, key)) if isinstance(key, str) else ()
+            yield from _walk(item, (*path, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _walk(item, (*path, index))
+
+
+def _expressions(text: str, path: Path) -> Iterator[str]:
+    in_order = path[:2] == ("hierarchy", "order")
+    for found in _ANY.finditer(text):
+        if in_order or not _OF_SHELL.match(found[0]):
+            yield found[0]
+
+
+def _shortened(text: str) -> str:
+    line, *more = text.splitlines()
+    return f"{line[:_LONGEST]}…" if more or len(line) > _LONGEST else line

@@ -1,1 +1,0 @@
-"""Package managers: what is installed, what could be, and how to change it."""

@@ -1,0 +1,1 @@
+"""The report of a run: its log lines, metrics, problems and exit status."""

@@ -1,0 +1,150 @@
+"""What monitoring is told of a host, by its own records: the rules of ``puller status --check``.
+
+* OK is said only of a run that has ended lately: a host whose timer is off, or whose clock is wrong, is not in order.
+* CRITICAL: this machine may not be as published, or somebody attacks it. WARNING: it is as it was, and somebody should
+  look. Held back by its operator or by a wave is in order.
+* Nothing here reads a file or the clock; ``now`` is handed in.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+import msgspec
+
+from puller.exit_status import ExitStatus
+from puller.reporting.report import Health, Report, told_failures
+from puller.values.times import shown
+
+_HEALTH_OF = {
+    ExitStatus.OK: Health.OK,
+    ExitStatus.CHANGED: Health.OK,
+    ExitStatus.HELD: Health.OK,
+    ExitStatus.HEALTH_FAILED: Health.WARNING,
+    ExitStatus.REJECTED: Health.WARNING,
+    ExitStatus.FETCH_FAILED: Health.WARNING,
+    ExitStatus.INTERRUPTED: Health.WARNING,
+    ExitStatus.TERMINATED: Health.WARNING,
+}
+"""What a run's exit status comes to; any other is CRITICAL."""
+_SERIOUSNESS = (Health.CRITICAL, Health.UNKNOWN, Health.WARNING, Health.OK)
+_EXIT_CODES = {Health.OK: 0, Health.WARNING: 1, Health.CRITICAL: 2, Health.UNKNOWN: 3}
+_CLOCKS_DIFFER = timedelta(minutes=5)
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing about a host, as a sentence."""
+
+    health: Health
+    sentence: str
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """All of them; the most serious one decides."""
+
+    findings: list[Finding]
+    figures: dict[str, str] = {}
+    """Performance data of Nagios plugins, by label."""
+
+    @property
+    def health(self) -> Health:
+        """The result, as of a health check."""
+        return min((finding.health for finding in self.findings), key=_SERIOUSNESS.index)
+
+    @property
+    def exit_code(self) -> int:
+        """That of a Nagios plugin."""
+        return _EXIT_CODES[self.health]
+
+    def __str__(self) -> str:
+        """The line of a Nagios plugin, the most serious first."""
+        ordered = sorted(self.findings, key=lambda finding: _SERIOUSNESS.index(finding.health))
+        # A bar begins the figures.
+        said = "; ".join(" ".join(finding.sentence.split()) for finding in ordered).replace("|", "¦")
+        figures = " ".join(f"{label}={value}" for label, value in self.figures.items())
+        return f"PULLER {self.health} - {said}" + (f" | {figures}" if figures else "")
+
+
+class Records(msgspec.Struct, frozen=True):
+    """What a host knows of itself."""
+
+    report: Report | None
+    running_since: datetime | None = None
+    """When the run at work began."""
+    cut_short: bool = False
+    """Whether the last run has no end on record, and is not at work any more."""
+    unreadable: str = ""
+    """Why there is no report, although there should be one."""
+    damaged: list[str] = []
+    """What about the bundles cannot be used."""
+    notes: list[str] = []
+    """What else is damaged."""
+    enforced: dict[str, str | None] = {}
+    """The version of each bundle of the configuration."""
+    held: list[str] = []
+    """What the operator has said against changing this machine."""
+
+
+def unknown(why: str) -> Verdict:
+    """When the records cannot be read."""
+    return Verdict([Finding(Health.UNKNOWN, why)])
+
+
+def judge(records: Records, now: datetime, oldest: timedelta) -> Verdict:
+    """What there is to say of a host whose last run may be ``oldest``."""
+    report = records.report
+    findings = [Finding(Health.CRITICAL, sentence) for sentence in records.damaged]
+    findings += [Finding(Health.WARNING, sentence) for sentence in records.notes]
+    if records.cut_short:
+        findings.append(Finding(Health.WARNING, "the last run was cut short"))
+    if report is None:
+        why = records.unreadable or "no run has ended on this host yet"
+        return Verdict([*findings, Finding(Health.UNKNOWN, why)])
+    finished = datetime.fromisoformat(report.finished)
+    findings += [
+        *_of_time(finished, records.running_since, now, oldest),
+        *_of_report(report),
+        *_of_bundles(records),
+    ]
+    return Verdict(findings, _figures(report, now - finished, oldest))
+
+
+def _of_time(
+    finished: datetime, running_since: datetime | None, now: datetime, oldest: timedelta
+) -> Iterator[Finding]:
+    last = max(finished, running_since or finished)
+    if last > now + _CLOCKS_DIFFER:
+        yield Finding(Health.WARNING, f"the last run ended {shown(last)}, and it is {shown(now)} now")
+    elif now - last > oldest:
+        what = "a run is at work" if last == running_since else "no run has ended"
+        yield Finding(Health.CRITICAL, f"{what} since {shown(last)}")
+
+
+def _of_report(report: Report) -> Iterator[Finding]:
+    failed = any(bundle.summary.failed or bundle.summary.unmet for bundle in report.bundles)
+    # What is more serious than failed resources for people (13, say) is not so for this machine.
+    health = Health.CRITICAL if failed else _HEALTH_OF.get(ExitStatus(report.exit_status), Health.CRITICAL)
+    yield Finding(health, f"the last run ended with exit status {report.exit_status}")
+    for bundle in report.bundles:
+        yield from (Finding(health, failure) for failure in told_failures(bundle.events, most=3))
+    # What people should look at, although nothing failed for it.
+    at_least = Health.WARNING if health is Health.OK else health
+    yield from (Finding(at_least, problem) for problem in report.problems[:3])
+
+
+def _of_bundles(records: Records) -> Iterator[Finding]:
+    for name, version in records.enforced.items():
+        if version is None:
+            yield Finding(Health.CRITICAL, f"{name}: nothing is enforced")
+        else:
+            yield Finding(Health.OK, f"{name} {version} is enforced")
+    yield from (Finding(Health.OK, sentence) for sentence in records.held)
+
+
+def _figures(report: Report, age: timedelta, oldest: timedelta) -> dict[str, str]:
+    summaries = [bundle.summary for bundle in report.bundles]
+    return {
+        "age": f"{age.total_seconds():.0f}s;;{oldest.total_seconds():.0f}",
+        "exit_status": str(report.exit_status),
+        "failed": str(sum(summary.failed for summary in summaries)),
+        "changed": str(sum(summary.changed + summary.refreshed for summary in summaries)),
+    }

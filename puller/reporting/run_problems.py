@@ -1,0 +1,70 @@
+"""What goes wrong in a run outside of its resources: said at once, kept for the report, counted in the exit status."""
+
+import msgspec
+
+from bundles.masking import mask_urls
+from puller.exit_status import ExitStatus, worst
+from puller.reporting.exit_codes import status_of
+from puller.reporting.log import Log
+from puller.system.local import reason
+
+
+class Troubles(msgspec.Struct):
+    """``problems`` are sentences; ``statuses`` also hold what the resources come to."""
+
+    log: Log
+    problems: list[str] = []
+    statuses: list[ExitStatus] = []
+
+    @property
+    def exit_status(self) -> ExitStatus:
+        """What the run ends with."""
+        return worst(*self.statuses)
+
+    def error(self, sentence: str, status: ExitStatus) -> None:
+        """Something went wrong that the exit status tells of."""
+        self.log.error(sentence)
+        self.problems.append(sentence)
+        self.statuses.append(status)
+
+    def caught(self, error: Exception) -> str:
+        """The same for any error, of which the sentence is returned.
+
+        Trouble with a file or the memory of this machine stops updates, as a site that is away does.
+        """
+        sentence, status = sentence_of(error), status_of(error)
+        if isinstance(error, OSError | MemoryError):
+            status = ExitStatus.FETCH_FAILED
+        elif status is None:
+            self.log.error(_trace(error))
+        self.error(sentence, status or ExitStatus.BUG)
+        return sentence
+
+    def warn(self, sentence: str) -> None:
+        """Something that people should know, and that nothing failed for."""
+        self.log.warn(sentence)
+        self.problems.append(sentence)
+
+    def count(self, status: ExitStatus) -> None:
+        """What went well or wrong elsewhere."""
+        self.statuses.append(status)
+
+
+def sentence_of(error: Exception) -> str:
+    """What an error says: which file, and what about it; of a bug, that it is one."""
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return where + reason(error)
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for it"
+    if status_of(error) is not None:
+        return str(error)
+    return mask_urls(
+        f"{type(error).__name__}: {error}: this is a bug in Puller; please report it with its traceback"
+    )
+
+
+def _trace(error: Exception) -> str:
+    import traceback  # for bugs only
+
+    return mask_urls("".join(traceback.format_exception(error)).rstrip())

@@ -1,0 +1,1 @@
+"""The archive type: fetched, verified, extracted."""

@@ -1,0 +1,260 @@
+"""Fetching an archive: into a file beside its place, and there only when it is the right one.
+
+* What arrived is checked first and put in its place then, with its owner and mode.
+* A download that breaks off goes on where it stopped, if the server says that it is still the same file. One whose
+  checksum is known goes on in the next run, too.
+* A signal that stops the run ends a download at once.
+* Neither a password, nor a header, nor the query of a URL gets into a message.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
+
+import msgspec
+import requests
+
+from bundles.errors import BundleError, TransportError
+from bundles.filesystem.free_space import readable
+from bundles.filesystem.trees import Counted, pieces_of
+from bundles.format.paths import shown
+from bundles.masking import Hidden
+from bundles.transport.deadline import Deadline
+from bundles.transport.download import TransportSettings
+from bundles.transport.location import Location
+from bundles.transport.web import WebMirror
+from puller.errors import ResourceError, StoppedDownload
+from puller.resources.archives.kinds import Kind
+from puller.resources.archives.opened import Opened
+from puller.resources.archives.space import needing_room
+from puller.system import signals
+from puller.system.safe_paths import open_directory
+
+MODE = 0o600
+"""Of the archive's file."""
+
+_PART = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+Progress = Callable[[int, int | None], None]
+"""Told how many bytes are there, and of how many."""
+
+_STARTS = {Kind.TAR_GZ: (b"\x1f\x8b",), Kind.ZIP: (b"PK\3\4", b"PK\5\6")}
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What to fetch, and how; ``timeout`` is seconds for all of it, ``limit`` bytes."""
+
+    url: str
+    kind: Kind
+    checksum: str | None
+    """SHA-256, in hexadecimal."""
+    timeout: float
+    limit: int
+    username: str | None = None
+    password: Hidden | None = None
+    headers: Mapping[str, Hidden] = {}
+
+
+def download(
+    request: Request,
+    path: str,
+    *,
+    uid: int,
+    gid: int,
+    before_placing: Callable[[str], None] = lambda sha256: None,
+    progress: Progress | None = None,
+) -> Opened:
+    """Put what ``request`` names at ``path``, readable by its owner alone; gives it open, for the caller to close.
+
+    ``before_placing`` is called with its checksum when it is known to be right. Raises ``ResourceError``, also when it
+    is not what was asked for, and then has put nothing in place; ``StoppedDownload`` when a signal came; ``OSError``.
+    """
+    directory, name = os.path.split(path)
+    seen = _Seen(progress)
+    with (
+        open_directory(directory) as parent,
+        # Outside of the file, as what is buffered may fail to be written when it is closed.
+        needing_room(directory, parent, name, lambda: seen.total),
+        _part(parent, name, request.checksum) as (part, part_name, is_new),
+    ):
+        try:
+            digest = _fetch(request, part, seen.note)
+        except BundleError as error:
+            raise ResourceError(f"{error}{_progress(request, part)}") from None
+        except StoppedDownload as stop:
+            raise StoppedDownload(f"{stop}{_progress(request, part)}") from None
+        _give(part, uid, gid)
+        before_placing(digest)
+        os.rename(part_name, name, src_dir_fd=parent, dst_dir_fd=parent)
+        os.fsync(parent)
+        stream = open(os.dup(part.fileno()), "rb")  # noqa: SIM115  the caller's to close
+        return Opened(path, stream, digest, is_ours=is_new and uid in (0, os.geteuid()))
+
+
+def _give(part: BinaryIO, uid: int, gid: int) -> None:
+    # Owner before mode: chown clears bits of the mode.
+    os.fchown(part.fileno(), uid, gid)
+    os.fchmod(part.fileno(), MODE)
+    os.fsync(part.fileno())
+
+
+class _Seen:
+    """Hands on the progress, and keeps the size that the server has told."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self.total: int | None = None
+
+    def note(self, have: int, of: int | None) -> None:
+        self.total = of
+        if self._progress is not None:
+            self._progress(have, of)
+
+
+def _progress(request: Request, part: BinaryIO) -> str:
+    """How far a download came, when the next run goes on with it."""
+    held = part.seek(0, os.SEEK_END)
+    return (
+        f"; {readable(held)} are here, and the next run goes on from there"
+        if request.checksum and held
+        else ""
+    )
+
+
+def _fetch(request: Request, part: BinaryIO, progress: Progress) -> str:
+    wanted = request.checksum
+    resumes = os.fstat(part.fileno()).st_size > 0
+    if resumes and (digest := _sha256(part)) == wanted:
+        return digest
+    digest = _fetch_once(request, part, progress)
+    if resumes and digest != wanted:
+        # What an earlier run had left was of another file after all.
+        part.truncate(0)
+        digest = _fetch_once(request, part, progress)
+    if wanted is not None and digest != wanted:
+        part.truncate(0)
+        raise TransportError(request.url, f"has sha256 {digest}, wanted {wanted}")
+    return digest
+
+
+def _fetch_once(request: Request, part: BinaryIO, progress: Progress) -> str:
+    mirror = _ResumingMirror(request, progress)
+    mirror.fetch(request.url.partition("#")[0], request.limit, part, mirror.check_start, resume=True)
+    return _sha256(part)
+
+
+def _sha256(part: BinaryIO) -> str:
+    part.seek(0)
+    return Counted(pieces_of(part)).exhaust().sha256
+
+
+class _ResumingMirror(WebMirror):
+    """A web server that is asked for the rest of a file, when a part of it is there already."""
+
+    def __init__(self, request: Request, progress: Progress) -> None:
+        location = Location.parse(request.url.partition("#")[0].partition("?")[0])
+        own = any(name.lower() == "authorization" for name in request.headers)
+        settings = TransportSettings(
+            total_timeout=request.timeout,
+            username=None if own else request.username,
+            password=None if own else request.password,
+            headers=request.headers,
+        )
+        place = Location(location.base) if own else location
+        super().__init__(place, settings, deadline=Deadline(request.timeout, signals.check_download))
+        self._request = request
+        self._progress = progress
+        self._total: int | None = None
+        self._validator = ""
+        """What the server calls the version of the file that the bytes so far belong to."""
+
+    def check_start(self, response: requests.Response, start: bytes) -> None:
+        """Refuse what is plainly no archive, such as the page of a login."""
+        wanted = _STARTS.get(self._request.kind)
+        if start.lstrip()[:1] == b"<" or (wanted and not start.startswith(wanted)):
+            kind = "a web page" if start.lstrip()[:1] == b"<" else f"no {self._request.kind}"
+            raise TransportError(response.url, f"is {kind}: it starts with {shown(start[:12])}")
+
+    def _open_rest(self, url: str, held: int, conditions: Mapping[str, str]) -> tuple[requests.Response, int]:
+        response, start = super()._open_rest(url, held, conditions)
+        self._validator = _validator(response)
+        self._total = _total(response, start)
+        return response, start
+
+    def _rest(self, held: int) -> Mapping[str, str]:
+        # Without a name for its version, only a checksum can tell whether both parts are of one file.
+        if not self._validator and not self._request.checksum:
+            return {}
+        condition = {"If-Range": self._validator} if self._validator else {}
+        return {**super()._rest(held), **condition}
+
+    def _note_progress(self, received: int) -> None:
+        self._progress(received, self._total)
+
+    def _check_encoding(self, response: requests.Response) -> None:
+        encoding = response.headers.get("Content-Encoding", "identity").lower()
+        # Web servers are often set up to call a .tar.gz file gzip encoded; its bytes are right all the same.
+        if encoding != "identity" and not (self._request.kind is Kind.TAR_GZ and encoding.endswith("gzip")):
+            raise TransportError(response.url, f"Content-Encoding is {encoding[:40]!r}, wanted 'identity'")
+
+
+def _total(response: requests.Response, start: int) -> int | None:
+    """The length of the whole file, if the server says it."""
+    length = response.headers.get("Content-Length", "")
+    return start + int(length) if length.isascii() and length.isdecimal() and len(length) < 19 else None
+
+
+def _validator(response: requests.Response) -> str:
+    etag = response.headers.get("ETag", "")
+    return response.headers.get("Last-Modified", "") if not etag or etag.startswith("W/") else etag
+
+
+@contextmanager
+def _part(parent: int, name: str, checksum: str | None) -> Iterator[tuple[BinaryIO, str, bool]]:
+    """The file that is downloaded into, its name, and whether it was made just now.
+
+    With a known checksum it is kept for the next run when this one fails.
+    """
+    stem = f".{name[:180]}."
+    part_name = f"{stem}{checksum[:16]}.part" if checksum else f"{stem}{os.urandom(8).hex()}.part"
+    for other in os.listdir(parent):
+        if other.startswith(stem) and other.endswith(".part") and other != part_name:
+            with suppress(OSError):
+                os.unlink(other, dir_fd=parent)
+    descriptor, is_new = _open_part(parent, part_name)
+    with open(descriptor, "r+b") as part:
+        try:
+            yield part, part_name, is_new
+        except BaseException:
+            with suppress(OSError):  # a full disk, of which the error that is on its way tells
+                part.flush()
+            if checksum is None or os.fstat(part.fileno()).st_size == 0:
+                os.unlink(part_name, dir_fd=parent)
+            raise
+
+
+def _open_part(parent: int, name: str) -> tuple[int, bool]:
+    """A descriptor, and whether the file is new."""
+    with suppress(FileNotFoundError):
+        if (descriptor := _open_own(parent, name)) is not None:
+            return descriptor, False
+        os.unlink(name, dir_fd=parent)
+    return os.open(name, _PART | os.O_CREAT | os.O_EXCL, MODE, dir_fd=parent), True
+
+
+def _open_own(parent: int, name: str) -> int | None:
+    """Ours, and seen by nobody else: in a directory such as /tmp, anybody may have put it there, or may do so now."""
+    try:
+        descriptor = os.open(name, _PART, dir_fd=parent)
+    except FileNotFoundError:
+        raise
+    except OSError:  # a link, a socket
+        return None
+    found = os.fstat(descriptor)
+    private = stat.S_IMODE(found.st_mode) == MODE and found.st_uid == os.geteuid() and found.st_nlink == 1
+    if stat.S_ISREG(found.st_mode) and private:
+        return descriptor
+    os.close(descriptor)
+    return None

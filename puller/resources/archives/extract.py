@@ -1,0 +1,231 @@
+"""From an archive into a directory that may hold other things already.
+
+* Nothing is created, changed or touched outside the directory, whatever the archive holds and whoever changes links
+  meanwhile: each step is relative to the descriptor of a real directory.
+* All is unpacked into a private directory first, from where ``puller.resources.archives.placing`` puts it in its place.
+* What is put in place belongs to the given owner and group, whatever the archive says.
+"""
+
+import errno
+import fcntl
+import os
+import re
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
+
+from bundles.errors import FormatError
+from bundles.filesystem.atomic import drop_acls_of_others, in_progress, naming
+from bundles.format.paths import shown
+from puller.resources.archives.kinds import Kind
+from puller.resources.archives.limits import LIMITS, Limits
+from puller.resources.archives.members import Member, Type
+from puller.resources.archives.opened import Opened, kept
+from puller.resources.archives.placing import Unpacked
+from puller.resources.archives.reading import read_members
+from puller.resources.archives.space import needing_room
+from puller.system.local import require_new
+from puller.system.safe_paths import REAL_DIRECTORY, open_directory
+
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_STAGING = re.compile(r"\.puller-[0-9a-f]{12}(-[0-9a-f]{12})?\.new")
+
+
+@contextmanager
+def unpacked(
+    archive: Opened, kind: Kind, parent: str, *, uid: int, gid: int, limits: Limits = LIMITS
+) -> Iterator[Unpacked]:
+    """What ``archive`` holds, ready to be put into the directory ``parent``, where nothing is changed before.
+
+    Raises ``FormatError`` when the archive is not what it should be, ``ResourceError`` when it has been changed by
+    somebody else or there is no room for it; ``OSError``.
+    """
+    with naming(parent), open_directory(parent) as target, _private_directory(target) as staging:
+        with kept(archive, staging, parent) as stream:
+            what = f"what {archive.path} holds"
+            with needing_room(parent, target, what, lambda: _size_of(stream, kind, limits)):
+                _unpack(stream, kind, limits, _Tree(staging, uid, gid, limits.entries))
+        yield Unpacked(staging, target, parent)
+
+
+def _unpack(stream: BinaryIO, kind: Kind, limits: Limits, tree: "_Tree") -> None:
+    try:
+        for member, contents in read_members(stream, kind, limits):
+            tree.add(member, contents)
+        tree.add_links()
+    finally:
+        tree.close()
+
+
+def _size_of(stream: BinaryIO, kind: Kind, limits: Limits) -> int:
+    """Bytes of all files together."""
+    stream.seek(0)
+    size = 0
+    for member, contents in read_members(stream, kind, limits):
+        size += member.size
+        for _ in contents:
+            pass
+    return size
+
+
+@contextmanager
+def _private_directory(target: int) -> Iterator[int]:
+    """A new directory in ``target``, on whose file system everything is then renamed; gone afterwards."""
+    _remove_left_over(target)
+    name = f".puller-{os.urandom(6).hex()}.new"
+    os.mkdir(name, 0o700, dir_fd=target)
+    try:
+        with in_progress(descriptor := os.open(name, REAL_DIRECTORY, dir_fd=target)):
+            require_new(name, descriptor)
+            drop_acls_of_others(descriptor, target, None)
+            yield descriptor
+    finally:
+        with suppress(FileNotFoundError):
+            shutil.rmtree(name, dir_fd=target)
+
+
+def _remove_left_over(target: int) -> None:
+    """Remove what a run that was killed has left, of whatever archive; not what another process is at work on."""
+    for name in os.listdir(target):
+        if _STAGING.fullmatch(name):
+            with suppress(OSError):
+                descriptor = os.open(name, REAL_DIRECTORY, dir_fd=target)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(name, dir_fd=target)
+                finally:
+                    os.close(descriptor)
+
+
+class _Tree:
+    """A directory that is being filled.
+
+    Symbolic links are made when all else is there, so that no member is ever put through one. ``_open`` are the
+    directories on the way to the last member, as most members have the same way as the one before.
+    """
+
+    def __init__(self, root: int, uid: int, gid: int, most_directories: int) -> None:
+        self._root = root
+        self._uid = uid
+        self._gid = gid
+        self._most_directories = most_directories
+        self._directories = 0
+        self._now = int(time.time())
+        self._open: list[tuple[str, int]] = []
+        self._links: list[Member] = []
+
+    def add(self, member: Member, contents: Iterator[bytes]) -> None:
+        """Raises ``FormatError``, also when the name is taken."""
+        if member.type is Type.LINK:
+            self._links.append(member)
+            return
+        try:
+            if member.type is Type.FILE:
+                self._write(member, contents)
+            elif member.type is Type.DIRECTORY:
+                os.fchmod(self._enter(member, member.path.parts), member.mode)
+            else:
+                self._link_hard(member)
+        except FileExistsError:
+            raise _taken(member) from None
+
+    def add_links(self) -> None:
+        """Make the symbolic links; raises ``FormatError``."""
+        for link in self._links:
+            *directories, name = link.path.parts
+            directory = self._enter(link, directories)
+            try:
+                os.symlink(link.target, name, dir_fd=directory)
+            except FileExistsError:
+                raise _taken(link) from None
+            os.chown(name, self._uid, self._gid, dir_fd=directory, follow_symlinks=False)
+
+    def close(self) -> None:
+        self._leave(0)
+
+    def _write(self, member: Member, contents: Iterator[bytes]) -> None:
+        *directories, name = member.path.parts
+        descriptor = os.open(name, _NEW_FILE, 0o600, dir_fd=self._enter(member, directories))
+        with open(descriptor, "wb", buffering=0) as stream:
+            # Owner before mode: chown clears bits of the mode.
+            os.fchown(descriptor, self._uid, self._gid)
+            os.fchmod(descriptor, member.mode)
+            for piece in contents:
+                _write_all(stream.fileno(), piece)
+            if member.modified is not None:
+                modified = min(member.modified, self._now)
+                os.utime(descriptor, (modified, modified))
+
+    def _link_hard(self, member: Member) -> None:
+        """A second name for a file that came before."""
+        *directories, name = member.path.parts
+        *its_directories, its_name = member.target.split("/")
+        try:
+            source = os.dup(self._enter(member, its_directories, make=False))
+            try:
+                if not stat.S_ISREG(os.stat(its_name, dir_fd=source, follow_symlinks=False).st_mode):
+                    raise FileNotFoundError
+                here = self._enter(member, directories)
+                os.link(its_name, name, src_dir_fd=source, dst_dir_fd=here, follow_symlinks=False)
+            finally:
+                os.close(source)
+        except FileNotFoundError:
+            what = f"is a hard link to {shown(member.target)}, which is no file that came before it"
+            raise FormatError(shown(member.path.text), what) from None
+
+    def _enter(self, member: Member, directories: list[str], *, make: bool = True) -> int:
+        """The descriptor of a directory, good until the next call; made where it is not there yet."""
+        shared = 0
+        for (name, _), wanted in zip(self._open, directories, strict=False):
+            if name != wanted:
+                break
+            shared += 1
+        self._leave(shared)
+        for name in directories[shared:]:
+            current = self._open[-1][1] if self._open else self._root
+            self._open.append((name, self._open_or_make(member, name, current, make=make)))
+        return self._open[-1][1] if self._open else self._root
+
+    def _open_or_make(self, member: Member, name: str, current: int, *, make: bool) -> int:
+        made = False
+        if make:
+            with suppress(FileExistsError):
+                os.mkdir(name, 0o700, dir_fd=current)
+                self._count_directory()
+                made = True
+        try:
+            descriptor = os.open(name, REAL_DIRECTORY, dir_fd=current)
+        except OSError as error:
+            if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                raise
+            what = f"wants {shown(name)} to be a directory, the archive has a file or link there"
+            raise FormatError(shown(member.path.text), what) from None
+        if made:
+            os.fchown(descriptor, self._uid, self._gid)
+            os.fchmod(descriptor, 0o755)
+        return descriptor
+
+    def _count_directory(self) -> None:
+        """One short name of a member can ask for as many directories as a path may be deep."""
+        self._directories += 1
+        if self._directories > self._most_directories:
+            raise FormatError("", f"holds more than {self._most_directories} directories")
+
+    def _leave(self, depth: int) -> None:
+        while len(self._open) > depth:
+            os.close(self._open.pop()[1])
+
+
+def _taken(member: Member) -> FormatError:
+    return FormatError(
+        shown(member.path.text), "stands twice in the archive, or beside a name that is the same here"
+    )
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]

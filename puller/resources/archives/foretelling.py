@@ -1,0 +1,69 @@
+"""What is in an archive that is on disk and not extracted, for a dry run: all of it is read, and nothing is written."""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import PurePosixPath
+
+from puller.resources.archives.kinds import Kind
+from puller.resources.archives.leftovers import Removable, is_all_removable, made_at
+from puller.resources.archives.limits import LIMITS, Limits
+from puller.resources.archives.members import Member, Type
+from puller.resources.archives.opened import open_archive
+from puller.resources.archives.placing import in_the_way, is_another
+from puller.resources.archives.reading import read_members
+from puller.resources.archives.receipts import Made, Members
+from puller.system.safe_paths import open_directory
+
+_KINDS = {Type.FILE: "file", Type.HARD_LINK: "file", Type.LINK: "link", Type.DIRECTORY: "directory"}
+
+
+@contextmanager
+def listed(archive: str, kind: Kind, parent: str, limits: Limits = LIMITS) -> Iterator["Listed"]:
+    """What an archive holds, beside what is in ``parent``; raises ``FormatError``, ``ResourceError``, ``OSError``."""
+    with ExitStack() as stack:
+        target = stack.enter_context(open_directory(parent)) if os.path.isdir(parent) else None
+        found = Listed(parent, target)
+        stream = stack.enter_context(open_archive(archive))
+        for member, contents in read_members(stream, kind, limits):
+            found.add(member, contents)
+        yield found
+
+
+class Listed:
+    """The members of an archive, as they would be put into the open directory ``target``, if there is one."""
+
+    def __init__(self, where: str, target: int | None) -> None:
+        self.members: Members = {}
+        self._where = where
+        self._target = target
+        self._digests: dict[str, str] = {}
+
+    def add(self, member: Member, contents: Iterator[bytes]) -> None:
+        """Read one member."""
+        path, digest = member.path.text, hashlib.sha256()
+        for piece in contents:
+            digest.update(piece)
+        for above in list(PurePosixPath(path).parents)[:-1]:
+            self.members.setdefault(str(above), Made("directory"))
+        self._digests[path] = digest.hexdigest()
+        size, target = member.size, member.target if member.type is Type.LINK else ""
+        if member.type is Type.HARD_LINK and (first := self.members.get(member.target)):
+            size, self._digests[path] = first.size, self._digests[member.target]
+        self.members[path] = Made(_KINDS[member.type], size, target=target)
+
+    def differs(self, path: str) -> bool:
+        """Whether another file or link than the archive's is at ``path`` now."""
+        wanted, digest = self.members[path], self._digests[path]
+        return self._target is not None and is_another(self._target, path, wanted, lambda: digest)
+
+    def require_room(self, removable: Removable) -> None:
+        """Raise ``ResourceError`` when something is in the way, unless it is as the archives before have made it."""
+        for path, wanted in self.members.items():
+            there = None if self._target is None else made_at(self._target, path)
+            if self._target is None or there is None or "directory" not in (there.kind, wanted.kind):
+                continue
+            if there.kind != wanted.kind and not is_all_removable(self._target, path, removable):
+                mode = os.lstat(os.path.join(self._where, path)).st_mode
+                raise in_the_way(self._where, path, mode, wanted.kind)

@@ -1,0 +1,116 @@
+"""An archive's file that is opened once: what is extracted is what was hashed, whoever may write to its directory.
+
+* A name is opened once. What is read later is read from that descriptor, whatever the name means by then.
+* Only a file that this run has fetched, and that nobody else could open, is read again as it is. Everything else is
+  copied to a private file while it is hashed, and read from there: its owner may write to it at any time.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from bundles.filesystem.atomic import naming
+from bundles.filesystem.trees import Counted, open_regular, pieces_of
+from puller.errors import ChangedMeanwhile
+from puller.resources.archives.receipts import identity_of
+from puller.resources.archives.space import needing_room
+from puller.system.safe_paths import open_directory
+
+_TICK = 20_000_000  # nanoseconds; the kernel's clock for files goes in steps of up to 10 ms
+_COPY = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """An open archive, and what it has to be."""
+
+    path: str
+    """For messages: it may be another file by now."""
+    stream: BinaryIO
+    sha256: str
+    is_ours: bool = False
+    """Whether these bytes were hashed, and nobody else has ever been able to change them."""
+
+
+@contextmanager
+def open_archive(path: str) -> Iterator[BinaryIO]:
+    """The regular file at ``path``; raises ``OSError``, and ``ResourceError`` for links as ``open_directory`` does."""
+    directory, name = os.path.split(path)
+    with naming(path), open_directory(directory) as parent:
+        stream = open_regular(Path(name), directory=parent)
+    with stream:
+        yield stream
+
+
+def measure(path: str) -> tuple[str, tuple[int, ...]]:
+    """SHA-256 of the file at ``path``, and its identity; that is empty when the file may have changed meanwhile.
+
+    A file that was changed a moment ago could be changed once more without any other time of change.
+    """
+    with open_archive(path) as stream:
+        before = os.fstat(stream.fileno())
+        is_settled = time.time_ns() - before.st_ctime_ns > _TICK
+        digest = Counted(_pieces(stream, before.st_size)).exhaust().sha256
+        is_same = identity_of(before) == identity_of(os.fstat(stream.fileno()))
+    return digest, identity_of(before) if is_settled and is_same else ()
+
+
+def measure_when_settled(path: str) -> tuple[str, tuple[int, ...]]:
+    """The same for a file that was changed just now: waits until one more change would show."""
+    with open_archive(path) as stream:
+        left = _TICK - (time.time_ns() - os.fstat(stream.fileno()).st_ctime_ns)
+    if 0 <= left <= _TICK:
+        time.sleep((left + _TICK) / 1e9)
+    return measure(path)
+
+
+@contextmanager
+def kept(archive: Opened, directory: int, where: str) -> Iterator[BinaryIO]:
+    """The bytes of ``archive`` as nobody else can change them; a copy, if need be, is in the open ``directory``.
+
+    Raises ``ChangedMeanwhile`` when they have another checksum than is wanted, ``ResourceError`` when there is no room
+    for a copy; ``where`` is for messages.
+    """
+    archive.stream.seek(0)
+    if archive.is_ours:
+        yield archive.stream
+        return
+    size = os.fstat(archive.stream.fileno()).st_size
+    with _nameless(directory) as copy:
+        with needing_room(where, directory, f"a private copy of {archive.path}", lambda: size):
+            digest = _copy(archive.stream, copy, size)
+        if digest != archive.sha256:
+            what = f"sha256 is {digest}, wanted {archive.sha256}"
+            raise ChangedMeanwhile(f"{archive.path}: {what}: it was changed by somebody else meanwhile")
+        copy.seek(0)
+        yield copy
+
+
+def _pieces(stream: BinaryIO, size: int) -> Iterator[bytes]:
+    """What a file of ``size`` bytes holds; one that somebody makes longer all the time has an end, too."""
+    have = 0
+    for piece in pieces_of(stream):
+        yield piece
+        have += len(piece)
+        if have > size:
+            return
+
+
+def _copy(stream: BinaryIO, copy: BinaryIO, size: int) -> str:
+    counted = Counted(_pieces(stream, size))
+    for piece in counted:
+        copy.write(piece)
+    copy.flush()
+    return counted.sha256
+
+
+def _nameless(directory: int) -> BinaryIO:
+    """A new file that is gone with its descriptor."""
+    name = f"{os.urandom(6).hex()}.copy"
+    descriptor = os.open(name, _COPY, 0o600, dir_fd=directory)
+    os.unlink(name, dir_fd=directory)
+    return open(descriptor, "w+b")

@@ -1,0 +1,118 @@
+"""Members that were unpacked, put in place in a directory that may hold other things already.
+
+* What cannot be put in its place is known before anything is.
+* Files replace files, directories join directories, and never is one replaced by the other, unless it is what an older
+  archive has left. A link in the directory is never followed.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+
+from bundles.filesystem.trees import kind_of, sync_filesystem
+from puller.errors import ResourceError
+from puller.resources.archives.leftovers import (
+    Removable,
+    digest_at,
+    everything_below,
+    is_all_removable,
+    made_at,
+    opened,
+    remove,
+    stat_at,
+)
+from puller.resources.archives.receipts import Made, Members
+from puller.resources.archives.space import needing_room
+
+_KINDS = {"file": "a regular file", "link": "a symbolic link", "directory": "a directory"}
+
+
+class Unpacked:
+    """The members of an archive in a private directory, on the file system that they are for.
+
+    ``staging`` and ``target`` are open; ``where`` is the target's path for messages.
+    """
+
+    def __init__(self, staging: int, target: int, where: str) -> None:
+        self._staging = staging
+        self._target = target
+        self._where = where
+        self._device = os.fstat(target).st_dev
+        self._in_the_way: list[str] = []
+        self.entries = tuple(sorted(os.listdir(staging)))
+        """Names at the top."""
+        self.members: Members = dict(everything_below(staging))
+
+    def joined(self) -> set[str]:
+        """The directories that are there already, and stay what they are."""
+        directories = [path for path, made in self.members.items() if made.kind == "directory"]
+        return {path for path in directories if made_at(self._target, path) == Made("directory")}
+
+    def differs(self, path: str) -> bool:
+        """Whether another file or link than the archive's is at ``path`` now."""
+        return is_another(self._target, path, self.members[path], lambda: digest_at(self._staging, path))
+
+    def require_room(self, removable: Removable) -> None:
+        """Raise ``ResourceError`` when something is in the way, unless it is as the archives before have made it."""
+        self._in_the_way = list(self._find_in_the_way(self._staging, self._target, "", removable))
+
+    def put(self, removable: Removable) -> None:
+        """Put everything into its place."""
+        sync_filesystem(self._staging)
+        for path in self._in_the_way:
+            below = [other for other in removable if other == path or other.startswith(f"{path}/")]
+            remove(self._target, below, removable)
+        with needing_room(
+            self._where, self._target, "the directories for what the archive holds", lambda: None
+        ):
+            _move(self._staging, self._target)
+
+    def remove(self, paths: Iterable[str], removable: Removable) -> list[str]:
+        """Remove what is left of the archives before; gives what was changed since, and stays."""
+        changed = remove(self._target, paths, removable)
+        sync_filesystem(self._target)  # before the receipt says that it is gone
+        return changed
+
+    def _find_in_the_way(self, new: int, old: int, above: str, removable: Removable) -> Iterator[str]:
+        for name in os.listdir(new):
+            mine, there, path = stat_at(new, name), stat_at(old, name), above + name
+            if mine is None or there is None:
+                continue
+            if there.st_dev != self._device:
+                what = f"is on another file system than {self._where}, and is not replaced"
+                raise ResourceError(f"{os.path.join(self._where, path)} {what}")
+            if stat.S_ISDIR(mine.st_mode) != stat.S_ISDIR(there.st_mode):
+                if not is_all_removable(self._target, path, removable):
+                    raise in_the_way(self._where, path, there.st_mode, self.members[path].kind)
+                yield path
+            elif stat.S_ISDIR(mine.st_mode):
+                with opened(new, name) as inner, opened(old, name) as outer:
+                    yield from self._find_in_the_way(inner, outer, f"{path}/", removable)
+
+
+def is_another(target: int, path: str, wanted: Made, digest: Callable[[], str]) -> bool:
+    """Whether something else than ``wanted`` is at ``path``; ``digest`` is asked for the wanted content, if need be."""
+    there = made_at(target, path)
+    if there is None:
+        return False
+    if (there.kind, there.size, there.target) != (wanted.kind, wanted.size, wanted.target):
+        return True
+    return wanted.kind == "file" and digest() != digest_at(target, path)
+
+
+def in_the_way(where: str, path: str, there: int, wanted: str) -> ResourceError:
+    """What is wrong when a directory is in the place of a file, or the other way round; ``there`` is an ``st_mode``."""
+    what = f"is {kind_of(there)}, the archive has {_KINDS[wanted]} there"
+    return ResourceError(f"{os.path.join(where, path)} {what}")
+
+
+def _move(source: int, target: int) -> None:
+    for name in os.listdir(source):
+        new = os.stat(name, dir_fd=source, follow_symlinks=False)
+        if stat.S_ISDIR(new.st_mode) and stat_at(target, name) is not None:
+            # A directory that is there already stays, with its owner and mode, and all else that it holds.
+            with opened(source, name) as inner, opened(target, name) as outer:
+                _move(inner, outer)
+        else:
+            os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
+    os.fsync(target)

@@ -1,0 +1,233 @@
+"""Tar archives, read strictly from front to back.
+
+* The dialects that are in use are understood: ustar, PAX, GNU long names and large sizes, and the oldest one.
+* Each member is a file, a directory or a link; two readings of one header are an error, not a choice.
+* An archive ends as it should, and nothing but zeros follows.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NoReturn
+
+import msgspec
+
+from bundles.errors import FormatError
+from bundles.format.paths import MemberPath, shown
+from puller.resources.archives.limits import Budget
+from puller.resources.archives.members import Member, Type, directory_mode, file_mode, link_target, parse_path
+from puller.resources.archives.source import Source
+
+BLOCK = 512
+
+_ZEROS = bytes(BLOCK)
+_LARGEST_EXTRA = 1024 * 1024  # bytes in a PAX header, or in a GNU name
+_LARGEST_OCTAL = 8**11  # a size that does not fit into the header is in a PAX record
+
+_KINDS = {
+    b"3": "a character device",
+    b"4": "a block device",
+    b"6": "a FIFO",
+    b"7": "a contiguous file",
+    b"S": "a GNU sparse file",
+    b"D": "a GNU directory listing",
+    b"M": "the rest of a file from another GNU volume",
+    b"N": "a GNU long name of the oldest kind",
+    b"V": "a GNU volume label",
+    b"X": "a Solaris PAX header",
+}
+_TYPES = {
+    b"0": Type.FILE,
+    b"\0": Type.FILE,
+    b"1": Type.HARD_LINK,
+    b"2": Type.LINK,
+    b"5": Type.DIRECTORY,
+}
+_RECORD = re.compile(rb"([1-9]\d{0,6}) ([^=\n]+)=")
+_NUMBER = re.compile(rb"-?(\d{1,18})(?:\.\d*)?")
+
+
+class TarReader:
+    """The members of the tar archive that ``source`` gives; ``FormatError`` for what is not one.
+
+    Each comes with its contents, of which those that are not read are passed over.
+    """
+
+    def __init__(self, source: Source, budget: Budget) -> None:
+        self._source = source
+        self._budget = budget
+
+    def __iter__(self) -> Iterator[tuple[Member, Iterator[bytes]]]:
+        said = _Said()
+        while (block := self._read_header()) != _ZEROS:
+            header = _Header.parse(block)
+            if header.kind in (b"x", b"g", b"L", b"K"):
+                self._read_extra(header, said)
+                continue
+            member = _member(header, said)
+            said = _Said()
+            if member is not None:
+                self._budget.take_entry()
+                yield from self._with_contents(member)
+        if said != _Said():
+            raise FormatError("", "ends after the header of a member that does not come")
+        self._finish()
+
+    def _with_contents(self, member: Member) -> Iterator[tuple[Member, Iterator[bytes]]]:
+        self._source.place = shown(member.path.text)
+        contents = self._source.pieces(member.size)
+        yield member, contents
+        for _ in contents:
+            pass
+        self._source.read(-member.size % BLOCK)
+
+    def _read_header(self) -> bytes:
+        self._source.place = "a header"
+        return self._source.read(BLOCK)
+
+    def _read_extra(self, header: "_Header", said: "_Said") -> None:
+        size = header.number("size")
+        if size > _LARGEST_EXTRA:
+            raise FormatError(shown(header.name), f"is {size} bytes of names and numbers")
+        data = self._source.read(size)
+        self._source.read(-size % BLOCK)
+        if header.kind in (b"x", b"g"):
+            said.add_pax(data, everywhere=header.kind == b"g")
+        else:
+            said.add("path" if header.kind == b"L" else "linkpath", data.removesuffix(b"\0"))
+
+    def _finish(self) -> None:
+        self._source.place = "the end"
+        if self._source.read(BLOCK) != _ZEROS:
+            raise FormatError("the end", "is one empty block, wanted two")
+        for piece in self._source.rest():
+            if piece.count(0) != len(piece):
+                raise FormatError("", "goes on after its end")
+
+
+class _Said(msgspec.Struct):
+    """What PAX and GNU headers say about the member that follows them."""
+
+    values: dict[str, bytes] = {}
+
+    def add(self, key: str, value: bytes) -> None:
+        if key in self.values:
+            raise FormatError(shown(value), f"is the second {key} for one member")
+        self.values[key] = value
+
+    def add_pax(self, data: bytes, *, everywhere: bool) -> None:
+        """Read the records of a PAX header; those of no concern (owners, comments, labels) are passed over."""
+        at = 0
+        while at < len(data):
+            match = _RECORD.match(data, at)
+            end = at + int(match[1]) if match else 0
+            if match is None or not match.end() < end <= len(data) or data[end - 1 : end] != b"\n":
+                raise FormatError(shown(data[at : at + 40]), "is not a record of a PAX header")
+            key, value = match[2].decode(errors="replace"), data[match.end() : end - 1]
+            if key.startswith("GNU.sparse."):
+                raise FormatError(shown(key), "makes a sparse file, which is not unpacked")
+            if key in ("path", "linkpath", "size") or (key == "mtime" and not everywhere):
+                if everywhere:
+                    raise FormatError(shown(key), "is said of all members by a global PAX header")
+                self.add(key, value)
+            at = end
+
+
+class _Header(msgspec.Struct, frozen=True):
+    """The fields of a header that are looked at; ``block`` is all of it."""
+
+    name: bytes
+    kind: bytes
+    link: bytes
+    block: bytes
+
+    @classmethod
+    def parse(cls, block: bytes) -> "_Header":
+        if block[257:262] != b"ustar" and block[257:265] != bytes(8):
+            raise FormatError("", "is not a tar archive: a header should be where there is none")
+        header = cls(_text(block[:100]), block[156:157], _text(block[157:257]), block)
+        computed = sum(block) - sum(block[148:156]) + 8 * ord(" ")
+        if (checksum := header.number("checksum")) != computed:
+            where = shown(header.name) if checksum or header.name else ""
+            raise FormatError(where, f"the checksum of its header is {checksum}, computed {computed}")
+        if block[257:265] == b"ustar\x0000" and (prefix := _text(block[345:500])):
+            # In GNU's dialect something else stands there.
+            return msgspec.structs.replace(header, name=prefix + b"/" + header.name)
+        return header
+
+    def number(self, field: str) -> int:
+        """One of the numbers: octal digits, or to the base 256 for what does not fit; raises ``FormatError``."""
+        start, end = {"mode": (100, 108), "size": (124, 136), "time": (136, 148), "checksum": (148, 156)}[
+            field
+        ]
+        raw = self.block[start:end]
+        if raw[0] == 0x80:
+            return int.from_bytes(raw[1:], "big")
+        digits = raw.strip(b" \0")
+        if digits and digits.strip(b"01234567"):
+            raise FormatError(shown(self.name), f"{field} is {shown(raw)}, wanted octal digits")
+        return int(digits or b"0", 8)
+
+    @property
+    def is_old(self) -> bool:
+        """Of the time before ustar, when a directory was a file whose name ends in a slash."""
+        return self.block[257:265] == bytes(8)
+
+
+def _member(header: _Header, said: _Said) -> Member | None:
+    name = said.values.get("path", header.name)
+    type_ = _TYPES.get(header.kind)
+    if type_ is None:
+        _refuse(name, header.kind)
+    if type_ is Type.FILE and header.is_old and name.endswith(b"/"):
+        type_ = Type.DIRECTORY
+    path = parse_path(name, directory=type_ is Type.DIRECTORY)
+    size = _size(name, header, said)
+    if size and type_ is not Type.FILE:
+        raise FormatError(shown(name), f"is {type_.value} with {size} bytes of contents")
+    if path is None:
+        return None
+    mode = header.number("mode")
+    return Member(
+        path,
+        type_,
+        directory_mode(mode) if type_ is Type.DIRECTORY else file_mode(mode),
+        size,
+        _time(header, said),
+        _target(path, type_, said.values.get("linkpath", header.link)),
+    )
+
+
+def _target(path: MemberPath, type_: Type, link: bytes) -> str:
+    if type_ is Type.LINK:
+        return link_target(path, link)
+    if type_ is Type.HARD_LINK:
+        target = parse_path(link)
+        return target.text if target else ""
+    return ""
+
+
+def _size(name: bytes, header: _Header, said: _Said) -> int:
+    size = header.number("size")
+    if "size" not in said.values:
+        return size
+    match = _NUMBER.fullmatch(said.values["size"])
+    told = int(match[1]) if match and said.values["size"].isdigit() else -1
+    if told < 0 or (told != size and told < _LARGEST_OCTAL):
+        raise FormatError(shown(name), f"size is {size}, its PAX header says {shown(said.values['size'])}")
+    return told
+
+
+def _time(header: _Header, said: _Said) -> int | None:
+    if "mtime" not in said.values:
+        return header.number("time")
+    match = _NUMBER.fullmatch(said.values["mtime"])
+    return int(match[1]) if match and not said.values["mtime"].startswith(b"-") else None
+
+
+def _refuse(name: bytes, kind: bytes) -> NoReturn:
+    what = _KINDS.get(kind, f"of the unknown type {kind.decode('latin-1')!r}")
+    raise FormatError(shown(name), f"is {what}; wanted a file, a directory or a link")
+
+
+def _text(field: bytes) -> bytes:
+    return field.partition(b"\0")[0]

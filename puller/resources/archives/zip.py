@@ -1,0 +1,321 @@
+"""Zip archives, read strictly.
+
+* The table of contents at the end is the truth, and what stands before each file has to agree with it.
+* Every byte belongs to one file at most, so that no file is packed twice into the same bytes.
+* Sizes and checksums are compared with what comes out; nothing beyond a declared size is handed on.
+
+``zipfile`` is not used: it cuts names at NUL, believes one of two headers, and older versions read overlapping files.
+"""
+
+import stat
+import struct
+import time
+import zlib
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import msgspec
+
+from bundles.errors import FormatError
+from bundles.format.paths import MemberPath, shown
+from puller.resources.archives.limits import Budget, Limits
+from puller.resources.archives.members import (
+    LONGEST_TARGET,
+    Member,
+    Type,
+    directory_mode,
+    file_mode,
+    link_target,
+    parse_path,
+    refuse_kind,
+)
+
+_END = struct.Struct("<4s4H2LH")
+_END_64 = struct.Struct("<4sQ2H2L4Q")
+_LOCATOR_64 = struct.Struct("<4sLQL")
+_CENTRAL = struct.Struct("<4s4B4H3L5H2L")
+_LOCAL = struct.Struct("<4s2B4H3L2H")
+
+_LONGEST_COMMENT = 0xFFFF
+_NOT_HERE = 0xFFFFFFFF  # in the place of a number that stands in a zip64 record
+_PIECE = 256 * 1024
+
+_STORED, _DEFLATED = 0, 8
+_DESCRIPTOR_FOLLOWS = 1 << 3
+_REFUSED_FLAGS = {
+    1 << 0: "is encrypted",
+    1 << 5: "is a patch",
+    1 << 6: "is encrypted",
+    1 << 13: "has a masked header",
+}
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """One file of the table of contents, as it stands there."""
+
+    name: bytes
+    flags: int
+    method: int
+    time: int
+    date: int
+    crc: int
+    packed: int
+    size: int
+    mode: int
+    """An ``st_mode``; 0 when it was packed where there is none."""
+    offset: int
+
+
+class ZipReader:
+    """The members of a zip archive of ``size`` bytes; ``FormatError`` for what is not one."""
+
+    def __init__(self, stream: BinaryIO, size: int, limits: Limits, budget: Budget) -> None:
+        self._stream = stream
+        self._size = size
+        self._limits = limits
+        self._budget = budget
+
+    def __iter__(self) -> Iterator[tuple[Member, Iterator[bytes]]]:
+        entries, end = self._read_directory()
+        free_from = 0
+        for entry in sorted(entries, key=lambda entry: entry.offset):
+            if entry.offset < free_from:
+                raise FormatError(shown(entry.name), "overlaps with another file")
+            start = self._read_local_header(entry)
+            free_from = start + entry.packed
+            if free_from > end:
+                raise FormatError(shown(entry.name), "overlaps with the table of contents")
+            contents = self._contents(entry, start)
+            member = _member(entry, contents)
+            if member is not None:
+                yield member, contents
+            for _ in contents:
+                pass
+
+    def _read(self, at: int, count: int, what: str) -> bytes:
+        self._stream.seek(at)
+        if at < 0 or len(data := self._stream.read(count)) != count:
+            raise FormatError("", f"is cut off: {what} is not there")
+        return data
+
+    # The table of contents
+
+    def _read_directory(self) -> tuple[list[_Entry], int]:
+        """All entries, and where their table begins."""
+        count, size, offset = self._find_directory()
+        if size > self._limits.directory or count * _CENTRAL.size > size:
+            raise FormatError("", f"has a table of contents of {size} bytes for {count} files")
+        data = self._read(offset, size, "its table of contents")
+        entries, at = [], 0
+        for _ in range(count):
+            entry, at = _read_entry(data, at)
+            self._budget.take_entry()
+            entries.append(entry)
+        if at != size:
+            raise FormatError(
+                "", f"has a table of contents of {size} bytes, in which {count} files take {at}"
+            )
+        return entries, offset
+
+    def _find_directory(self) -> tuple[int, int, int]:
+        """How many files there are, and how large their table is and where."""
+        place, fields = self._find_end()
+        _, disk, first_disk, here, count, size, offset, _ = fields
+        if place >= _LOCATOR_64.size:
+            locator = self._read(place - _LOCATOR_64.size, _LOCATOR_64.size, "its end")
+            if locator.startswith(b"PK\6\7"):
+                place, numbers = self._find_end_64(place - _LOCATOR_64.size, locator)
+                for short, long, unknown in zip(
+                    (here, count, size, offset), numbers, (0xFFFF, 0xFFFF, _NOT_HERE, _NOT_HERE), strict=True
+                ):
+                    if short not in (long, unknown):
+                        raise FormatError("", f"says {short} at its end and {long} in its zip64 record")
+                here, count, size, offset = numbers
+        if (disk, first_disk, here) != (0, 0, count):
+            raise FormatError("", "is a part of an archive in several files")
+        if offset + size != place:
+            raise FormatError("", f"has a table of contents that ends at {offset + size}, wanted {place}")
+        return count, size, offset
+
+    def _find_end(self) -> tuple[int, tuple[int, ...]]:
+        start = max(0, self._size - _END.size - _LONGEST_COMMENT)
+        tail = self._read(start, self._size - start, "its end")
+        found = []
+        at = tail.rfind(b"PK\5\6")
+        while at >= 0:
+            if len(tail) - at >= _END.size:
+                fields = _END.unpack_from(tail, at)
+                if at + _END.size + fields[-1] == len(tail):
+                    found.append((start + at, fields))
+            at = tail.rfind(b"PK\5\6", 0, at)
+        if len(found) != 1:
+            raise FormatError("", "has two ends" if found else "is not a zip archive: it has no end record")
+        return found[0]
+
+    def _find_end_64(self, locator_at: int, locator: bytes) -> tuple[int, tuple[int, ...]]:
+        _, disk, at, disks = _LOCATOR_64.unpack(locator)
+        fields = _END_64.unpack(self._read(at, _END_64.size, "its zip64 record"))
+        signature, size, _, _, number, first, *numbers = fields
+        if signature != b"PK\6\6" or at + 12 + size != locator_at:
+            raise FormatError("", "has a zip64 record that is not where it should be")
+        if (disk, number, first) != (0, 0, 0) or disks > 1:
+            raise FormatError("", "is a part of an archive in several files")
+        return at, tuple(numbers)
+
+    # The files
+
+    def _read_local_header(self, entry: _Entry) -> int:
+        """Compare what stands before a file with the table; gives where its data begins."""
+        where = shown(entry.name)
+        data = self._read(entry.offset, _LOCAL.size, f"the header of {where}")
+        signature, _, _, flags, method, _, _, crc, packed, size, name, extra = _LOCAL.unpack(data)
+        if signature != b"PK\3\4":
+            raise FormatError(where, "has no header")
+        rest = self._read(entry.offset + _LOCAL.size, name + extra, f"the header of {where}")
+        if rest[:name] != entry.name:
+            raise FormatError(where, f"is called {shown(rest[:name])} in its own header")
+        if method != entry.method:
+            raise FormatError(
+                where, f"is packed by method {method} in its own header, {entry.method} in the table"
+            )
+        _refuse_flags(where, flags)
+        size, packed = _wide(where, rest[name:], (size, packed))
+        told = (crc, packed, size)
+        if told != (entry.crc, entry.packed, entry.size) and not (
+            flags & _DESCRIPTOR_FOLLOWS and not any(told)
+        ):
+            what = f"has crc, packed size and size {told} in its own header, "
+            raise FormatError(where, f"{what}{(entry.crc, entry.packed, entry.size)} in the table")
+        return entry.offset + _LOCAL.size + len(rest)
+
+    def _contents(self, entry: _Entry, start: int) -> Iterator[bytes]:
+        where = shown(entry.name)
+        crc = size = 0
+        for piece in self._unpacked(entry, start):
+            size += len(piece)
+            self._budget.take(len(piece))
+            if size > entry.size:
+                raise FormatError(where, f"holds more than the {entry.size} bytes that the table says")
+            crc = zlib.crc32(piece, crc)
+            yield piece
+        if (size, crc) != (entry.size, entry.crc):
+            what = f"has {size} bytes with CRC-32 {crc:08x}, the table says {entry.size} with {entry.crc:08x}"
+            raise FormatError(where, what)
+
+    def _unpacked(self, entry: _Entry, start: int) -> Iterator[bytes]:
+        if entry.method == _STORED:
+            yield from self._packed(entry, start)
+            return
+        if entry.method != _DEFLATED:
+            what = f"is packed by method {entry.method}, wanted {_STORED} (stored) or {_DEFLATED} (deflated)"
+            raise FormatError(shown(entry.name), what)
+        inflate = zlib.decompressobj(wbits=-15)
+        try:
+            for data in self._packed(entry, start):
+                while data and not inflate.eof:
+                    yield inflate.decompress(data, _PIECE)
+                    data = inflate.unconsumed_tail
+            # The last bytes may be in zlib's hands already, and held back by the size of a piece.
+            while not inflate.eof and (piece := inflate.decompress(b"", _PIECE)):
+                yield piece
+        except zlib.error as error:
+            raise FormatError(shown(entry.name), f"its compressed data is damaged: {error}") from None
+        if not inflate.eof or inflate.unused_data:
+            raise FormatError(shown(entry.name), "its compressed data does not end where it should")
+
+    def _packed(self, entry: _Entry, start: int) -> Iterator[bytes]:
+        end = start + entry.packed
+        while start < end:
+            # Each time from where it stopped: reading a link's target moves the stream in between.
+            data = self._read(start, min(_PIECE, end - start), f"the end of {shown(entry.name)}")
+            start += len(data)
+            yield data
+
+
+def _read_entry(data: bytes, at: int) -> tuple[_Entry, int]:
+    if len(data) - at < _CENTRAL.size or data[at : at + 4] != b"PK\1\2":
+        raise FormatError("", "has a table of contents that is damaged")
+    fields = _CENTRAL.unpack_from(data, at)
+    flags, method, clock, date, crc, packed, size, *lengths, disk, _, attributes, offset = fields[5:]
+    at += _CENTRAL.size
+    name, extra, comment = lengths
+    end = at + name + extra + comment
+    if end > len(data):
+        raise FormatError("", "has a table of contents that is damaged")
+    where = shown(data[at : at + name])
+    size, packed, offset = _wide(where, data[at + name : at + name + extra], (size, packed, offset))
+    if disk:
+        raise FormatError(where, "is in another file")
+    _refuse_flags(where, flags)
+    entry = _Entry(
+        data[at : at + name], flags, method, clock, date, crc, packed, size, attributes >> 16, offset
+    )
+    return entry, end
+
+
+def _refuse_flags(where: str, flags: int) -> None:
+    for flag, what in _REFUSED_FLAGS.items():
+        if flags & flag:
+            raise FormatError(where, f"{what}, which is not unpacked")
+
+
+def _wide(where: str, extra: bytes, numbers: tuple[int, ...]) -> tuple[int, ...]:
+    """The numbers, with those that did not fit taken from the zip64 field, in which only these stand."""
+    if _NOT_HERE not in numbers:
+        return numbers
+    field = _find_field(where, extra, 1)
+    wide = []
+    for number in numbers:
+        if number != _NOT_HERE:
+            wide.append(number)
+            continue
+        if len(field) < 8:
+            raise FormatError(where, "has a zip64 field that is too short")
+        wide.append(int.from_bytes(field[:8], "little"))
+        field = field[8:]
+    return tuple(wide)
+
+
+def _find_field(where: str, extra: bytes, wanted: int) -> bytes:
+    while len(extra) >= 4:
+        kind, size = struct.unpack_from("<2H", extra)
+        if kind == wanted:
+            return extra[4 : 4 + size]
+        extra = extra[4 + size :]
+    raise FormatError(where, "has no zip64 field")
+
+
+def _member(entry: _Entry, contents: Iterator[bytes]) -> Member | None:
+    is_directory = entry.name.endswith(b"/") or stat.S_ISDIR(entry.mode)
+    path = parse_path(entry.name, directory=is_directory)
+    if path is None:
+        return None
+    kind = stat.S_IFMT(entry.mode)
+    if kind not in (0, stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK) or (is_directory and kind == stat.S_IFLNK):
+        refuse_kind(path, entry.mode)
+    modified = _time(entry)
+    if is_directory:
+        if entry.size:
+            raise FormatError(shown(entry.name), f"is a directory with {entry.size} bytes of contents")
+        return Member(path, Type.DIRECTORY, directory_mode(entry.mode), modified=modified)
+    if kind == stat.S_IFLNK:
+        return Member(
+            path, Type.LINK, modified=modified, target=link_target(path, _target(path, entry, contents))
+        )
+    return Member(path, Type.FILE, file_mode(entry.mode), entry.size, modified)
+
+
+def _target(path: MemberPath, entry: _Entry, contents: Iterator[bytes]) -> bytes:
+    if entry.size > LONGEST_TARGET:
+        raise FormatError(shown(path.text), f"is a symbolic link of {entry.size} bytes")
+    return b"".join(contents)
+
+
+def _time(entry: _Entry) -> int | None:
+    """As the clock on the wall said where it was packed: zip has no time zones."""
+    date, clock = entry.date, entry.time
+    parts = (1980 + (date >> 9), date >> 5 & 15, date & 31, clock >> 11, clock >> 5 & 63, (clock & 31) * 2)
+    try:
+        return int(time.mktime((*parts, 0, 0, -1)))
+    except (OverflowError, ValueError):
+        return None

@@ -1,0 +1,144 @@
+"""What TinyCM's file definitions need, so that they work unchanged (``reference-behaviour.md`` section 7.1).
+
+Its names (``ensure: contents``, ``type``, ``contents``, ``interpolate``, ``permission-mask``) become those of
+``puller.resources.files.file``; two definitions of one path become one where they agree.
+"""
+
+import string
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from hiera.values.secrets import Secret
+from puller.errors import ResourceError
+from puller.resources.base import Properties, PropertyError
+from puller.values.file_mode import FileMode
+
+if TYPE_CHECKING:
+    from puller.templates.rendering import Rendered
+
+_KEYS = ("contents", "type", "permission-mask")
+_ENSURE = {"contents": "present", "removed": "absent"}
+_TYPES = ("constant", "http", "template")
+P = TypeVar("P", bound=Properties)
+
+
+def from_tinycm(raw: dict[str, Any]) -> dict[str, Any]:
+    """The same definition in Puller's names; raises ``PropertyError``."""
+    result = {key: value for key, value in raw.items() if key not in _KEYS}
+    if (ensure := raw.get("ensure")) in _ENSURE:
+        result["ensure"] = _ENSURE[ensure]
+    if "permission-mask" in raw:
+        _put(result, "mode", raw["permission-mask"], "permission-mask")
+    kind = raw.get("type", "constant")
+    if kind not in _TYPES:
+        raise PropertyError("type", f"is {kind!r}, wanted one of {', '.join(_TYPES)}")
+    if "contents" in raw and result.get("ensure") != "absent":
+        target = _target(kind, raw)
+        _put(result, target, raw["contents"], "contents")
+        if target == "template":
+            result |= {
+                "engine": result.get("engine", "jinja"),
+                "interpolate": True,
+            }  # the only one that it knows
+    if "after" in raw:
+        after = raw["after"]
+        result["after"] = [_reference(name) for name in (after if isinstance(after, list) else [after])]
+    return result
+
+
+def _reference(name: object) -> object:
+    """``file::/etc/motd`` as ``file#/etc/motd``; what is written so already as it is."""
+    kind, colons, rest = name.partition("::") if isinstance(name, str) else ("", "", "")
+    return f"{kind}#{rest}" if colons and "#" not in kind else name
+
+
+def _target(kind: str, raw: Mapping[str, Any]) -> str:
+    if kind == "constant":
+        return "content"
+    if kind == "http":
+        return "source"
+    # The example of its documents has no interpolate, and is rendered; only what says no is a file that is copied.
+    return "template" if raw.get("interpolate", True) else "source"
+
+
+def _put(result: dict[str, Any], key: str, value: object, given_as: str) -> None:
+    if key in result:
+        raise PropertyError(given_as, f"cannot be given together with {key}")
+    result[key] = value
+
+
+def merge_definitions(first: P, second: P) -> P:
+    """Two definitions of one resource as one.
+
+    A property may agree, be absent on one side, or be a mode mask that aligns; anything else raises
+    ``PropertyError``.
+    """
+    # One that an expression gave what cannot be read has only what all types have; their resource fails.
+    kind = type(first) if isinstance(second, type(first)) else type(second)
+    merged = {}
+    for field in msgspec.structs.fields(kind):
+        one, other = getattr(first, field.name), getattr(second, field.name)
+        merged[field.name] = _merge_property(field.encode_name, one, other, field.default)
+    return kind(**merged)
+
+
+def _merge_property(name: str, one: Any, other: Any, absent: object) -> Any:
+    if one == other or other == absent:
+        return one
+    if one == absent:
+        return other
+    if isinstance(one, FileMode) and isinstance(other, FileMode):
+        try:
+            return one.merged(other)
+        except ValueError as error:
+            raise PropertyError(name, str(error)) from None
+    raise PropertyError(name, f"is {one!r} in one definition and {other!r} in the other")
+
+
+def interpolate(text: str, constants: Mapping[str, Any]) -> "Rendered":
+    """Replace ``{name}``, ``{list[0]}`` and ``{mapping[key]}`` as Python's format fields; raises ``ResourceError``."""
+    from puller.templates.rendering import Rendered
+
+    formatter = _ConstantsFormatter(constants)
+    try:
+        return Rendered(formatter.vformat(text, (), {}), formatter.used_secret)
+    except ResourceError:
+        raise
+    except (KeyError, IndexError, ValueError, TypeError) as error:
+        said = type(error).__name__ if formatter.used_secret else error
+        raise ResourceError(f"content cannot be interpolated: {said}") from error
+
+
+class _ConstantsFormatter(string.Formatter):
+    """Format fields that reach keys and list indexes, and never an attribute of a Python object."""
+
+    def __init__(self, constants: Mapping[str, Any]) -> None:
+        self._constants = constants
+        self.used_secret = False
+
+    def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, str]:
+        del args, kwargs
+        name, _, rest = field_name.partition("[")
+        value: Any = self._constants
+        # Both spellings of TinyCM's documents: {dns[domain]} and {dns['domain']}.
+        for key in [name, *(part.removesuffix("]").strip("'\"") for part in rest.split("[") if part)]:
+            value = self._opened(_step(value, key, field_name))
+        if isinstance(value, list | dict):
+            raise ResourceError(
+                f"content: {{{field_name}}} is a {type(value).__name__}, wanted a plain value"
+            )
+        return value, name
+
+    def _opened(self, value: Any) -> Any:
+        self.used_secret |= isinstance(value, Secret)
+        return value.reveal() if isinstance(value, Secret) else value
+
+
+def _step(value: Any, key: str, field: str) -> Any:
+    if isinstance(value, Mapping) and key in value:
+        return value[key]
+    if isinstance(value, list) and key.isdecimal() and int(key) < len(value):
+        return value[int(key)]
+    raise ResourceError(f"content: {{{field}}}: there is no {key!r}")

@@ -1,0 +1,1 @@
+"""The package type and its package managers."""

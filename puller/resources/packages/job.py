@@ -1,0 +1,60 @@
+"""One piece of work for a package manager: for whom, how long, and the commands that it takes."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from puller.errors import ResourceError
+from puller.system.commands import Command, Completed
+from puller.system.local import System, reason
+
+_QUERY_TIMEOUT = 300.0  # seconds; dnf may have to fetch metadata first
+_OUTPUT_LIMIT = 64 * 1024 * 1024  # bytes; an answer must be whole, a line for each package of a large machine
+_TAIL = 10  # lines of what a failed command printed
+
+
+class Job(msgspec.Struct, frozen=True):
+    """What a package manager is asked or told for one resource. Methods raise ``ResourceError``."""
+
+    system: System
+    declared: Callable[[], Sequence[str]]
+    """All packages of the manifest, to ask about them together."""
+    log: Callable[[str], None]
+    noop: bool
+    timeout: float
+    """Seconds that a change may take."""
+    lock_timeout: float
+    """Seconds to wait for another package manager."""
+
+    def query(self, *arguments: str) -> Completed:
+        """Run a command that only looks."""
+        command = Command(arguments, timeout=_QUERY_TIMEOUT, output_limit=_OUTPUT_LIMIT)
+        return _started(self.system.query, command)
+
+    def execute(
+        self, *arguments: str, environment: Mapping[str, str] | None = None, waits: float = 0
+    ) -> Completed:
+        """Run a command that changes something, and may wait for so many seconds before."""
+        command = Command(arguments, environment or {}, timeout=self.timeout + waits)
+        return _started(self.system.execute, command)
+
+
+def output(what: str, completed: Completed, accepted: Sequence[int] = (0,)) -> str:
+    """What a command printed; raises ``ResourceError`` when it did not end with an accepted code."""
+    if completed.exit_code not in accepted:
+        raise failure(what, completed)
+    return completed.stdout
+
+
+def failure(what: str, completed: Completed) -> ResourceError:
+    """Why a command failed, with the end of what it printed: of stderr, where anything is in it."""
+    printed = completed.stderr.strip() or completed.stdout.strip()
+    tail = "\n".join(printed.splitlines()[-_TAIL:])
+    return ResourceError(f"{what}: {completed.outcome}" + (f"; it printed:\n{tail}" if tail else ""))
+
+
+def _started(run: Callable[[Command], Completed], command: Command) -> Completed:
+    try:
+        return run(command)
+    except OSError as error:
+        raise ResourceError(f"{command.arguments[0]} cannot be started: {reason(error)}") from error

@@ -1,0 +1,139 @@
+"""What a package manager is asked and told; apt and dnf are the two.
+
+* A command that fails, or says what is not understood, raises: *could not look* is never *is not installed*.
+* Trouble that has a known remedy is remedied, once a run, reported, and the command tried again.
+* Names and versions come here checked: none can be taken for an option.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import ClassVar
+
+import msgspec
+
+from puller.errors import ResourceError
+from puller.resources.packages.inventory import Inventory
+from puller.resources.packages.job import Job, failure
+from puller.resources.packages.versions import Order
+from puller.system.commands import Completed
+
+
+class Installed(msgspec.Struct, frozen=True):
+    """One version of a package that is on this machine, in full: ``1:2.4-1``."""
+
+    version: str
+    architecture: str
+    status: str = "installed"
+    """dpkg's word where the installation is not complete: ``half-configured``, ``unpacked``, ``half-installed``."""
+    held: bool = False
+    """An administrator has told the package manager to leave it as it is."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Not left over from an installation that failed."""
+        return self.status == "installed"
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A package to install: in this full version, or in the one that the package manager prefers."""
+
+    name: str
+    version: str | None = None
+
+
+class Manager(ABC):
+    """The package manager of this machine, for one run. Methods raise ``ResourceError``."""
+
+    order: ClassVar[Order]
+    """How its versions compare."""
+    sources: ClassVar[tuple[str, ...]]
+    """Where it is said which repositories there are."""
+
+    def __init__(self) -> None:
+        self._inventory = Inventory(self._list_installed)
+        self._remedied: set[str] = set()
+        self.may_get_repositories = False
+        """In noop: an earlier package would have brought some, by its name."""
+
+    def installed(self, job: Job, name: str) -> tuple[Installed, ...]:
+        """Every installed version of a package, the newest first."""
+        found = self._inventory.about(job, name) or ()
+        return tuple(sorted(found, key=lambda one: self.order.key(one.version), reverse=True))
+
+    def find_version(self, job: Job, name: str, request: str) -> str:
+        """The newest available version that meets a request; the failure lists what there is."""
+        found = self._find_matching(job, name, request)
+        if not found and not job.noop and self._remedy_once(self.refresh, job):
+            found = self._find_matching(job, name, request)
+        if not found:
+            there_is = ", ".join(self._sorted(self.available(job, name))) or "none"
+            raise ResourceError(f"version {request} is not available; there is {there_is}")
+        return found[-1]
+
+    def require_offer(self, job: Job, name: str, request: str | None) -> None:
+        """In noop: raise for a package, or a version of it, that the real run would not find in the repositories.
+
+        Where nothing is known of them, as on a fresh machine, that run would ask them first, and nothing is raised.
+        """
+        if not self.knows_repositories(job, name):
+            return
+        if request is not None:
+            self.find_version(job, name, request)
+        elif not self.is_offered(job, name):
+            raise ResourceError(f"no repository that is known here offers a package {name}")
+
+    @abstractmethod
+    def knows_repositories(self, job: Job, name: str) -> bool:
+        """Whether it was ever fetched what they offer; ``name`` is what will be asked about."""
+
+    @abstractmethod
+    def is_offered(self, job: Job, name: str) -> bool:
+        """Whether a package that is not installed can be, in some version."""
+
+    @abstractmethod
+    def candidate(self, job: Job, name: str) -> str | None:
+        """What *latest* means now; ``None`` when the repositories offer nothing, or nothing newer."""
+
+    @abstractmethod
+    def available(self, job: Job, name: str) -> Sequence[str]:
+        """All versions that could be installed."""
+
+    @abstractmethod
+    def install(self, job: Job, wanted: Sequence[Wanted], *, downgrades: bool) -> None:
+        """Install, upgrade or, where allowed, downgrade packages in one transaction."""
+
+    @abstractmethod
+    def remove(self, job: Job, names: Sequence[str]) -> None:
+        """Remove packages in one transaction, and leave their configuration files."""
+
+    @abstractmethod
+    def refresh(self, job: Job) -> None:
+        """Fetch anew what the repositories offer; whatever goes wrong with that shows in what is tried next."""
+
+    @abstractmethod
+    def _list_installed(self, job: Job, names: Sequence[str]) -> Mapping[str, Sequence[Installed]]:
+        """What is installed of these packages."""
+
+    def _find_matching(self, job: Job, name: str, request: str) -> list[str]:
+        available = self._sorted(self.available(job, name))
+        return [version for version in available if self.order.compare_to_request(version, request) == 0]
+
+    def _sorted(self, versions: Iterable[str]) -> list[str]:
+        return sorted(set(versions), key=self.order.key)
+
+    def _change(
+        self, job: Job, run: Callable[[], Completed], what: str, remedies: Mapping[str, Callable[[Job], None]]
+    ) -> None:
+        """Run a command that changes something; ``remedies`` are by the words of stderr that call for them."""
+        while (completed := run()).exit_code != 0:
+            fitting = (remedy for words, remedy in remedies.items() if words in completed.stderr)
+            if completed.exit_code is None or not any(self._remedy_once(remedy, job) for remedy in fitting):
+                raise failure(what, completed)
+
+    def _remedy_once(self, remedy: Callable[[Job], None], job: Job) -> bool:
+        """False when it was tried before in this run, and has not helped."""
+        if remedy.__name__ in self._remedied:
+            return False
+        self._remedied.add(remedy.__name__)
+        remedy(job)
+        return True

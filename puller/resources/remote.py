@@ -1,0 +1,25 @@
+"""Remote sources of resources: the content of a URL that a manifest names.
+
+Without the site's credentials: a manifest may name any server, and those belong to the site alone.
+"""
+
+import io
+
+from puller.system import signals
+
+LIMIT = 512 * 1024 * 1024
+"""The most bytes that a remote source may have; it is held in memory."""
+
+
+TIME_LIMIT = 300.0
+"""Seconds; for all of it, with its redirects and retries."""
+
+
+def fetch_url(url: str) -> bytes:
+    """The bytes at ``url``; raises ``TransportError``, and as ``signals.check_download``."""
+    from bundles.transport.deadline import Deadline
+    from bundles.transport.download import download_url  # and with it requests, which is slow to import
+
+    buffer = io.BytesIO()
+    download_url(url, LIMIT, buffer, deadline=Deadline(TIME_LIMIT, signals.check_download))
+    return buffer.getvalue()

@@ -1,0 +1,1 @@
+"""The scaffold type: directories rendered from a tree of templates."""

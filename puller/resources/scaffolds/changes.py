@@ -1,0 +1,108 @@
+"""Making a target what it should be: each file atomically, and nothing through a link or outside of the target.
+
+* A file is placed before anything that does not belong there is removed, so that a crash in between leaves too much
+  rather than too little; only what is in the way goes first.
+* A directory goes as soon as it is empty, so that what a crash leaves is found again by the files that are left in it.
+"""
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterable, Mapping
+
+from bundles.filesystem.free_space import needing
+from puller.resources.scaffolds.names import parents
+from puller.resources.scaffolds.ownership import Ownership
+from puller.resources.scaffolds.post import Draft
+from puller.resources.scaffolds.target import Target, in_the_way
+from puller.system.local import System
+
+
+def place(
+    system: System,
+    target: Target,
+    ownership: Ownership,
+    files: Mapping[str, Draft],
+    attributes: Iterable[str],
+) -> None:
+    """Write ``files``, set the ``attributes`` of others, and purge what is foreign, if that was looked for."""
+    blocking = set(in_the_way(target))
+    _purge(system, target, blocking)
+    _make_directories(system, target, ownership)
+    for path, draft in files.items():
+        found = target.files[path]
+        if path in blocking or _is_directory(found):
+            found = None  # it was, and is purged
+        wanted = ownership.of_file(found, draft.mode)
+        with needing(len(draft.data)):
+            system.replace_file(target.path(path), [draft.data], wanted, found, within=target.root)
+    for path in attributes:
+        if (found := target.files[path]) is not None:
+            wanted = ownership.of_file(found, stat.S_IMODE(found.st_mode))
+            system.set_attributes(target.path(path), wanted, found)
+    _purge(system, target, target.foreign.things.keys() - blocking)
+
+
+def clear(system: System, target: Target, directories: Iterable[str], *, keep_root: bool) -> None:
+    """Remove the scaffold's files, then its ``directories`` and the target where these are empty."""
+    found_in: dict[str, list[str]] = {}
+    for path, found in target.files.items():
+        if found is not None and not stat.S_ISDIR(found.st_mode):
+            found_in.setdefault(path.rpartition("/")[0], []).append(path)
+    for directory in (*reversed(_real(system, target, directories)), ""):
+        for path in found_in.get(directory, ()):
+            _remove(system, target, path, target.files[path])
+        if directory:
+            _remove_if_empty(system, target.path(directory), within=target.root)
+    if not keep_root:
+        _remove_if_empty(system, target.root)
+
+
+def _real(system: System, target: Target, directories: Iterable[str]) -> list[str]:
+    """Those that are directories of the target and not links to others, each before what it holds."""
+    real = [""]
+    for directory in sorted(directories, key=lambda path: (path.count("/"), path)):
+        if directory.rpartition("/")[0] in real and _is_directory(system.lstat(target.path(directory))):
+            real.append(directory)
+    return real[1:]
+
+
+def _make_directories(system: System, target: Target, ownership: Ownership) -> None:
+    if target.itself is None:
+        system.make_directory(target.root, ownership.of_directory())
+    for path, found in target.directories.items():
+        if not _is_directory(found):
+            system.make_directory(target.path(path), ownership.of_directory(), within=target.root)
+
+
+def _purge(system: System, target: Target, things: Iterable[str]) -> None:
+    """Remove foreign things, and the foreign directories that are empty then."""
+    emptied: set[str] = set()
+    for path in things:
+        _remove(system, target, path, target.foreign.things[path])
+        emptied.update(parents(path))
+    for directory in target.foreign.directories:
+        if directory in emptied:
+            _remove_if_empty(system, target.path(directory), within=target.root)
+
+
+def _remove(system: System, target: Target, path: str, found: os.stat_result | None) -> None:
+    if found is not None:
+        with contextlib.suppress(FileNotFoundError):  # somebody else was faster
+            system.remove(target.path(path), found, within=target.root)
+
+
+def _remove_if_empty(system: System, path: str, within: str = "") -> None:
+    found = system.lstat(path)
+    if found is None or not _is_directory(found) or system.children(path):
+        return
+    try:
+        system.remove(path, found, within=within)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EBUSY):  # filled meanwhile, or a mount point
+            raise
+
+
+def _is_directory(found: os.stat_result | None) -> bool:
+    return found is not None and stat.S_ISDIR(found.st_mode)

@@ -1,0 +1,75 @@
+"""Owner, group and mode of what a scaffold makes: what is given is managed, what is not is left as it is.
+
+* Files are managed always; a directory gets its attributes when it is made, since one that was there before may be
+  ``/etc``, and not for a scaffold to close.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+
+import msgspec
+
+from puller.resources.base import Context, Difference
+from puller.resources.owners import group_id, group_name, user_id, user_name
+from puller.resources.scaffolds.names import printable
+from puller.system.local import Attributes
+from puller.values.file_mode import FileMode
+
+
+class Ownership(msgspec.Struct, frozen=True):
+    """What is wanted; ``None`` is not managed."""
+
+    uid: int | None = None
+    gid: int | None = None
+    mode: FileMode | None = None
+    owner: str = ""
+    """As the author wrote it, for messages."""
+    group: str = ""
+
+    @classmethod
+    def resolve(
+        cls, owner: str | int | None, group: str | int | None, mode: FileMode | None, context: Context
+    ) -> "Ownership":
+        """With names looked up; raises ``ResourceError`` for one that there is not."""
+        return cls(
+            None if owner is None else user_id(owner, context),
+            None if group is None else group_id(group, context),
+            mode,
+            str(owner),
+            str(group),
+        )
+
+    def of_file(self, found: os.stat_result | None, mode: int) -> Attributes:
+        """For a file with new content; what is not managed is that of the regular file found there, if any.
+
+        ``mode`` is what a file has that nothing else is said about.
+        """
+        is_kept = found is not None and stat.S_ISREG(found.st_mode)
+        uid, gid = (found.st_uid, found.st_gid) if found and is_kept else (os.geteuid(), os.getegid())
+        return Attributes(
+            uid if self.uid is None else self.uid,
+            gid if self.gid is None else self.gid,
+            mode if self.mode is None else self.mode.over(mode),
+        )
+
+    def of_directory(self) -> Attributes:
+        """For a new directory."""
+        return Attributes(
+            os.geteuid() if self.uid is None else self.uid,
+            os.getegid() if self.gid is None else self.gid,
+            FileMode.NEW_DIRECTORY
+            if self.mode is None
+            else self.mode.searchable().over(FileMode.NEW_DIRECTORY),
+        )
+
+    def differences(self, path: str, found: os.stat_result) -> Iterator[Difference]:
+        """What of a regular file's attributes is not as wanted."""
+        name = printable(path)
+        if self.uid is not None and found.st_uid != self.uid:
+            yield Difference(f"owner of {name}", user_name(found.st_uid), self.owner)
+        if self.gid is not None and found.st_gid != self.gid:
+            yield Difference(f"group of {name}", group_name(found.st_gid), self.group)
+        mode = stat.S_IMODE(found.st_mode)
+        if self.mode is not None and mode != (wanted := self.mode.over(mode)):
+            yield Difference(f"mode of {name}", f"{mode:04o}", f"{wanted:04o}")

@@ -1,0 +1,146 @@
+"""Commands that finish a file between its rendering and its place in the target: ``gofmt -w {}``, ``visudo -cf {}``.
+
+* They run on a private copy that has the name of the file, and only for a file that is going to change. What the copy
+  then holds goes into the target; when a command fails, nothing does.
+* No shell, a bounded time, the fixed environment of every command.
+* What a command made of a rendered text is noted on the file, so that the next run knows it again without running it.
+"""
+
+import os
+import stat
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from puller.errors import ResourceError
+from puller.resources.content import sha256
+from puller.resources.scaffolds.names import printable
+from puller.resources.scaffolds.patterns import compiled
+from puller.system.local import System, reason
+from puller.system.shell_words import split_words
+
+TIMEOUT = 300.0
+"""Seconds for one command on one file."""
+
+_PLACEHOLDER = "{}"
+_NOTE = "scaffold"
+
+
+class PostCommand(msgspec.Struct, frozen=True):
+    """A command for the files whose name matches a pattern."""
+
+    pattern: str
+    text: str
+
+    def check(self) -> None:
+        """Raise ``ValueError`` for what could never work."""
+        if not self.pattern:
+            raise ValueError("has an empty pattern")
+        if not self.text:
+            raise ValueError(f"has no command for {self.pattern!r}")
+        try:
+            compiled(self.pattern)
+        except ValueError as error:
+            raise ValueError(f"has the pattern {self.pattern!r}, which {error}") from None
+        try:
+            words = split_words(self.text)
+        except ValueError as error:
+            raise ValueError(f"has the command {self.text!r}, which {error}") from None
+        if not words or not words[0]:
+            raise ValueError(f"has the command {self.text!r}, which names no program")
+
+    def is_for(self, path: str) -> bool:
+        """Whether the last part of a path matches."""
+        return compiled(self.pattern).fullmatch(path.rpartition("/")[2]) is not None
+
+    def arguments(self, path: str) -> list[str]:
+        """The words to run for a file; its path takes the place of ``{}``, or comes last."""
+        program, *words = split_words(self.text)
+        if not any(_PLACEHOLDER in word for word in words):
+            return [program, *words, path]
+        return [program, *(word.replace(_PLACEHOLDER, path) for word in words)]
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """A file as it goes into the target: rendered, or what commands have made of that."""
+
+    data: bytes
+    mode: int
+    """Permission bits; a command may change them."""
+
+
+class PostCommands(msgspec.Struct, frozen=True):
+    """All commands of a scaffold, in order."""
+
+    commands: tuple[PostCommand, ...]
+    system: System
+    timeout: float = TIMEOUT
+    quiet: bool = False
+    """What a command prints may be secret."""
+
+    def of(self, path: str) -> list[PostCommand]:
+        """Those for the file at a path."""
+        return [command for command in self.commands if command.is_for(path)]
+
+    def finish(self, drafts: Mapping[str, Draft]) -> dict[str, Draft]:
+        """What the commands make of each draft. Raises ``ResourceError`` when one fails."""
+        if not any(map(self.of, drafts)):
+            return dict(drafts)
+        import tempfile
+
+        with tempfile.TemporaryDirectory(prefix="puller-scaffold-") as directory:
+            return {path: self._finished(path, draft, directory) for path, draft in drafts.items()}
+
+    def _finished(self, path: str, draft: Draft, directory: str) -> Draft:
+        if not (commands := self.of(path)):
+            return draft
+        copy = os.path.join(directory, path)
+        os.makedirs(os.path.dirname(copy), mode=0o700, exist_ok=True)
+        with open(copy, "xb") as stream:
+            os.fchmod(stream.fileno(), draft.mode)
+            stream.write(draft.data)
+        for command in commands:
+            self._run(command, path, copy)
+        found = self.system.lstat(copy)
+        if found is None or not stat.S_ISREG(found.st_mode):
+            raise ResourceError(f"{printable(path)}: is no file any more after its post commands")
+        return Draft(self.system.read(copy), stat.S_IMODE(found.st_mode) & 0o777)
+
+    def _run(self, command: PostCommand, path: str, copy: str) -> None:
+        from puller.system.commands import Command  # what starts programs, only when one is started
+
+        where = f"post command {command.text!r} on {printable(path)}"
+        try:
+            completed = self.system.execute(Command(command.arguments(copy), timeout=self.timeout))
+        except OSError as error:
+            raise ResourceError(f"{where} cannot be started: {reason(error)}") from error
+        if completed.exit_code == 0:
+            return
+        printed = "" if self.quiet else completed.tail()
+        raise ResourceError(
+            f"{where}: {completed.outcome}, wanted 0" + (f"; it printed:\n{printed}" if printed else "")
+        )
+
+    # What is noted on a file whose text a command has changed: what it was made from, by what, and what it became.
+
+    def remember(self, path: str, rendered: bytes, draft: Draft, target: str) -> None:
+        """Note on the file, now in ``target``, that it is what the commands have made. Raises ``ResourceError``."""
+        place = f"{target}/{path}"
+        try:
+            self.system.set_note(place, _NOTE, self._note(path, rendered, [draft.data]), within=target)
+        except OSError as error:
+            what = "its post commands have changed it, and that cannot be noted on this file system"
+            raise ResourceError(
+                f"{place}: {what}, so every run would do it again: {reason(error)}"
+            ) from error
+
+    def made(self, path: str, rendered: bytes, target: str) -> bool:
+        """Whether the file in ``target`` holds what the commands have made of the rendered text."""
+        place = f"{target}/{path}"
+        if not self.of(path) or (note := self.system.note(place, _NOTE)) is None:
+            return False
+        return note == self._note(path, rendered, self.system.read_chunks(place))
+
+    def _note(self, path: str, rendered: bytes, result: Iterable[bytes]) -> str:
+        made_from = b"\0".join([*(command.text.encode() for command in self.of(path)), rendered])
+        return f"{sha256([made_from])} {sha256(result)}"

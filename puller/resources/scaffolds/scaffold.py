@@ -1,0 +1,293 @@
+"""The ``scaffold`` resource: a directory of templates, rendered into a directory (``resources.md`` section 8).
+
+* Nothing is rendered to disk: the tree is made in memory and compared file by file, so looking and noop write nothing.
+* Nothing is read outside of the source and the manifest's directory, or written outside of the target, whatever links
+  there are.
+* A tree that renders differently each time is refused, since the second run could not be stable.
+"""
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hiera.expressions.expressions import Scope
+from puller.errors import ResourceError
+from puller.resources.base import Difference, Properties, PropertyError, Resource
+from puller.resources.scaffolds.changes import clear, place
+from puller.resources.scaffolds.names import kind
+from puller.resources.scaffolds.ownership import Ownership
+from puller.resources.scaffolds.post import Draft, PostCommand, PostCommands
+from puller.resources.scaffolds.state import ScaffoldState, compare, diff, remaining
+from puller.resources.scaffolds.target import Target, look_at, require_possible
+from puller.resources.scaffolds.tree import Recipe, Rendered, Tree, grow, require_same
+from puller.templates.engine import ENGINES, choose_engine
+from puller.values.file_mode import FileMode
+
+OWN_ENGINE = "jet"
+"""What renders a directory of templates when nothing is said about it."""
+
+_ENSURE = ("present", "absent")
+_DIFF_LIMIT = 256 * 1024  # characters of all diffs of a scaffold together
+
+
+class ScaffoldProperties(Properties, frozen=True):
+    """The properties of a scaffold; its name is the target directory."""
+
+    source: str
+    """The directory of templates, relative to the manifest or absolute."""
+    engine: str | None = None
+    """What renders them: ``jet``, ``go`` or ``jinja``; by the name of ``source`` when not given, else ``jet``."""
+    left_delimiter: str = ""
+    """What begins an action; the engine's own when not given."""
+    right_delimiter: str = ""
+    """What ends an action; the engine's own when not given."""
+    skip_empty: bool = False
+    """Do without files that come out blank."""
+    purge: bool = False
+    """Remove what is in the target and does not belong to the scaffold."""
+    post: tuple[dict[str, str], ...] = ()
+    """Commands by pattern of file names, run on files that change: ``- "*.go": "gofmt -w {}"``."""
+    data: dict[Any, Any] | None = None
+    """What templates see as ``data``, instead of the manifest's."""
+    owner: str | int | None = None
+    """Of the files, and of new directories: name, or id when all digits. Left as it is when not given."""
+    group: str | int | None = None
+    """The same for the group."""
+    mode: FileMode | None = None
+    """Permission bits of the files, or a mask; new directories can also be searched by whom may read them."""
+
+
+class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
+    """A directory of rendered templates."""
+
+    type_name = "scaffold"
+    properties_type = ScaffoldProperties
+    # Delimiters may be the very braces of expressions.
+    expressions_kept = frozenset({"control", "left_delimiter", "right_delimiter"})
+    secret_properties = frozenset({"data"})
+    command_lines = frozenset({"post", "health_checks"})
+    providers = ("posix", "choria")  # the latter is what manifests of the reference say
+
+    _tree: Tree | None = None
+
+    def look(self) -> ScaffoldState:
+        properties, system = self.properties, self.context.system
+        wants_files = properties.ensure == "present"
+        if not wants_files and (system.lstat(properties.name) is None or not system.exists(properties.name)):
+            return ScaffoldState()  # and the source need not be there any more either
+        if wants_files and self._is_source_pending:
+            return ScaffoldState()
+        self._refuse_overlap()
+        tree, purge = self._wanted(), wants_files and properties.purge
+        target = look_at(system, properties.name, tree, recognise=self._post.made, purge=purge)
+        return compare(target, tree, self._ownership(), system) if wants_files else remaining(target)
+
+    def differences(self, actual: ScaffoldState, *, refresh: bool = False) -> Sequence[Difference]:
+        del refresh
+        found = [difference for differences in actual.differences.values() for difference in differences]
+        if self.properties.ensure == "present" and not actual.exists:
+            itself = actual.target.itself if actual.target else None
+            found.insert(0, Difference("target", kind(itself.st_mode) if itself else "absent", "a directory"))
+        return found
+
+    def change(self, differences: Sequence[Difference], actual: ScaffoldState) -> None:
+        del differences
+        if actual.target is None:
+            return
+        if self.properties.ensure == "present":
+            self._require_possible(actual.target, actual)
+            self._place(actual.target, actual)
+        else:
+            is_link = actual.target.root != self.properties.name
+            clear(self.context.system, actual.target, self._wanted().directories, keep_root=is_link)
+
+    def noop_message(self, differences: Sequence[Difference], actual: ScaffoldState) -> str:
+        del differences
+        if self._is_source_pending and self.properties.ensure == "present":
+            self.context.system.expect(self.properties.name, "directory")
+            return "Would have rendered a source that is not there yet"
+        if actual.target is not None:
+            if self.properties.ensure == "present":
+                self._require_possible(actual.target, actual)
+            self._expect(actual.target, actual)
+        if self.properties.ensure == "absent":
+            return f"Would have removed {len(actual.changed) + len(actual.stable)} scaffold files"
+        if count := len(actual.changed) + len(actual.purged):
+            return f"Would have changed {count} scaffold files"
+        return "Would have created the target directory"
+
+    def final_ensure(self, actual: ScaffoldState) -> str:
+        return "present" if actual.exists else "absent"
+
+    def reach(self) -> str:
+        return self.properties.name if self._is_source_pending else ""
+
+    def diff(self, actual: ScaffoldState) -> str | None:
+        if self._is_source_pending:
+            return None
+        tree = self._wanted()
+        if tree.secret:
+            return None
+        pieces, size = [], 0
+        for piece in diff(actual, tree, self.context.system):
+            pieces.append(piece)
+            size += len(piece)
+            if size > _DIFF_LIMIT:
+                pieces.append(f"{self.properties.name}: and more, which is too much to show\n")
+                break
+        return "".join(pieces) or None
+
+    # What is wanted
+
+    def _wanted(self) -> Tree:
+        """The tree, rendered once; whatever is wrong with it raises ``ResourceError``."""
+        if self._tree is None:
+            self._tree = self._grow()
+        return self._tree
+
+    def _grow(self) -> Tree:
+        properties, context = self.properties, self.context
+        source = properties.source.rstrip("/")
+        recipe = Recipe(
+            self._source,
+            source,
+            choose_engine(source, properties.engine, OWN_ENGINE),
+            (properties.left_delimiter, properties.right_delimiter),
+            properties.skip_empty,
+            properties.sensitive,
+        )
+        return grow(recipe, self._scope(), context.directory, context.system)
+
+    @property
+    def _is_source_pending(self) -> bool:
+        """In noop: whether the source is missing, and an earlier resource may bring it."""
+        context, source = self.context, self._source
+        return context.uncertain(source) and not os.path.lexists(source)
+
+    @property
+    def _source(self) -> str:
+        source = os.path.normpath(os.path.join(self.context.directory, self.properties.source))
+        return self.context.system.resolve(source) if os.path.isabs(self.properties.source) else source
+
+    def _scope(self) -> Scope:
+        """What templates see: that of the manifest, or with data of the scaffold's own."""
+        scope, data = self.context.scope, self.properties.data
+        if data is None:
+            return scope
+        from puller.templates.functions import bundle_functions
+
+        scope = scope.with_data(data)
+        return scope.with_names(bundle_functions(self.context.directory, scope))
+
+    def _ownership(self) -> Ownership:
+        properties = self.properties
+        return Ownership.resolve(properties.owner, properties.group, properties.mode, self.context)
+
+    # What may be done
+
+    def _refuse_overlap(self) -> None:
+        """The files that come out must not be templates of the next run, or the templates be purged."""
+        source, target = os.path.realpath(self._source), os.path.realpath(self.properties.name)
+        if os.path.commonpath((source, target)) in (source, target):
+            raise ResourceError(f"source {source} and target {target} hold one another")
+
+    def _require_possible(self, target: Target, actual: ScaffoldState) -> None:
+        """Raise for what ``change`` would fail at, so that noop predicts it."""
+        require_possible(self.context.system, self.properties.name, target)
+        replaced = [
+            path for path in actual.changed if path not in target.same and target.files[path] is not None
+        ]
+        if replaced or actual.purged:
+            from puller.system.mounts import refuse_mounted_among  # only when something is in the way
+
+            refuse_mounted_among(target.root, replaced, actual.purged)
+        if any(path not in target.same for path in actual.changed):
+            require_same(self._wanted(), self._grow())
+
+    def _place(self, target: Target, actual: ScaffoldState) -> None:
+        system, wanted, ownership = self.context.system, self._wanted(), self._ownership()
+        drafts = self._post.finish(
+            {
+                path: _draft(wanted.files[path], target.files[path], ownership)
+                for path in actual.changed
+                if path not in target.same or _has_other_names(target.files[path])
+            }
+        )
+        place(system, target, ownership, drafts, [path for path in actual.changed if path not in drafts])
+        for path, draft in drafts.items():
+            if draft.data != (rendered := wanted.files[path].data):
+                self._post.remember(path, rendered, draft, target.root)
+
+    def _expect(self, target: Target, actual: ScaffoldState) -> None:
+        """In noop, let what comes later find things as this change would leave them."""
+        expect = self.context.system.expect
+        for path in actual.purged:
+            expect(target.path(path), "absent")
+        if self.properties.ensure == "present":
+            expect(target.root, "directory")
+            for path in target.directories:
+                expect(target.path(path), "directory")
+        is_present = self.properties.ensure == "present"
+        for path in (*actual.changed, *actual.stable):
+            if not is_present or path not in target.same:
+                expect(target.path(path), "file" if is_present else "absent")
+
+    @property
+    def _post(self) -> PostCommands:
+        is_secret = self._wanted().secret
+        return PostCommands(_post_commands(self.properties), self.context.system, quiet=is_secret)
+
+    # At load
+
+    @classmethod
+    def check(cls, properties: ScaffoldProperties) -> Iterator[PropertyError]:
+        ensure, name, source = properties.ensure, properties.name, properties.source
+        if ensure not in _ENSURE:
+            yield PropertyError("ensure", f"is {ensure!r}, wanted present or absent")
+        is_clean = os.path.normpath(name) == name and not name.startswith("//") and "\0" not in name
+        if not name.startswith("/") or not is_clean:
+            wanted = "an absolute path without '.', '..' or doubled slashes"
+            yield PropertyError("name", f"is {name!r}, wanted {wanted}")
+        if name == "/":
+            yield PropertyError("name", "is '/', which is not managed")
+        if not source or "\0" in source or "://" in source:
+            yield PropertyError("source", f"is {source!r}, wanted a directory of templates")
+        for who in ("owner", "group"):
+            if getattr(properties, who) == "":
+                yield PropertyError(who, "is empty")
+        yield from _check_engine(source, properties.engine)
+        for item in properties.post:
+            if len(item) != 1:
+                yield PropertyError("post", f"has {len(item)} patterns in one entry, wanted one")
+        for command in _post_commands(properties):
+            try:
+                command.check()
+            except ValueError as error:
+                yield PropertyError("post", str(error))
+
+
+def _check_engine(source: str, engine: str | None) -> Iterator[PropertyError]:
+    if engine not in (None, *ENGINES):
+        yield PropertyError("engine", f"is {engine!r}, wanted jet, go or jinja")
+        return
+    try:
+        choose_engine(source.rstrip("/"), engine)
+    except ValueError as error:
+        yield PropertyError("source", str(error), because=["engine"])
+
+
+def _post_commands(properties: ScaffoldProperties) -> tuple[PostCommand, ...]:
+    return tuple(PostCommand(pattern, text) for item in properties.post for pattern, text in item.items())
+
+
+def _draft(rendered: Rendered, found: os.stat_result | None, ownership: Ownership) -> Draft:
+    """A rendered file with the mode that it will have, unless a post command changes it."""
+    is_file = found is not None and stat.S_ISREG(found.st_mode)
+    mode = stat.S_IMODE(found.st_mode) & 0o777 if found and is_file else rendered.mode
+    return Draft(rendered.data, ownership.of_file(found, mode).mode)
+
+
+def _has_other_names(found: os.stat_result | None) -> bool:
+    """Hard links elsewhere must not change with the file, so it is written anew."""
+    return found is not None and found.st_nlink > 1

@@ -1,0 +1,119 @@
+"""A scaffold's files in three lists: changed, stable and purged; and the sentences about them."""
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from puller.resources.base import Difference
+from puller.resources.content import OTHER, SENSITIVE, described, sha256
+from puller.resources.scaffolds.names import kind, printable
+from puller.resources.scaffolds.ownership import Ownership
+from puller.resources.scaffolds.target import Target
+from puller.resources.scaffolds.tree import Tree
+from puller.system.local import System
+
+_ABSENT = "absent"
+
+
+class ScaffoldState(msgspec.Struct, frozen=True):
+    """What is there. Paths in the lists are relative to the target."""
+
+    target: Target | None = None
+    """``None`` when nothing is there, and nothing should be."""
+    differences: Mapping[str, tuple[Difference, ...]] = {}
+    """What is not as wanted, by path."""
+    changed: tuple[str, ...] = ()
+    """Files that are not as they should be; for ``absent``, those that are there."""
+    stable: tuple[str, ...] = ()
+    """Files that are as they should be."""
+    purged: tuple[str, ...] = ()
+    """What does not belong to the scaffold; only looked for where it is to be purged."""
+
+    @property
+    def exists(self) -> bool:
+        """Whether the target directory is there."""
+        itself = self.target.itself if self.target else None
+        return itself is not None and stat.S_ISDIR(itself.st_mode)
+
+
+def compare(target: Target, tree: Tree, ownership: Ownership, system: System) -> ScaffoldState:
+    """The state where files should be there."""
+    differences: dict[str, tuple[Difference, ...]] = {}
+    for path in tree.files:
+        if found := tuple(_of_file(target, tree, path, ownership, system)):
+            differences[path] = found
+    changed, stable = tuple(differences), tuple(path for path in tree.files if path not in differences)
+    for path, there in target.directories.items():
+        if there is not None and not stat.S_ISDIR(there.st_mode):
+            differences[path] = (Difference(printable(path), kind(there.st_mode), "a directory"),)
+    for path, thing in target.foreign.things.items():
+        differences.setdefault(path, (_unwanted(path, thing),))
+    return ScaffoldState(target, differences, changed, stable, tuple(target.foreign.things))
+
+
+def remaining(target: Target) -> ScaffoldState:
+    """The state where no files should be there: a directory in the place of a file is another's, and may stay."""
+    there = {
+        path: (_unwanted(path, found),)
+        for path, found in target.files.items()
+        if found is not None and not stat.S_ISDIR(found.st_mode)
+    }
+    changed = tuple(path for path in there if path not in target.same)
+    return ScaffoldState(target, there, changed, tuple(path for path in there if path in target.same))
+
+
+def _unwanted(path: str, found: os.stat_result) -> Difference:
+    is_file = stat.S_ISREG(found.st_mode)
+    return Difference(printable(path), "present" if is_file else kind(found.st_mode), _ABSENT)
+
+
+def _of_file(
+    target: Target, tree: Tree, path: str, ownership: Ownership, system: System
+) -> Iterator[Difference]:
+    found = target.files[path]
+    if found is None:
+        yield Difference(printable(path), _ABSENT, "present")
+    elif not stat.S_ISREG(found.st_mode):
+        yield Difference(printable(path), kind(found.st_mode), "present")
+    else:
+        if path not in target.same:
+            yield (
+                Difference(printable(path), OTHER, SENSITIVE)
+                if tree.secret
+                else _of_content(path, target.path(path), found, tree.files[path].data, system)
+            )
+        yield from ownership.differences(path, found)
+
+
+def _of_content(path: str, place: str, found: os.stat_result, wanted: bytes, system: System) -> Difference:
+    name, size = printable(path), len(wanted)
+    if found.st_size != size:  # however large it is, it need not be read
+        return Difference(name, f"{found.st_size} bytes", f"{size} bytes")
+    return Difference(
+        name, described(size, sha256(system.read_chunks(place))), described(size, sha256([wanted]))
+    )
+
+
+def diff(state: ScaffoldState, tree: Tree, system: System) -> Iterator[str]:
+    """What changes in each file, for people."""
+    if (target := state.target) is None:
+        return
+    for path, differences in state.differences.items():
+        place = target.path(path)
+        if differences[0].wanted == _ABSENT:
+            yield f"{printable(place)}: removed\n"
+        elif path in state.changed and path not in target.same:
+            yield _diff_of_file(place, target.files[path], tree.files[path].data, system)
+
+
+def _diff_of_file(place: str, found: os.stat_result | None, wanted: bytes, system: System) -> str:
+    from puller.resources.diff import LIMIT, unified  # only when something is shown
+
+    name = printable(place)
+    if found is None or not stat.S_ISREG(found.st_mode):
+        return unified(b"", wanted, name) or ""
+    if found.st_size > LIMIT:  # and need not be read
+        return f"{name}: {found.st_size} bytes become {len(wanted)} bytes, too large for a diff\n"
+    return unified(system.read(place), wanted, name) or ""

@@ -1,0 +1,169 @@
+"""The ``service`` resource: whether a service runs, and whether it starts at boot (``resources.md`` section 6).
+
+* Running and enabled are independent of each other; what is not asked for is left alone.
+* A change of what it subscribes to restarts a service that should run and runs, once; it starts one that does not run,
+  and does nothing to one that should be stopped.
+* A unit that does not exist is stopped and disabled. What cannot be (one that does not exist runs, a masked one starts,
+  one is disabled that has no way to be) is said before anything is changed.
+"""
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+
+from puller.errors import ResourceError
+from puller.resources.base import Difference, Properties, PropertyError, Resource
+from puller.resources.services.systemd import Systemd, Unit
+from puller.values.reference import Reference
+
+_ENSURE = ("running", "stopped")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:~@-]*")
+_LONGEST_NAME = 255  # bytes; systemd's limit
+
+_WHY_NOT_DISABLED = {
+    "static": "it has no [Install] section, so other units start it and nothing enables or disables it",
+    "indirect": "it is enabled through another unit, the one that its [Install] section names",
+    "generated": "it was made by a generator from something else, such as /etc/fstab or /etc/init.d",
+    "transient": "it was made by a program and is gone with the next boot",
+    "alias": "it is another name of a unit; disable that one",
+}
+
+
+class ServiceProperties(Properties, frozen=True):
+    """The properties of a service."""
+
+    ensure: str = "running"
+    """``running`` or ``stopped``."""
+    enable: bool | None = None
+    """Whether it starts at boot; left as it is when not given."""
+    subscribe: tuple[Reference, ...] = ()
+    """Resources whose change restarts the service."""
+
+
+class Service(Resource[ServiceProperties, Unit]):
+    """A service of this machine."""
+
+    type_name = "service"
+    properties_type = ServiceProperties
+    providers = ("systemd",)
+
+    def look(self) -> Unit:
+        return self._systemd.unit(self.properties.name)
+
+    def differences(self, actual: Unit, *, refresh: bool = False) -> Sequence[Difference]:
+        ensure, enable = self.properties.ensure, self.properties.enable
+        found = []
+        if not (actual.is_running if ensure == "running" else actual.is_stopped):
+            found.append(Difference("ensure", actual.state, ensure))
+        elif refresh and ensure == "running":
+            found.append(Difference("ensure", "running since before a change", "running again", refresh=True))
+        if enable is not None and enable is not actual.is_enabled:
+            found.append(
+                Difference("enable", actual.file_state or "disabled", "enabled" if enable else "disabled")
+            )
+        return found
+
+    def change(self, differences: Sequence[Difference], actual: Unit) -> None:
+        systemd, name = self._systemd, self.properties.name
+        # A unit file may have come or changed since all units were asked about.
+        unit = systemd.ask(name, waits=False)
+        if unit.needs_reload:
+            systemd.reload()
+            unit = systemd.ask(name, waits=False)
+        # Anew, because what is to be done follows from the unit as it is now.
+        differences = self.differences(unit, refresh=any(d.refresh for d in differences))
+        self._refuse_what_cannot_be(unit, differences)
+        for difference in differences:
+            if difference.property == "enable":
+                self._enable(unit)
+            else:
+                self._start_or_stop(unit, refresh=difference.refresh)
+
+    def noop_message(self, differences: Sequence[Difference], actual: Unit) -> str:
+        self._refuse_what_cannot_be(actual, differences)
+        words = []
+        for difference in differences:
+            if difference.property == "enable":
+                words.append(difference.wanted)
+            elif difference.refresh:
+                words.append("restarted via subscribe")
+            else:
+                words.append("started" if difference.wanted == "running" else "stopped")
+        return f"Would have {', would have '.join(words)}"
+
+    def final_ensure(self, actual: Unit) -> str:
+        return "running" if actual.is_running else "stopped"
+
+    @property
+    def _systemd(self) -> Systemd:
+        return Systemd.of(self.context, self._valid_names)
+
+    def _valid_names(self) -> list[str]:
+        return [name for name in self.context.declared(self.type_name) if _problem_of_name(name) is None]
+
+    def _may_come(self, unit: Unit) -> bool:
+        """In noop: whether the real run would have made the unit by the time it gets here."""
+        context = self.context
+        return context.noop and any(
+            context.uncertain(path) or context.system.exists(path) for path in unit.files()
+        )
+
+    def _refuse_what_cannot_be(self, unit: Unit, differences: Sequence[Difference]) -> None:
+        """Raise for what ``change`` would fail at, so that noop predicts it."""
+        if unit.is_missing and not self._may_come(unit):
+            raise ResourceError(f"there is no unit {unit.id}")
+        wanted = {difference.wanted for difference in differences} - {"stopped", "disabled"}
+        if wanted and unit.is_masked:
+            raise ResourceError(f"{unit.id} is masked; to allow it: systemctl unmask {unit.id}")
+        if wanted and unit.load in ("bad-setting", "error"):
+            raise ResourceError(f"systemd refuses {unit.fragment or unit.id}: {unit.load_error}")
+        why = _WHY_NOT_DISABLED.get(unit.file_state)
+        if why and any(difference.wanted == "disabled" for difference in differences):
+            raise ResourceError(f"{unit.id} is {unit.file_state} and cannot be disabled: {why}")
+
+    def _start_or_stop(self, unit: Unit, *, refresh: bool) -> None:
+        started = time.time()
+        wants_running = self.properties.ensure == "running"
+        try:
+            if not wants_running:
+                self._systemd.stop(unit)
+            elif refresh:
+                self._systemd.restart(unit)
+            else:
+                self._systemd.start(unit)
+            # systemctl is content when a process was started; whether it is still there is another question.
+            after = self._systemd.ask(self.properties.name)
+            if after.is_running is not wants_running:
+                raise ResourceError(f"{unit.id} is {after.state}, though systemctl reports success")
+        except ResourceError as error:
+            raise ResourceError(f"{error}{self._journal(unit, started)}") from error
+
+    def _enable(self, unit: Unit) -> None:
+        if self.properties.enable:
+            self._systemd.enable(unit)
+        else:
+            self._systemd.disable(unit)
+
+    def _journal(self, unit: Unit, since: float) -> str:
+        if self.properties.sensitive:
+            return ""
+        lines = self._systemd.journal(unit, since)
+        return "\n".join(["; its journal says:", *lines]) if lines else ""
+
+    @classmethod
+    def check(cls, properties: ServiceProperties) -> Iterator[PropertyError]:
+        if properties.ensure not in _ENSURE:
+            yield PropertyError("ensure", f"is {properties.ensure!r}, wanted running or stopped")
+        if problem := _problem_of_name(properties.name):
+            yield PropertyError("name", f"is {properties.name!r}, {problem}")
+
+
+def _problem_of_name(name: str) -> str | None:
+    if not _NAME.fullmatch(name):
+        return "wanted letters, digits and . _ + : ~ - @, the first a letter or digit"
+    if len(name) > _LONGEST_NAME:
+        return f"wanted at most {_LONGEST_NAME} characters"
+    template, mark, instance = name.partition("@")
+    if mark and (not instance or instance == ".service"):
+        return f"which is a template; wanted an instance such as '{template}@name'"
+    return None

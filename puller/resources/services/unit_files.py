@@ -1,0 +1,108 @@
+"""What is on disk below the directories of units, and whether systemd has read it as it is.
+
+* ``NeedDaemonReload`` does not tell: systemd 252 says *no* of a first drop-in, of a unit file that takes the place of
+  one in ``/usr/lib``, and of a file that is older than the one that it has replaced.
+* So it is asked when it has last read its files, and everything is compared with that, whoever wrote it: this run, one
+  that was killed, or somebody by hand. The time of the last change of an inode is what nobody sets to another date.
+* What systemd is known to have read is kept, and while the disk is like that nothing is asked at all.
+"""
+
+import contextlib
+import os
+import stat
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+
+from puller.state.state_file import StateFile
+from puller.system.local import System
+
+UNIT_DIRECTORIES = (
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+)
+"""Where unit files are looked for (systemd.unit(5)), as far as a manifest may write them."""
+
+_READ_BY_GENERATORS = ("/etc/init.d", "/etc/containers/systemd", "/usr/share/containers/systemd")
+"""What others write into these becomes units, too, when systemd reads its files."""
+
+Listing = dict[str, tuple[int, int]]
+"""Every path, with its inode and the time of its last change in nanoseconds."""
+
+
+class UnitFiles:
+    """The files of all units; ``path`` is where to keep what systemd has read of them."""
+
+    def __init__(self, system: System, path: Path | None, note: Callable[[str], None], *, keep: bool) -> None:
+        self._system = system
+        self._keep = keep
+        self._file = StateFile(path, Listing, "systemd is asked what it has read") if path else None
+        self._read: Listing = {}
+        with contextlib.suppress(OSError):  # it only saves a question
+            self._read = (self._file and self._file.load(note, keep=keep)) or {}
+
+    def look(self) -> Listing:
+        """What is there now; raises ``OSError``."""
+        found: Listing = {}
+        for directory in self._directories():
+            found.update(self._below(directory))
+        return found
+
+    def _directories(self) -> set[str]:
+        """Each once: /lib is /usr/lib nearly everywhere."""
+        return {os.path.realpath(path) for path in (*UNIT_DIRECTORIES, *_READ_BY_GENERATORS)}
+
+    def _below(self, directory: str) -> Iterator[tuple[str, tuple[int, int]]]:
+        """A directory, what is in it, and what is in the directories in it: no unit has anything deeper."""
+        if (itself := self._system.lstat(directory)) is None:
+            return
+        yield directory, _version(itself)
+        for path, found in self._children(directory):
+            yield path, _version(found)
+            if stat.S_ISDIR(found.st_mode):
+                yield from ((inner, _version(of_inner)) for inner, of_inner in self._children(path))
+
+    def _children(self, directory: str) -> list[tuple[str, os.stat_result]]:
+        with contextlib.suppress(FileNotFoundError):  # removed just now, and its parent is newer for that
+            return [(f"{directory}/{name}", found) for name, found in self._system.children(directory)]
+        return []
+
+    def is_read(self, found: Listing, last_read: Callable[[], float | None]) -> bool:
+        """Whether systemd has read this; ``last_read`` is asked for when (seconds since 1970), ``None``: not known."""
+        if found == self._read:
+            return True
+        if not self._read.keys() & self._directories() <= found.keys():
+            return False  # nothing that is listed is newer for a directory that went as a whole
+        when = last_read()
+        return when is not None and all(changed < when * 1e9 for _, changed in found.values())
+
+    def remember(self, found: Listing) -> None:
+        """systemd has read this."""
+        if found != self._read:
+            self._read = found
+            if self._file and self._keep:
+                with contextlib.suppress(OSError):  # a full disk: the next run asks again
+                    self._file.save(found)
+
+
+def parse_last_read(shown: str, now: float, monotonic: float) -> float | None:
+    """When systemd last read its files, of what ``systemctl show`` says; ``None`` when it does not say.
+
+    ``now`` and ``monotonic`` are this moment on both clocks. The earlier of both answers counts: the clock may have
+    been set since, and the other one stands still while the machine sleeps.
+    """
+    given = dict(line.partition("=")[::2] for line in shown.splitlines())
+    try:
+        _, day, hour, zone = given["UnitsLoadTimestamp"].split()
+        read = datetime.fromisoformat(f"{day} {hour}+00:00").timestamp()
+        since = monotonic - int(given["UnitsLoadTimestampMonotonic"]) / 1e6
+    except (KeyError, ValueError):
+        return None
+    return min(read, now - since) if zone == "UTC" else None
+
+
+def _version(found: os.stat_result) -> tuple[int, int]:
+    return found.st_ino, found.st_ctime_ns

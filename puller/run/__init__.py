@@ -1,0 +1,1 @@
+"""One run, from the lock to the report."""

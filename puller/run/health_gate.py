@@ -1,0 +1,89 @@
+"""What health checks say about a new bundle: the rules by which it is kept or given up.
+
+* What is not in order gives a bundle up: CRITICAL, and UNKNOWN as well, which is any other exit status (`curl` without
+  an answer ends with 7), a check that cannot be started, and one that takes too long.
+* A check that was not in order before the change either does not count against it. A check is the same before and after
+  when its resource and its command are.
+* A check of a resource that could not be applied is not run by the engine. Those that were in order before the change
+  are asked all the same: a new bundle that breaks what worked is found also when it breaks on the way. Other checks are
+  not asked then: what could not be brought up because a mirror was away is no fault of the bundle.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from puller.engine.health_checks import check_health
+from puller.manifest.declaration import Declaration
+from puller.manifest.loader import Manifest
+from puller.manifest.masking import Masks
+from puller.reporting.report import Event, Health, State
+from puller.resources.base import HealthCheck
+from puller.system.local import System
+
+_MOST_TOLD = 3
+"""Faults: the reason is kept in the quarantine, which is small, for ever."""
+
+
+class _Checked(msgspec.Struct, frozen=True):
+    """A resource with health checks, each with its key."""
+
+    declaration: Declaration
+    checks: list[tuple[str, HealthCheck]]
+
+
+def key_of(reference: object, check: HealthCheck) -> str:
+    """What makes a check the same in two bundles; a digest, because commands may hold secrets."""
+    return hashlib.sha256(f"{reference}\0{check.command}".encode()).hexdigest()
+
+
+def health_before(enforced: Manifest, new: Manifest, system: System) -> dict[str, Health]:
+    """What the checks say now that are in the bundle that is enforced and in the new one."""
+    known = {key for _, resource in _checked(enforced) for key, _ in resource.checks}
+    return {
+        key: check_health(check, system).status
+        for _, resource in _checked(new)
+        for key, check in resource.checks
+        if key in known
+    }
+
+
+def find_fault(
+    manifest: Manifest, events: Sequence[Event], before: Mapping[str, Health], system: System
+) -> str:
+    """Why a bundle that was applied is given up, in a few sentences; empty when it is kept.
+
+    ``events`` are in the order of the manifest. What is asked here is added to them.
+    """
+    faults = []
+    for number, resource in _checked(manifest):
+        event = events[number]
+        _ask_the_rest(resource, event, before, system)
+        for (key, _), result in zip(resource.checks, event.health_checks, strict=False):
+            if not result.status.in_order and before.get(key, Health.OK).in_order:
+                faults.append(f"{event.reference}: {result}")
+    others = [f"and {len(faults) - _MOST_TOLD} more"] if len(faults) > _MOST_TOLD else []
+    return "; ".join(faults[:_MOST_TOLD] + others)
+
+
+def _ask_the_rest(resource: _Checked, event: Event, before: Mapping[str, Health], system: System) -> None:
+    """The checks that the engine did not come to, up to the first that says nothing about the change."""
+    if event.state is not State.FAILED and not event.unmet_requirements and event.reached:
+        return
+    for key, check in resource.checks[len(event.health_checks) :]:
+        if key not in before or not before[key].in_order:
+            return
+        result = check_health(check, system)
+        Masks().hide(result, resource.declaration)
+        event.health_checks.append(result)
+
+
+def _checked(manifest: Manifest) -> Iterator[tuple[int, _Checked]]:
+    """Resources with health checks, with their number in the order of events."""
+    for number, index in enumerate(manifest.order):
+        declaration = manifest.declarations[index]
+        checks = () if declaration.failure else declaration.properties.health_checks
+        if checks:
+            keys = [(key_of(declaration.reference, check), check) for check in checks]
+            yield number, _Checked(declaration, keys)

@@ -1,0 +1,87 @@
+"""This host as a run sees it: its name, its facts, and data of its own."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from puller.config.configuration import Configuration
+from puller.data.sources import Origin, Source, Surroundings, host_files
+from puller.facts.tree import Facts, gather
+from puller.manifest.loader import Inputs
+
+if TYPE_CHECKING:
+    from bundles.transport.deadline import Deadline
+    from bundles.transport.download import TransportSettings
+    from puller.data.site_data import Note, SiteData
+
+
+class Host(msgspec.Struct, frozen=True):
+    """Facts are gathered when they are asked for, group by group."""
+
+    configuration: Configuration
+    facts: Facts
+    environ: Mapping[str, str]
+
+    @classmethod
+    def of(cls, configuration: Configuration) -> "Host":
+        """The machine that we run on."""
+        facts = gather(custom_directories=[configuration.facts_directory], agent=_agent_facts(configuration))
+        return cls(configuration, facts, dict(os.environ))
+
+    @property
+    def name(self) -> str:
+        """As configured, else the fully qualified name."""
+        return self.configuration.host_name or str(self.facts["networking"]["fqdn"])
+
+    def inputs(
+        self, copies: Path, note: "Note", *, deadline: "Deadline | None" = None, keep: bool = True
+    ) -> Inputs:
+        """What manifests are resolved with; ``copies`` is the directory for site data, ``note`` is told of its trouble.
+
+        ``deadline`` is that of all that is fetched. Without ``keep`` nothing is written. Raises ``ConfigurationError``
+        for data of this host that is not valid.
+        """
+        locations = self.configuration.site_data
+        if not locations and not copies.exists():  # most hosts have none, and need nothing imported for it
+            return self._inputs(())
+        site = self._site_data(copies, note, deadline, keep=keep)
+        if keep:
+            site.forget_others(locations)
+        return self._inputs(site.load(locations))
+
+    def inputs_of_last_run(self, copies: Path, note: "Note") -> Inputs:
+        """The same without asking anybody else: site data is what the last run has kept."""
+        return self._inputs(
+            self._site_data(copies, note, None, keep=False).load_copies(self.configuration.site_data)
+        )
+
+    def _inputs(self, site: tuple[Source, ...]) -> Inputs:
+        paths = host_files(Path(self.configuration.host_data), Path(self.configuration.host_data_directory))
+        sources = Surroundings(self.facts, self.environ).load(paths, Origin.HOST, site)
+        return Inputs(self.facts, self.environ, sources, self.configuration.eyaml_private_key)
+
+    def _site_data(
+        self, copies: Path, note: "Note", deadline: "Deadline | None", *, keep: bool
+    ) -> "SiteData":
+        from puller.data.site_data import SiteData
+
+        surroundings = Surroundings(self.facts, self.environ)
+        return SiteData(copies, surroundings, self._settings, note, deadline, keep)
+
+    def _settings(self, url: str) -> "TransportSettings":
+        """How a URL is reached: the site's credentials are for its own origin."""
+        from bundles.transport.location import origin_of
+        from puller.run.site import transport_settings
+
+        settings = transport_settings(self.configuration.http)
+        site = self.configuration.mirrors[0]
+        is_own = not site.startswith("/") and origin_of(site) == origin_of(url)
+        return settings if is_own else settings.without_credentials()
+
+
+def _agent_facts(configuration: Configuration) -> Mapping[str, Any]:
+    """What the agent knows by itself: the name that this host goes by."""
+    return {"clientcert": configuration.host_name} if configuration.host_name else {}

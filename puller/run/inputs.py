@@ -1,0 +1,41 @@
+"""Facts and data as the command line gives them, and what a manifest is resolved with in the end."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from puller.data.sources import Origin, Surroundings, assigned
+from puller.facts.given import chosen_facts
+from puller.manifest.loader import Inputs
+
+
+class CommandInputs(msgspec.Struct, frozen=True):
+    """Facts and data as the command line gives them."""
+
+    facts: Any
+    options: Mapping[str, Any]
+
+    def for_manifest(self) -> Inputs:
+        """What a manifest is resolved with."""
+        here = Surroundings(self.facts, dict(os.environ))
+        sources = here.load(map(Path, self.options["data_files"]), Origin.COMMAND_LINE)
+        given = assigned(self.options["data_pairs"])
+        return Inputs(self.facts, here.environ, (*sources, *given), self.options["private_key"])
+
+    def problems(self) -> list[str]:
+        """What could not be read while facts were gathered so far."""
+        return [str(problem) for problem in getattr(self.facts, "problems", ())]
+
+    def warn(self) -> None:
+        """Say them on stderr."""
+        for problem in self.problems():
+            print(f"puller: {problem}", file=sys.stderr)
+
+
+def load_inputs(options: Mapping[str, Any]) -> CommandInputs:
+    """From the values of ``fact_options`` and ``data_options``."""
+    return CommandInputs(chosen_facts(options), options)

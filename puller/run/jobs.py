@@ -1,0 +1,170 @@
+"""The two jobs that timers and scripts start, ``run`` and ``apply``, once their options are known.
+
+Apart from the command line, because a run that finds nothing to do spends most of its time importing modules:
+``puller.cli`` comes here directly for a command line that is plainly right (``puller.cli.quick``).
+"""
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from puller.engine.apply import Applied, apply_manifest
+from puller.engine.engine import Settings
+from puller.exit_status import ExitStatus, worst
+from puller.manifest.loader import Manifest, load_manifest
+from puller.manifest.source import open_source
+from puller.reporting.log import Log, verbosity
+from puller.reporting.report import Summary
+from puller.resources.remote import fetch_url
+from puller.run.inputs import CommandInputs, load_inputs
+from puller.state.directories import PRIVATE_KEY, Directories
+from puller.state.lock import only_run
+from puller.system.signals import Stopped, StopRequests
+
+
+class Options(msgspec.Struct, kw_only=True):
+    """What both commands take."""
+
+    noop: bool = False
+    diff: bool | None = None
+    """``None``: on a terminal."""
+    detailed_exitcodes: bool = False
+    verbose: bool = False
+    quiet: bool = False
+
+    def settings(self, log: Log, stops: StopRequests) -> Settings:
+        """How the engine works then."""
+        return Settings(
+            noop=self.noop,
+            diffs=sys.stdout.isatty() if self.diff is None else self.diff,
+            listener=log.event,
+            log=log.notice,
+            stopping=lambda: stops.reason,
+            attending=stops.attend,
+        )
+
+    def log(self) -> Log:
+        """Where the lines of the job go."""
+        return Log(sys.stdout, level=verbosity(verbose=self.verbose, quiet=self.quiet))
+
+
+class RunOptions(Options, kw_only=True):
+    """What ``puller run`` takes."""
+
+    config: str
+    offline: bool = False
+
+
+class ApplyOptions(Options, kw_only=True):
+    """What ``puller apply`` takes."""
+
+    source: str
+    fact_pairs: tuple[str, ...] = ()
+    facts_files: tuple[str, ...] = ()
+    facts_directories: tuple[str, ...] = ()
+    no_system_facts: bool = False
+    data_files: tuple[str, ...] = ()
+    data_pairs: tuple[str, ...] = ()
+    private_key: str = PRIVATE_KEY
+    state_directory: str | None = None
+
+    @property
+    def directories(self) -> Directories:
+        """Where the lock and owed refreshes are."""
+        if self.state_directory is None:
+            return Directories.of_user()
+        return Directories(Path(self.state_directory), Path(self.state_directory))
+
+
+def run(options: RunOptions) -> int:
+    """Pull and apply what is published for this host; gives the exit status."""
+    from puller.config.configuration import load_configuration
+    from puller.run.agent import Agent
+    from puller.run.host import Host
+
+    configuration = load_configuration(Path(options.config))
+    log = options.log()
+    stops = StopRequests(log.at_once)
+    with stops.handled():
+        try:
+            agent = Agent(
+                configuration,
+                Directories(Path(configuration.state_directory), Path(configuration.run_directory)),
+                Host.of(configuration),
+                log,
+                stops,
+                options.settings(log, stops),
+                options.detailed_exitcodes,
+                options.offline,
+            )
+            return agent.run().exit_status
+        except Stopped as stop:
+            log.error(str(stop))
+            return stop.exit_status
+
+
+def apply(options: ApplyOptions) -> int:
+    """Apply a manifest, a directory or a bundle file; gives the exit status."""
+    log = options.log()
+    stops = StopRequests(log.at_once)
+    with stops.handled():
+        try:
+            return _apply(options, log, stops)
+        except Stopped as stop:
+            log.error(f"{stop}; nothing was changed")
+            return stop.exit_status
+
+
+def _apply(options: ApplyOptions, log: Log, stops: StopRequests) -> int:
+    started = time.perf_counter()
+    directories = options.directories
+    with _lock(directories, noop=options.noop), open_source(options.source) as source:
+        inputs = load_inputs(msgspec.structs.asdict(options))
+        manifest = load_manifest(source.path, source.name, inputs.for_manifest())
+        if manifest.pre_message:
+            print(manifest.pre_message)
+        stops.check()
+        with stops.deferred():  # from here on something may have been changed, and that is told in any case
+            applied = apply_manifest(
+                manifest,
+                options.settings(log, stops),
+                stops,
+                owed=directories.owed,
+                scope=str(source.path),
+                fetch=fetch_url,
+            )
+            return _tell(options, log, stops, manifest, inputs, applied, time.perf_counter() - started)
+
+
+def _tell(
+    options: ApplyOptions,
+    log: Log,
+    stops: StopRequests,
+    manifest: Manifest,
+    inputs: CommandInputs,
+    applied: Applied,
+    duration: float,
+) -> int:
+    """Say what became of a manifest; gives the exit status."""
+    for note in [*manifest.warnings, *applied.notes, *inputs.problems()]:
+        log.warn(note)
+    summary = Summary.of(applied.events, duration)
+    log.notice(str(summary))
+    status = worst(stops.exit_status, summary.exit_status(detailed=options.detailed_exitcodes))
+    if status in (ExitStatus.OK, ExitStatus.CHANGED) and manifest.post_message:
+        print(manifest.post_message)
+    return status
+
+
+@contextlib.contextmanager
+def _lock(directories: Directories, *, noop: bool) -> Iterator[None]:
+    """A dry run writes nothing, so it needs no lock, and may run beside another."""
+    if noop:
+        yield
+        return
+    with only_run(directories.run):
+        yield

@@ -1,0 +1,1 @@
+"""Decisions of the operator and the publisher: selection, holds, pins, quarantine, disable."""

@@ -1,0 +1,64 @@
+"""All that an operator has said against changing this machine, read once, with the sentences that tell of it."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+
+from puller.config.configuration import Configuration
+from puller.config.maintenance_windows import Window, next_opening, why_closed
+from puller.run.policy.disable import Disabled, find_disabled
+from puller.run.policy.pins import Pins
+from puller.run.policy.quarantine import Quarantine
+from puller.state.directories import Directories
+from puller.values.times import written
+
+
+class Holds(msgspec.Struct, frozen=True):
+    """What is in force."""
+
+    disabled: Disabled | None
+    windows: tuple[Window, ...]
+    pins: Pins
+    quarantine: Quarantine
+
+    @classmethod
+    def load(
+        cls,
+        configuration: Configuration,
+        directories: Directories,
+        now: datetime,
+        note: Callable[[str], None],
+        *,
+        keep: bool = True,
+    ) -> "Holds":
+        """Read them; ``note`` is told what is damaged. With ``keep`` false nothing is written. Raises ``OSError``."""
+        return cls(
+            find_disabled(directories, now),
+            configuration.windows,
+            Pins.load(directories, note, keep=keep),
+            Quarantine.load(directories, note, keep=keep),
+        )
+
+    def why_not_applying(self, now: datetime) -> str:
+        """Why this host may not be changed ``now``; empty when it may."""
+        return str(self.disabled) if self.disabled else why_closed(self.windows, now)
+
+    def lines(self, now: datetime) -> list[str]:
+        """What a person should know, a sentence each."""
+        return [
+            *([why] if (why := self.why_not_applying(now)) else []),
+            *(f"{bundle} is pinned to {version}" for bundle, version in sorted(self.pins.entries.items())),
+            *(map(str, self.quarantine.entries)),
+        ]
+
+    def data(self, now: datetime) -> dict[str, object]:
+        """The same for programs."""
+        opening = next_opening(self.windows, now) if self.windows else None
+        return {
+            "disabled": msgspec.to_builtins(self.disabled),
+            "not_applying": self.why_not_applying(now) or None,
+            "next_window": written(opening) if opening and opening > now else None,
+            "pins": self.pins.entries,
+            "quarantine": [msgspec.to_builtins(entry) for entry in self.quarantine.entries],
+        }

@@ -1,0 +1,91 @@
+"""Bundles that this host does not try again: what failed here, or was rolled back, by the SHA-256 of its archive.
+
+* The digest decides, and not the version: what is published again under another version is another bundle.
+* Only an operator takes a bundle out (``puller quarantine clear``); no run does.
+* In noop everything is remembered for this run, and nothing is written.
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+import msgspec
+
+from puller.state.directories import Directories
+from puller.state.state_file import StateFile
+from puller.values.times import parse_moment, shown, written
+
+_LOSS = "bundles that were quarantined may be tried again"
+
+
+class Quarantined(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A bundle that is not to be tried again; ``since`` is UTC in ISO 8601."""
+
+    bundle: str
+    version: str
+    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    reason: str
+    since: str
+    failed: tuple[str, ...] = ()
+    """Resources that failed in the run that gave it up, a sentence each; the first of them."""
+
+    def __post_init__(self) -> None:
+        parse_moment(self.since)
+
+    def __str__(self) -> str:
+        since = shown(parse_moment(self.since))
+        return f"{self.bundle} {self.version} is quarantined since {since}: {self.reason}"
+
+
+class _Document(msgspec.Struct, forbid_unknown_fields=True):
+    format: Literal[1]
+    bundles: tuple[Quarantined, ...]
+
+
+class Quarantine:
+    """All of them, oldest first."""
+
+    def __init__(self, file: StateFile[_Document], entries: tuple[Quarantined, ...], *, keep: bool) -> None:
+        self.entries = entries
+        self._file = file
+        self._keep = keep
+
+    @classmethod
+    def load(
+        cls, directories: Directories, note: Callable[[str], None], *, keep: bool = True
+    ) -> "Quarantine":
+        """What was saved last; ``note`` is told when it cannot be used. Raises ``OSError``."""
+        file = StateFile(directories.quarantine, _Document, _LOSS)
+        document = file.load(note, keep=keep)
+        return cls(file, document.bundles if document else (), keep=keep)
+
+    def find(self, sha256: str) -> Quarantined | None:
+        """The entry of the archive with this SHA-256."""
+        return next((entry for entry in self.entries if entry.sha256 == sha256), None)
+
+    def add(
+        self, bundle: str, version: str, sha256: str, reason: str, failed: Iterable[str] = ()
+    ) -> Quarantined:
+        """Never try this one again; one that is in already keeps its reason. Raises ``OSError``."""
+        if (known := self.find(sha256)) is not None:
+            return known
+        since, why = written(datetime.now(UTC)), " ".join(reason.split())
+        entry = Quarantined(bundle, version, sha256, why, since, tuple(failed))
+        self._save((*self.entries, entry))
+        return entry
+
+    def clear(self, bundle: str | None = None, version: str | None = None) -> list[Quarantined]:
+        """Let all be tried again, or those of one bundle, or of one of its versions. Raises ``OSError``."""
+        cleared = [
+            entry
+            for entry in self.entries
+            if bundle in (None, entry.bundle) and version in (None, entry.version)
+        ]
+        if cleared:
+            self._save(tuple(entry for entry in self.entries if entry not in cleared))
+        return cleared
+
+    def _save(self, entries: tuple[Quarantined, ...]) -> None:
+        if self._keep:
+            self._file.save(_Document(1, entries))
+        self.entries = entries

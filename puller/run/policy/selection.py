@@ -1,0 +1,81 @@
+"""Which release of a bundle this host should run: a pin, else what the signed index says of the channel.
+
+* The answer comes from signed statements and this host's own records alone; nothing here asks anybody.
+* A release that is held back is named with the reason; the host then runs the release before it, or what it has.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+
+from bundles.errors import FormatError
+from bundles.format.index import Index, Release
+from bundles.store.store import Installed
+from puller.config.configuration import BundleChoice
+from puller.errors import ConfigurationError
+from puller.run.policy.pins import Pins
+from puller.run.policy.quarantine import Quarantine
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What a host should run of one bundle."""
+
+    release: Release | None
+    """``None``: what is here stays."""
+    held: str = ""
+    """Why it is not what the channel names; a sentence."""
+
+
+class Chooser(msgspec.Struct, frozen=True):
+    """Chooses for one host at one time. ``host`` is its identity, asked for only when a wave is going on."""
+
+    host: Callable[[], str]
+    now: datetime
+    pins: Pins
+    quarantine: Quarantine
+
+    def choose(
+        self, index: Index, choice: BundleChoice, digest: Callable[[Release], str], current: Installed | None
+    ) -> Wanted:
+        """What ``choice`` comes to; ``digest`` gives the SHA-256 of a release, as signed.
+
+        Raises ``ConfigurationError`` when what this host asks for is not published, and what ``digest`` raises.
+        """
+        version = self.pins.version_for(choice.name, choice.version)
+        if version is not None:
+            return self._unless_quarantined(Wanted(_pinned(choice.name, version, digest)), digest)
+        release = index.find(choice.name, choice.channel)
+        if release is None:
+            raise ConfigurationError(
+                f"{choice.name}: channel {choice.channel!r} of the site has no such bundle"
+            )
+        return self._unless_quarantined(self._reached(release, digest, current), digest)
+
+    def _reached(
+        self, release: Release, digest: Callable[[Release], str], current: Installed | None
+    ) -> Wanted:
+        """What a wave comes to for this host."""
+        if release.rollout is None:
+            return Wanted(release)
+        is_here = current is not None and current.sha256 == digest(release)
+        verdict = release.chosen_for(self.host(), self.now, is_here)
+        return Wanted(verdict.release, verdict.held or "")
+
+    def _unless_quarantined(self, wanted: Wanted, digest: Callable[[Release], str]) -> Wanted:
+        if wanted.release is None:
+            return wanted
+        entry = self.quarantine.find(digest(wanted.release))
+        if entry is None:
+            return wanted
+        return Wanted(None, f"{wanted.held}; {entry}" if wanted.held else str(entry))
+
+
+def _pinned(bundle: str, version: str, digest: Callable[[Release], str]) -> Release:
+    """The release that a person on this host has named; that it is not there is theirs to settle."""
+    try:
+        release = Release.of(bundle, version)
+        digest(release)
+    except FormatError as error:
+        raise ConfigurationError(f"{bundle}: is held at {version} by this host: {error}") from error
+    return release

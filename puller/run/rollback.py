@@ -1,0 +1,54 @@
+"""The way back from a bundle: which one to return to, and the order of steps that a crash may cut anywhere.
+
+* What is given up is in quarantine before anything else changes, so that no run between the steps takes it for new.
+* What is returned to was current here before, and is not in quarantine itself.
+"""
+
+from contextlib import suppress
+
+from bundles.errors import StoreError
+from bundles.store.store import Installed, Store
+from puller.errors import UsageError
+from puller.run.policy.quarantine import Quarantine
+from puller.run.trials import Journal
+
+
+def find_way_back(store: Store, quarantine: Quarantine, name: str, *, but: str = "") -> Installed | None:
+    """What to return to: the last good one, else the one before; never the one with the SHA-256 ``but``."""
+    for find in (store.good, store.previous):
+        with suppress(StoreError):  # damaged: there is nothing in it to return to
+            other = find(name)
+            if other and other.sha256 != but and not quarantine.find(other.sha256):
+                return other
+    return None
+
+
+def roll_back(
+    store: Store, quarantine: Quarantine, journal: Journal, name: str, why: str
+) -> tuple[Installed, Installed]:
+    """Give up what is current for what was before; gives both.
+
+    Raises ``UsageError`` when there is nothing to go back from or to, ``StoreError``, ``OSError``.
+    """
+    current = store.current(name)
+    if current is None:
+        raise UsageError(f"{name}: nothing is enforced on this host, so there is nothing to go back from")
+    target = find_way_back(store, quarantine, name, but=current.sha256)
+    if target is None:
+        raise UsageError(
+            f"{name} {current.version}: there is nothing to go back to: {_why(store, quarantine, name)}"
+        )
+    quarantine.add(name, current.version, current.sha256, why)
+    journal.close(name)
+    store.activate(name, target.sha256)
+    store.mark_good(name, target.sha256)  # or damage to a link would lead back to what was given up
+    return current, target
+
+
+def _why(store: Store, quarantine: Quarantine, name: str) -> str:
+    try:
+        before = store.previous(name)
+    except StoreError as error:
+        return str(error)
+    entry = before and quarantine.find(before.sha256)
+    return str(entry) if entry else "no other version was enforced here before"

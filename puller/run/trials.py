@@ -1,0 +1,109 @@
+"""New bundles on trial: the record by which the next run finds that one was cut short.
+
+* A bundle is on trial from before its first resource is applied until it has passed (``good``) or is given up.
+* An attempt that began and has no end on record was cut short: by a crash, a power cut, ``kill -9``. The identity of
+  the boot tells a restart of the machine from the death of the process. A run that was asked to stop has an end.
+* How many attempts in a row had failed resources is part of the record. One that was cut short or stopped says nothing
+  of that, and one that passed ends the trial.
+* What the health checks said before the change is part of the record, so that a later attempt does not take the
+  consequences of an earlier one for how things were.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from bundles.store.store import Installed
+from puller.reporting.report import Health
+from puller.state.directories import Directories
+from puller.state.state_file import StateFile
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How far one bundle has come; times are UTC in ISO 8601."""
+
+    version: str
+    sha256: str
+    since: str
+    health: dict[str, Health]
+    """What health checks said before the change, by ``puller.run.health_gate.key_of``."""
+    boot: str = ""
+    """The boot in which the attempt at work began; empty when none is."""
+    cut_short: int = 0
+    """How many attempts in a row had no end, before the one at work."""
+    failed: int = 0
+    """In how many attempts in a row resources failed, before the one at work."""
+
+    def interruption(self, boot: str) -> str:
+        """How the last attempt was cut short; empty when it was not."""
+        if not self.boot:
+            return ""
+        return "the process was killed" if self.boot == boot else "the machine restarted"
+
+
+class _Record(msgspec.Struct, forbid_unknown_fields=True):
+    """What is on disk: one trial at the most for each bundle, by name."""
+
+    format: int = 1
+    trials: dict[str, Trial] = {}
+
+
+class Journal:
+    """The trials on this host. With ``keep`` false nothing is written (noop). Methods raise ``OSError``."""
+
+    def __init__(
+        self, directories: Directories, note: Callable[[str], None], *, keep: bool, boot: str | None = None
+    ) -> None:
+        self._file = StateFile(
+            directories.journal, _Record, "bundles on trial are tried as if for the first time"
+        )
+        self._keep = keep
+        self._trials = (self._file.load(note, keep=keep) or _Record()).trials
+        self._boot = boot
+
+    @property
+    def boot(self) -> str:
+        """The identity of this boot of the machine."""
+        if self._boot is None:
+            self._boot = _BOOT_ID.read_text(encoding="ascii").strip()
+        return self._boot
+
+    def find(self, bundle: Installed) -> Trial | None:
+        """The trial of exactly this bundle."""
+        trial = self._trials.get(bundle.name)
+        return trial if trial is not None and trial.sha256 == bundle.sha256 else None
+
+    def begin(self, bundle: Installed, health: Mapping[str, Health]) -> Trial:
+        """An attempt begins now; ``health`` counts only for the first one."""
+        found = self.find(bundle) or Trial(bundle.version, bundle.sha256, _now(), dict(health))
+        cut_short = found.cut_short + 1 if found.boot else 0
+        return self._put(bundle, msgspec.structs.replace(found, boot=self.boot, cut_short=cut_short))
+
+    def end(self, bundle: Installed, *, failed: bool = False) -> None:
+        """The attempt at work has come to its end, perhaps with failed resources; the bundle stays on trial."""
+        if (found := self.find(bundle)) is not None:
+            failures = found.failed + failed
+            self._put(bundle, msgspec.structs.replace(found, boot="", cut_short=0, failed=failures))
+
+    def close(self, name: str) -> None:
+        """Nothing of this name is on trial any more."""
+        if name in self._trials:
+            self._save({other: trial for other, trial in self._trials.items() if other != name})
+
+    def _put(self, bundle: Installed, trial: Trial) -> Trial:
+        if self._trials.get(bundle.name) != trial:
+            self._save({**self._trials, bundle.name: trial})
+        return trial
+
+    def _save(self, trials: dict[str, Trial]) -> None:
+        if self._keep:
+            self._file.save(_Record(trials=trials))
+        self._trials = trials
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,1 @@
+"""Files that Puller itself keeps below the state directory."""

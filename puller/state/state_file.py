@@ -1,0 +1,120 @@
+"""The small JSON documents that a run remembers things in, each with one answer to every kind of damage.
+
+* A document is written whole, by the one atomic write of ``bundles.filesystem.atomic``, and readable by its owner
+  alone.
+* Only *not found* means that there is none. What is there and is not a document of ours (truncated, garbage, a link, a
+  directory, another user's, too large) is set aside under a name of its own, and a sentence says what that loses; it
+  never stops a run that can go on without it, and it is never silently forgotten.
+* A disk that cannot be read is an ``OSError``: it says nothing about the document.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import msgspec
+
+from bundles.filesystem.atomic import forget_oldest, write_file
+from puller.state.stored_json import decode
+
+LARGEST = 4 * 1024 * 1024
+"""Bytes; nothing that a run remembers comes near it."""
+
+_Document = TypeVar("_Document")
+
+
+class StateFile(Generic[_Document]):
+    """The document of type ``kind`` at ``path``; ``loss`` ends the sentence about one that is not understood."""
+
+    def __init__(self, path: Path, kind: type[_Document], loss: str) -> None:
+        self.path = path
+        self._kind = kind
+        self._loss = loss
+
+    def load(self, note: Callable[[str], None], *, keep: bool = True) -> _Document | None:
+        """What was saved last; ``None`` when there is nothing that can be used, and ``note`` is told why.
+
+        With ``keep`` false nothing is changed, for a dry run. Raises ``OSError``.
+        """
+        try:
+            return self.read()
+        except ValueError as error:
+            aside = f"set aside as {set_aside(self.path)}" if keep else "left as it is"
+            note(f"{self.path}: {error}; {aside}, and {self._loss}")
+            return None
+
+    def read(self) -> _Document | None:
+        """The same, for a document that must not be done without: raises ``ValueError`` for one that cannot be used."""
+        try:
+            return decode(_read(self.path), self._kind)
+        except FileNotFoundError:
+            return None
+
+    def save(self, document: _Document) -> None:
+        """Replace it, durably; raises ``OSError``."""
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_state(self.path, msgspec.json.format(msgspec.json.encode(document)) + b"\n")
+
+    def remove(self) -> None:
+        """It is not needed any more; none is no error. Raises ``OSError``."""
+        self.path.unlink(missing_ok=True)
+
+
+def write_state(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
+    """Replace a file of ours. A directory in its place, which nothing replaces, is set aside. Raises ``OSError``."""
+    try:
+        write_file(path, data, mode=mode, durable=durable)
+    except IsADirectoryError:
+        set_aside(path)
+        write_file(path, data, mode=mode, durable=durable)
+
+
+def set_aside(path: Path) -> Path:
+    """Move a file that is not understood out of the way, under a name of its own; raises ``OSError``."""
+    aside = next(candidate for candidate in _names_aside(path) if not os.path.lexists(candidate))
+    os.rename(path, aside)
+    forget_oldest(path.parent, f"{path.name}.unreadable")
+    return aside
+
+
+def _read(path: Path) -> bytes:
+    """The bytes of a file of ours; raises ``ValueError`` for anything that is not one, and ``OSError``."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise ValueError("is a symbolic link") from None
+        if error.errno == errno.ENXIO:
+            raise ValueError("is a socket") from None
+        raise
+    try:
+        _check(os.fstat(descriptor))
+        data = bytearray()
+        while len(data) <= LARGEST and (piece := os.read(descriptor, LARGEST)):
+            data += piece
+    finally:
+        os.close(descriptor)
+    if len(data) > LARGEST:
+        raise ValueError(f"has more than {LARGEST} bytes")
+    return bytes(data)
+
+
+def _check(found: os.stat_result) -> None:
+    """Only what nobody else can have written is believed."""
+    if not stat.S_ISREG(found.st_mode):
+        raise ValueError("is not a regular file")
+    if found.st_uid not in (0, os.geteuid()):
+        raise ValueError(f"belongs to user {found.st_uid}")
+    if found.st_mode & 0o022:
+        raise ValueError(f"can be written by others: its mode is {stat.S_IMODE(found.st_mode):04o}")
+
+
+def _names_aside(path: Path) -> Iterator[Path]:
+    yield path.with_name(f"{path.name}.unreadable")
+    number = 2
+    while True:
+        yield path.with_name(f"{path.name}.unreadable-{number}")
+        number += 1

@@ -1,0 +1,266 @@
+"""Running other programs: argument lists, a fixed environment, bounded time, bounded output.
+
+* A command never outlives its time limit: it and everything that it has started are ended, TERM first, then KILL.
+* A child that keeps the pipes open after the command has ended is not waited for.
+* A signal that stops this process ends a command that only looks at once, another one when it comes a second time.
+* Output is kept up to a limit, in memory that does not grow with what the command prints.
+"""
+
+import contextlib
+import os
+import pwd
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from puller.system import signals
+from puller.system.process_tree import Descendants, adopt_orphans, starting
+from puller.system.safe_paths import hold_directory
+
+SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+_GRACE = 5.0  # seconds between TERM and KILL
+_LINGER = 0.5  # seconds that output may still arrive after the command has ended
+_CHUNK = 65536
+_LOOK = 0.5  # seconds between looks at what has ended
+_LAST_WAIT = 2.0  # seconds after KILL; what is then still there waits for a disk or a file server
+
+
+def base_environment() -> dict[str, str]:
+    """The environment that every command starts with, whatever environment Puller itself was started in."""
+    try:
+        user = pwd.getpwuid(os.geteuid())
+        name, home, shell = user.pw_name, user.pw_dir, user.pw_shell or "/bin/sh"
+    except KeyError:
+        name, home, shell = str(os.geteuid()), "/", "/bin/sh"
+    return {
+        "PATH": SEARCH_PATH,
+        "HOME": home,
+        "USER": name,
+        "LOGNAME": name,
+        "SHELL": shell,
+        "LANG": "C.UTF-8",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What to run: ``arguments`` is a list, never a shell's text; ``timeout`` is seconds, ``output_limit`` bytes."""
+
+    arguments: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Added to ``base_environment``; ``PATH`` in it is also where the program is searched."""
+    directory: str = "/"
+    timeout: float = 300.0
+    output_limit: int = 256 * 1024
+    """Of each of stdout and stderr the last so many bytes are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """How a command ended; exactly one of ``exit_code`` and ``signal`` is set unless it ``timed_out``."""
+
+    exit_code: int | None
+    signal: int | None
+    timed_out: bool
+    stdout: str
+    stderr: str
+    duration: float
+    """Seconds."""
+
+    @property
+    def outcome(self) -> str:
+        """The way it ended in words, for messages."""
+        if self.timed_out:
+            return f"killed after {self.duration:.1f} s, its time limit"
+        if self.signal is not None:
+            return f"ended by signal {_name_of(self.signal)}"
+        return f"exit code {self.exit_code}"
+
+    def tail(self, lines: int = 10) -> str:
+        """The end of what it printed, stdout then stderr, for a failure's message."""
+        text = "\n".join(part for part in (self.stdout.strip(), self.stderr.strip()) if part)
+        return "\n".join(text.splitlines()[-lines:])
+
+
+def _name_of(number: int) -> str:
+    """``SIGTERM``; real-time signals have numbers only."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
+
+
+def run(command: Command) -> Completed:
+    """Run to the end or to the time limit.
+
+    Raises ``OSError`` when the program cannot be started (``FileNotFoundError``, ``PermissionError``),
+    ``ResourceError`` when a link that is not followed leads to its directory, and as ``signals.check_command``.
+    """
+    started = time.monotonic()
+    with starting:
+        process = _start(command)
+        descendants = Descendants(process.pid)
+    stdout, stderr = _Tail(command.output_limit), _Tail(command.output_limit)
+    timed_out = False
+    try:
+        timed_out = not _read_until_exit(process, descendants, stdout, stderr, started + command.timeout)
+        if timed_out:
+            _end(process, descendants)
+        # One that not even KILL has ended hangs in the kernel; waiting for it would be waiting without a limit.
+        code = process.poll() if timed_out else process.wait()
+    except BaseException:
+        _end(process, descendants)
+        process.poll()
+        raise
+    finally:
+        _close_pipes(process)
+        descendants.forget()
+    return Completed(
+        exit_code=code if code is not None and code >= 0 and not timed_out else None,
+        signal=-code if code is not None and code < 0 and not timed_out else None,
+        timed_out=timed_out,
+        stdout=stdout.text(),
+        stderr=stderr.text(),
+        duration=time.monotonic() - started,
+    )
+
+
+def _start(command: Command) -> "subprocess.Popen[bytes]":
+    adopt_orphans()
+    environment = {**base_environment(), **command.environment}
+    program = _find(command.arguments[0], environment["PATH"])
+    with _working_directory(command.directory) as directory:
+        return subprocess.Popen(
+            [program, *command.arguments[1:]],
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            # A session of its own: the time limit ends the group, and no terminal can be asked for a password.
+            start_new_session=True,
+        )
+
+
+@contextlib.contextmanager
+def _working_directory(path: str) -> Iterator[str]:
+    """A name for it that nobody can change: links on the way are judged as those on the way to a managed file are."""
+    if path == "/":  # which needs no /proc
+        yield path
+        return
+    with hold_directory(path) as descriptor:
+        yield f"/proc/self/fd/{descriptor}"
+
+
+def _find(program: str, search_path: str) -> str:
+    """Search the command's own PATH, not ours; Popen alone would do the latter."""
+    if "/" in program:
+        return program
+    for directory in search_path.split(":"):
+        candidate = os.path.join(directory, program)
+        if os.access(candidate, os.X_OK) and not os.path.isdir(candidate):
+            return candidate
+    raise FileNotFoundError(2, f"no executable {program!r} in {search_path}")
+
+
+class _Tail:
+    """The last bytes of a stream, and whether bytes before them were dropped."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.kept = bytearray()
+        self.dropped = 0
+
+    def add(self, data: bytes) -> None:
+        self.kept += data
+        # Cut at twice the limit, so that a flood costs one copy for each limit's worth and not for each chunk.
+        if len(self.kept) > 2 * self.limit:
+            self._cut()
+
+    def _cut(self) -> None:
+        surplus = len(self.kept) - self.limit
+        if surplus > 0:
+            self.dropped += surplus
+            del self.kept[:surplus]
+
+    def text(self) -> str:
+        self._cut()
+        note = f"[… {self.dropped} bytes before this were dropped]\n" if self.dropped else ""
+        return note + self.kept.decode("utf-8", errors="replace")
+
+
+def _read_until_exit(
+    process: "subprocess.Popen[bytes]",
+    descendants: Descendants,
+    stdout: _Tail,
+    stderr: _Tail,
+    deadline: float,
+) -> bool:
+    """Collect output until the command ended; false when the deadline came first.
+
+    Waits on a pidfd beside the pipes, because neither tells about the other: a command may close its output and
+    work on, or end and leave children that hold the pipes open.
+    """
+    pidfd = os.pidfd_open(process.pid)
+    try:
+        with selectors.DefaultSelector() as selector:
+            selector.register(pidfd, selectors.EVENT_READ, None)
+            for pipe, tail in ((process.stdout, stdout), (process.stderr, stderr)):
+                assert pipe is not None  # noqa: S101  _start asks for both pipes; this tells the type checker
+                os.set_blocking(pipe.fileno(), False)
+                selector.register(pipe, selectors.EVENT_READ, tail)
+            ended = False
+            while selector.get_map():
+                signals.check_command()
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    return ended
+                for key, _ in selector.select(min(remaining, _LOOK)):
+                    if key.fd == pidfd:
+                        selector.unregister(pidfd)
+                        ended = True
+                        deadline = min(deadline, time.monotonic() + _LINGER)
+                    elif not _read_some(key.fd, key.data):
+                        selector.unregister(key.fileobj)
+                descendants.reap()
+            return ended
+    finally:
+        os.close(pidfd)
+
+
+def _read_some(descriptor: int, tail: _Tail) -> bool:
+    """False at the end of the stream."""
+    try:
+        data = os.read(descriptor, _CHUNK)
+    except BlockingIOError:
+        return True
+    tail.add(data)
+    return bool(data)
+
+
+def _end(process: "subprocess.Popen[bytes]", descendants: Descendants) -> None:
+    """TERM, a pause, KILL, to the command and all that it has started, whatever session that is in."""
+    descendants.signal(signal.SIGTERM)
+    _wait_for_end(process, descendants, time.monotonic() + _GRACE)
+    limit = time.monotonic() + _LAST_WAIT
+    while descendants.living() and time.monotonic() < limit:
+        # Again and again, and faster than it starts others: what is killed may just have started another.
+        descendants.signal(signal.SIGKILL)
+        _wait_for_end(process, descendants, time.monotonic() + 0.01)
+
+
+def _wait_for_end(process: "subprocess.Popen[bytes]", descendants: Descendants, limit: float) -> None:
+    while descendants.living() and (left := limit - time.monotonic()) > 0:
+        time.sleep(min(left, 0.02))
+        process.poll()
+        descendants.reap()
+
+
+def _close_pipes(process: "subprocess.Popen[bytes]") -> None:
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()

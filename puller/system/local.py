@@ -1,0 +1,535 @@
+"""This machine as resources see it: files, users and commands, behind one small protocol.
+
+* Looking and changing are different methods; a noop run is given a system whose changes raise.
+* Only *not found* means absent: ``lstat`` gives ``None`` for it and raises for everything else.
+* Links on the way to a path are judged by one rule (``puller.system.safe_paths``): when it is looked at, so that a dry
+  run says what is refused, and again with every change.
+* A change is made relative to an open directory, and refused when the path is not any more what was looked at.
+"""
+
+import contextlib
+import errno
+import grp
+import os
+import pwd
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from bundles.filesystem.atomic import (
+    drop_acls_of_others,
+    in_progress,
+    naming,
+    remove_leftovers,
+    replace_file,
+    temporary_name,
+)
+from puller.errors import ChangedMeanwhile, MutationInNoop, ResourceError
+from puller.system.safe_paths import REAL_DIRECTORY, open_directory, resolve
+
+if TYPE_CHECKING:  # starting programs is imported when one is started: most resources need none
+    from puller.system.commands import Command, Completed
+
+
+_PINNED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_NOTE = "user.puller."  # an extended attribute: it is lost with the file, and never describes another one
+
+
+class Attributes(msgspec.Struct, frozen=True):
+    """Who owns a path and what may be done with it: ids, and permission bits."""
+
+    uid: int
+    gid: int
+    mode: int
+
+
+class System(Protocol):
+    """What a resource may ask of the machine. Methods raise ``OSError``, or ``ResourceError`` with a sentence."""
+
+    executed: int
+    """How many commands have changed something so far: an answer about many things is good until it grows."""
+
+    def lstat(self, path: str) -> os.stat_result | None:
+        """The path itself, links not followed; ``None`` when nothing is there."""
+
+    def resolve(self, path: str) -> str:
+        """The path without links, if they may be followed; as it is when nothing is there."""
+
+    def is_directory(self, path: str) -> bool:
+        """Whether a directory is there, links followed if they may be; in noop as this run would have left it."""
+
+    def exists(self, path: str) -> bool:
+        """Whether anything is there, links followed; in noop as this run would have left it."""
+
+    def expect(self, path: str, kind: str) -> None:
+        """In noop: this run would have left a new ``file``, a ``directory`` or ``absent`` here. Otherwise nothing."""
+
+    def will_be_written(self, path: str, *, below: bool = False) -> bool:
+        """In noop: whether this run would have put a file here, or have changed its content; or one ``below``."""
+
+    def read(self, path: str) -> bytes:
+        """The content of a regular file; a link, FIFO or device in its place is an error."""
+
+    def read_chunks(self, path: str) -> Iterator[bytes]:
+        """The same, piece by piece."""
+
+    def children(self, path: str) -> list[tuple[str, os.stat_result]]:
+        """What is in a directory, by name, each with its ``lstat``; a link in the directory's place is an error."""
+
+    def note(self, path: str, key: str) -> str | None:
+        """What ``set_note`` has left on a file; ``None`` when there is nothing."""
+
+    def user_id(self, name: str) -> int | None:
+        """``None`` when there is no such user."""
+
+    def group_id(self, name: str) -> int | None:
+        """``None`` when there is no such group."""
+
+    def query(self, command: "Command") -> "Completed":
+        """Run a command that only looks: a guard, a status query. Done in noop too."""
+
+    # ``within`` is a directory above the path: from there on no link is followed, whatever was put there meanwhile.
+
+    def replace_file(
+        self,
+        path: str,
+        chunks: Iterable[bytes],
+        attributes: Attributes,
+        looked_at: os.stat_result | None,
+        *,
+        within: str = "",
+    ) -> None:
+        """Put a regular file in place, atomically; the labels of a replaced regular file are kept."""
+
+    def make_directory(self, path: str, attributes: Attributes, *, within: str = "") -> None:
+        """Make a directory, which appears as it should be, and its missing parents with mode 0755."""
+
+    def set_attributes(self, path: str, attributes: Attributes, looked_at: os.stat_result) -> None:
+        """Owner, group and mode of the path itself, never through a link or of a file with other names."""
+
+    def set_note(self, path: str, key: str, text: str, *, within: str = "") -> None:
+        """Leave a note on a regular file, for as long as nobody puts another file into its place."""
+
+    def remove(self, path: str, looked_at: os.stat_result, *, within: str = "") -> None:
+        """Remove a file, link or empty directory."""
+
+    def remove_tree(self, path: str, looked_at: os.stat_result) -> None:
+        """Remove a directory and all below it; links are removed, never followed."""
+
+    def execute(self, command: "Command") -> "Completed":
+        """Run a command that changes something."""
+
+
+class LocalSystem:
+    """The machine that we run on."""
+
+    def __init__(self) -> None:
+        self.executed = 0
+        self._tidied: set[tuple[int, int]] = set()
+        self._above: dict[str, tuple[int, int] | None] = {}
+        """The directories in which something was looked for and not found."""
+        self._judged = {""}
+        """Directories to which no link leads that is not followed, without a slash at the end."""
+        self._users: dict[str, int] = {}
+        self._groups: dict[str, int] = {}
+
+    def lstat(self, path: str) -> os.stat_result | None:
+        directory = path.rpartition("/")[0]
+        if directory not in self._judged:
+            self._judge(directory)
+        try:
+            found = os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            self._above[path] = _find_directory(os.path.dirname(path))
+            return None
+        if stat.S_ISDIR(found.st_mode) and directory in self._judged:
+            self._judged.add(path)
+        return found
+
+    def resolve(self, path: str) -> str:
+        try:
+            return resolve(path)
+        except OSError:
+            return path
+
+    def is_directory(self, path: str) -> bool:
+        if path not in self._judged:
+            self._judge(path)
+        try:
+            return stat.S_ISDIR(os.stat(path).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def exists(self, path: str) -> bool:
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def expect(self, path: str, kind: str) -> None:
+        """A real run has no need of predictions: what it changed is there."""
+
+    def will_be_written(self, path: str, *, below: bool = False) -> bool:
+        return False
+
+    def read(self, path: str) -> bytes:
+        with open(_open_regular(path), "rb", buffering=0) as stream:
+            return stream.readall()
+
+    def read_chunks(self, path: str) -> Iterator[bytes]:
+        with open(_open_regular(path), "rb", buffering=0) as stream:
+            while chunk := stream.read(1 << 20):
+                yield chunk
+
+    def children(self, path: str) -> list[tuple[str, os.stat_result]]:
+        descriptor = os.open(path, REAL_DIRECTORY)
+        try:
+            with os.scandir(descriptor) as entries:
+                return [(entry.name, entry.stat(follow_symlinks=False)) for entry in entries]
+        finally:
+            os.close(descriptor)
+
+    def note(self, path: str, key: str) -> str | None:
+        try:
+            return os.getxattr(path, _NOTE + key, follow_symlinks=False).decode("ascii", "replace")
+        except OSError as error:
+            if error.errno in (errno.ENODATA, errno.ENOTSUP):
+                return None
+            raise
+
+    def user_id(self, name: str) -> int | None:
+        return _find_id(name, self._users, lambda: pwd.getpwnam(name).pw_uid)
+
+    def group_id(self, name: str) -> int | None:
+        return _find_id(name, self._groups, lambda: grp.getgrnam(name).gr_gid)
+
+    def query(self, command: "Command") -> "Completed":
+        from puller.system.commands import run
+
+        return run(command)
+
+    def replace_file(
+        self,
+        path: str,
+        chunks: Iterable[bytes],
+        attributes: Attributes,
+        looked_at: os.stat_result | None,
+        *,
+        within: str = "",
+    ) -> None:
+        name = os.path.basename(path)
+        with _open_parent(path, within) as parent, _old_file(parent, name, path, looked_at) as old:
+            if looked_at is None:
+                self._require_same_directory(path, parent)
+            self._tidy(parent)
+            replace_file(
+                parent,
+                name,
+                chunks,
+                mode=attributes.mode,
+                uid=attributes.uid,
+                gid=attributes.gid,
+                labels_from=old,
+            )
+
+    def make_directory(self, path: str, attributes: Attributes, *, within: str = "") -> None:
+        above = os.path.dirname(path)
+        if not self.is_directory(above):
+            self.make_directory(above, Attributes(os.geteuid(), os.getegid(), 0o755))
+        name = os.path.basename(path)
+        with _open_parent(path, within) as parent:
+            self._require_same_directory(path, parent)
+            self._tidy(parent)
+            # Under another name until it is as it should be: a crash must not leave one that nobody repairs.
+            temporary = temporary_name(name)
+            os.mkdir(temporary, 0o700, dir_fd=parent)
+            try:
+                with _directory_in_progress(parent, temporary, path, attributes):
+                    os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+            except BaseException:
+                with contextlib.suppress(OSError):  # the trouble is another one
+                    os.rmdir(temporary, dir_fd=parent)
+                raise
+            os.fsync(parent)
+
+    def set_attributes(self, path: str, attributes: Attributes, looked_at: os.stat_result) -> None:
+        # O_PATH pins the very thing that was looked at, without opening it: a FIFO or device is not touched, and what
+        # is renamed into its place meanwhile is not either.
+        with _open_parent(path, "") as parent:
+            descriptor = os.open(os.path.basename(path) or ".", _PINNED, dir_fd=parent)
+        try:
+            _require_same(path, looked_at, os.fstat(descriptor))
+            require_one_name(path, looked_at)
+            with naming(path):
+                _set_pinned(f"/proc/self/fd/{descriptor}", attributes, looked_at)
+        finally:
+            os.close(descriptor)
+
+    def set_note(self, path: str, key: str, text: str, *, within: str = "") -> None:
+        with _open_parent(path, within) as parent:
+            pinned = f"/proc/self/fd/{parent}/{os.path.basename(path)}"
+            os.setxattr(pinned, _NOTE + key, text.encode("ascii"), follow_symlinks=False)
+
+    def _judge(self, directory: str) -> None:
+        """Raise ``ResourceError`` for a link on the way to a directory that is not followed.
+
+        Each directory is judged once. What is true no more is found by who makes a change, and goes all of the way.
+        """
+        with contextlib.suppress(OSError):  # is said by who goes there
+            if directory.rpartition("/")[0] in self._judged and stat.S_ISDIR(os.lstat(directory).st_mode):
+                self._judged.add(directory)
+                return
+            resolve(directory)
+            while directory not in self._judged:
+                self._judged.add(directory)
+                directory = directory.rpartition("/")[0]
+
+    def _require_same_directory(self, path: str, parent: int) -> None:
+        """What is made is made where it was missed: a file that is replaced is known by itself, a new one is not."""
+        known = self._above.pop(path, None)
+        found = os.fstat(parent)
+        if known and known != (found.st_dev, found.st_ino):
+            raise ChangedMeanwhile(
+                f"{path}: its directory was replaced by somebody else while Puller looked at it"
+            )
+
+    def _tidy(self, directory: int) -> None:
+        """Once in a run, as it means to read the names of a directory, which may be many."""
+        found = os.fstat(directory)
+        if (found.st_dev, found.st_ino) not in self._tidied:
+            self._tidied.add((found.st_dev, found.st_ino))
+            remove_leftovers(directory)
+
+    def remove(self, path: str, looked_at: os.stat_result, *, within: str = "") -> None:
+        name = os.path.basename(path)
+        with _open_parent(path, within) as parent:
+            _require_same(path, looked_at, _stat_at(parent, name))
+            remove = os.rmdir if stat.S_ISDIR(looked_at.st_mode) else os.unlink
+            remove(name, dir_fd=parent)
+            os.fsync(parent)
+
+    def remove_tree(self, path: str, looked_at: os.stat_result) -> None:
+        directory, name = os.path.split(path)
+        with open_directory(directory) as parent:
+            _require_same(path, looked_at, _stat_at(parent, name))
+            descriptor = os.open(name, REAL_DIRECTORY, dir_fd=parent)
+            try:
+                _require_same(path, looked_at, os.fstat(descriptor))
+                _empty(descriptor)
+            finally:
+                os.close(descriptor)
+            os.rmdir(name, dir_fd=parent)
+            os.fsync(parent)
+
+    def execute(self, command: "Command") -> "Completed":
+        from puller.system.commands import run
+
+        # A command may add users and groups under names that were something else before.
+        self._users.clear()
+        self._groups.clear()
+        self.executed += 1
+        return run(command)
+
+
+class NoopSystem(LocalSystem):
+    """The same machine, looked at only: every change raises ``MutationInNoop``.
+
+    It remembers what the run would have made, so that what comes later is predicted as if it were there.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._expected: dict[str, str] = {}
+
+    def is_directory(self, path: str) -> bool:
+        expected = self._expectation(path)
+        return super().is_directory(path) if expected is None else expected == "directory"
+
+    def exists(self, path: str) -> bool:
+        expected = self._expectation(path)
+        return super().exists(path) if expected is None else expected != "absent"
+
+    def expect(self, path: str, kind: str) -> None:
+        self._expected[path] = kind
+
+    def will_be_written(self, path: str, *, below: bool = False) -> bool:
+        if not below or self._expected.get(path) == "file":
+            return self._expected.get(path) == "file"
+        return any(one.startswith(f"{path}/") and kind == "file" for one, kind in self._expected.items())
+
+    def _expectation(self, path: str) -> str | None:
+        """What this run would have left here; below what it would have removed there is nothing."""
+        if (here := self._expected.get(path)) or not self._expected:
+            return here
+        while path != "/":
+            path = os.path.dirname(path)
+            if above := self._expected.get(path):
+                return "absent" if above == "absent" else None
+        return None
+
+    def replace_file(
+        self,
+        path: str,
+        chunks: Iterable[bytes],
+        attributes: Attributes,
+        looked_at: os.stat_result | None,
+        *,
+        within: str = "",
+    ) -> None:
+        raise MutationInNoop(f"{path}: would be written in noop")
+
+    def make_directory(self, path: str, attributes: Attributes, *, within: str = "") -> None:
+        raise MutationInNoop(f"{path}: would be made in noop")
+
+    def set_attributes(self, path: str, attributes: Attributes, looked_at: os.stat_result) -> None:
+        raise MutationInNoop(f"{path}: attributes would be set in noop")
+
+    def set_note(self, path: str, key: str, text: str, *, within: str = "") -> None:
+        raise MutationInNoop(f"{path}: would be noted on in noop")
+
+    def remove(self, path: str, looked_at: os.stat_result, *, within: str = "") -> None:
+        raise MutationInNoop(f"{path}: would be removed in noop")
+
+    def remove_tree(self, path: str, looked_at: os.stat_result) -> None:
+        raise MutationInNoop(f"{path}: would be removed in noop")
+
+    def execute(self, command: "Command") -> "Completed":
+        raise MutationInNoop(f"{command.arguments[0]}: would be executed in noop")
+
+
+def _find_id(name: str, known: dict[str, int], ask: Callable[[], int]) -> int | None:
+    if (found := known.get(name)) is None:
+        try:
+            found = known[name] = ask()
+        except KeyError:
+            return None
+    return found
+
+
+def _open_regular(path: str) -> int:
+    """Open for reading what is a regular file now; never blocks on a FIFO, never follows a link."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ChangedMeanwhile(f"{path}: is not a regular file any more")
+    return descriptor
+
+
+def _find_directory(path: str) -> tuple[int, int] | None:
+    """Which directory is at a path; none is no error here."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+@contextlib.contextmanager
+def _open_parent(path: str, within: str) -> Iterator[int]:
+    """The directory that holds ``path``, open; below ``within``, if given, no link leads to it."""
+    directory = os.path.dirname(path)
+    below = directory.removeprefix(within) if within else ""
+    with naming(path), contextlib.ExitStack() as stack:
+        descriptor = stack.enter_context(open_directory(within or directory))
+        for name in filter(None, below.split("/")):
+            descriptor = os.open(name, REAL_DIRECTORY, dir_fd=descriptor)
+            stack.callback(os.close, descriptor)
+        yield descriptor
+
+
+@contextlib.contextmanager
+def _directory_in_progress(parent: int, name: str, path: str, attributes: Attributes) -> Iterator[None]:
+    """Give a directory that was made just now its owner and mode (in this order, as for files), and hold it."""
+    descriptor = os.open(name, REAL_DIRECTORY, dir_fd=parent)
+    with in_progress(descriptor):
+        require_new(path, descriptor)
+        drop_acls_of_others(descriptor, parent, attributes.uid)
+        os.fchown(descriptor, attributes.uid, attributes.gid)
+        os.fchmod(descriptor, attributes.mode)
+        yield
+
+
+def require_new(path: str, directory: int) -> None:
+    """Who may write to the directory above can have put another one there, which is not to be given away."""
+    if os.fstat(directory).st_uid != os.geteuid() or os.listdir(directory):
+        raise ChangedMeanwhile(f"{path}: was replaced by somebody else while Puller made it")
+
+
+def _empty(directory: int) -> None:
+    """Remove all that is in an open directory."""
+    import shutil  # and its compressors: only for what is rarely done
+
+    for name in os.listdir(directory):
+        if stat.S_ISDIR(_stat_at(directory, name).st_mode):
+            shutil.rmtree(name, dir_fd=directory)
+        else:
+            os.unlink(name, dir_fd=directory)
+
+
+def require_one_name(path: str, found: os.stat_result) -> None:
+    """Raise ``ResourceError`` for a file with other names: who has put somebody else's file here is not given it."""
+    if not stat.S_ISDIR(found.st_mode) and found.st_nlink > 1:
+        what = f"has {found.st_nlink} names (hard links), so it may be somebody else's file"
+        raise ResourceError(f"{path}: {what}, and its owner, group and mode are not changed")
+
+
+def _set_pinned(pinned: str, attributes: Attributes, looked_at: os.stat_result) -> None:
+    if (looked_at.st_uid, looked_at.st_gid) != (attributes.uid, attributes.gid):
+        # Between two owners nobody may do more than under both: a run may be killed here.
+        os.chmod(pinned, stat.S_IMODE(looked_at.st_mode) & attributes.mode)
+        os.chown(pinned, attributes.uid, attributes.gid)
+    os.chmod(pinned, attributes.mode)
+
+
+def _stat_at(parent: int, name: str) -> os.stat_result:
+    return os.stat(name, dir_fd=parent, follow_symlinks=False)
+
+
+def _identity(found: os.stat_result) -> tuple[int, ...]:
+    """Inode numbers are used again at once, so the time of the last change belongs to it."""
+    return found.st_dev, found.st_ino, found.st_mode, found.st_ctime_ns
+
+
+def _require_same(path: str, looked_at: os.stat_result, found: os.stat_result) -> None:
+    if _identity(looked_at) != _identity(found):
+        raise ChangedMeanwhile(f"{path}: was replaced by somebody else while Puller looked at it")
+
+
+@contextlib.contextmanager
+def _old_file(parent: int, name: str, path: str, looked_at: os.stat_result | None) -> Iterator[int | None]:
+    """A descriptor of the regular file about to be replaced, for its labels; ``None`` where there is none."""
+    try:
+        found = _stat_at(parent, name)
+    except FileNotFoundError:
+        if looked_at is not None:
+            raise ChangedMeanwhile(
+                f"{path}: was removed by somebody else while Puller looked at it"
+            ) from None
+        yield None
+        return
+    if looked_at is None:
+        raise ChangedMeanwhile(f"{path}: was made by somebody else while Puller looked at it")
+    _require_same(path, looked_at, found)
+    if not stat.S_ISREG(found.st_mode):
+        yield None
+        return
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(name, flags, dir_fd=parent)
+    except PermissionError:  # ours to replace but not to read, so its labels are not ours to copy
+        yield None
+        return
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def reason(error: OSError) -> str:
+    """The system's own words for an error, without Python's numbers."""
+    if error.errno == errno.ENOSPC:
+        return "no space left on the file system"
+    return error.strerror.lower() if error.strerror else str(error)

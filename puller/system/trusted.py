@@ -1,0 +1,92 @@
+"""Files that root does as it is told by: the configuration, the trust anchor, data and facts of this host.
+
+* Such a path is trusted when nobody but root, or the running user, can have written what is there, or can put something
+  else in its place: the file, every directory on the way to it and every link on the way belong to one of the two, and
+  neither their group nor others may write.
+* It is judged name by name, each in the directory that was judged before it. What comes out has no link in it and lies
+  in directories in which nobody else can change anything: what is read or run by it is what was judged.
+"""
+
+import os
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+from puller.errors import ConfigurationError
+from puller.system.safe_paths import Walk
+
+
+class Judged(NamedTuple):
+    """A path, and whether it may be trusted."""
+
+    path: str
+    """Without links."""
+    found: os.stat_result
+    reason: str
+    """Why it must not be read or run; empty when it may."""
+
+
+def judge(path: str) -> Judged:
+    """Judge all of a path; raises ``OSError`` when nobody can tell."""
+    # The working directory is not asked for in vain: it may have been removed.
+    walk = _Judging(path if os.path.isabs(path) else os.path.join(os.getcwd(), path))
+    try:
+        walk.go()
+        found = os.fstat(walk.here)
+        return Judged(walk.real, found, walk.reason or _distrust(walk.real, found))
+    finally:
+        os.close(walk.here)
+
+
+def trusted(path: Path) -> Path:
+    """Where a file that the configuration names really is.
+
+    Raises ``ConfigurationError`` when it is not to be trusted, and ``OSError``. Only root is asked for so much: in the
+    directories of other users, a group of their own often may write.
+    """
+    if os.geteuid() != 0:
+        return path
+    judged = judge(os.fspath(path))
+    if judged.reason:
+        raise ConfigurationError(f"{path}: is not read: {judged.reason}")
+    return Path(judged.path)
+
+
+class _Judging(Walk):
+    """The first thing on the way that is not to be trusted is the ``reason``."""
+
+    reason = ""
+
+    def saw(self, name: str, found: os.stat_result) -> None:
+        place = os.path.join(self.real, name)
+        self.reason = self.reason or self._of_directory(place, found)
+        if stat.S_ISLNK(found.st_mode):
+            self.reason = self.reason or _distrust_of_owner(place, found)
+
+    def _of_directory(self, place: str, found: os.stat_result) -> str:
+        directory = os.fstat(self.here)
+        if not directory.st_mode & stat.S_ISVTX or directory.st_uid not in _trusted_users():
+            return _distrust(self.real, directory)
+        # In a sticky directory, such as /tmp, nobody can rename or remove what belongs to somebody else, but may be
+        # able to give a second name to it.
+        if not stat.S_ISDIR(found.st_mode) and found.st_nlink > 1:
+            return f"{place} has {found.st_nlink} names (hard links), in a directory that others may write"
+        return ""
+
+
+def _distrust(path: str, found: os.stat_result) -> str:
+    if reason := _distrust_of_owner(path, found):
+        return reason
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"{path} has mode {stat.S_IMODE(found.st_mode):04o}, wanted it writable by its owner only"
+    return ""
+
+
+def _distrust_of_owner(path: str, found: os.stat_result) -> str:
+    if found.st_uid in _trusted_users():
+        return ""
+    return f"{path} belongs to user {found.st_uid}, wanted root or the running user {os.geteuid()}"
+
+
+def _trusted_users() -> tuple[int, int]:
+    return 0, os.geteuid()

@@ -1,0 +1,1 @@
+"""Tokens, nodes and the parser of Go templates."""

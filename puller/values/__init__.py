@@ -1,0 +1,1 @@
+"""Small typed values: durations, modes, references, times."""

@@ -1,0 +1,308 @@
+"""A glance at the site says *unchanged*, or that it cannot tell; it never learns anything new."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bundles.client.mirror_backoff import MEMORY, MirrorMemory
+from bundles.client.revalidation import Known, glance
+from bundles.errors import FormatError, SignatureError
+from bundles.format.index import Release
+from bundles.transport.download import TransportSettings, open_mirrors
+from hiera.values.secrets import Secret
+
+if TYPE_CHECKING:
+    from tests.bundles.conftest import Answer, Authority, Clock, Host, Publisher, Server
+
+QUICK = TransportSettings(connect_timeout=1, read_timeout=0.3, total_timeout=1, retries=0)
+
+
+@pytest.fixture
+def server(publisher: Publisher, new_server: Callable[..., Server]) -> Server:
+    """Serves what ``publisher`` publishes."""
+    return new_server(root=publisher.served)
+
+
+@pytest.fixture
+def host(new_host: Callable[..., Host], server: Server) -> Host:
+    """A host that has run once, and has seen everything that is published."""
+    made = new_host(server.origin)
+    made.refresh()
+    server.requests.clear()
+    return made
+
+
+@pytest.fixture
+def look(host: Host, server: Server, clock: Clock) -> Callable[..., Known | None]:
+    """What a glance of ``host`` says."""
+
+    def glance_now(*sites: str, settings: TransportSettings = QUICK) -> Known | None:
+        assert isinstance(host.anchor, Path)
+        return glance(host.state, host.anchor, sites or (server.origin,), settings, clock())
+
+    return glance_now
+
+
+Look = Callable[..., "Known | None"]
+
+
+def contents_of(directory: Path) -> dict[str, tuple[str, float]]:
+    files = (path for path in directory.rglob("*") if path.is_file())
+    return {
+        str(path): (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime) for path in files
+    }
+
+
+def test_when_nothing_is_new_two_requests_say_so(
+    look: Look, host: Host, server: Server, publisher: Publisher
+) -> None:
+    before = contents_of(host.state)
+    known = look()
+    assert known is not None
+    release = known.index.find("web", "stable")
+    assert release == Release.of("web", "1.0.0")
+    (published,) = (publisher.served / "targets" / "web").iterdir()
+    assert known.digest(release) == published.name.partition(".")[0]
+    assert server.paths == ["/metadata/2.root.json", "/metadata/timestamp.json"]
+    assert contents_of(host.state) == before
+
+
+def test_a_release_that_was_never_published_is_named(look: Look) -> None:
+    known = look()
+    assert known is not None
+    with pytest.raises(FormatError, match=r"web 9\.9 is not published"):
+        known.digest(Release.of("web", "9.9"))
+
+
+def test_a_new_release_or_signature_is_not_told_at_a_glance(
+    look: Look, publisher: Publisher, host: Host
+) -> None:
+    publisher.refresh()
+    assert look() is None
+    host.refresh()
+    assert look() is not None
+    publisher.publish("1.1.0")
+    assert look() is None
+
+
+def test_a_new_root_is_not_told_at_a_glance(look: Look, publisher: Publisher) -> None:
+    forge = publisher.forge()
+    forge.new_key("timestamp")
+    forge.write_root()
+    assert look() is None
+
+
+@pytest.mark.parametrize("days", [8, 31, 91, 366])
+def test_what_has_expired_is_not_told_at_a_glance(look: Look, clock: Clock, days: int) -> None:
+    clock.advance(days=days)
+    assert look() is None
+
+
+@pytest.mark.parametrize(
+    "name", ["timestamp.json", "snapshot.json", "targets.json", "index.json", "root.json"]
+)
+@pytest.mark.parametrize("damage", [b"", b"{", b"{}", b'{"signed": 5}', b"[]"])
+def test_damaged_state_is_not_told_at_a_glance(look: Look, host: Host, name: str, damage: bytes) -> None:
+    (host.state / name).write_bytes(damage)
+    assert look() is None
+
+
+@pytest.mark.parametrize("name", ["timestamp.json", "snapshot.json", "targets.json", "index.json"])
+def test_one_flipped_bit_in_the_state_is_noticed(look: Look, host: Host, name: str) -> None:
+    data = bytearray((host.state / name).read_bytes())
+    for position in range(0, len(data), 7):
+        data[position] ^= 1
+        (host.state / name).write_bytes(data)
+        assert look() is None, position
+        data[position] ^= 1
+
+
+def test_a_state_that_is_not_there_is_not_told_at_a_glance(look: Look, host: Host) -> None:
+    shutil.rmtree(host.state)
+    assert look() is None
+
+
+def test_another_trust_anchor_is_another_site(
+    look: Look, host: Host, new_publisher: Callable[..., Publisher]
+) -> None:
+    host.anchor = new_publisher("other").site.anchor
+    assert look() is None
+
+
+def test_an_answer_that_is_out_of_the_ordinary_is_not_judged(
+    look: Look, server: Server, answer: Callable[..., Answer], host: Host
+) -> None:
+    timestamp = (host.state / "timestamp.json").read_bytes()
+    page = b"<html>please log in</html>"
+    for path, given in [
+        ("/metadata/2.root.json", answer(page)),
+        ("/metadata/2.root.json", answer(b"", 403)),
+        ("/metadata/2.root.json", answer(b"", 500)),
+        ("/metadata/2.root.json", answer(b"x" * 100_000, 404)),
+        ("/metadata/timestamp.json", answer(page)),
+        ("/metadata/timestamp.json", answer(b"", 302, Location="/elsewhere")),
+        ("/metadata/timestamp.json", answer(timestamp + b" ")),
+        ("/metadata/timestamp.json", answer(timestamp[:-1])),
+        ("/metadata/timestamp.json", answer(timestamp, Content_Length="9999")),
+        ("/metadata/timestamp.json", lambda stream: stream.sendall(b"garbage\r\n\r\n")),
+        ("/metadata/timestamp.json", lambda stream: stream.close()),
+    ]:
+        server.answers.clear()
+        server.on(path, given)
+        assert look() is None
+    server.answers.clear()
+    assert look() is not None
+
+
+def test_an_answer_that_trickles_is_waited_for_only_so_long(look: Look, server: Server) -> None:
+    def trickle(stream: object) -> None:
+        for _ in range(200):
+            stream.sendall(b"H")  # type: ignore[attr-defined]  # a socket
+            time.sleep(0.05)
+
+    server.on("/metadata/timestamp.json", trickle)
+    started = time.monotonic()
+    assert look() is None
+    assert time.monotonic() - started < 5
+
+
+def test_what_the_glance_does_not_know_how_to_reach_is_left_to_the_others(
+    look: Look, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert look(str(publisher.served)) is None, "a directory"
+    assert look(settings=TransportSettings(proxy=Secret("http://proxy.example.org:3128"))) is None
+    assert look(settings=TransportSettings(client_cert="/etc/puller/client.pem")) is None
+    assert look("http://127.0.0.1:1") is None, "nobody listens"
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example.org:3128")
+    assert look() is None
+
+
+def test_credentials_are_sent_as_to_any_mirror(look: Look, server: Server) -> None:
+    assert (
+        look(settings=TransportSettings(token=Secret("canary"), headers={"X-Fleet": Secret("blue")}))
+        is not None
+    )
+    assert {(r.headers["authorization"], r.headers["x-fleet"]) for r in server.requests} == {
+        ("Bearer canary", "blue")
+    }
+
+
+def test_a_site_over_tls_is_believed_only_with_a_certificate_that_is_trusted(
+    look: Look, publisher: Publisher, authority: Authority, new_server: Callable[..., Server]
+) -> None:
+    secure = new_server(root=publisher.served, tls=authority.server()).origin
+    settings = TransportSettings(ca_bundle=str(authority.bundle), retries=0)
+    assert look(secure, settings=settings) is not None
+    assert look(secure) is None
+    assert (
+        look(
+            new_server(root=publisher.served, tls=authority.server(timedelta(days=-1))).origin,
+            settings=settings,
+        )
+        is None
+    )
+
+
+# --- several mirrors ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def second(publisher: Publisher, new_server: Callable[..., Server]) -> Server:
+    """Another mirror of the same site."""
+    return new_server(root=publisher.served)
+
+
+def test_every_mirror_is_looked_at(look: Look, server: Server, second: Server) -> None:
+    known = look(server.origin, second.origin)
+    assert known is not None
+    assert known.notes == []
+    assert server.paths == second.paths == ["/metadata/2.root.json", "/metadata/timestamp.json"]
+
+
+@pytest.mark.parametrize("newer", ["the first", "the second"])
+@pytest.mark.parametrize("what", ["release", "root"])
+def test_what_is_new_on_one_mirror_only_is_not_overlooked(
+    look: Look, server: Server, publisher: Publisher, new_server: Callable[..., Server], newer: str, what: str
+) -> None:
+    server.root = publisher.copy("frozen")
+    if what == "release":
+        publisher.publish("1.1.0")
+    else:
+        publisher.forge().write_root()
+    fresh = new_server(root=publisher.served)
+    origins = [server.origin, fresh.origin]
+    assert look(*(origins[::-1] if newer == "the first" else origins)) is None
+
+
+def test_a_mirror_that_fails_is_not_judged_until_it_is_known_to_fail(
+    look: Look, host: Host, server: Server, second: Server, answer: Callable[..., Answer], clock: Clock
+) -> None:
+    second.on("/metadata/timestamp.json", answer(b"", 500))
+    both = (server.origin, second.origin)
+    assert look(*both) is None
+    host.mirrors = open_mirrors(both, QUICK)
+    host.refresh()
+    second.requests.clear()
+    known = look(*both)
+    assert known is not None
+    assert known.notes == host.notes
+    assert known.notes[0].startswith(f"{second.origin}: failed once since ")
+    assert second.requests == []
+    clock.advance(minutes=6)
+    assert look(*both) is None, "it is asked again, and still fails"
+
+
+def test_mirrors_that_all_rest_are_not_judged(
+    look: Look, host: Host, server: Server, second: Server, clock: Clock
+) -> None:
+    memory = MirrorMemory(clock())
+    for mirror in (server, second):
+        memory.failed(mirror.origin, "why")
+    (host.state / MEMORY).write_bytes(memory.to_bytes())
+    assert look(server.origin, second.origin) is None
+    assert look(server.origin) is not None, "a single site is always looked at"
+
+
+@pytest.mark.parametrize("damage", [b"", b"garbage", b"[]", b'{"format":1}'])
+def test_a_damaged_memory_of_mirrors_is_left_to_the_others(
+    look: Look, host: Host, server: Server, second: Server, damage: bytes
+) -> None:
+    (host.state / MEMORY).write_bytes(damage)
+    assert look(server.origin, second.origin) is None
+
+
+def test_the_credentials_of_the_first_site_are_not_for_other_mirrors(
+    look: Look, server: Server, publisher: Publisher, new_server: Callable[..., Server]
+) -> None:
+    settings = TransportSettings(token=Secret("canary"))
+    elsewhere = new_server(root=publisher.served, address="127.0.0.2")
+    assert look(server.origin, elsewhere.origin, settings=settings) is not None
+    assert {r.headers.get("authorization") for r in server.requests} == {"Bearer canary"}
+    assert {r.headers.get("authorization") for r in elsewhere.requests} == {None}
+
+
+def test_a_directory_among_the_mirrors_is_left_to_the_others(
+    look: Look, server: Server, publisher: Publisher
+) -> None:
+    assert look(server.origin, str(publisher.served)) is None
+
+
+def test_after_new_demands_on_signatures_a_glance_does_not_tell_until_they_are_met(
+    look: Look, publisher: Publisher, host: Host
+) -> None:
+    """What is stored was verified by an older root; that alone does not make it what the site says now."""
+    forge = publisher.forge()
+    forge.root.roles["targets"].threshold = 2
+    forge.write_root()
+    for _ in range(2):
+        with pytest.raises(SignatureError):
+            host.refresh()
+        assert look() is None

@@ -1,0 +1,228 @@
+"""Waves: laws that hold for any fleet, and the arithmetic behind them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from bundles.errors import FormatError
+from bundles.format.index import Release
+from bundles.format.release import LONGEST_WAVE, Rollout, place, shown_percent
+
+FLEET = [f"host{number}.example.com" for number in range(10_000)]
+START = datetime(2026, 11, 20, 12, tzinfo=UTC)
+DAY = timedelta(days=1)
+
+hosts = some.text(max_size=80)
+hundredths = some.integers(0, 10_000).map(lambda number: number / 100)
+durations = some.integers(1, LONGEST_WAVE // timedelta(seconds=1)).map(
+    lambda number: timedelta(seconds=number)
+)
+moments = some.datetimes(timezones=some.just(UTC))
+starts = some.datetimes(datetime(2000, 1, 1), datetime(2999, 12, 31)).map(
+    lambda at: at.replace(microsecond=0, tzinfo=UTC)
+)
+
+
+def taken(percent: float, version: str = "1.5.0") -> set[str]:
+    wave = Rollout(percent=percent)
+    return {host for host in FLEET if wave.takes(place(host, "web", version), START)}
+
+
+# --- places -------------------------------------------------------------------------------------------------
+
+# Fixed for ever: hosts of different versions of Puller must agree on who is in a wave.
+VECTORS = [
+    ("web1.example.com", "web", "1.5.0", 34.85),
+    ("web1.example.com", "web", "1.5.1", 72.94),
+    ("web1.example.com", "db", "1.5.0", 88.86),
+    ("", "web", "1.5.0", 7.42),
+    ("bücher.example", "web", "1.5.0", 17.85),
+    ("a host of two\nlines", "web", "1.5.0", 87.89),
+]
+
+
+@pytest.mark.parametrize(("host", "bundle", "version", "expected"), VECTORS)
+def test_a_place_is_the_same_for_ever(host: str, bundle: str, version: str, expected: float) -> None:
+    assert place(host, bundle, version) == expected
+
+
+def test_a_place_is_the_same_in_another_process() -> None:
+    program = "import sys; from bundles.format.release import place; print(place(*sys.argv[1:]))"
+    for host, bundle, version, expected in VECTORS:
+        command = [sys.executable, "-c", program, host, bundle, version]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert float(said) == expected
+
+
+@pytest.mark.skipif(not shutil.which("sha256sum"), reason="needs sha256sum")
+@pytest.mark.parametrize(("host", "bundle", "version", "expected"), VECTORS)
+def test_the_shell_command_of_the_documents_gives_the_same(
+    host: str, bundle: str, version: str, expected: float
+) -> None:
+    page = (Path(__file__).parents[3] / "docs/rollouts.md").read_text()
+    (script,) = (line for line in page.splitlines() if "sha256sum" in line)
+    assert " web 1.5.0 web1.example.com " in script
+    script = script.replace("web 1.5.0 web1.example.com", '"$1" "$2" "$3"')
+    command = ["sh", "-c", script, "sh", bundle, version, host]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert int(said) / 100 == expected
+
+
+def test_a_host_name_that_is_not_utf_8_has_a_place_too() -> None:
+    assert 0 <= place(b"\xff".decode(errors="surrogateescape"), "web", "1.5.0") < 100
+
+
+@given(hosts)
+def test_a_place_is_a_whole_hundredth_below_a_hundred(host: str) -> None:
+    found = place(host, "web", "1.5.0")
+    assert 0 <= found < 100
+    assert round(found * 100) / 100 == found
+
+
+# --- waves over a fleet -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["1.5.0", "1.5.1", "2026-11-20", "0"])
+@pytest.mark.parametrize("percent", [1, 5, 10, 25, 50, 90, 99])
+def test_a_wave_takes_its_part_of_ten_thousand_hosts(percent: float, version: str) -> None:
+    """A standard deviation is half a percent at most; these fleets and versions are fixed."""
+    assert len(taken(percent, version)) / 100 == pytest.approx(percent, abs=1)
+
+
+def test_the_ends_of_a_wave_are_nobody_and_everybody() -> None:
+    assert taken(0) == set()
+    assert taken(100) == set(FLEET)
+
+
+def test_every_tenth_of_the_fleet_has_its_tenth_of_the_places() -> None:
+    counts = [0] * 10
+    for host in FLEET:
+        counts[int(place(host, "web", "1.5.0")) // 10] += 1
+    assert all(900 < count < 1100 for count in counts), counts
+
+
+@given(some.lists(hundredths, min_size=2))
+def test_a_wave_that_grows_gives_up_no_host(steps: list[float]) -> None:
+    places = [place(host, "web", "1.5.0") for host in FLEET[:200]]
+    reached: set[float] = set()
+    for percent in sorted(steps):
+        before, reached = reached, {at for at in places if Rollout(percent=percent).takes(at, START)}
+        assert before <= reached
+
+
+@pytest.mark.parametrize("other", ["1.5.1", "1.6.0", "1.5.0-1"])
+def test_releases_choose_their_hosts_independently(other: str) -> None:
+    """Of two tenths, a tenth of a tenth is in both; hosts that are always first would make it a tenth."""
+    assert len(taken(10) & taken(10, other)) / 100 == pytest.approx(1, abs=0.3)
+
+
+def test_the_places_of_two_releases_do_not_correlate() -> None:
+    pairs = [(place(host, "web", "1.5.0"), place(host, "web", "1.5.1")) for host in FLEET]
+    assert abs(correlation(pairs)) < 0.03
+    assert correlation([(one, one) for one, _ in pairs]) == pytest.approx(1)
+
+
+def correlation(pairs: list[tuple[float, float]]) -> float:
+    means = [sum(column) / len(pairs) for column in zip(*pairs, strict=True)]
+    apart = [(one - means[0], other - means[1]) for one, other in pairs]
+    spread = sum(one * one for one, _ in apart) * sum(other * other for _, other in apart)
+    return float(sum(one * other for one, other in apart) / spread**0.5)
+
+
+# --- growing with time --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("hours", "reached"),
+    [(-1e6, 0), (-1, 0), (0, 0), (6, 25), (8, 33.33), (12, 50), (24, 100), (25, 100), (1e7, 100)],
+)
+def test_a_timed_wave_grows_evenly_from_none_to_all(hours: float, reached: float) -> None:
+    wave = Rollout(start=START, duration=DAY)
+    assert wave.reached(START + timedelta(hours=hours)) == reached
+
+
+@given(starts, durations, moments, moments)
+def test_time_never_takes_a_host_back(
+    start: datetime, duration: timedelta, one: datetime, other: datetime
+) -> None:
+    wave = Rollout(start=start, duration=duration)
+    earlier, later = sorted((one, other))
+    assert 0 <= wave.reached(earlier) <= wave.reached(later) <= 100
+
+
+@given(hundredths.filter(lambda at: at < 100), some.integers(60, 10**7))
+def test_the_time_that_a_host_is_told_is_when_it_is_taken(at: float, seconds: int) -> None:
+    wave = Rollout(start=START, duration=timedelta(seconds=seconds))
+    told = wave.held(at, START).rpartition("at about ")[2]
+    moment = datetime.strptime(told, "%Y-%m-%d %H:%M UTC").replace(tzinfo=UTC)
+    assert wave.takes(at, moment)
+    assert not wave.takes(at, moment - timedelta(minutes=1, seconds=1))
+
+
+def test_at_either_end_of_time_a_wave_can_still_be_asked() -> None:
+    wave = Rollout(start=START, duration=LONGEST_WAVE)
+    assert wave.reached(datetime.max.replace(tzinfo=UTC)) == 100
+    assert wave.reached(datetime.min.replace(tzinfo=UTC)) == 0
+
+
+@given(hundredths, some.booleans())
+def test_a_halted_wave_takes_nobody(percent: float, timely: bool) -> None:
+    now = START if timely else START + 1000 * DAY
+    assert not Rollout(percent=percent, halted=True).takes(0, now)
+    assert Rollout(percent=percent, halted=True).reached(now) == percent
+
+
+# --- what cannot be a wave ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "percent: wanted either this, or both 'start' and 'duration'"),
+        ({"percent": 5, "start": START, "duration": DAY}, "percent: wanted either this"),
+        ({"percent": 100.01}, "percent: is 100.01, wanted a number from 0 to 100 with at most two decimals"),
+        ({"percent": -0.01}, "percent: is -0.01, wanted a number from 0 to 100"),
+        ({"percent": 0.001}, "percent: is 0.001, wanted a number from 0 to 100 with at most two decimals"),
+        ({"percent": float("nan")}, "percent: is nan, wanted a number from 0 to 100"),
+        ({"start": START.replace(tzinfo=None), "duration": DAY}, "start: is .*, wanted whole seconds in UTC"),
+        (
+            {"start": START.astimezone(timezone(timedelta(hours=1))), "duration": DAY},
+            "start: is .*, wanted whole seconds in UTC",
+        ),
+        ({"start": START + timedelta(microseconds=1), "duration": DAY}, "start: is .*, wanted whole seconds"),
+        (
+            {"start": START.replace(year=9999), "duration": DAY},
+            "start: is 9999-.*, wanted .* in this millennium",
+        ),
+        ({"start": START, "duration": 0 * DAY}, "duration: is 0, wanted from 1 to 3155760000 whole seconds"),
+        ({"start": START, "duration": timedelta(seconds=1.5)}, "duration: is 1.5, wanted"),
+        ({"start": START, "duration": LONGEST_WAVE + DAY}, "duration: is 3.155"),
+        ({"start": START, "duration": DAY, "halted": True}, "halted: is true, and 'percent' does not say"),
+    ],
+)
+def test_what_cannot_be_a_wave_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(FormatError, match=message):
+        Rollout(**fields)
+
+
+def test_a_wave_starts_from_a_release_for_all_hosts() -> None:
+    inner = Release("web", "1.4.0", "web/web-1.4.0.tar.gz", Rollout(percent=1))
+    with pytest.raises(FormatError, match="before: has a rollout of its own"):
+        Rollout(percent=10, before=inner)
+
+
+@pytest.mark.parametrize(
+    ("percent", "text"),
+    [(0, "0 %"), (10, "10 %"), (12.5, "12.5 %"), (99.99, "99.99 %"), (33.339999, "33.34 %")],
+)
+def test_percentages_are_written_for_people(percent: float, text: str) -> None:
+    assert shown_percent(percent) == text

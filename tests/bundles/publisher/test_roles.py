@@ -1,0 +1,727 @@
+"""Keys of roles: added, removed, replaced, and what hosts make of it."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from securesystemslib.signer import (
+    SIGNER_FOR_URI_SCHEME,
+    AWSSigner,
+    AzureSigner,
+    CryptoSigner,
+    GCPSigner,
+    HSMSigner,
+    Key,
+    Signature,
+    Signer,
+    SSlibKey,
+    VaultSigner,
+)
+
+from bundles.errors import KeyFileError, PublishError, RollbackError, SignatureError, TokenError
+from bundles.publisher import tokens
+from bundles.publisher.keys import (
+    NewKey,
+    change_passphrase,
+    is_encrypted,
+    load_public_key,
+    load_signer,
+    make_key,
+    token_key,
+)
+from bundles.publisher.roles import Custody, Outcome
+from bundles.publisher.site import Site
+
+if TYPE_CHECKING:
+    from tests.bundles.conftest import Clock, Host, Publisher, Survives
+    from tests.conftest import Sweep
+
+ROLES = ("root", "targets", "snapshot", "timestamp")
+NewHost = Callable[..., "Host"]
+
+
+def no_passphrase(key: Path) -> bytes:
+    raise AssertionError(f"{key} is not encrypted")
+
+
+def plain_key() -> NewKey:
+    return make_key(None)
+
+
+@pytest.fixture
+def custody(publisher: Publisher) -> Custody:
+    return Custody(publisher.site, no_passphrase)
+
+
+def ids(custody: Custody, role: str) -> list[str]:
+    return [key.key_id for key in custody.held_keys() if key.role == role]
+
+
+def tree(directory: Path) -> dict[str, bytes]:
+    """All files of a site but its lock, with their contents."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+def refused(
+    publisher: Publisher, message: str, action: Callable[[], object], kind: Any = PublishError
+) -> None:
+    """The action is refused with this message, and has changed nothing."""
+    before = tree(publisher.site.directory)
+    with pytest.raises(kind, match=message):
+        action()
+    assert tree(publisher.site.directory) == before
+
+
+# --- replacing ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_hosts_follow_when_the_keys_of_a_role_are_replaced(
+    role: str, publisher: Publisher, host: Host, new_host: NewHost, custody: Custody
+) -> None:
+    assert host.version() == "1.0.0"
+    (before,) = ids(custody, role)
+    outcome = custody.rotate(role, plain_key)
+    (after,) = ids(custody, role)
+    publisher.deploy()
+    assert after != before
+    assert outcome.signed == ["root", *ROLES[max(ROLES.index(role), 1) :]][: None if role != "root" else 1]
+    assert host.version() == "1.0.0"
+    publisher.publish("1.1.0")
+    assert host.version() == "1.1.0"
+    assert new_host(name="new").version() == "1.1.0"
+
+
+def test_what_is_replaced_is_said_in_words(custody: Custody) -> None:
+    (before,) = ids(custody, "timestamp")
+    outcome = custody.rotate("timestamp", plain_key)
+    (after,) = ids(custody, "timestamp")
+    assert outcome.changes[0] == "version 1 becomes 2"
+    assert outcome.changes[2:] == [
+        f"timestamp: new key {after} (ed25519)",
+        f"timestamp: the key {before} (ed25519) is taken away",
+    ]
+
+
+def test_the_file_of_a_replaced_key_is_kept_aside(publisher: Publisher, custody: Custody) -> None:
+    keys = publisher.site.keys
+    (old,) = keys.glob("targets-*.pem")
+    contents = old.read_bytes()
+    assert custody.rotate("targets", plain_key).retired == [keys / "retired" / old.name]
+    assert not old.exists()
+    assert (keys / "retired" / old.name).read_bytes() == contents
+    (new,) = keys.glob("targets-*.pem")
+    assert load_signer(new, no_passphrase).public_key.keyid == ids(custody, "targets")[0]
+
+
+def test_a_role_with_two_keys_gets_two_new_ones_or_one_of_them(custody: Custody) -> None:
+    custody.add("snapshot", plain_key(), threshold=2)
+    before = ids(custody, "snapshot")
+    custody.rotate("snapshot", plain_key)
+    between = ids(custody, "snapshot")
+    assert len(between) == 2
+    assert not {*before} & {*between}
+    custody.rotate("snapshot", plain_key, key=between[0][:8])
+    assert ids(custody, "snapshot")[0] == between[1]
+    assert {key.needed for key in custody.held_keys() if key.role == "snapshot"} == {"2 of 2"}
+
+
+def test_a_host_with_the_first_anchor_follows_many_replacements(
+    publisher: Publisher, host: Host, custody: Custody
+) -> None:
+    for _ in range(5):
+        for role in ROLES:
+            custody.rotate(role, plain_key)
+    publisher.publish("1.1.0")
+    assert publisher.site.root().version == 21
+    assert host.version() == "1.1.0"
+    assert publisher.site.verify()
+
+
+@pytest.mark.attack("keys.revoked")
+@pytest.mark.parametrize("role", ["targets", "snapshot", "timestamp"])
+def test_a_stolen_key_signs_nothing_after_it_was_replaced(
+    role: str, publisher: Publisher, host: Host, custody: Custody
+) -> None:
+    host.refresh()
+    thief = publisher.forge()
+    stolen = thief.keys[role]
+    custody.rotate(role, plain_key)
+    publisher.deploy()
+    thief = publisher.forge()
+    thief.keys[role] = stolen
+    thief.publish()
+    with pytest.raises(SignatureError, match=f"{role}.*signed by 0 of the 1 keys"):
+        host.refresh()
+
+
+@pytest.mark.parametrize(
+    ("stolen", "replaced"),
+    [
+        pytest.param(["timestamp"], ["timestamp"], marks=pytest.mark.attack("fast-forward.timestamp")),
+        pytest.param(
+            ["snapshot", "timestamp"],
+            ["snapshot", "timestamp"],
+            marks=pytest.mark.attack("fast-forward.snapshot"),
+        ),
+        pytest.param(
+            ["targets", "snapshot", "timestamp"],
+            ["targets", "snapshot", "timestamp"],
+            marks=pytest.mark.attack("fast-forward.targets"),
+        ),
+    ],
+    ids=lambda roles: "+".join(roles),
+)
+def test_versions_jumped_far_ahead_are_forgotten_when_the_keys_are_replaced(
+    stolen: list[str], replaced: list[str], publisher: Publisher, host: Host, custody: Custody
+) -> None:
+    host.refresh()
+    thief = publisher.forge()
+    for role in stolen:
+        getattr(thief, role).version = 2**31
+    thief.write(*stolen)
+    host.refresh()
+    publisher.publish("1.1.0")
+    with pytest.raises(RollbackError):
+        host.refresh()
+    for role in replaced:
+        custody.rotate(role, plain_key)
+    publisher.deploy()
+    assert host.version() == "1.1.0"
+
+
+@pytest.mark.parametrize(
+    "signer",
+    [
+        CryptoSigner.generate_ecdsa("", "ecdsa-sha2-nistp256"),
+        CryptoSigner.generate_ecdsa("", "ecdsa-sha2-nistp384"),
+        CryptoSigner.generate_ecdsa("", "ecdsa-sha2-nistp521"),
+        CryptoSigner.generate_rsa(""),
+    ],
+    ids=lambda signer: signer.public_key.scheme,
+)
+@pytest.mark.parametrize("role", ["root", "timestamp"])
+def test_hosts_accept_the_key_types_of_tokens_and_services(
+    role: str, signer: CryptoSigner, publisher: Publisher, host: Host, custody: Custody
+) -> None:
+    public = SSlibKey.from_crypto(signer.public_key._crypto_key())
+    signer._public_key = public  # the id that a key has by itself
+    custody.rotate(role, lambda: NewKey(public, signer))
+    publisher.deploy()
+    assert host.version() == "1.0.0"
+    assert [key.scheme for key in custody.held_keys() if key.role == role] == [public.scheme]
+
+
+# --- adding and removing ------------------------------------------------------------------------------------
+
+
+def test_the_keys_of_a_site_are_listed(publisher: Publisher, custody: Custody) -> None:
+    custody.add("root", NewKey(plain_key().public))
+    listed = custody.held_keys()
+    assert [key.role for key in listed] == ["root", "root", "targets", "snapshot", "timestamp"]
+    assert [key.needed for key in listed] == ["1 of 2", "1 of 2", "1 of 1", "1 of 1", "1 of 1"]
+    assert listed[0].place == str(publisher.site.keys / f"root-{listed[0].key_id[:12]}.pem")
+    assert listed[1].place is None
+
+
+@pytest.mark.attack("keys.threshold")
+def test_with_a_threshold_of_two_one_stolen_key_is_not_enough(
+    publisher: Publisher, host: Host, custody: Custody
+) -> None:
+    outcome = custody.add("timestamp", plain_key(), threshold=2)
+    assert outcome.signed == ["root", "timestamp"]
+    publisher.deploy()
+    assert host.version() == "1.0.0"
+    thief = publisher.forge()
+    thief.timestamp.version += 1
+    thief.write("timestamp", keys=thief.keys["timestamp"][:1])
+    with pytest.raises(SignatureError, match=r"timestamp.*signed by 1 of the 2 keys"):
+        host.refresh()
+    publisher.publish("1.1.0")
+    assert host.version() == "1.1.0"
+
+
+def test_a_key_that_joins_without_being_needed_leaves_what_is_signed_alone(
+    publisher: Publisher, host: Host, custody: Custody
+) -> None:
+    timestamp = (publisher.site.metadata / "timestamp.json").read_bytes()
+    assert custody.add("timestamp", plain_key()).signed == ["root"]
+    assert (publisher.site.metadata / "timestamp.json").read_bytes() == timestamp
+    publisher.publish("1.1.0")
+    assert host.version() == "1.1.0"
+
+
+def test_a_key_is_removed_by_the_start_of_its_id(publisher: Publisher, host: Host, custody: Custody) -> None:
+    custody.add("timestamp", plain_key())
+    publisher.refresh()
+    host.refresh()
+    first, second = ids(custody, "timestamp")
+    outcome = custody.remove(first[:6])
+    assert outcome.signed == ["root", "timestamp"], "nothing keeps the signature of a key that is gone"
+    assert ids(custody, "timestamp") == [second]
+    publisher.deploy()
+    assert host.version() == "1.0.0"
+
+
+def test_the_last_key_that_is_needed_is_not_removed(publisher: Publisher, custody: Custody) -> None:
+    (only,) = ids(custody, "targets")
+    message = (
+        rf"{only[:12]}: is needed: targets would have 0 of the 1 keys that must sign; add another key first"
+    )
+    refused(publisher, message, lambda: custody.remove(only))
+    custody.add("targets", plain_key(), threshold=2)
+    message = r"would have 1 of the 2 keys that must sign; add another key first, or give --threshold 1"
+    refused(publisher, message, lambda: custody.remove(only))
+    assert custody.remove(only, threshold=1).signed == ["root", "targets", "snapshot", "timestamp"]
+
+
+def test_which_key_is_meant_must_be_clear(publisher: Publisher, custody: Custody) -> None:
+    refused(publisher, "xyz: no key has an id that begins so", lambda: custody.remove("xyz"))
+    refused(
+        publisher, "is the start of several key ids: root [0-9a-f]{12}, targets", lambda: custody.remove("")
+    )
+    (root,) = ids(custody, "root")
+    refused(publisher, "no key of targets has an id that", lambda: custody.remove(root, role="targets"))
+
+
+@pytest.mark.parametrize(
+    ("threshold", "message"), [(2, "would have 1 key and need 2"), (0, "is 0, wanted 1 or")]
+)
+def test_a_threshold_that_nobody_could_meet_is_refused(
+    threshold: int, message: str, publisher: Publisher, custody: Custody
+) -> None:
+    refused(publisher, message, lambda: custody.set_threshold("timestamp", threshold))
+
+
+def test_the_threshold_that_is_in_force_already_changes_nothing(
+    publisher: Publisher, custody: Custody
+) -> None:
+    before = tree(publisher.site.directory)
+    assert custody.set_threshold("timestamp", 1) == Outcome([], [])
+    assert tree(publisher.site.directory) == before
+
+
+def test_a_key_serves_one_role_only(publisher: Publisher, custody: Custody) -> None:
+    (pem,) = publisher.site.keys.glob("root-*.pem")
+    key = NewKey(load_signer(pem, no_passphrase).public_key)
+    refused(publisher, "is a key of root already", lambda: custody.add("timestamp", key))
+
+
+def test_a_role_is_not_given_keys_that_could_not_sign_for_it_now(
+    publisher: Publisher, custody: Custody
+) -> None:
+    away = NewKey(plain_key().public)
+    message = "holds 1 of the 2 keys needed to sign for timestamp"
+    refused(publisher, message, lambda: custody.add("timestamp", away, threshold=2), KeyFileError)
+
+
+def test_the_public_part_of_somebodys_key_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "alice.pub"
+    for public in (ec.generate_private_key(ec.SECP256R1()), rsa.generate_private_key(65537, 2048)):
+        path.write_bytes(public.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+        assert load_public_key(path).public == SSlibKey.from_crypto(public.public_key())
+    for contents in (b"", b"garbage", plain_key().contents or b""):
+        path.write_bytes(contents)
+        with pytest.raises(
+            KeyFileError, match=r"alice\.pub: is not understood, wanted a public key in PEM form"
+        ):
+            load_public_key(path)
+
+
+def test_one_key_of_a_curve_under_two_ids_is_refused(publisher: Publisher, host: Host) -> None:
+    """A point may be written compressed or not, and PEM broken into any lines."""
+    signer = CryptoSigner.generate_ecdsa()
+    public = signer.public_key._crypto_key()
+    point = public.public_bytes(Encoding.X962, PublicFormat.CompressedPoint)
+    header = bytes.fromhex("3039301306072a8648ce3d020106082a8648ce3d030107032200")
+    text = base64.b64encode(header + point).decode()
+    pem = f"-----BEGIN PUBLIC KEY-----\n{text}\n-----END PUBLIC KEY-----\n"
+    twin = SSlibKey("f" * 64, "ecdsa", "ecdsa-sha2-nistp256", {"public": pem})
+    assert twin._crypto_key() == public
+    forge = publisher.forge()
+    forge.root.add_key(signer.public_key, "timestamp")
+    forge.root.add_key(twin, "timestamp")
+    forge.write_root()
+    with pytest.raises(SignatureError, match="lists one key under two ids"):
+        host.refresh()
+
+
+# --- passphrases --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sealed(tmp_path: Path, clock: Clock) -> Site:
+    """A site with encrypted keys."""
+    return Site.init(tmp_path / "sealed", b"open sesame", None, clock)
+
+
+def with_passphrase(site: Site, passphrase: bytes) -> Custody:
+    return Custody(site, lambda _: passphrase)
+
+
+def test_with_a_wrong_passphrase_nothing_changes(sealed: Site) -> None:
+    before = tree(sealed.directory)
+    with pytest.raises(KeyFileError, match="the passphrase is wrong"):
+        with_passphrase(sealed, b"open barley").rotate("timestamp", lambda: make_key(b"open barley"))
+    assert tree(sealed.directory) == before
+
+
+def test_the_passphrase_of_all_keys_is_changed_at_once(sealed: Site) -> None:
+    changed = with_passphrase(sealed, b"open sesame").change_passphrase(b"open barley")
+    assert len(changed) == 4
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in changed)
+    sealed.refresh(lambda _: b"open barley")
+    with pytest.raises(KeyFileError, match="the passphrase is wrong"):
+        sealed.refresh(lambda _: b"open sesame")
+    assert with_passphrase(sealed, b"whatever").change_passphrase(b"open barley") == []
+
+
+def test_a_change_of_passphrase_that_was_cut_off_is_completed(sealed: Site) -> None:
+    first = min(sealed.keys.iterdir())
+    first.write_bytes(change_passphrase(first, lambda _: b"open sesame", b"open barley") or b"")
+    changed = with_passphrase(sealed, b"open sesame").change_passphrase(b"open barley")
+    assert len(changed) == 3
+    sealed.refresh(lambda _: b"open barley")
+
+
+def test_when_one_key_does_not_open_no_passphrase_is_changed(sealed: Site) -> None:
+    make_key(b"another").save(sealed.keys, "targets")
+    before = tree(sealed.directory)
+    with pytest.raises(KeyFileError, match="the passphrase is wrong"):
+        with_passphrase(sealed, b"open sesame").change_passphrase(b"open barley")
+    assert tree(sealed.directory) == before
+
+
+def test_encryption_can_be_taken_off_and_put_on(sealed: Site) -> None:
+    assert len(with_passphrase(sealed, b"open sesame").change_passphrase(None)) == 4
+    assert not any(is_encrypted(path) for path in sealed.keys.iterdir())
+    assert Custody(sealed, no_passphrase).change_passphrase(None) == []
+    assert len(Custody(sealed, no_passphrase).change_passphrase(b"open sesame")) == 4
+    assert all(is_encrypted(path) for path in sealed.keys.iterdir())
+
+
+# --- tokens and services ------------------------------------------------------------------------------------
+
+
+class Token:
+    """Stands for a token: it has ECDSA keys by number, a PIN, and can be unplugged. SoftHSM is in tests/system."""
+
+    def __init__(self) -> None:
+        self.keys = {number: CryptoSigner.generate_ecdsa() for number in (2, 3)}
+        self.plugged = True
+
+    def import_(self, number: int, label: str | None, secrets: Any) -> tuple[str, Key]:
+        return f"hsm:{number}?label={label or 'publisher'}", self.keys[number].public_key
+
+    def from_priv_key_uri(self, uri: str, public: Key, secrets: Any) -> Signer:
+        return _TokenKey(self, int(uri.partition(":")[2].partition("?")[0]), public, secrets)
+
+
+class _TokenKey(Signer):
+    def __init__(self, token: Token, number: int, public: Key, secrets: Any) -> None:
+        self._token, self._number, self._public, self._secrets = token, number, public, secrets
+
+    @property
+    def public_key(self) -> Key:
+        return self._public
+
+    @classmethod
+    def from_priv_key_uri(cls, *arguments: Any) -> Signer:
+        raise NotImplementedError
+
+    def sign(self, payload: bytes) -> Signature:
+        if not self._token.plugged:
+            raise ValueError("No PKCS#11 token found")
+        if self._secrets("pin") != "1234":
+            raise ValueError("PIN incorrect")
+        found = self._token.keys[self._number].sign(payload)
+        return Signature(self._public.keyid, found.signature)
+
+
+@pytest.fixture
+def token(monkeypatch: pytest.MonkeyPatch) -> Token:
+    made = Token()
+    monkeypatch.setitem(SIGNER_FOR_URI_SCHEME, "hsm", made)
+    monkeypatch.setattr(HSMSigner, "import_", made.import_)
+    return made
+
+
+def pin(_: object = None) -> bytes:
+    return b"1234"
+
+
+def test_a_key_in_a_token_is_used_by_its_uri(
+    token: Token, publisher: Publisher, host: Host, clock: Clock
+) -> None:
+    custody = Custody(publisher.site, pin)
+    custody.rotate("timestamp", lambda: token_key("hsm:2", pin))
+    (path,) = publisher.site.keys.glob("timestamp-*")
+    assert path.suffix == ".uri"
+    assert path.read_text() == "hsm:2?label=publisher\n"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert custody.held_keys()[-1].place == f"hsm:2?label=publisher ({path})"
+    publisher.site.refresh(pin)
+    publisher.deploy()
+    assert host.version() == "1.0.0"
+    with pytest.raises(TokenError, match=r"timestamp-.*\.uri: does not sign: PIN incorrect"):
+        publisher.site.refresh(lambda _: b"0000")
+
+
+def test_a_token_that_is_away_matters_only_when_it_is_needed(token: Token, publisher: Publisher) -> None:
+    custody = Custody(publisher.site, pin)
+    custody.add("timestamp", token_key("hsm:2", pin))
+    token.plugged = False
+    publisher.site.refresh(pin)
+    token.plugged = True
+    custody.set_threshold("timestamp", 2)
+    token.plugged = False
+    message = r"timestamp-.*\.uri: does not sign: No PKCS#11 token found"
+    refused(publisher, message, lambda: publisher.site.refresh(pin), TokenError)
+
+
+@pytest.mark.parametrize("role", ["root", "targets", "snapshot"])
+def test_a_token_that_is_away_does_not_keep_the_timestamp_from_being_signed(
+    role: str, token: Token, publisher: Publisher, host: Host, clock: Clock
+) -> None:
+    custody = Custody(publisher.site, pin)
+    custody.rotate(role, lambda: token_key("hsm:2", pin))
+    publisher.deploy()
+    host.refresh()
+    token.plugged = False
+    clock.advance(days=300)
+    renewal = publisher.site.refresh(pin)
+    assert "does not sign: No PKCS#11 token found" in renewal.due[role]
+    assert role not in renewal.signed
+    assert renewal.signed[-1] == "timestamp"
+    token.plugged = True
+    renewal = publisher.site.refresh(pin)
+    assert role in renewal.signed
+    assert renewal.due == {}
+    publisher.deploy()
+    assert host.version() == "1.0.0"
+
+
+def test_a_token_that_is_lost_can_be_replaced(token: Token, publisher: Publisher, host: Host) -> None:
+    custody = Custody(publisher.site, pin)
+    custody.rotate("timestamp", lambda: token_key("hsm:2", pin))
+    publisher.deploy()
+    host.refresh()
+    token.plugged = False
+    outcome = custody.rotate("timestamp", plain_key)
+    assert [path.suffix for path in outcome.retired] == [".uri"]
+    publisher.publish("1.1.0")
+    assert host.version() == "1.1.0"
+
+
+def test_a_root_token_that_is_lost_is_replaced_by_the_others(
+    token: Token, publisher: Publisher, host: Host
+) -> None:
+    custody, alice = Custody(publisher.site, pin), plain_key()
+    custody.add("root", NewKey(alice.public))
+    custody.rotate("root", lambda: token_key("hsm:2", pin), key=ids(custody, "root")[0])
+    token.plugged = False
+    outcome = custody.rotate("root", plain_key, key=ids(custody, "root")[1])
+    assert outcome.pending[0].startswith("1 more signature by the current root keys: ")
+    assert outcome.failures
+    assert all("does not sign: No PKCS#11 token found" in failure for failure in outcome.failures)
+    proposal = custody.pending()
+    assert proposal is not None
+    assert alice.signer is not None
+    proposal.sign(alice.signer, "alice.pem")
+    proposal.save(publisher.site.directory / "signed.json")
+    assert custody.take_signatures(publisher.site.directory / "signed.json")[1].signed == ["root"]
+    publisher.publish("1.1.0")
+    assert host.version() == "1.1.0"
+
+
+def test_a_token_that_holds_another_key_now_is_refused(token: Token, publisher: Publisher) -> None:
+    Custody(publisher.site, pin).rotate("timestamp", lambda: token_key("hsm:2", pin))
+    token.keys[2] = CryptoSigner.generate_ecdsa()
+    message = "signs with another key than [0-9a-f]{64}, which the site knows"
+    refused(publisher, message, lambda: publisher.site.refresh(pin), TokenError)
+
+
+@pytest.mark.parametrize(
+    ("uri", "module", "name", "extra"),
+    [
+        ("hsm:2", "_hsm_signer", "PKCS11_IMPORT_ERROR", "hsm"),
+        ("awskms:alias/x", "_aws_signer", "AWS_IMPORT_ERROR", "awskms"),
+        ("gcpkms:projects/p", "_gcp_signer", "GCP_IMPORT_ERROR", "gcpkms"),
+        ("azurekms://v.vault.azure.net/keys/k/1", "_azure_signer", "AZURE_IMPORT_ERROR", "azurekms"),
+        ("hv:key/1", "_vault_signer", "VAULT_IMPORT_ERROR", "vault"),
+    ],
+)
+def test_what_is_not_installed_is_named_by_its_extra(
+    uri: str, module: str, name: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"securesystemslib.signer.{module}.{name}", "a library is required")
+    message = rf"needs more than is installed: pip install 'puller\[{extra}\]' \(a library is required\)"
+    with pytest.raises(TokenError, match=message):
+        tokens.import_key(uri, pin)
+    with pytest.raises(TokenError, match=message):
+        tokens.open_token(uri, CryptoSigner.generate_ecdsa().public_key, pin)
+
+
+@pytest.mark.parametrize("uri", ["", "alice.pem", "file2:alice.pem", "sigstore:", "gnupg:0123"])
+def test_what_is_no_uri_of_a_key_says_what_is_wanted(uri: str) -> None:
+    with pytest.raises(TokenError, match="is not the URI of a signing key, wanted one of hsm:2"):
+        tokens.import_key(uri, pin)
+
+
+def test_each_service_is_asked_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = CryptoSigner.generate_ecdsa().public_key
+    asked: list[tuple[str, ...]] = []
+
+    def answer(service: str, uri: str) -> Callable[..., tuple[str, Key]]:
+        def import_(*names: str) -> tuple[str, Key]:
+            asked.append((service, *names))
+            return uri, key
+
+        return import_
+
+    monkeypatch.setattr(AWSSigner, "import_", answer("aws", "awskms:alias/x"))
+    monkeypatch.setattr(GCPSigner, "import_", answer("gcp", "gcpkms:projects/p"))
+    newest = "azurekms://v.vault.azure.net/keys/k/7"
+    monkeypatch.setattr(AzureSigner, "import_", answer("azure", newest))
+    monkeypatch.setattr(VaultSigner, "import_", answer("vault", "hv:web/3"))
+    for given, found in (
+        ("awskms:alias/x", "awskms:alias/x"),
+        ("gcpkms:projects/p", "gcpkms:projects/p"),
+        ("azurekms://v.vault.azure.net/keys/k", newest),
+        (newest, newest),
+        ("hv:web", "hv:web/3"),
+    ):
+        assert tokens.import_key(given, pin) == (found, key)
+    assert asked == [
+        ("aws", "alias/x"), ("gcp", "projects/p"), ("azure", "v", "k"), ("azure", "v", "k"), ("vault", "web"),
+    ]  # fmt: skip
+    with pytest.raises(TokenError, match="hv:web/2: has a newer version, 3"):
+        tokens.import_key("hv:web/2", pin)
+
+
+# --- crashes, and readers meanwhile -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("role", ["root", "targets", "timestamp"])
+def test_a_replacement_that_is_killed_leaves_the_old_or_the_new(
+    role: str, publisher: Publisher, new_host: NewHost, custody: Custody, survives: Survives, sweep: Sweep
+) -> None:
+    host = new_host(publisher.site.public)
+
+    def is_killed_at(moment: int) -> bool:
+        if survives(moment, lambda: custody.rotate(role, plain_key)):
+            return False
+        assert host.version() == "1.0.0"
+        assert publisher.site.verify()
+        custody.rotate(role, plain_key)  # the next one goes on, and tidies up
+        in_use = {key.place for key in custody.held_keys()}
+        assert {str(path) for path in publisher.site.keys.glob("*.pem")} == in_use
+        assert host.version() == "1.0.0"
+        return True
+
+    assert sweep(is_killed_at) >= 8
+
+
+def test_after_the_loss_of_a_key_too_a_kill_is_no_harm(
+    publisher: Publisher, host: Host, custody: Custody, survives: Survives
+) -> None:
+    """Here nothing can be signed that is good under both roots; so the files are written all or not at all."""
+    moment, cut_off, survived = 0, 0, False
+    while not survived:
+        (lost,) = publisher.site.keys.glob("targets-*.pem")
+        lost.unlink()
+        survived = survives(moment, lambda: custody.rotate("targets", plain_key))
+        if (publisher.site.directory / "unfinished.json").exists():
+            cut_off += 1
+            with pytest.raises(
+                PublishError, match="a change of keys was cut off: puller site refresh ends it"
+            ):
+                publisher.site.roles()
+            publisher.refresh()
+        elif not survived:
+            custody.rotate("targets", plain_key)
+        publisher.deploy()
+        assert host.version() == "1.0.0"
+        moment += 1
+    assert cut_off >= 8
+
+
+def test_the_anchor_for_new_hosts_follows_a_change_that_was_killed_before_it(
+    publisher: Publisher, custody: Custody
+) -> None:
+    """A host that is provisioned with an older root goes on trusting keys that were taken away from it."""
+    before = publisher.site.anchor.read_bytes()
+    custody.rotate("root", plain_key)
+    publisher.site.anchor.write_bytes(before)
+    publisher.refresh()
+    assert publisher.site.anchor.read_bytes() == (publisher.served / "metadata/2.root.json").read_bytes()
+
+
+def test_a_site_restored_from_an_older_copy_goes_on_from_what_the_web_server_has(
+    publisher: Publisher, host: Host, custody: Custody, tmp_path: Path
+) -> None:
+    site = publisher.site.directory
+    copy = shutil.copytree(site, tmp_path / "copy")
+    custody.rotate("root", plain_key)
+    publisher.publish("1.1.0")
+    assert host.version() == "1.1.0"
+    for part in ("public", "root.json"):
+        remove = shutil.rmtree if (site / part).is_dir() else os.unlink
+        remove(site / part)
+    shutil.copytree(publisher.served, site / "public")
+    shutil.copyfile(copy / "root.json", site / "root.json")
+    publisher.publish("1.2.0")
+    assert host.version() == "1.2.0"
+    assert (site / "root.json").read_bytes() == (publisher.served / "metadata/2.root.json").read_bytes()
+
+
+def test_whoever_copies_the_files_meanwhile_gets_a_valid_site(
+    publisher: Publisher, new_host: NewHost, custody: Custody, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old root and new metadata are signed for each other by the old key, the new root comes last."""
+    copies: list[Path] = []
+    rename = os.rename
+
+    def copying(*arguments: Any, **options: Any) -> None:
+        copies.append(Path(shutil.copytree(publisher.site.public, tmp_path / f"copy{len(copies)}")))
+        rename(*arguments, **options)
+
+    anchor = publisher.site.anchor.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", copying)
+        custody.rotate("targets", plain_key)
+    assert len(copies) >= 6
+    for number, copy in enumerate(copies):
+        host = new_host(copy, name=f"host{number}")
+        host.anchor = anchor
+        assert host.fetch()
+
+
+def test_a_record_that_is_damaged_is_named(publisher: Publisher) -> None:
+    (publisher.site.directory / "unfinished.json").write_bytes(b"{")
+    with pytest.raises(
+        Exception, match=r"unfinished\.json: is damaged .* restore public/metadata from a copy"
+    ):
+        publisher.refresh()
+
+
+def test_two_at_once_are_one_too_many(publisher: Publisher, custody: Custody) -> None:
+    outcome: list[Outcome] = []
+    with (
+        publisher.site.locked(),
+        pytest.raises(PublishError, match="is being published to by another process"),
+    ):
+        outcome.append(custody.renew())
+    assert outcome == []

@@ -1,0 +1,624 @@
+"""The publisher: what it writes, what it refuses, and what a crash leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import zlib
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tuf.api.metadata import Metadata, TargetFile
+
+from bundles.archive.limits import LARGEST_METADATA
+from bundles.archive.pack import build_bundle
+from bundles.errors import ExpiredError, FormatError, KeyFileError, PublishError, SignatureError, UnpackError
+from bundles.filesystem.atomic import temporary_name
+from bundles.format.index import Release
+from bundles.publisher.channels import Channels
+from bundles.publisher.expiry import Lifetimes, parse_duration
+from bundles.publisher.site import Site
+from bundles.publisher.statements import Wave
+
+if TYPE_CHECKING:
+    from tests.bundles.conftest import Clock, Host, Publisher, Survives
+
+
+def never(key: Path) -> bytes:
+    raise AssertionError(f"{key} is not encrypted")
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()
+    }
+
+
+# --- making a site ------------------------------------------------------------------------------------------
+
+
+def test_a_site_is_laid_out_as_documented(publisher: Publisher) -> None:
+    directory = publisher.site.directory
+    assert names(directory) == [".lock", "keys", "public", "root.json", "site.yaml"]
+    assert [name.split("-")[0] for name in names(directory / "keys")] == [
+        "root",
+        "snapshot",
+        "targets",
+        "timestamp",
+    ]
+    assert names(directory / "public/metadata") == [
+        *("1.root.json", "1.snapshot.json", "1.targets.json"),
+        *("2.snapshot.json", "2.targets.json", "timestamp.json"),
+    ]
+    bundles, indexes = (
+        directory / "public/targets/web",
+        list((directory / "public/targets").glob("*.index.json")),
+    )
+    assert [name[64:] for name in names(bundles)] == [".web-1.0.0.tar.gz"]
+    assert len(indexes) == 2
+    assert (directory / "root.json").read_bytes() == (directory / "public/metadata/1.root.json").read_bytes()
+
+
+def test_the_web_server_can_read_what_is_public_and_nothing_else(publisher: Publisher) -> None:
+    old = os.umask(0o077)
+    try:
+        publisher.publish("1.0.0", name="db")
+    finally:
+        os.umask(old)
+    for path in publisher.site.public.rglob("*"):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o755 if path.is_dir() else 0o644), path
+    keys = publisher.site.directory / "keys"
+    assert stat.S_IMODE(keys.stat().st_mode) == 0o700
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in keys.iterdir())
+
+
+def test_each_role_has_a_key_of_its_own(publisher: Publisher) -> None:
+    root = json.loads(publisher.site.anchor.read_bytes())["signed"]
+    ids = [key_id for role in root["roles"].values() for key_id in role["keyids"]]
+    assert len(ids) == len(set(ids)) == len(root["keys"]) == 4
+    assert root["consistent_snapshot"] is True
+
+
+def test_a_new_site_is_empty_and_valid(new_publisher: Callable[..., Publisher]) -> None:
+    site = new_publisher().site
+    assert site.verify().targets == 1
+    assert site.releases() == []
+
+
+def test_a_site_is_made_in_an_empty_directory_too(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    assert Site.init(tmp_path / "site", None).verify()
+
+
+def test_a_directory_that_holds_something_is_left_alone(publisher: Publisher) -> None:
+    before = contents(publisher.site.directory)
+    with pytest.raises(PublishError, match="site: exists and is not empty"):
+        Site.init(publisher.site.directory, None)
+    assert contents(publisher.site.directory) == before
+
+
+@pytest.mark.parametrize(
+    ("passphrase", "lifetimes"), [(b"", {}), (None, {"timestamp": "soon"}), (None, {"mirrors": "1d"})]
+)
+def test_a_site_that_cannot_be_made_leaves_nothing(
+    tmp_path: Path, passphrase: bytes | None, lifetimes: dict[str, str]
+) -> None:
+    with pytest.raises(PublishError):
+        Site.init(tmp_path / "site", passphrase, lifetimes)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_site_is_said_to_be_none(tmp_path: Path) -> None:
+    with pytest.raises(PublishError, match="is not a site; `puller site init` makes one"):
+        Site(tmp_path)
+
+
+def test_a_place_that_cannot_be_written_is_said_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(PublishError, match=r"Not a directory|File exists"):
+        Site.init(tmp_path / "file" / "site", None)
+
+
+# --- publishing ---------------------------------------------------------------------------------------------
+
+
+def test_publishing_the_same_again_changes_nothing(publisher: Publisher) -> None:
+    before = contents(publisher.site.public)
+    done = publisher.publish("1.0.0")
+    assert not done.changed
+    assert contents(publisher.site.public) == before
+
+
+@pytest.mark.attack("republish.contents")
+def test_the_same_version_with_other_contents_is_refused(publisher: Publisher, host: Host) -> None:
+    before = contents(publisher.site.public)
+    with pytest.raises(
+        PublishError, match=r"web 1\.0\.0: is published with sha256 .*, this one has .*new version"
+    ):
+        publisher.publish("1.0.0", text="something else\n")
+    with pytest.raises(PublishError):
+        publisher.publish("1.0.0", text="something else\n", channel="canary")
+    assert contents(publisher.site.public) == before
+    assert host.version() == "1.0.0"
+
+
+def test_the_same_files_compressed_otherwise_are_the_same_release(
+    publisher: Publisher, tmp_path: Path
+) -> None:
+    """As by a build machine with another zlib."""
+    archive = tmp_path / "web.tar.gz"
+    built = build_bundle(publisher.source("web 1.0.0\n"), archive, name="web", version="1.0.0")
+    raw = archive.read_bytes()
+    tar = zlib.decompress(raw, wbits=31)
+    deflate = zlib.compressobj(level=1, wbits=-15)
+    archive.write_bytes(raw[:10] + deflate.compress(tar) + deflate.flush() + raw[-8:])
+    assert archive.read_bytes() != raw
+    before = contents(publisher.site.public)
+    done = publisher.site.publish(archive, never)
+    assert (done.changed, done.sha256) == (False, built.sha256)
+    assert contents(publisher.site.public) == before
+    publisher.site.publish(archive, never, channel="canary")
+    assert publisher.site.verify()
+
+
+def test_channels_are_told_apart(publisher: Publisher, host: Host) -> None:
+    assert publisher.publish("1.1.0", channel="canary").before is None
+    assert (host.version(), host.version(channel="canary")) == ("1.0.0", "1.1.0")
+    assert publisher.publish("1.1.0").before == "1.0.0"
+    assert host.version() == "1.1.0"
+
+
+def test_going_back_is_a_new_statement_that_hosts_follow(publisher: Publisher, host: Host) -> None:
+    publisher.publish("1.1.0")
+    assert host.version() == "1.1.0"
+    done = publisher.publish("1.0.0")
+    assert (done.before, done.changed) == ("1.1.0", True)
+    assert host.version() == "1.0.0"
+
+
+def test_a_built_archive_states_its_name_and_version(publisher: Publisher, tmp_path: Path) -> None:
+    archive = tmp_path / "any-name.tar.gz"
+    build_bundle(publisher.source("text\n"), archive, name="db", version="2.0.0")
+    assert publisher.site.publish(archive, never).release == Release.of("db", "2.0.0")
+    assert not publisher.site.publish(archive, never, name="db", version="2.0.0").changed
+    with pytest.raises(PublishError, match=r"version is '2\.0\.0' in the archive, '2\.1\.0' was asked for"):
+        publisher.site.publish(archive, never, version="2.1.0")
+    with pytest.raises(PublishError, match="name is 'db' in the archive, 'web' was asked for"):
+        publisher.site.publish(archive, never, name="web")
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"version": None}, PublishError, "a directory has no version of its own, wanted one such as"),
+        ({"version": "1 0"}, PublishError, "version: is '1 0'"),
+        ({"name": "../web"}, PublishError, "name: is '../web'"),
+        ({"channel": "St able"}, FormatError, "channel: is 'St able', wanted"),
+    ],
+)
+def test_what_cannot_be_published_is_refused_before_anything_is_written(
+    publisher: Publisher, change: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    before = contents(publisher.site.directory)
+    source = publisher.source("text\n")
+    with pytest.raises(error, match=message):
+        publisher.site.publish(source, never, **{"version": "2.0.0", **change})
+    assert contents(publisher.site.directory) == before
+
+
+def test_what_is_no_bundle_is_refused(publisher: Publisher, tmp_path: Path) -> None:
+    with pytest.raises(PublishError, match=r"there is no 'manifest\.yaml'"):
+        publisher.site.publish(tmp_path / "publisher/sources", never, version="1.0.0")
+    archive = tmp_path / "x.tar.gz"
+    archive.write_bytes(b"not gzip")
+    with pytest.raises(UnpackError):
+        publisher.site.publish(archive, never)
+
+
+def test_the_list_says_what_hosts_are_told(publisher: Publisher) -> None:
+    publisher.publish("2.0.0", name="db", channel="canary")
+    publisher.publish("0.1.0", name="app")
+    listed = publisher.site.releases()
+    assert [(item.channel, str(item.release)) for item in listed] == [
+        ("canary", "db 2.0.0"),
+        ("stable", "app 0.1.0"),
+        ("stable", "web 1.0.0"),
+    ]
+    assert all(item.size > 0 and len(item.sha256) == 64 for item in listed)
+
+
+def test_a_site_that_hosts_would_refuse_is_not_published(publisher: Publisher, host: Host) -> None:
+    """The limits of both sides are the same: it must never be the hosts that find out."""
+    forge = publisher.forge(publisher.site.metadata)
+    remark = TargetFile(1, {"sha256": "0" * 64}, "remark", {"custom": {"remark": ""}})
+    forge.targets.targets["remark"] = remark
+    signature = 260
+    rest = LARGEST_METADATA["targets"] - len(Metadata(forge.targets).to_bytes()) - signature
+    remark.unrecognized_fields["custom"]["remark"] = "x" * rest
+    forge.publish()
+    publisher.deploy()
+    assert host.version() == "1.0.0"
+    before = contents(publisher.site.public)
+    with pytest.raises(
+        PublishError, match=r"targets\.json: would have 1600\d+ bytes, hosts read at most 16000000"
+    ):
+        publisher.publish("1.1.0")
+    assert contents(publisher.site.public) == before
+    publisher.refresh()
+    assert host.version() == "1.0.0"
+
+
+def test_an_index_that_hosts_would_refuse_is_not_published(
+    publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bundles.publisher.site.LARGEST_INDEX", 200)
+    with pytest.raises(PublishError, match=r"index\.json: would have \d+ bytes, hosts read at most 200"):
+        publisher.publish("1.0.0", name="database")
+
+
+def test_two_publishers_at_once_are_one_too_many(publisher: Publisher) -> None:
+    import fcntl
+
+    with open(publisher.site.directory / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for action in (lambda: publisher.publish("1.1.0"), publisher.refresh):
+            with pytest.raises(PublishError, match="is being published to by another process"):
+                action()
+    assert publisher.publish("1.1.0").changed
+
+
+# --- keys ---------------------------------------------------------------------------------------------------
+
+
+def test_encrypted_keys_sign_when_the_passphrase_is_right(tmp_path: Path, clock: Clock) -> None:
+    site = Site.init(tmp_path / "site", b"open sesame", now=clock)
+    asked: list[str] = []
+
+    def passphrase(key: Path) -> bytes:
+        asked.append(key.name.split("-")[0])
+        return b"open sesame"
+
+    site.refresh(passphrase)
+    assert asked == ["timestamp"]
+    with pytest.raises(KeyFileError, match="the passphrase is wrong"):
+        site.refresh(lambda _: b"open barley")
+    assert site.verify()
+
+
+def test_publishing_with_a_wrong_passphrase_leaves_no_trace(tmp_path: Path, clock: Clock) -> None:
+    site = Site.init(tmp_path / "site", b"open sesame", now=clock)
+    source = tmp_path / "web"
+    source.mkdir()
+    (source / "manifest.yaml").write_text("resources: []\n")
+    before = contents(site.directory)
+    with pytest.raises(KeyFileError):
+        site.publish(source, lambda _: b"open barley", version="1.0.0")
+    assert contents(site.directory) | {".lock": b""} == before | {".lock": b""}
+
+
+def test_a_missing_key_is_named(publisher: Publisher) -> None:
+    (key,) = publisher.site.directory.glob("keys/targets-*.pem")
+    key.unlink()
+    with pytest.raises(
+        KeyFileError, match=f"holds 0 of the 1 keys needed to sign for targets, wanted {key.name}"
+    ):
+        publisher.publish("1.1.0")
+
+
+def test_a_key_under_the_name_of_another_is_refused(publisher: Publisher) -> None:
+    (targets,) = publisher.site.directory.glob("keys/targets-*.pem")
+    (timestamp,) = publisher.site.directory.glob("keys/timestamp-*.pem")
+    shutil.copy(targets, timestamp)
+    with pytest.raises(KeyFileError, match=r"holds the key .*, wanted"):
+        publisher.refresh()
+
+
+# --- refreshing ---------------------------------------------------------------------------------------------
+
+
+def test_a_refresh_signs_the_timestamp_and_nothing_that_is_fresh(publisher: Publisher, clock: Clock) -> None:
+    clock.advance(days=1)
+    renewal = publisher.site.refresh(never)
+    assert (renewal.signed, renewal.due) == (["timestamp"], {})
+    roles = {role.role: role for role in publisher.site.roles()}
+    assert roles["timestamp"].version == 3
+    assert roles["timestamp"].expires == clock.now + timedelta(days=7)
+    assert roles["targets"].version == roles["snapshot"].version == 2
+
+
+@pytest.mark.parametrize(
+    ("days", "signed"),
+    [
+        (21, ["snapshot", "timestamp"]),
+        (61, ["targets", "snapshot", "timestamp"]),
+        (244, ["root", "targets", "snapshot", "timestamp"]),
+    ],
+)
+def test_what_is_in_the_last_third_of_its_life_is_signed_anew(
+    publisher: Publisher, clock: Clock, host: Host, days: int, signed: list[str]
+) -> None:
+    host.refresh()
+    clock.advance(days=days)
+    renewal = publisher.site.refresh(never)
+    assert renewal.signed == signed
+    publisher.deploy()
+    assert host.version() == "1.0.0"
+    assert all(role.expires > clock.now + timedelta(days=6) for role in publisher.site.roles())
+    assert publisher.site.verify()
+
+
+def test_a_new_root_becomes_the_anchor_for_new_hosts(
+    publisher: Publisher, clock: Clock, new_host: Callable[..., Host]
+) -> None:
+    clock.advance(days=300)
+    publisher.refresh()
+    assert publisher.site.anchor.read_bytes() == (publisher.served / "metadata/2.root.json").read_bytes()
+    assert new_host().version() == "1.0.0"
+
+
+def test_keys_that_are_kept_elsewhere_are_asked_for_in_time(publisher: Publisher, clock: Clock) -> None:
+    for role in ("root", "targets"):
+        for key in publisher.site.directory.glob(f"keys/{role}-*.pem"):
+            key.unlink()
+    clock.advance(days=300)
+    renewal = publisher.site.refresh(never)
+    assert (renewal.signed, [*renewal.due]) == (["snapshot", "timestamp"], ["root", "targets"])
+
+
+def test_lifetimes_are_those_of_the_site(new_publisher: Callable[..., Publisher], clock: Clock) -> None:
+    publisher = new_publisher(timestamp="12h", root="4w")
+    left = {role.role: role.expires - clock.now for role in publisher.site.roles()}
+    assert (left["timestamp"], left["root"], left["targets"]) == (
+        timedelta(hours=12), timedelta(weeks=4), timedelta(days=90),
+    )  # fmt: skip
+    (publisher.site.directory / "site.yaml").write_text("expiry: {timestamp: 30m}\n")
+    publisher.site.refresh(never)
+    assert publisher.site.roles()[-1].expires == clock.now + timedelta(minutes=30)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "expiry: {timestamp: 5}",
+            r"site\.yaml: expiry: timestamp: is '?5'?, wanted a duration such as '12h'",
+        ),
+        ("expiry: {timestamp: 0d}", "wanted a duration"),
+        ("expiry: {timestamp: -1d}", "wanted a duration"),
+        ("expiry: {timestamp: 1y}", "wanted a duration"),
+        ("expiry: {mirror: 1d}", "unknown role 'mirror', wanted root, targets, snapshot, timestamp"),
+        ("expire: {}", "wanted the key 'expiry'"),
+        ("expiry: 7d", "wanted the key 'expiry'"),
+        ("[]", "wanted the key 'expiry'"),
+        ("expiry: {", "is not YAML"),
+    ],
+)
+def test_settings_that_are_not_understood_are_refused(publisher: Publisher, text: str, message: str) -> None:
+    (publisher.site.directory / "site.yaml").write_text(text)
+    with pytest.raises(PublishError, match=message):
+        publisher.refresh()
+
+
+@pytest.mark.parametrize("text", ["", "# nothing set\n", "expiry: {}\n"])
+def test_settings_have_defaults(publisher: Publisher, clock: Clock, text: str) -> None:
+    (publisher.site.directory / "site.yaml").write_text(text)
+    publisher.site.refresh(never)
+    assert publisher.site.roles()[-1].expires == clock.now + Lifetimes().timestamp
+
+
+def test_durations_are_minutes_hours_days_and_weeks() -> None:
+    assert [parse_duration(text, "x") for text in ("90m", "12h", "7d", "4w")] == [
+        timedelta(minutes=90), timedelta(hours=12), timedelta(days=7), timedelta(weeks=4),
+    ]  # fmt: skip
+
+
+# --- checking -----------------------------------------------------------------------------------------------
+
+
+def tamper(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:-3] + bytes([data[-3] ^ 1]) + data[-2:])
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *(
+            "metadata/timestamp.json",
+            "metadata/2.snapshot.json",
+            "metadata/2.targets.json",
+            "metadata/1.root.json",
+        ),
+        *("targets/*.index.json", "targets/web/*.tar.gz"),
+    ],
+)
+def test_a_check_finds_what_hosts_would_find(publisher: Publisher, pattern: str) -> None:
+    assert publisher.site.verify().targets == 2
+    for path in publisher.site.public.glob(pattern):
+        tamper(path)
+    with pytest.raises((SignatureError, FormatError, PublishError)):
+        publisher.site.verify()
+
+
+def test_a_check_names_every_damaged_file(publisher: Publisher) -> None:
+    publisher.publish("1.0.0", name="db")
+    for path in publisher.site.public.glob("targets/*/*.tar.gz"):
+        tamper(path)
+    with pytest.raises(SignatureError, match=r"2 of 3 targets: .*db-1\.0\.0.*; .*web-1\.0\.0"):
+        publisher.site.verify()
+
+
+def test_a_check_finds_a_missing_file(publisher: Publisher) -> None:
+    (path,) = publisher.site.public.glob("targets/web/*")
+    path.unlink()
+    with pytest.raises(SignatureError, match=r"1 of 2 targets: .*No such file"):
+        publisher.site.verify()
+
+
+def test_a_check_finds_what_has_expired(publisher: Publisher, clock: Clock) -> None:
+    clock.advance(days=8)
+    with pytest.raises(ExpiredError):
+        publisher.site.verify()
+
+
+@pytest.mark.parametrize("role", ["2.targets", "2.snapshot", "timestamp", "1.root"])
+def test_what_was_changed_behind_the_publishers_back_is_not_signed(publisher: Publisher, role: str) -> None:
+    path = publisher.site.public / f"metadata/{role}.json"
+    document = json.loads(path.read_bytes())
+    document["signed"]["x-added"] = "by somebody else"
+    path.write_text(json.dumps(document))
+    if role == "1.root":
+        shutil.copy(path, publisher.site.anchor)
+    with pytest.raises(SignatureError, match="is not what this site signed"):
+        publisher.refresh()
+
+
+def test_an_index_that_was_changed_is_not_published_from(publisher: Publisher) -> None:
+    for path in publisher.site.public.glob("targets/*.index.json"):
+        path.write_bytes(path.read_bytes().replace(b"web", b"xyz"))
+    with pytest.raises(SignatureError, match="is not what this site signed"):
+        publisher.publish("1.1.0")
+
+
+# --- crashes ------------------------------------------------------------------------------------------------
+
+
+def test_a_publisher_that_is_killed_leaves_the_old_or_the_new_and_the_next_one_goes_on(
+    publisher: Publisher, new_host: Callable[..., Host], survives: Survives
+) -> None:
+    site, host = publisher.site, new_host(publisher.site.public)
+    new_seen: list[bool] = []
+    survived = False
+    while not survived:
+        before, following = host.version(), f"1.{len(new_seen) + 1}.0"
+        publish = partial(site.publish, publisher.source(following), never, version=following)
+        survived = survives(len(new_seen), publish)
+        new_seen.append((found := host.version()) == following)
+        assert found in (before, following)
+        assert host.fetch()
+    # Bundle, its copy, index, targets, snapshot and timestamp: only the last rename makes them visible.
+    assert new_seen == [False] * 11 + [True] * 2
+    assert site.verify()
+
+
+def test_a_halt_that_is_killed_is_seen_or_not_and_the_next_one_goes_on(
+    publisher: Publisher, new_host: Callable[..., Host], survives: Survives
+) -> None:
+    site, host = publisher.site, new_host(publisher.site.public)
+    channels, seen, survived = Channels(site, never), list[bool](), False
+    while not survived:
+        version = f"1.{len(seen) + 1}.0"
+        site.publish(publisher.source(version), never, version=version, wave=Wave(percent=10))
+        survived = survives(len(seen), partial(channels.halt, "web", "stable"))
+        release = host.refresh().find("web", "stable")
+        assert release is not None
+        assert release.rollout is not None
+        seen.append(release.rollout.halted)
+    assert seen == [False] * 7 + [True] * 2  # index, targets, snapshot, and timestamp that makes them visible
+    assert site.verify()
+
+
+def test_a_refresh_that_is_killed_leaves_the_old_or_the_new_and_the_next_one_goes_on(
+    new_publisher: Callable[..., Publisher], new_host: Callable[..., Host], clock: Clock, survives: Survives
+) -> None:
+    publisher = new_publisher("mortal", root="9d", targets="9d", snapshot="9d", timestamp="9d")
+    publisher.publish("1.0.0")
+    site, host = publisher.site, new_host(publisher.site.public)
+    host.anchor = site.anchor.read_bytes()
+    moments, survived = 0, False
+    while not survived:
+        site.refresh(never)
+        clock.advance(days=8)
+        survived = survives(moments, partial(site.refresh, never))
+        assert host.version() == "1.0.0"
+        moments += 1
+    assert moments == 11  # before and after: root, targets, snapshot, timestamp, anchor
+    assert site.verify()
+
+
+def test_what_a_killed_publisher_left_half_made_is_never_uploaded_for_ever(publisher: Publisher) -> None:
+    """``public/`` is copied to web servers as it is."""
+    half = publisher.site.public / "targets/web" / temporary_name("web-1.1.0.tar.gz")
+    half.write_bytes(b"half")
+    build = publisher.site.directory / ".build-0123abcd"
+    (build / "deeper").mkdir(parents=True)
+    publisher.publish("1.2.0")
+    assert not half.exists()
+    assert not build.exists()
+
+
+@pytest.mark.parametrize("place", [".", "..", "/"])
+def test_a_site_is_made_under_a_name_of_its_own(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory that one is in would be replaced by another of its name."""
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    with pytest.raises(PublishError, match="is no name for a new directory"):
+        Site.init(Path(place), None)
+    assert names(tmp_path) == ["empty"]
+
+
+def test_a_lock_that_is_a_link_is_refused_and_what_it_points_to_stays(
+    publisher: Publisher, tmp_path: Path
+) -> None:
+    """Who owns the site may not make root, who signs it by a timer, write elsewhere."""
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"of somebody else")
+    (publisher.site.directory / ".lock").unlink()
+    (publisher.site.directory / ".lock").symlink_to(victim)
+    with pytest.raises(PublishError, match=r"\.lock: Too many levels of symbolic links"):
+        publisher.refresh()
+    assert victim.read_bytes() == b"of somebody else"
+
+
+def test_a_new_site_has_a_lock_of_its_owner(new_publisher: Callable[..., Publisher]) -> None:
+    """Made by the first who publishes, it would be that of root when the timer came first."""
+    assert (new_publisher("another").site.directory / ".lock").exists()
+
+
+def test_a_version_that_a_crash_left_behind_is_never_reused(publisher: Publisher, host: Host) -> None:
+    """A mirror may have copied it, and caches keep what has a version in its name for ever."""
+    metadata = publisher.site.public / "metadata"
+    (metadata / "3.targets.json").write_bytes(b"left behind")
+    (metadata / "7.snapshot.json").write_bytes(b"left behind")
+    publisher.publish("1.1.0")
+    assert (metadata / "3.targets.json").read_bytes() == b"left behind"
+    assert {role.role: role.version for role in publisher.site.roles()} == {
+        "root": 1, "targets": 4, "snapshot": 8, "timestamp": 3,
+    }  # fmt: skip
+    assert host.version() == "1.1.0"
+
+
+def test_whoever_copies_the_files_meanwhile_sees_the_old_or_the_new(
+    publisher: Publisher, new_host: Callable[..., Host], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy is taken before every write of a publish, and each of them is a valid site."""
+    copies: list[Path] = []
+    rename = os.rename
+
+    def copying(*arguments: Any, **options: Any) -> None:
+        copies.append(Path(shutil.copytree(publisher.site.public, tmp_path / f"copy{len(copies)}")))
+        rename(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", copying)
+        publisher.site.publish(publisher.source("new\n"), never, version="1.1.0")
+    copies.append(publisher.site.public)
+    versions = []
+    for number, copy in enumerate(copies):
+        host = new_host(copy, name=f"host{number}")
+        versions.append(host.version())
+        assert host.fetch()
+    assert versions == sorted(versions, key=str)
+    assert {*versions} == {"1.0.0", "1.1.0"}

@@ -1,0 +1,59 @@
+"""Asking for a URL only if it has changed: what the server called the version goes back to it, and 304 is an answer."""
+
+import io
+
+import pytest
+import responses
+
+from bundles.errors import TransportError
+from bundles.transport.download import TransportSettings, Validators, download_if_changed, download_url
+
+URL = "https://www.example.org/site.yaml"
+SETTINGS = TransportSettings(retries=0)
+
+
+def fetch(known: Validators) -> tuple[Validators | None, bytes]:
+    into = io.BytesIO()
+    return download_if_changed(URL, 100, into, known, SETTINGS), into.getvalue()
+
+
+@responses.activate
+def test_what_the_server_calls_the_version_is_sent_back() -> None:
+    date = "Fri, 20 Nov 2026 18:00:00 GMT"
+    responses.get(URL, body="one", headers={"ETag": '"1"', "Last-Modified": date})
+    found, body = fetch(Validators())
+    assert (found, body) == (Validators('"1"', date), b"one")
+    assert found is not None
+    assert "If-None-Match" not in responses.calls[0].request.headers
+    fetch(found)
+    sent = responses.calls[1].request.headers
+    assert (sent["If-None-Match"], sent["If-Modified-Since"]) == ('"1"', date)
+
+
+@responses.activate
+def test_an_unchanged_file_is_not_sent() -> None:
+    responses.get(URL, status=304)
+    assert fetch(Validators('"1"')) == (None, b"")
+
+
+@responses.activate
+def test_304_is_trouble_for_whoever_has_nothing() -> None:
+    responses.get(URL, status=304)
+    with pytest.raises(TransportError, match="status 304"):
+        fetch(Validators())
+    with pytest.raises(TransportError, match="status 304"):
+        download_url(URL, 100, io.BytesIO(), SETTINGS)
+
+
+@responses.activate
+@pytest.mark.parametrize("etag", ["x" * 2000, "caf\xe9", ""])
+def test_what_cannot_be_sent_back_is_not_kept(etag: str) -> None:
+    responses.get(URL, body="one", headers={"ETag": etag})
+    assert fetch(Validators()) == (Validators(), b"one")
+
+
+@responses.activate
+def test_the_limit_holds_here_too() -> None:
+    responses.get(URL, body="x" * 101)
+    with pytest.raises(TransportError, match="more than the 100 bytes"):
+        fetch(Validators())

@@ -1,0 +1,192 @@
+"""Comments at the keys of data say what their values must be."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hiera.document.annotations import Annotations, find_annotations
+from hiera.errors import HieraError
+from hiera.text.yaml_text import load
+from hiera.values.secrets import Secret
+
+DOCUMENT = """\
+# @require is not at a key of data
+other: {data: {x: 1}}  # @require
+data:
+  # The port.
+  # @require because nothing can be guessed
+  # @validate value is int and value > 1024
+  port: 80
+  host: a # @validate isIPv4(value)
+  motd: |
+    # @require
+    text
+  list: [1, 2] # @validate value | length > 3
+  web: # @required
+
+    # @sensitive
+    # @validate value is match('^x')
+
+    # a plain comment, a@b
+    pw: s3cret
+    name:
+      - x: 1 # @require
+  "dotted.key": "# @require"
+  # @require
+  empty: ""
+# @author somebody
+overrides: {}
+"""
+
+
+def annotate(*lines: str) -> Annotations:
+    return find_annotations("data:\n" + "".join(f"  {line}\n" for line in lines), "f")
+
+
+def failures(data: dict[str, Any], *lines: str) -> list[str]:
+    return annotate(*lines).failures(data)
+
+
+def test_a_comment_belongs_to_the_key_beside_or_below_it() -> None:
+    found = find_annotations(DOCUMENT, "web.yaml")
+    assert [(rule.where, rule.kind, rule.path, rule.expression) for rule in found.rules] == [
+        ("web.yaml:5", "require", ("port",), ""),
+        ("web.yaml:6", "validate", ("port",), "value is int and value > 1024"),
+        ("web.yaml:8", "validate", ("host",), "isIPv4(value)"),
+        ("web.yaml:12", "validate", ("list",), "value | length > 3"),
+        ("web.yaml:13", "require", ("web",), ""),
+        ("web.yaml:15", "sensitive", ("web", "pw"), ""),
+        ("web.yaml:16", "validate", ("web", "pw"), "value is match('^x')"),
+        ("web.yaml:23", "require", ("empty",), ""),
+    ]
+    assert found.warnings == ()
+    assert found.sensitive == {("web", "pw")}
+
+
+def test_all_failures_are_told_in_the_order_of_the_file() -> None:
+    assert find_annotations(DOCUMENT, "web.yaml").failures(load(DOCUMENT, "f")["data"]) == [
+        "web.yaml:6: data.port is 80, which does not satisfy: value is int and value > 1024",
+        "web.yaml:8: data.host is 'a', which does not satisfy: isIPv4(value)",
+        "web.yaml:12: data.list is [1, 2], which does not satisfy: value | length > 3",
+        "web.yaml:16: data.web.pw has a secret value that does not satisfy: value is match('^x')",
+        "web.yaml:23: data.empty is required and has no value",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "warning"),
+    [
+        (["# @requre", "a: 1"], "f:2: unknown annotation @requre, wanted @require, @validate or @sensitive"),
+        (["# @validate", "a: 1"], "f:2: @validate wants an expression"),
+        (["a:", "  # @require", "  - 1", "b: 1"], "f:3: @require stands above no key of data"),
+        (["a: 1 # @validat value", "b: 1"], "f:2: unknown annotation @validat"),
+    ],
+)
+def test_what_only_looks_like_an_annotation_is_a_warning(lines: list[str], warning: str) -> None:
+    found = annotate(*lines)
+    assert found.rules == ()
+    assert len(found.warnings) == 1
+    assert found.warnings[0].startswith(warning)
+
+
+@pytest.mark.parametrize("value", [None, "", "absent"])
+def test_a_required_key_needs_a_value(value: object) -> None:
+    data = {} if value == "absent" else {"a": value}
+    assert failures(data, "# @require", "a: 1") == ["f:2: data.a is required and has no value"]
+
+
+@pytest.mark.parametrize("value", [0, False, "x", [], {}, Secret("x")])
+def test_zero_and_false_are_values(value: object) -> None:
+    assert failures({"a": value}, "# @require", "a: 1") == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "good", "bad"),
+    [
+        ("value is ip", ["192.0.2.1", "::1"], ["300.1.1.1", "", 5, "192.0.2.1/24"]),
+        ("value is ipv4", ["192.0.2.1"], ["::1"]),
+        ("value is ipv6", ["::1"], ["192.0.2.1"]),
+        ("value is int", [5, "5", "-5"], ["5x", 5.5, True, "٥"]),
+        ("value is float", [5, "5.5", 5.5, "1e3"], ["x", True]),
+        ("value is duration", ["5s", "1h30m", "2d", "1.5h"], ["5", "s", 5]),
+        ("value is hostname", ["web-01", "a.example.org"], ["-a", "a_b", "a" * 64, ""]),
+        ("value is fqdn", ["a.example.org"], ["web", "192.0.2.1", "a."]),
+        ("value is shell_safe", ["a b", 5], ["a; b", "$(x)", "`x`", "a\nb"]),
+        ("value is match('^[a-z]+$')", ["abc"], ["ABC", "a1"]),
+        ("isIP(value)", ["::1"], ["x"]),
+        ("isIPv4(value) or isIPv6(value)", ["192.0.2.1"], ["x"]),
+        ("is_ipv4(value)", ["192.0.2.1"], ["::1"]),
+        ("isInt(value)", [5, "5"], ["x"]),
+        ("isFloat(value)", ["5.5"], ["x"]),
+        ("isDuration(value)", ["5s"], ["x"]),
+        ("isHostname(value) and isFQDN(value)", ["a.example.org"], ["web"]),
+        ("isRegex(value, '^a')", ["abc"], ["xbc"]),
+        ("isShellSafe(value) and is_shellsafe(value)", ["a"], ["a|b"]),
+        ("Value in ['a', 'b']", ["a"], ["c"]),
+        ("value | length > 1", ["ab", [1, 2]], ["a", [1]]),
+    ],
+)
+def test_a_value_is_checked(expression: str, good: list[Any], bad: list[Any]) -> None:
+    for value in good:
+        assert failures({"a": value}, f"# @validate {expression}", "a: 1") == [], value
+    for value in bad:
+        assert len(failures({"a": value}, f"# @validate {expression}", "a: 1")) == 1, value
+
+
+@pytest.mark.parametrize(
+    ("expression", "good", "bad"),
+    [
+        ('isInt(value) || value == "auto"', [5, "auto"], ["x"]),
+        ("isInt(value) && !isIPv4(value)", [5], ["192.0.2.1", "x"]),
+        ("value != 'a||b' && value != 'c!' ", ["x"], ["a||b", "c!"]),
+        ('!(value in [\'a\', "b\\"!"])', ["c"], ["a", 'b"!']),
+        ("value | length > 1 && !('x' in value)", [["a", "b"], {"a": 1, "b": 2}], [["a"], ["x", "b"]]),
+    ],
+)
+def test_operators_may_be_written_as_other_tools_do(expression: str, good: list[Any], bad: list[Any]) -> None:
+    annotations = find_annotations(f"data:\n  # @validate {expression}\n  k: null\n", "web.yaml")
+    assert [annotations.failures({"k": value}) for value in good] == [[]] * len(good)
+    for value in bad:
+        (failure,) = annotations.failures({"k": value})
+        assert failure.endswith(f"does not satisfy: {expression.strip()}")
+
+
+@pytest.mark.parametrize("data", [{}, {"a": None}])
+def test_what_has_no_value_is_not_validated(data: dict[str, Any]) -> None:
+    assert failures(data, "# @validate false", "a: 1") == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "failure"),
+    [
+        ("value +", "f:2: data.a cannot be validated: value +: is not valid: unexpected 'end of template'"),
+        ("valu", "f:2: data.a cannot be validated: valu: there is no 'valu'; did you mean 'value'?"),
+        ("value + 1", "f:2: data.a cannot be validated: value + 1 is neither true nor false"),
+        ("1 / 0", "f:2: data.a cannot be validated: 1 / 0: cannot be evaluated: ZeroDivisionError"),
+    ],
+)
+def test_an_expression_that_cannot_tell_is_a_failure(expression: str, failure: str) -> None:
+    (told,) = failures({"a": 1}, f"# @validate {expression}", "a: 1")
+    assert told.startswith(failure)
+
+
+@pytest.mark.parametrize("expression", ["value is int", "value + 1 > 0", "value == 1"])
+def test_a_secret_is_not_shown(expression: str) -> None:
+    for value, lines in (
+        (Secret("s3cret"), [f"# @validate {expression}"]),
+        ("s3cret", ["# @sensitive", f"# @validate {expression}"]),
+    ):
+        (told,) = failures({"a": value}, *lines, "a: 1")
+        assert "s3cret" not in told
+
+
+@given(st.text(alphabet="data:\n #@require{}[]'-|", max_size=80))
+def test_annotations_are_found_in_whatever_can_be_loaded(text: str) -> None:
+    text = f"data:\n  a: 1 # @require\n{text}"
+    try:
+        load(text, "f")
+    except HieraError:
+        return
+    assert find_annotations(text, "f").rules

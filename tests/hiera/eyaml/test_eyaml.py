@@ -1,0 +1,243 @@
+"""Encrypted values: written and read by ourselves, in step with the real eyaml, and never shown."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hiera.errors import HieraError
+from hiera.eyaml.eyaml import Decryptor, encrypt, is_encrypted, key_reader
+from hiera.eyaml.pkcs7 import EnvelopeError, create_key_pair, open_envelope, seal
+from hiera.tree.config.documents import Texts
+from hiera.tree.context.explain import recorder
+from hiera.tree.lookup import Tree
+from hiera.values.secrets import MASK, Decrypted
+
+Pair = tuple[bytes, bytes]
+Eyaml = Callable[..., str]
+
+CANARY = "hunter2-żółw"
+
+
+@pytest.fixture(scope="module")
+def pair() -> Pair:
+    return create_key_pair()
+
+
+@pytest.fixture(scope="module")
+def other_pair() -> Pair:
+    return create_key_pair()
+
+
+def decryptor(pair: Pair) -> Decryptor:
+    return Decryptor(lambda: pair[0])
+
+
+@given(st.binary(max_size=200))
+def test_what_was_sealed_is_opened(content: bytes) -> None:
+    private, certificate = PAIR
+    assert open_envelope(seal(content, [certificate]), private) == content
+
+
+PAIR = create_key_pair()
+
+
+@given(st.data())
+def test_an_envelope_with_a_flipped_byte_gives_an_error_of_ours_or_other_bytes(data: st.DataObject) -> None:
+    sealed = bytearray(SEALED)
+    position = data.draw(st.integers(0, len(sealed) - 1))
+    sealed[position] ^= data.draw(st.integers(1, 255))
+    try:
+        opened = open_envelope(bytes(sealed), PAIR[0])
+    except EnvelopeError as error:
+        assert CANARY not in str(error)
+    else:  # the encryption does not authenticate: what it protects is only readable to the key
+        assert isinstance(opened, bytes)
+
+
+SEALED = seal(CANARY.encode(), [PAIR[1]])
+
+
+def test_every_recipient_can_open_it_and_nobody_else(pair: Pair, other_pair: Pair) -> None:
+    sealed = seal(b"for two", [pair[1], other_pair[1]])
+    assert open_envelope(sealed, pair[0]) == open_envelope(sealed, other_pair[0]) == b"for two"
+    for _ in range(5):
+        with pytest.raises(EnvelopeError, match="encrypted for another key"):
+            open_envelope(seal(CANARY.encode() * 9, [pair[1]]), other_pair[0])
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"0", b"\x30\x80\x00\x00", b"\x30\x82\xff\xff", b"\x30\x03\x02\x01\x00", b"text" * 99]
+)
+def test_what_is_no_envelope_is_refused(data: bytes, pair: Pair) -> None:
+    with pytest.raises(EnvelopeError):
+        open_envelope(data, pair[0])
+
+
+@pytest.mark.parametrize(
+    ("private_key", "message"),
+    [
+        (b"", "not a PEM file"),
+        (b"-----BEGIN PRIVATE KEY-----\nx\n-----END PRIVATE KEY-----\n", "not a PEM file"),
+    ],
+)
+def test_a_key_that_is_none_is_refused(private_key: bytes, message: str) -> None:
+    with pytest.raises(EnvelopeError, match=message):
+        open_envelope(SEALED, private_key)
+    with pytest.raises(EnvelopeError, match="not a certificate in PEM"):
+        seal(b"x", [private_key])
+
+
+def test_a_text_may_hold_several_encrypted_parts_and_loses_one_newline(pair: Pair) -> None:
+    one, two = encrypt("one", [pair[1]]), encrypt("two\n", [pair[1]])
+    assert is_encrypted(f"a {one} b")
+    assert not is_encrypted("ENC[\nsplit]")
+    assert decryptor(pair).decrypt(f"a {one} b {two}") == "a one b two"
+    folded = " ".join(two[at : at + 60] for at in range(0, len(two), 60))
+    assert decryptor(pair).decrypt(folded) == "two"
+    assert decryptor(pair).decrypt("ENC[not base64!]") == "ENC[not base64!]"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ENC[GPG,aGk=]", "encrypted with GPG; Puller reads PKCS7 only"),
+        ("ENC[PKCS7,a]", "not base64"),
+        ("ENC[aGk=]", "PKCS#7"),
+    ],
+)
+def test_what_cannot_be_decrypted_is_an_error(pair: Pair, text: str, message: str) -> None:
+    with pytest.raises(EnvelopeError, match=message):
+        decryptor(pair).decrypt(text)
+
+
+def test_the_key_comes_from_the_environment_the_options_or_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(path: str) -> bytes:
+        return path.encode()
+
+    options = {"pkcs7_private_key": "level.pem", "pkcs7_private_key_env_var": "PULLER_TEST_KEY"}
+    assert key_reader(options, read, "host.pem")() == b"level.pem"
+    assert key_reader({}, read, "host.pem")() == b"host.pem"
+    monkeypatch.setenv("PULLER_TEST_KEY", "from environment")
+    assert key_reader(options, read, None)() == b"from environment"
+    with pytest.raises(EnvelopeError, match="pkcs7_private_key is not defined"):
+        key_reader({}, read, None)()
+
+
+LEVELS = """\
+version: 5
+hierarchy:
+  - {name: secrets, lookup_key: eyaml_lookup_key, path: s.eyaml, options: {pkcs7_private_key: keys/private.pem}}
+  - {name: common, path: common.yaml}
+"""
+
+
+def tree(pair: Pair, secrets: str, common: str = "") -> Tree:
+    files: dict[str, str | bytes] = {
+        "hiera.yaml": LEVELS,
+        "data/s.eyaml": secrets,
+        "data/common.yaml": common,
+        "keys/private.pem": pair[0],
+    }
+    return Tree(
+        {"role": "web"},
+        environment="/e",
+        documents=Texts({f"/e/{path}": text for path, text in files.items()}),
+    )
+
+
+def test_an_encrypted_value_of_a_tree_is_a_secret_wherever_it_goes(pair: Pair) -> None:
+    password = encrypt(CANARY, [pair[1]])
+    common = "uri: \"db://u:%{lookup('password')}@h\"\nlist: \"%{lookup('nested')}\"\nm: {b: 1}"
+    found = tree(
+        pair,
+        f"password: {password}\nnested: {{a: ['{password}']}}\nm: {{a: '{password}'}}\nplain: '%{{role}}'",
+        common,
+    )
+    assert found.lookup("plain") == "web"
+    for key, value in {
+        "password": CANARY,
+        "uri": f"db://u:{CANARY}@h",
+        "list": f'{{"a"=>["{CANARY}"]}}',
+        "nested.a.0": CANARY,
+    }.items():
+        step = recorder()
+        answer = found.lookup(key, step=step)
+        assert isinstance(answer, Decrypted)
+        assert (answer.reveal(), str(answer)) == (value, MASK)
+        assert CANARY not in str(step) + repr(step.as_data())
+    assert found.lookup("m", merge="deep") == {"a": Decrypted(CANARY), "b": 1}
+
+
+def test_expressions_in_a_decrypted_text_are_resolved_and_no_error_shows_it(pair: Pair) -> None:
+    good, bad = encrypt("%{role}-%{nope}", [pair[1]]), encrypt(f"%{{unknown('{CANARY}')}}", [pair[1]])
+    found = tree(pair, f"good: {good}\nbad: {bad}")
+    assert found.lookup("good") == Decrypted("web-")
+    with pytest.raises(HieraError) as caught:
+        found.lookup("bad")
+    assert str(caught.value) == (
+        "bad: an expression in a decrypted text fails (LookupFailure) "
+        "(file: /e/data/s.eyaml, level 'secrets', key 'bad')"
+    )
+
+
+def test_nothing_is_decrypted_and_no_key_read_for_values_in_the_clear(pair: Pair) -> None:
+    assert tree((b"no key at all", pair[1]), "plain: text").lookup("plain") == "text"
+    with pytest.raises(HieraError) as caught:
+        tree((b"no key at all", pair[1]), f"secret: {encrypt('x', [pair[1]])}").lookup("secret")
+    assert str(caught.value) == (
+        "secret: hiera-eyaml backend error decrypting when looking up secret in /e/data/s.eyaml. "
+        "Error was the private key is not a PEM file without password"
+    )
+
+
+@pytest.fixture
+def eyaml(tmp_path: Path) -> Eyaml:
+    """The real command, in a directory of its own."""
+    command = shutil.which("eyaml")
+    if not command:
+        pytest.skip("needs the eyaml command (Debian's package hiera-eyaml)")
+
+    def run(*arguments: str) -> str:
+        environment = {**os.environ, "HOME": str(tmp_path), "LANG": "C.UTF-8"}
+        done: Any = subprocess.run(
+            [command, *arguments],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        return str(done.stdout)
+
+    return run
+
+
+@pytest.mark.eyaml
+def test_eyaml_reads_what_we_write_with_our_keys_and_we_read_what_it_writes(
+    eyaml: Eyaml, tmp_path: Path, pair: Pair
+) -> None:
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys/private_key.pkcs7.pem").write_bytes(pair[0])
+    (tmp_path / "keys/public_key.pkcs7.pem").write_bytes(pair[1])
+    assert eyaml("decrypt", "-s", encrypt(CANARY, [pair[1]])).strip() == CANARY
+    assert decryptor(pair).decrypt(eyaml("encrypt", "-o", "string", "-s", CANARY).splitlines()[-1]) == CANARY
+
+
+@pytest.mark.eyaml
+def test_keys_that_eyaml_made_work_here(eyaml: Eyaml, tmp_path: Path) -> None:
+    eyaml("createkeys")
+    private, public = (
+        (tmp_path / "keys" / f"{kind}_key.pkcs7.pem").read_bytes() for kind in ("private", "public")
+    )
+    assert eyaml("decrypt", "-s", encrypt(CANARY, [public])).strip() == CANARY
+    block = eyaml("encrypt", "-o", "block", "-s", CANARY)
+    text = " ".join(block[block.index("ENC[") :].split())
+    assert decryptor((private, public)).decrypt(text) == CANARY

@@ -1,0 +1,218 @@
+"""YAML text becomes plain values, or an error that names file, line and column."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from hiera.errors import DocumentError, HieraError, LimitError
+from hiera.text import yaml_text
+from hiera.text.yaml_text import Places, load, locate, original
+
+CASES = yaml.safe_load((Path(__file__).parents[2] / "cases/hiera/yamltext.yaml").read_text())
+
+
+def cases(*, broken: bool) -> list[Any]:
+    """The texts that are refused, or those that are read; some are a case of ``tests/attacks.yaml``."""
+    return [
+        pytest.param(
+            case, id=case["text"], marks=[pytest.mark.attack(case["attack"])] if "attack" in case else []
+        )
+        for case in CASES
+        if ("error" in case) is broken
+    ]
+
+
+KEYS = st.text(max_size=5) | st.integers()
+SCALARS = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@pytest.mark.parametrize("case", cases(broken=False))
+def test_a_text_becomes_a_value(case: dict[str, Any]) -> None:
+    value = load(case["text"], "f")
+    assert (value, json.dumps(value)) == (case["value"], json.dumps(case["value"]))
+
+
+@pytest.mark.parametrize("case", cases(broken=True))
+def test_a_broken_text_is_refused_with_its_place(case: dict[str, Any]) -> None:
+    with pytest.raises(DocumentError) as caught:
+        load(case["text"], "f")
+    assert str(caught.value) == case["error"]
+
+
+@given(VALUES)
+def test_what_is_dumped_is_loaded(value: object) -> None:
+    text = yaml.safe_dump(value)
+    assert load(text, "f") == load(text.encode(), "f") == value
+
+
+@given(st.dictionaries(st.text("aé/\\\"'\n\t: #"), VALUES.map(lambda value: json.loads(json.dumps(value)))))
+def test_json_is_yaml(value: object) -> None:
+    text = json.dumps(value, ensure_ascii=False)
+    # Two places where JSON is not YAML 1.1: some control characters, and an exponent without a point.
+    if text.isprintable() and not re.search(r"\de[-+]?\d", text):
+        assert load(text, "f") == value
+
+
+@given(st.text(alphabet="ab01 :-{}[],&*!|>'\"\n#%@\t<?~._\\é", max_size=60))
+@example("*a : b")
+@example("? |\n a\n: b")
+@example("&a &b c")
+def test_any_text_is_a_value_or_an_error_of_ours(text: str) -> None:
+    try:
+        load(text, "f")
+    except HieraError as error:
+        assert str(error).startswith("f:")
+
+
+@given(st.text(alphabet="ab01 :-{}[],&*'\"\n#yno._~", max_size=40))
+def test_what_pyyaml_reads_is_the_same_or_refused(text: str) -> None:
+    try:
+        value = load(text, "f")
+    except HieraError:
+        return
+    assert value == yaml.safe_load(text)
+
+
+def test_text_that_is_not_utf8_is_refused_with_its_line() -> None:
+    with pytest.raises(DocumentError, match=r"^f:2: is not UTF-8 text$"):
+        load(b"a: 1\nb: \xff", "f")
+    with pytest.raises(DocumentError, match=r"^f:1: is not UTF-8 text$"):
+        load("a: '\udc80'", "f")
+
+
+@pytest.mark.attack("input.large")
+def test_a_text_longer_than_the_limit_is_not_read() -> None:
+    assert load("a: bcd", "f", limit=6) == {"a": "bcd"}
+    with pytest.raises(LimitError, match="f: is longer than the 5 characters that are read"):
+        load("a: bcd", "f", limit=5)
+
+
+@pytest.mark.attack("input.nesting")
+@pytest.mark.parametrize("text", ["[" * 101 + "]" * 101, "{a: " * 101 + "}" * 101, "- " * 101, "[" * 100_000])
+def test_deep_nesting_is_refused(text: str) -> None:
+    with pytest.raises(LimitError, match="is nested more than 100 deep"):
+        load(text, "f")
+
+
+def test_nesting_up_to_the_limit_is_read() -> None:
+    assert load("[" * 100 + "]" * 100, "f")
+
+
+@pytest.mark.attack("input.alias-bomb")
+def test_an_alias_bomb_is_refused_before_it_is_built() -> None:
+    levels = [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
+    with pytest.raises(LimitError, match=r"^f:7:\d+: aliases make this more than 1000000 values$"):
+        load("\n".join(["a0: &a0 [x]", *levels]), "f")
+
+
+@pytest.mark.crash
+def test_so_many_values_that_they_fill_the_memory_are_refused() -> None:
+    with pytest.raises(LimitError, match=r"^f:1:\d+: more than 1000000 values are not read$"):
+        load(f"[{'[],' * 1_000_001}]", "f")
+
+
+@pytest.mark.parametrize("item", ["[]", "{}", "x", "''", "&a 1", "{a: 1}"])
+def test_every_kind_of_value_counts(item: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yaml_text, "VALUES_LIMIT", 1000)
+    with pytest.raises(LimitError, match=r"^f:1:\d+: more than 1000 values are not read$"):
+        load(f"[{f'{item},' * 1001}]", "f")
+
+
+def test_empty_aliases_count_as_values() -> None:
+    with pytest.raises(LimitError, match="aliases make this more than 1000000 values"):
+        load(f"a: &a [{'[],' * 2000}]\nb: [{'*a,' * 1000}]", "f")
+
+
+@pytest.mark.attack("input.alias-bomb")
+def test_aliases_of_a_long_text_are_a_bomb_too() -> None:
+    with pytest.raises(LimitError, match="aliases make this longer"):
+        load(f"a: &a {'x' * 100_000}\nb: [{','.join(['*a'] * 1000)}]", "f")
+
+
+@pytest.mark.attack("input.alias-bomb", "input.nesting")
+def test_aliases_that_nest_too_deep_are_refused() -> None:
+    chain = [f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 200)]
+    with pytest.raises(LimitError, match="nested more than 100 deep"):
+        load("\n".join(["a0: &a0 [x]", *chain]), "f")
+
+
+def test_an_aliased_value_is_shared() -> None:
+    value = load("a: &x [1]\nb: *x", "f")
+    assert value["a"] is value["b"]
+
+
+@pytest.mark.parametrize("text", ["9" * 2000, "1" + ":59" * 2000, "0x" + "f" * 2000, "0." + "9" * 2000])
+def test_a_number_that_nobody_writes_is_refused(text: str) -> None:
+    with pytest.raises(DocumentError, match=r"^f:1:4: .* is not a usable (int|float): quote it$"):
+        load(f"a: {text}", "f")
+
+
+MANIFEST = """\
+data:
+  port: 0080
+  common: &common {owner: root}
+resources:
+  - file:
+      - /etc/motd:
+          <<: *common
+          mode: 0644
+      - /etc/issue: {mode: "0600"}
+  - package: [nginx, {curl: {ensure: 5.10}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ((), (1, 1)),
+        (("data",), (1, 1)),
+        (("data", "port"), (2, 3)),
+        (("resources", 0), (5, 5)),
+        (("resources", 0, "file", 0, "/etc/motd", "mode"), (8, 11)),
+        (("resources", 0, "file", 0, "/etc/motd", "owner"), (3, 20)),
+        (("resources", 0, "file", 0, "/etc/motd", "group"), (6, 9)),
+        (("resources", 1, "package", 1, "curl", "ensure"), (10, 30)),
+        (("resources", 7, "package"), (4, 1)),
+    ],
+)
+def test_a_path_has_a_place(path: tuple[str | int, ...], place: tuple[int, int]) -> None:
+    assert locate(MANIFEST, path) == Places(MANIFEST).locate(path) == place
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (("data", "port"), "0080"),
+        (("resources", 0, "file", 0, "/etc/motd", "mode"), "0644"),
+        (("resources", 0, "file", 1, "/etc/issue", "mode"), "0600"),
+        (("resources", 1, "package", 1, "curl", "ensure"), "5.10"),
+        (("resources", 0, "file", 0, "/etc/motd", "owner"), "root"),
+        (("resources", 0), None),
+        (("nope",), None),
+    ],
+)
+def test_a_scalar_is_known_as_it_was_written(path: tuple[str | int, ...], text: str | None) -> None:
+    assert original(MANIFEST, path) == text
+
+
+def test_a_text_in_which_an_anchor_is_given_again_has_places() -> None:
+    text = "a: &x {b: 1}\nc: &x\n  d: 0644\ne: *x\n"
+    assert load(text, "f")["e"] == {"d": 420}
+    assert (locate(text, ("c", "d")), original(text, ("e", "d"))) == ((3, 3), "0644")
+
+
+def test_an_empty_text_has_a_place_too() -> None:
+    assert locate("", ("a", 0)) == (1, 1)

@@ -1,0 +1,88 @@
+"""``puller lint``: what would be installed as it is written, though it was meant as an expression."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from puller.manifest.notations import find_foreign
+
+if TYPE_CHECKING:
+    from tests.conftest import Execute
+
+MANIFEST = """\
+data:
+  port: "${ lookup('facts.port') }"
+  home: "${HOME}/bin"
+hierarchy:
+  order: ["role:${ lookup('facts.role') }", "os:${os}"]
+overrides:
+  role:db: {port: "${Facts.port}"}
+resources:
+  - exec:
+      - "echo ${ Data.port }": {environment: ["PATH=${PATH:-/bin}"]}
+  - apply: [{child.yaml: }]
+"""
+CHILD = """\
+pre_message: ${ Data["x"] }
+resources:
+  - file: [{/a: {content: "${1 + 2} {{ '${literal}' }}", owner: r, group: r, mode: "0644"}}]
+"""
+
+
+def test_lint_warns_wherever_the_notation_of_ccm_stands(execute: Execute, tmp_path: Path) -> None:
+    (tmp_path / "manifest.yaml").write_text(MANIFEST)
+    (tmp_path / "child.yaml").write_text(CHILD)
+    (tmp_path / "values.yaml").write_text('data: {a: 1, b: "${Environ.HOME}"}\n')
+    values = str(tmp_path / "values.yaml")
+    status, output = execute("lint", str(tmp_path), "--data", values)
+    assert status == 0, output
+    for place, expression in (
+        ("manifest.yaml:2", "${ lookup('facts.port') }"),
+        ("manifest.yaml:5", "${ lookup('facts.role') }"),
+        ("manifest.yaml:5", "${os}"),
+        ("manifest.yaml:7", "${Facts.port}"),
+        ("manifest.yaml:10", "${ Data.port }"),
+        ("child.yaml:1", '${ Data["x"] }'),
+        ("child.yaml:3", "${1 + 2}"),
+        ("values.yaml:1", "${Environ.HOME}"),
+    ):
+        assert (
+            f"/{place}: warning: {expression} is ordinary text here; an expression is written {{{{ … }}}}"
+            in output
+        )
+    assert "HOME}/bin" not in output
+    assert " 8 warnings" in output
+
+
+def test_a_manifest_that_is_refused_for_it_is_warned_of_too(execute: Execute, tmp_path: Path) -> None:
+    (tmp_path / "manifest.yaml").write_text(
+        "resources:\n  - file: [{/a: {owner: r, group: r, mode: \"${ lookup('data.mode') }\"}}]\n"
+    )
+    status, output = execute("lint", str(tmp_path))
+    assert status == 13
+    assert "manifest.yaml:2: warning: ${ lookup('data.mode') } is ordinary text here" in output
+
+
+ORDINARY = [
+    "${HOME}", "${1}", "${10}", "${@}", "${#}", "${?}", "${#list[@]}", "${!name}", "${a:-b}", "${a-b c}", "${a##*/}",
+    "${a%.*}", "${a/b/c}", "${a^^}", "${a[0]}", "${a:1:2}", "${a@Q}", "${db:Status-Status}", "${}", "${{ data.x }}",
+    "${a",
+]  # fmt: skip
+FOREIGN = [
+    "${ x }", "${lookup('a')}", "${Facts.os}", '${Facts["os"]}', "${Data}", "${a.b}", "${1 + 1}", "${'a'}", "${a ?? b}",
+    "${ map([1], {# * 2}) }",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ORDINARY)
+def test_what_a_shell_expands_is_ordinary_text(text: str) -> None:
+    assert not list(find_foreign(f"a:\n  - |\n    x {text} y\n"))
+
+
+@pytest.mark.parametrize("text", FOREIGN)
+def test_what_no_shell_knows_is_an_expression(text: str) -> None:
+    ((line, found),) = find_foreign(f"a:\n  - |\n    x {text} y\n")
+    assert (line, text.startswith(found)) == (2, True)

@@ -1,0 +1,442 @@
+"""What the operator of a host says on its command line, and what comes of it."""
+
+import json
+import os
+import pwd
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bundles.filesystem.trees import remove_tree
+from bundles.store.store import Store
+from puller.errors import BusyError
+from puller.run.policy.quarantine import Quarantine
+from puller.state.directories import Directories, save_status
+from puller.state.lock import only_run
+from tests.conftest import Execute, Host, Outcome, Publisher
+
+Say = Callable[..., Outcome]
+
+
+@pytest.fixture
+def say(host: Host, execute: Execute) -> Say:
+    """``say("pin", "web")``: the command, with the configuration of ``host``."""
+    return lambda *words: Outcome(*execute(*words, "--config", str(host.configuration)))
+
+
+@pytest.fixture
+def directories(host: Host) -> Directories:
+    return Directories(host.state, host.configuration.parent / "run")
+
+
+@pytest.fixture(autouse=True)
+def ann(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who called ``sudo``."""
+    monkeypatch.setenv("SUDO_USER", "ann")
+
+
+def quarantine_of(say: Say) -> list[dict[str, Any]]:
+    status, output = say("quarantine", "list", "--format", "json")
+    assert status == 0
+    found: list[dict[str, Any]] = json.loads(output)
+    return found
+
+
+def document(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_bytes())
+    return found
+
+
+# --- disable, enable ----------------------------------------------------------------------------------------
+
+
+def test_disabling_says_who_and_until_when_and_enabling_ends_it(say: Say, directories: Directories) -> None:
+    said = say("disable", "--reason", "TICKET-7:  restoring", "--until", "2999-01-02T03:04+01:00")
+    assert said.status == 0
+    assert said.output.startswith("disabled by ann since 20")
+    assert said.output.endswith(" UTC until 2999-01-02 02:04 UTC: TICKET-7: restoring\n")
+    hold = document(directories.disabled)
+    assert (hold["by"], hold["until"]) == ("ann", "2999-01-02T02:04:00+00:00")
+    ended = say("enable")
+    assert ended == (0, f"enabled; it was {said.output}")
+    assert not directories.disabled.exists()
+    assert say("enable") == (0, "enabled; it was not disabled\n")
+
+
+@pytest.mark.parametrize("sudo", [None, "", "a\x1b[2Jb"])
+def test_without_sudo_it_is_the_user_of_the_process(
+    say: Say, monkeypatch: pytest.MonkeyPatch, sudo: str | None
+) -> None:
+    monkeypatch.delenv("SUDO_USER")
+    if sudo is not None:
+        monkeypatch.setenv("SUDO_USER", sudo)
+    name = pwd.getpwuid(os.getuid()).pw_name
+    assert say("disable", "--reason", "x").output.startswith(f"disabled by {name} since ")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "--reason"),
+        (("--reason", " "), "--reason is ' ', wanted words that people can read"),
+        (("--reason", "a\x1b[2Jb"), "wanted words that people can read"),
+        (("--reason", "x", "--until", "2026-01-01"), "puller: --until is 2026-01-01 00:00 UTC, and it is 20"),
+        (("--reason", "x", "--until", "soon"), "puller: --until is 'soon', wanted a time such as"),
+    ],
+)
+def test_a_hold_that_nobody_could_understand_is_refused(
+    say: Say, directories: Directories, words: tuple[str, ...], message: str
+) -> None:
+    refused = say("disable", *words)
+    assert refused.status == 64
+    assert message in refused.output
+    assert not directories.disabled.exists()
+
+
+def test_a_run_at_work_is_neither_waited_for_nor_forgotten(say: Say, directories: Directories) -> None:
+    with only_run(directories.run):
+        directories.make()
+        save_status(directories, "running")
+        said = say("disable", "--reason", "x")
+        assert said.status == 0
+        assert f"(process {os.getpid()}) and finishes; this hold is for the runs after it\n" in said.output
+        assert "the run after it applies again" in say("enable").output
+
+
+def test_a_state_directory_that_cannot_be_written_is_an_error_of_the_configuration(
+    say: Say, host: Host
+) -> None:
+    host.state.write_bytes(b"")
+    refused = say("disable", "--reason", "x")
+    assert refused.status == 78
+    assert f"puller: {host.state}: cannot be written: " in refused.output
+    assert say("enable").status == 78
+
+
+# --- quarantine ---------------------------------------------------------------------------------------------
+
+
+def test_what_is_quarantined_is_listed_for_people_and_programs(say: Say, directories: Directories) -> None:
+    assert say("quarantine", "list") == (0, "nothing is quarantined\n")
+    assert quarantine_of(say) == []
+    entry = Quarantine.load(directories, pytest.fail).add("web", "1.5.0", "b" * 64, "health check http: 500")
+    said = say("quarantine", "list")
+    assert said == (0, f"{entry}\n")
+    assert quarantine_of(say) == [
+        {
+            "bundle": "web",
+            "version": "1.5.0",
+            "sha256": "b" * 64,
+            "reason": "health check http: 500",
+            "since": entry.since,
+            "failed": [],
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [(("web", "1.5.0"), ["1.6.0", "2"]), (("web",), ["2"]), (("--all",), []), (("db",), None)],
+)
+def test_clearing_says_what_may_be_tried_again(
+    say: Say, directories: Directories, words: tuple[str, ...], left: list[str] | None
+) -> None:
+    quarantine = Quarantine.load(directories, pytest.fail)
+    for number, (bundle, version) in enumerate([("web", "1.5.0"), ("web", "1.6.0"), ("base", "2")]):
+        quarantine.add(bundle, version, str(number) * 64, f"reason {number}")
+    said = say("quarantine", "clear", *words)
+    assert said.status == 0
+    if left is None:
+        assert said.output == "nothing of that is quarantined\n"
+        return
+    assert [entry["version"] for entry in quarantine_of(say)] == left
+    cleared = {"1.5.0", "1.6.0", "2"} - set(left)
+    assert len(said.output.splitlines()) == len(cleared)
+    for line, version in zip(said.output.splitlines(), sorted(cleared), strict=True):
+        assert f" {version} may be tried again; it was quarantined: reason " in line
+
+
+@pytest.mark.parametrize("words", [(), ("web", "--all")])
+def test_clearing_wants_to_know_what(say: Say, words: tuple[str, ...]) -> None:
+    refused = say("quarantine", "clear", *words)
+    assert refused == (64, "puller: quarantine clear: wanted the name of a bundle, or --all\n")
+
+
+def test_a_damaged_quarantine_is_told_and_listing_leaves_it_alone(say: Say, directories: Directories) -> None:
+    directories.make()
+    directories.quarantine.write_bytes(b"{")
+    said = say("quarantine", "list")
+    assert said.status == 0
+    assert "bundles that were quarantined may be tried again" in said.output
+    assert directories.quarantine.read_bytes() == b"{"
+
+
+# --- pin, unpin ---------------------------------------------------------------------------------------------
+
+
+def test_a_pin_holds_what_is_enforced_against_the_channel(
+    say: Say, settled: Host, publisher: Publisher
+) -> None:
+    assert say("pin", "web") == (0, "web is pinned to 1.0.0\n")
+    publisher.publish("1.1.0")
+    settled.run()
+    settled.assert_enforces("1.0.0")
+    assert say("unpin", "web") == (0, "web is not pinned any more; it was to 1.0.0\n")
+    assert say("unpin", "web") == (0, "web is not pinned\n")
+    settled.run()
+    settled.assert_enforces("1.1.0")
+
+
+def test_a_pin_to_another_version_is_brought_by_the_next_run(
+    say: Say, settled: Host, publisher: Publisher
+) -> None:
+    publisher.publish("1.1.0")
+    publisher.publish("1.2.0")
+    said = say("pin", "web", "1.1.0")
+    assert said == (0, "web is pinned to 1.1.0; enforced now: 1.0.0, the next run changes that\n")
+    settled.run()
+    settled.assert_enforces("1.1.0")
+
+
+def test_a_pin_before_the_first_run_names_its_version(say: Say, directories: Directories) -> None:
+    refused = say("pin", "web")
+    assert refused == (64, "puller: web: nothing is enforced yet; name the version to pin it to\n")
+    assert not directories.pins.exists()
+    assert say("pin", "web", "1.4.0").output == (
+        "web is pinned to 1.4.0; enforced now: nothing, the next run changes that\n"
+    )
+    assert document(directories.pins) == {"format": 1, "bundles": {"web": "1.4.0"}}
+
+
+def test_a_version_that_no_bundle_can_have_is_refused(say: Say, directories: Directories) -> None:
+    refused = say("pin", "web", "../1")
+    assert refused.status == 13
+    assert "version: is '../1', wanted" in refused.output
+    assert not directories.pins.exists()
+
+
+def test_a_pin_and_the_configuration_must_not_differ(say: Say, host: Host, directories: Directories) -> None:
+    host.configure(bundles=[{"name": "web", "version": "1.5.0"}])
+    refused = say("pin", "web", "1.4.0")
+    assert refused.status == 78
+    assert (
+        f"{host.configuration}: web has version 1.5.0 there, wanted a pin to 1.4.0; change it"
+        in refused.output
+    )
+    assert not directories.pins.exists()
+    assert say("pin", "web", "1.5.0").status == 0
+
+
+def test_a_pin_to_what_is_quarantined_says_so(say: Say, directories: Directories) -> None:
+    entry = Quarantine.load(directories, pytest.fail).add("web", "1.5.0", "b" * 64, "x")
+    assert (
+        f"{entry}; `puller quarantine clear web 1.5.0` lets it be tried" in say("pin", "web", "1.5.0").output
+    )
+
+
+def test_a_pin_may_outlive_its_bundle_in_the_configuration(say: Say, host: Host) -> None:
+    say("pin", "web", "1.4.0")
+    host.configure(bundles=[{"name": "base"}])
+    assert say("unpin", "web").status == 0
+    assert say("unpin", "web").status == 64
+
+
+# --- rollback -----------------------------------------------------------------------------------------------
+
+
+def test_a_rollback_applies_what_was_good_and_never_takes_the_other_again(
+    say: Say, settled: Host, publisher: Publisher, directories: Directories
+) -> None:
+    publisher.publish("1.1.0")
+    settled.run()
+    settled.assert_enforces("1.1.0")
+    said = say("rollback", "web", "--reason", "logins fail")
+    assert said.status == 0
+    assert "web 1.0.0 is current again, was 1.1.0\nweb 1.1.0 is quarantined (sha256 " in said.output
+    settled.assert_enforces("1.0.0")
+    (entry,) = quarantine_of(say)
+    assert (entry["version"], entry["reason"]) == ("1.1.0", "rolled back by ann: logins fail")
+
+    assert settled.run().status == 20, "what the channel names is not taken again"
+    settled.assert_enforces("1.0.0")
+    publisher.publish("1.2.0")
+    assert settled.run().status == 0
+    settled.assert_enforces("1.2.0")
+
+
+def test_a_rollback_leads_to_the_last_good_version_and_not_to_one_between(
+    say: Say, settled: Host, publisher: Publisher
+) -> None:
+    for version in ("1.1.0", "1.2.0"):
+        publisher.publish(version, f"{publisher.story}      - 'false': {{}}\n")
+        assert settled.run().status == 6
+    assert settled.enforced == "1.2.0"
+    assert say("rollback", "web").status == 0
+    settled.assert_enforces("1.0.0")
+
+
+def test_after_a_rollback_nothing_is_on_trial(
+    say: Say, settled: Host, publisher: Publisher, directories: Directories
+) -> None:
+    publisher.publish("1.1.0", f"{publisher.story}      - 'false': {{}}\n")
+    settled.run()
+    assert list(document(directories.journal)["trials"]) == ["web"]
+    say("rollback", "web", "--later")
+    assert document(directories.journal)["trials"] == {}
+
+
+def test_a_rollback_leaves_applying_to_a_run_that_was_faster(
+    say: Say, settled: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher.publish("1.1.0")
+    settled.run()
+
+    def busy(*_: object) -> int:
+        raise BusyError("another run is at work")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("puller.run.jobs.run", busy)
+        said = say("rollback", "web")
+    assert said.status == 0
+    assert said.output.endswith("another run has just begun, and applies it\n")
+    settled.run()
+    settled.assert_enforces("1.0.0")
+
+
+def test_a_rollback_asks_no_site(say: Say, settled: Host, publisher: Publisher, web: Any) -> None:
+    publisher.publish("1.1.0")
+    settled.run()
+    web.stop()
+    assert say("rollback", "web").status == 0
+    settled.assert_enforces("1.0.0")
+    assert quarantine_of(say)[0]["reason"] == "rolled back by ann"
+
+
+def test_a_rollback_may_leave_applying_to_the_next_run(say: Say, settled: Host, publisher: Publisher) -> None:
+    publisher.publish("1.1.0")
+    settled.run()
+    said = say("rollback", "web", "--later")
+    assert said.status == 0
+    assert said.output.endswith("the next run applies it; `puller run` does it now\n")
+    assert (settled.machine / "motd").read_text() == "Hello from 1.1.0\n"
+    assert "\nweb 1.0.0 is to be applied by the next run, 1.1.0 was last\n" in say("status").output
+    settled.run()
+    settled.assert_enforces("1.0.0")
+    assert "\nweb 1.0.0 is enforced since " in say("status").output
+
+
+@pytest.mark.parametrize("again", [("run",), ("rollback", "web")], ids=lambda words: words[0])
+def test_a_rollback_that_was_cut_short_is_finished_by_the_next_run_or_rollback(
+    say: Say, settled: Host, publisher: Publisher, directories: Directories, again: tuple[str, ...]
+) -> None:
+    publisher.publish("1.1.0")
+    settled.run()
+    current = Store(directories.bundles).current("web")
+    assert current is not None
+    Quarantine.load(directories, pytest.fail).add("web", "1.1.0", current.sha256, "the first step")
+    assert say(*again).status == (20 if again == ("run",) else 0)
+    settled.assert_enforces("1.0.0")
+    assert [entry["reason"] for entry in quarantine_of(say)] == ["the first step"]
+
+
+def test_there_is_one_way_back_and_not_a_second(say: Say, settled: Host, publisher: Publisher) -> None:
+    publisher.publish("1.1.0")
+    settled.run()
+    say("rollback", "web")
+    refused = say("rollback", "web")
+    assert refused.status == 64
+    assert (
+        "puller: web 1.0.0: there is nothing to go back to: web 1.1.0 is quarantined since 20"
+        in refused.output
+    )
+    settled.assert_enforces("1.0.0")
+    assert len(quarantine_of(say)) == 1, "refusing gives nothing up"
+
+
+def test_a_rollback_with_nothing_to_go_back_to_is_refused(say: Say, host: Host, publisher: Publisher) -> None:
+    assert say("rollback", "web") == (
+        64,
+        "puller: web: nothing is enforced on this host, so there is nothing to go back from\n",
+    )
+    publisher.publish("1.0.0")
+    host.run()
+    refused = say("rollback", "web")
+    assert refused.status == 64
+    assert (
+        "web 1.0.0: there is nothing to go back to: no other version was enforced here before"
+        in refused.output
+    )
+    assert quarantine_of(say) == []
+
+
+def test_a_pin_to_what_was_rolled_back_is_pointed_out(say: Say, settled: Host, publisher: Publisher) -> None:
+    publisher.publish("1.1.0")
+    settled.run()
+    say("pin", "web")
+    said = say("rollback", "web", "--later")
+    assert "web is still pinned to 1.1.0, which is not tried again: pin it to another\n" in said.output
+
+
+def test_after_a_rollback_damage_does_not_lead_back_to_what_was_given_up(
+    say: Say, settled: Host, publisher: Publisher, directories: Directories
+) -> None:
+    publisher.publish("1.1.0")
+    settled.run()
+    say("rollback", "web", "--later")
+    (directories.bundles / "web" / "current").unlink()
+    (directories.bundles / "web" / "current").symlink_to("nowhere")
+    assert settled.run("--offline").status == 0
+    settled.assert_enforces("1.0.0")
+
+
+def test_a_way_back_that_is_damaged_is_not_taken(
+    say: Say, settled: Host, publisher: Publisher, directories: Directories
+) -> None:
+    publisher.publish("1.1.0")
+    settled.run()
+    before = Store(directories.bundles).previous("web")
+    assert before is not None
+    remove_tree(before.path)
+    refused = say("rollback", "web")
+    assert refused.status == 64
+    assert "there is nothing to go back to: " in refused.output
+    assert "points to a damaged bundle" in refused.output
+    assert quarantine_of(say) == []
+
+
+# --- all of them --------------------------------------------------------------------------------------------
+
+LOCKED = [("quarantine", "clear", "--all"), ("pin", "web", "1.0.0"), ("unpin", "web"), ("rollback", "web")]
+
+
+@pytest.mark.parametrize("words", LOCKED, ids=lambda words: words[0])
+def test_what_a_run_reads_or_writes_is_not_changed_under_it(
+    say: Say, settled: Host, directories: Directories, words: tuple[str, ...]
+) -> None:
+    before = {path: path.read_bytes() for path in settled.state.glob("*.json")}
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with only_run(directories.run):
+            held.set()
+            done.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(60)
+    refused = say(*words)
+    done.set()
+    thread.join()
+    assert refused.status == 75
+    assert "another run is at work" in refused.output
+    assert {path: path.read_bytes() for path in settled.state.glob("*.json")} == before
+
+
+@pytest.mark.parametrize("words", [("pin", "wep"), ("unpin", "wep"), ("rollback", "wep")])
+def test_a_bundle_that_the_configuration_does_not_name_is_an_error(say: Say, words: tuple[str, ...]) -> None:
+    refused = say(*words)
+    assert refused.status == 64
+    assert refused.output == "puller: wep: the configuration names no such bundle (did you mean 'web'?)\n"

@@ -1,0 +1,77 @@
+"""The quick reading of a command line and click's come to the same; what is not plain is click's alone."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from puller.cli.commands import run_click
+from puller.cli.quick import find_job
+from puller.run import jobs
+
+PLAIN = [
+    "run",
+    "run --noop",
+    "run --offline -q",
+    "run --config here.yaml -v",
+    "run --detailed-exitcodes --no-diff -q",
+    "apply web",
+    "apply --noop web --diff",
+    "apply web --fact a=b --fact c=d --verbose",
+    "apply --facts FILE --data FILE --data FILE web",
+    "apply web --set a.b=1 --set c=[d] --private-key FILE",
+    "apply web --facts-dir DIR --state-directory DIR --quiet",
+    "apply --diff --no-diff web",
+]
+
+NOT_PLAIN = [
+    "",
+    "--help",
+    "run --help",
+    "run web",
+    "apply web --offline",
+    "run --config",
+    "run --config=here.yaml",
+    "run --nop",
+    "run -vq",
+    "apply",
+    "apply web db",
+    "apply web --fact",
+    "apply web --fact --noop",
+    "apply web --set -1",
+    "apply --facts no-such-file web",
+    "apply -- web",
+    "facts",
+]
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The options that the jobs were started with."""
+    options: list[Any] = []
+
+    def note(given: Any) -> int:
+        options.append(given)
+        return 0
+
+    monkeypatch.setattr(jobs, "run", note)
+    monkeypatch.setattr(jobs, "apply", note)
+    return options
+
+
+@pytest.mark.parametrize("line", PLAIN)
+def test_both_readings_of_a_plain_line_are_the_same(line: str, seen: list[Any], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    arguments = line.replace("FILE", str(tmp_path / "file")).replace("DIR", str(tmp_path)).split()
+    job = find_job(arguments)
+    assert job is not None
+    job()
+    run_click(arguments)
+    quick, click = (msgspec.structs.asdict(options) for options in seen)
+    assert quick == click
+
+
+@pytest.mark.parametrize("line", NOT_PLAIN)
+def test_what_is_not_plain_is_left_to_click(line: str) -> None:
+    assert find_job(line.split()) is None

@@ -1,0 +1,328 @@
+"""Maintenance windows: read as people write them, and open when the clock on their wall says so."""
+
+import re
+import textwrap
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from puller.config.configuration import Configuration, load_configuration, sample
+from puller.config.maintenance_windows import ClockTime, Days, Window, Zone, is_open, next_opening, why_closed
+from puller.errors import ConfigurationError
+from tests.conftest import Execute
+
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+def load(tmp_path: Path, windows: str) -> Configuration:
+    """The configuration with these windows, through the reader that a run uses."""
+    path = tmp_path / "config.yaml"
+    path.write_text("site: https://www.example.org/\nbundles: [{name: web}]\n" + textwrap.dedent(windows))
+    return load_configuration(path)
+
+
+def window(days: list[str], start: str = "00:00", end: str = "24:00", zone: str = "UTC") -> Window:
+    return Window(
+        days=Days.parse(days), start=ClockTime.parse(start), end=ClockTime.parse(end), zone=Zone.parse(zone)
+    )
+
+
+NIGHTS = window(["fri"], "22:00", "04:00")
+
+
+# --- how they are written -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "end"),
+    [
+        ('{from: "22:00", to: "04:00"}', 1320, 240),
+        ("{from: 22:00, to: 4:00}", 1320, 240),  # YAML 1.1 reads numbers to the base of 60
+        ("{from: 22:00, to: 04:00}", 1320, 240),  # and text, when a zero comes first
+        ("{from: 0:30, to: 24:00}", 30, 1440),
+        ("{from: 1:00, to: 0:00}", 60, 0),
+        ("{to: 8:00}", 0, 480),
+        ("{}", 0, 1440),
+    ],
+)
+def test_times_are_read_quoted_or_not(tmp_path: Path, text: str, start: int, end: int) -> None:
+    (found,) = load(tmp_path, f"windows:\n  - {text}\n").windows
+    assert (found.start, found.end) == (start, end)
+
+
+@pytest.mark.parametrize(
+    ("text", "days"),
+    [
+        ("[mon]", {0}),
+        ("[mon-fri]", {0, 1, 2, 3, 4}),
+        ("[sat-mon]", {5, 6, 0}),
+        ("[Mon, WED, wed]", {0, 2}),
+        ("[sun-sun]", {6}),
+    ],
+)
+def test_days_are_names_and_ranges(tmp_path: Path, text: str, days: set[int]) -> None:
+    (found,) = load(tmp_path, f"windows: [{{days: {text}}}]\n").windows
+    assert found.days == Days(days)
+
+
+def test_a_window_is_every_day_and_in_utc_unless_it_says_otherwise(tmp_path: Path) -> None:
+    (found,) = load(tmp_path, "windows: [{}]\n").windows
+    assert found == window(["mon-sun"])
+    (found,) = load(tmp_path, "windows: [{zone: Europe/Berlin}]\n").windows
+    assert found.zone.rules() == BERLIN
+
+
+def test_a_window_says_how_it_was_understood() -> None:
+    assert str(NIGHTS) == "fri, 22:00 to 04:00 UTC"
+    assert (
+        str(window(["sat-mon"], "8:00", "24:00", "Europe/Berlin"))
+        == "mon sat sun, 08:00 to 24:00 Europe/Berlin"
+    )
+    assert str(Window()) == "every day, 00:00 to 24:00 UTC"
+
+
+def test_the_check_of_the_configuration_shows_how_windows_were_understood(
+    tmp_path: Path, execute: Execute
+) -> None:
+    load(tmp_path, "windows: [{days: [fri], from: 22:00, to: 4:00}]\n")
+    status, output = execute("config", "check", "--config", str(tmp_path / "config.yaml"))
+    assert status == 0
+    assert output.endswith("\nwindow: fri, 22:00 to 04:00 UTC\n")
+
+
+def test_the_examples_of_the_documents_mean_what_is_said_there(tmp_path: Path) -> None:
+    page = Path(__file__).parents[3] / "docs" / "operating.md"
+    (example,) = re.findall(r"```yaml\n# /etc/puller/config.yaml\n(.*?)```", page.read_text(), re.DOTALL)
+    windows = load(tmp_path, example).windows
+    assert is_open(windows, datetime(2026, 11, 27, 3, 0, tzinfo=BERLIN)), "Friday"
+    assert not is_open(windows, datetime(2026, 11, 23, 3, 0, tzinfo=BERLIN)), "Monday"
+    assert why_closed(windows, datetime(2026, 11, 23, 3, 0, tzinfo=BERLIN)) in page.read_text()
+
+    commented = re.search(r"windows: \[\]\n((?:  # .*\n)+)", sample())
+    assert commented is not None
+    (found,) = load(tmp_path, "windows:\n" + re.sub(r"^  # ", "  ", commented[1], flags=re.MULTILINE)).windows
+    assert str(found) == "mon tue wed thu sun, 22:00 to 04:00 Europe/Berlin"
+
+
+TIME = "wanted a time such as '22:00'"
+
+
+@pytest.mark.parametrize(
+    ("windows", "message"),
+    [
+        ("{days: [mon], from: 25:00}", f"config.yaml:4: from is 1500, {TIME}"),
+        ('{days: [mon], to: "24:01"}', f"config.yaml:4: to is '24:01', {TIME}"),
+        ('{days: [mon], to: "4:0"}', f"config.yaml:4: to is '4:0', {TIME}"),
+        ('{days: [mon], to: "4:60"}', f"config.yaml:4: to is '4:60', {TIME}"),
+        ('{days: [mon], to: "004:00"}', f"config.yaml:4: to is '004:00', {TIME}"),
+        ('{days: [mon], to: "-4:00"}', f"config.yaml:4: to is '-4:00', {TIME}"),
+        ("{days: [mon], to: true}", f"config.yaml:4: to is True, {TIME}, from 00:00"),
+        ("{days: [mon], from: 22:00:00}", f"config.yaml:4: from is 79200, {TIME}"),
+        ("{days: [mon], from: 800}", f"config.yaml:4: from is 800, {TIME}"),
+        ("{days: [mon], to: 22}", f"config.yaml:4: to is 22, {TIME}"),
+        ("{days: [mon], from: 4:00, to: 4:00}", "config.yaml:4: goes from 04:00 to 04:00; a whole day is"),
+        ("{days: [mon], from: 24:00, to: 4:00}", "config.yaml:4: goes from 24:00 to 04:00; a whole day is"),
+        ("{days: []}", "config.yaml:4: days names no day"),
+        ("{days: mon-fri}", "config.yaml:4: days is 'mon-fri', wanted a list of days such as [mon-fri, sun]"),
+        ("{days: [monday]}", "config.yaml:4: days has 'monday', wanted days such as mon, or ranges"),
+        ("{days: [mon-]}", "config.yaml:4: days has 'mon-', wanted days such as mon, or ranges"),
+        ("{days: [mon-wed-fri]}", "config.yaml:4: days has 'mon-wed-fri', wanted"),
+        ("{days: [1]}", "config.yaml:4: days has 1, wanted days"),
+        (
+            "{zone: Europe/Berln}",
+            "'Europe/Berln', which is no time zone that this machine knows (did you mean",
+        ),
+        ("{zone: Europe}", "'Europe', which is no time zone that this machine knows"),
+        ("{zone: ../etc/passwd}", "which is no time zone that this machine knows"),
+        ("{zone: /etc/localtime}", "which is no time zone that this machine knows"),
+        ('{zone: ""}', "zone is '', which is no time zone that this machine knows"),
+        ("{zone: 2}", "zone is 2, wanted the name of a time zone"),
+        ("{form: 4:00}", "config.yaml:4: form is not a key of windows (did you mean 'from'?)"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(tmp_path: Path, windows: str, message: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        load(tmp_path, f"windows:\n  - {windows}\n")
+    assert message in str(error.value)
+
+
+# --- when they are open -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("moment", "opened"),
+    [
+        ("2026-11-20 21:59:59", False),  # a Friday
+        ("2026-11-20 22:00:00", True),
+        ("2026-11-20 23:59:59", True),
+        ("2026-11-21 00:00:00", True),
+        ("2026-11-21 03:59:59", True),
+        ("2026-11-21 04:00:00", False),
+        ("2026-11-21 22:00:00", False),
+        ("2026-11-20 03:00:00", False),  # the night that began on Thursday
+    ],
+)
+def test_a_window_over_midnight_belongs_to_the_day_on_which_it_starts(moment: str, opened: bool) -> None:
+    assert is_open([NIGHTS], datetime.fromisoformat(moment).replace(tzinfo=UTC)) is opened
+
+
+def test_a_window_over_midnight_goes_from_sunday_into_monday() -> None:
+    late = window(["sun"], "22:00", "04:00")
+    assert is_open([late], datetime(2026, 11, 23, 3, 0, tzinfo=UTC))
+    assert not is_open([late], datetime(2026, 11, 22, 3, 0, tzinfo=UTC))
+
+
+def test_no_windows_means_always() -> None:
+    now = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+    assert is_open([], now)
+    assert next_opening([], now) == now
+    assert why_closed([], now) == ""
+
+
+def test_one_open_window_of_many_is_enough() -> None:
+    now = datetime(2026, 11, 18, 12, 0, tzinfo=UTC)
+    assert not is_open([NIGHTS], now)
+    assert is_open([NIGHTS, window(["wed"])], now)
+    assert next_opening([NIGHTS, window(["thu"], "08:00")], now) == datetime(2026, 11, 19, 8, 0, tzinfo=UTC)
+
+
+def test_the_sentence_says_when_the_next_one_opens_in_utc() -> None:
+    berlin = window(["sat"], "23:00", "24:00", "Europe/Berlin")
+    now = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+    expected = "outside the maintenance windows, the next one opens 2026-11-21 22:00 UTC"
+    assert why_closed([berlin], now) == expected
+    assert why_closed([berlin], datetime(2026, 11, 21, 22, 0, tzinfo=UTC)) == ""
+
+
+# --- when clocks are changed --------------------------------------------------------------------------------
+
+SPRING = datetime(2026, 3, 29, 1, 0, tzinfo=UTC)  # 02:00 becomes 03:00 in Berlin
+AUTUMN = datetime(2026, 10, 25, 1, 0, tzinfo=UTC)  # 03:00 becomes 02:00
+MINUTE = timedelta(minutes=1)
+
+
+def openings(subject: Window, now: datetime, until: datetime) -> list[tuple[datetime, datetime]]:
+    """When it opens and closes, asked minute by minute."""
+    found: list[tuple[datetime, datetime]] = []
+    while now < until:
+        if is_open([subject], now):
+            start = found.pop()[0] if found and found[-1][1] == now else now
+            found.append((start, now + MINUTE))
+        now += MINUTE
+    return found
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "hours"),
+    [
+        ("02:00", "03:00", []),  # skipped by the clock
+        ("01:30", "02:30", [("00:30", "01:00")]),
+        ("02:30", "03:30", [("01:00", "01:30")]),  # opens when the clock jumps into it
+        ("01:00", "04:00", [("00:00", "02:00")]),
+    ],
+)
+def test_what_the_clock_skips_in_spring_is_not_open(
+    start: str, end: str, hours: list[tuple[str, str]]
+) -> None:
+    check_day(SPRING, window(["sun"], start, end, "Europe/Berlin"), hours)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "hours"),
+    [
+        ("02:00", "03:00", [("00:00", "02:00")]),
+        ("02:00", "02:30", [("00:00", "00:30"), ("01:00", "01:30")]),  # the clock shows it twice
+        (
+            "01:00",
+            "02:30",
+            [("23:00", "00:30"), ("01:00", "01:30")],
+        ),  # opens again when the clock is put back
+        ("02:30", "03:30", [("00:30", "01:00"), ("01:30", "02:30")]),
+    ],
+)
+def test_what_the_clock_shows_twice_in_autumn_is_open_twice(
+    start: str, end: str, hours: list[tuple[str, str]]
+) -> None:
+    check_day(AUTUMN, window(["sun"], start, end, "Europe/Berlin"), hours)
+
+
+def check_day(change: datetime, subject: Window, hours: list[tuple[str, str]]) -> None:
+    """It is open in these hours, UTC, of the day of the change, and ``next_opening`` finds each of them."""
+    found = openings(subject, change - timedelta(hours=3), change + timedelta(hours=6))
+    assert [(f"{start:%H:%M}", f"{end:%H:%M}") for start, end in found] == hours
+    now = change - timedelta(hours=3)
+    for start, end in found:
+        assert next_opening([subject], now) == start
+        now = end
+    following = next_opening([subject], now)
+    assert following is not None
+    assert change + timedelta(days=5) < following < change + timedelta(days=8)
+
+
+def test_a_day_that_a_zone_skips_is_waited_for_a_week_longer() -> None:
+    """Samoa went from Thursday to Saturday, at the end of 2011, by way of the date line."""
+    fridays = window(["fri"], "10:00", "11:00", "Pacific/Apia")
+    now = datetime(2011, 12, 28, tzinfo=UTC)
+    assert next_opening([fridays], now) == datetime(2012, 1, 6, 10, 0, tzinfo=ZoneInfo("Pacific/Apia"))
+
+
+# --- laws ---------------------------------------------------------------------------------------------------
+
+half_hours = st.integers(0, 47).map(lambda number: ClockTime(30 * number))
+ZONES = [
+    "UTC",
+    "Europe/Berlin",
+    "America/Sao_Paulo",
+    "Australia/Lord_Howe",
+    "Pacific/Apia",
+    "Africa/Casablanca",
+]
+
+
+@st.composite
+def any_window(draw: st.DrawFn) -> Window:
+    start = draw(half_hours)
+    end = draw(half_hours.filter(lambda end: end != start) | st.just(ClockTime(1440)))
+    days = draw(st.sets(st.integers(0, 6), min_size=1))
+    return Window(days=Days(days), start=start, end=end, zone=Zone(draw(st.sampled_from(ZONES))))
+
+
+moments = st.datetimes(
+    datetime(2009, 1, 1), datetime(2037, 1, 1), timezones=st.just(UTC), allow_imaginary=False
+)
+# Within days of what is difficult.
+difficult = st.builds(
+    lambda change, minutes: change + timedelta(minutes=minutes),
+    st.sampled_from(
+        [SPRING, AUTUMN, datetime(2011, 12, 30, 10, 0, tzinfo=UTC), datetime(2018, 11, 4, 3, tzinfo=UTC)]
+    ),
+    st.integers(-4000, 2000),
+)
+
+
+@given(st.lists(any_window(), min_size=1, max_size=3), moments | difficult)
+def test_the_next_opening_is_open_and_nothing_before_it_is(windows: list[Window], now: datetime) -> None:
+    opening = next_opening(windows, now)
+    assert opening is not None
+    assert opening.utcoffset() == timedelta(0)
+    assert opening >= now
+    assert is_open(windows, opening)
+    assert (opening == now) is is_open(windows, now)
+    if opening > now:
+        assert not is_open(windows, opening - timedelta(seconds=1)), "it opens at that second, not before"
+    step = timedelta(minutes=15)
+    between = now
+    while between < opening:
+        assert not is_open(windows, between)
+        between += step
+
+
+@given(any_window(), moments | difficult)
+def test_whether_it_is_open_depends_on_the_moment_and_not_on_who_names_it(
+    subject: Window, now: datetime
+) -> None:
+    assert is_open([subject], now) is is_open([subject], now.astimezone(ZoneInfo("Asia/Kathmandu")))

@@ -1,0 +1,175 @@
+"""Site data: what the operator keeps for all hosts wins over the bundle, and trouble with it stops nothing."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.conftest import Host, Publisher, WebServer
+
+MANIFEST = """\
+data: {greeting: from the bundle, list: [bundle], web: {port: 80}}
+resources:
+  - file:
+      - defaults: {owner: "{{ facts.uid }}", group: "{{ facts.gid }}", mode: "0644"}
+      - "{{ facts.machine }}": {ensure: directory, mode: "0755"}
+      - "{{ facts.machine }}/motd":
+          content: >-
+            {{ data.greeting }} {{ data.list | join(',') }} {{ data.web.port }} {{ lookup('data.web.tls', 'no') }}
+"""
+
+
+@pytest.fixture
+def site(host: Host, publisher: Publisher, web: WebServer) -> str:
+    """The URL of site data that the host reads."""
+    publisher.publish("1.0.0", MANIFEST, files={})
+    host.configure(data=f"{web.url}/site.yaml")
+    return f"{web.url}/site.yaml"
+
+
+def write(web: WebServer, text: str, age: float = 60) -> None:
+    """Put the site data in place, some seconds ago."""
+    path = web.root / "site.yaml"
+    path.write_text(text)
+    os.utime(path, (time.time() - age, time.time() - age))
+
+
+def motd(host: Host) -> str:
+    return (host.machine / "motd").read_text()
+
+
+def copies(host: Host) -> list[Path]:
+    return sorted((host.state / "data").glob("*"))
+
+
+@pytest.mark.usefixtures("site")
+def test_site_data_is_over_the_bundle_and_below_the_host(host: Host, web: WebServer, tmp_path: Path) -> None:
+    write(web, "data: {greeting: from the site, list: [site], web: {tls: true}}")
+    assert host.run().status == 0
+    assert motd(host) == "from the site site 80 true"
+    (tmp_path / "host" / "data.yaml").write_text("data: {greeting: '{{ data.web.tls }} from the host'}")
+    assert host.run().status == 0
+    assert motd(host) == "true from the host site 80 true"
+
+
+@pytest.mark.usefixtures("site")
+def test_what_has_not_changed_is_not_sent_again(host: Host, web: WebServer) -> None:
+    write(web, "data: {greeting: one}")
+    host.run()
+    before = copies(host)[0].stat().st_mtime_ns
+    write(web, "data: {greeting: unseen}")  # as old as before, so that only the server's word for it counts
+    os.utime(web.root / "site.yaml", (1, 1))
+    assert host.run().status == 0
+    assert motd(host).startswith("one ")
+    assert copies(host)[0].stat().st_mtime_ns == before
+    write(web, "data: {greeting: two}", age=-60)
+    assert host.run().status == 0
+    assert motd(host).startswith("two ")
+
+
+BAD = {
+    "not YAML": ("data: [", 13, "/site.yaml:2:1: "),
+    "not a document": ("port: 80", 13, "unknown key 'port'"),
+    "not for this host": ("data: {greeting: '{{ facts.nope }}'}", 13, "facts has no key 'nope'"),
+}
+
+
+@pytest.mark.usefixtures("site")
+@pytest.mark.parametrize("bad", BAD)
+def test_a_document_that_is_not_valid_is_told_and_the_last_good_copy_used(
+    host: Host, web: WebServer, bad: str
+) -> None:
+    text, status, message = BAD[bad]
+    write(web, "data: {greeting: good}", age=120)
+    host.run()
+    write(web, text, age=-60)
+    for _ in range(2):
+        outcome = host.run()
+        assert outcome.status == status
+        assert message in outcome.output
+        assert "; its last good copy is used" in host.report()["problems"][0]
+        assert motd(host).startswith("good ")
+    write(web, "data: {greeting: mended}", age=-120)
+    assert host.run().status == 0
+    assert motd(host).startswith("mended ")
+
+
+@pytest.mark.usefixtures("site")
+def test_a_server_that_is_away_does_not_take_the_data_along(host: Host, web: WebServer) -> None:
+    write(web, "data: {greeting: good}")
+    host.run()
+    (web.root / "site.yaml").unlink()
+    outcome = host.run()
+    assert outcome.status == 14
+    assert "/site.yaml: status 404 Not Found; its last good copy is used" in outcome.output
+    assert motd(host).startswith("good ")
+
+
+@pytest.mark.usefixtures("site")
+def test_without_any_good_copy_the_run_goes_on_and_says_so(host: Host) -> None:
+    outcome = host.run()
+    assert outcome.status == 14
+    assert "there is no good copy: going on without it" in outcome.output
+    assert motd(host).startswith("from the bundle ")
+
+
+@pytest.mark.usefixtures("site")
+def test_a_damaged_copy_is_replaced(host: Host, web: WebServer) -> None:
+    write(web, "data: {greeting: good}")
+    host.run()
+    copies(host)[0].write_bytes(b'{"location"')
+    assert host.run().status == 0
+    assert motd(host).startswith("good ")
+
+
+@pytest.mark.usefixtures("site")
+def test_a_dry_run_uses_what_is_new_and_keeps_nothing(host: Host, web: WebServer) -> None:
+    write(web, "data: {greeting: good}", age=120)
+    host.run()
+    before = [path.read_bytes() for path in copies(host)]
+    write(web, "data: {greeting: newer}", age=-60)
+    assert "Would have" in host.run("--noop").output
+    assert [path.read_bytes() for path in copies(host)] == before
+
+
+def test_files_are_site_data_too_and_later_ones_win(host: Host, publisher: Publisher, tmp_path: Path) -> None:
+    publisher.publish("1.0.0", MANIFEST, files={})
+    first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    first.write_text("data: {greeting: a, list: [a], web: {port: 1}}")
+    second.write_text("data: {greeting: 'b after {{ data.list[0] }}'}")
+    host.configure(data=[str(first), str(second)])
+    assert host.run().status == 0
+    assert motd(host) == "b after a a 1 no"
+    assert len(copies(host)) == 2
+    second.unlink()
+    assert host.run().status == 78
+    assert motd(host) == "b after a a 1 no"
+    host.configure(data=[str(first)])
+    assert host.run().status == 0
+    assert motd(host) == "a a 1 no"
+    assert len(copies(host)) == 1
+
+
+@pytest.mark.attack("credentials.other-host")
+def test_the_sites_credentials_go_to_its_own_origin_only(host: Host, publisher: Publisher) -> None:
+    from puller.config.configuration import load_configuration
+    from puller.run.host import Host as ThisHost
+
+    publisher.publish("1.0.0", MANIFEST, files={})
+    host.configure(http={"username": "fleet", "password": "s3cret"})
+    configuration = load_configuration(host.configuration)
+    settings = ThisHost.of(configuration)._settings
+    assert settings(f"{configuration.mirrors[0]}/site.yaml").username == "fleet"
+    assert settings("https://data.example.org/site.yaml").username is None
+
+
+def test_what_is_no_location_is_refused(host: Host) -> None:
+    host.configure(data=["site.yaml"])
+    outcome = host.run()
+    assert outcome.status == 78
+    assert "data has 'site.yaml', wanted a URL or the absolute path of a file" in outcome.output

@@ -1,0 +1,379 @@
+"""The engine's one flow: what runs, what does not, and that nothing owed is lost."""
+
+import errno
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from puller.engine.apply import apply_manifest
+from puller.engine.engine import Settings
+from puller.manifest.loader import Manifest
+from puller.reporting.report import Event, State, Summary
+from puller.resources.files.file import File
+from puller.system.signals import StopRequests
+
+Apply = Callable[..., dict[str, Event]]
+
+IDS = f"owner: '{os.geteuid()}', group: '{os.getegid()}', mode: '0644'"
+
+
+def no_network(url: str) -> bytes:
+    raise AssertionError(f"{url} was fetched")
+
+
+@pytest.fixture
+def apply(load: Callable[..., Manifest], tmp_path: Path) -> Apply:
+    """``apply(text, noop=…)``: the events of a run by name; ``{dir}`` in the text is a temporary directory."""
+
+    def run(
+        text: str,
+        *,
+        noop: bool = False,
+        facts: Mapping[str, Any] | None = None,
+        stopping: Callable[[], str] = lambda: "",
+        diffs: bool = False,
+    ) -> dict[str, Event]:
+        manifest = load(text.replace("DIR", str(tmp_path)).replace("IDS", IDS), facts=facts)
+        settings = Settings(noop=noop, stopping=stopping, diffs=diffs)
+        owed = tmp_path / "state" / "owed.json"
+        applied = apply_manifest(manifest, settings, StopRequests(), owed=owed, scope="web", fetch=no_network)
+        assert len(applied.events) == len(manifest.declarations), "every resource has one event"
+        return {event.alias or event.name: event for event in applied.events}
+
+    return run
+
+
+def states(events: Mapping[str, Event]) -> dict[str, str]:
+    return {name: event.state.value for name, event in events.items()}
+
+
+FILE_AND_SUBSCRIBER = """
+    data: {text: one}
+    resources:
+      - file: [{DIR/conf: {alias: conf, content: "{{ facts.text }}", IDS}}]
+      - exec: [{"sh -c 'echo ran >> DIR/log'": {alias: reload, refreshonly: true, subscribe: [file#conf]}}]
+"""
+
+
+def test_a_subscriber_runs_once_after_a_change_and_not_again(apply: Apply, tmp_path: Path) -> None:
+    first = apply(FILE_AND_SUBSCRIBER, facts={"text": "one"})
+    assert states(first) == {"conf": "changed", "reload": "refreshed"}
+    assert states(apply(FILE_AND_SUBSCRIBER, facts={"text": "one"})) == {"conf": "stable", "reload": "stable"}
+    assert (tmp_path / "log").read_text() == "ran\n"
+
+
+def test_noop_predicts_the_subscriber_and_changes_nothing(apply: Apply, tmp_path: Path) -> None:
+    events = apply(FILE_AND_SUBSCRIBER, facts={"text": "one"}, noop=True)
+    assert states(events) == {"conf": "would change", "reload": "would change"}
+    assert events["conf"].noop_message == "Would have created the file"
+    assert events["reload"].noop_message == "Would have executed via subscribe"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest.yaml"]
+
+
+def test_a_run_that_died_after_the_change_leaves_the_refresh_to_the_next(
+    apply: Apply, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reference forgets a notification when the run ends between a change and its subscriber."""
+
+    class Died(BaseException):
+        pass
+
+    def die(self: object, command: object) -> None:
+        raise Died
+
+    with monkeypatch.context() as patched:
+        patched.setattr("puller.system.local.LocalSystem.execute", die)
+        with pytest.raises(Died):
+            apply(FILE_AND_SUBSCRIBER, facts={"text": "one"})
+    assert not (tmp_path / "log").exists()
+    events = apply(FILE_AND_SUBSCRIBER, facts={"text": "one"})
+    assert states(events) == {"conf": "stable", "reload": "refreshed"}
+    assert states(apply(FILE_AND_SUBSCRIBER, facts={"text": "one"})) == {"conf": "stable", "reload": "stable"}
+
+
+def test_a_refresh_that_failed_is_tried_again_by_the_next_run(apply: Apply, tmp_path: Path) -> None:
+    text = FILE_AND_SUBSCRIBER.replace("echo ran >> DIR/log", "test -e DIR/ready")
+    assert states(apply(text, facts={"text": "one"})) == {"conf": "changed", "reload": "failed"}
+    assert states(apply(text, facts={"text": "one"})) == {"conf": "stable", "reload": "failed"}
+    (tmp_path / "ready").touch()
+    assert states(apply(text, facts={"text": "one"})) == {"conf": "stable", "reload": "refreshed"}
+    assert states(apply(text, facts={"text": "one"})) == {"conf": "stable", "reload": "stable"}
+
+
+def test_a_change_that_did_not_happen_owes_nobody_a_refresh(apply: Apply, tmp_path: Path) -> None:
+    """Otherwise a file that cannot be written would restart its service in every run."""
+    text = FILE_AND_SUBSCRIBER.replace("DIR/conf:", "DIR/missing/conf:")
+    assert states(apply(text, facts={"text": "one"})) == {"conf": "failed", "reload": "stable"}
+    assert states(apply(text, facts={"text": "one"})) == {"conf": "failed", "reload": "stable"}
+    assert not (tmp_path / "log").exists()
+
+
+def test_a_subscriber_of_many_runs_once(apply: Apply, tmp_path: Path) -> None:
+    apply("""
+        resources:
+          - file: [{DIR/a: {content: a, IDS}}, {DIR/b: {content: b, IDS}}]
+          - exec: [{"sh -c 'echo ran >> DIR/log'": {refreshonly: true, subscribe: [file#DIR/a, file#DIR/b]}}]
+    """)
+    assert (tmp_path / "log").read_text() == "ran\n"
+
+
+def test_a_failed_requirement_skips_what_needs_it_and_is_listed(apply: Apply) -> None:
+    events = apply("""
+        resources:
+          - exec:
+              - "false": {}
+              - "echo a": {alias: a, require: ["exec#false"]}
+              - "echo b": {alias: b, require: [exec#a]}
+              - "echo c": {alias: c, after: ["exec#false"]}
+    """)
+    assert states(events) == {"false": "failed", "a": "skipped", "b": "skipped", "c": "changed"}
+    assert events["a"].unmet_requirements == ["exec#false"]
+    assert events["b"].unmet_requirements == ["exec#a"]
+    assert events["false"].errors == ["exit code 1, wanted 0"]
+
+
+def test_a_requirement_skipped_by_control_counts_as_met(apply: Apply) -> None:
+    events = apply("""
+        resources:
+          - exec:
+              - "echo a": {alias: a, control: {if: "false"}}
+              - "echo b": {alias: b, require: [exec#a]}
+    """)
+    assert states(events) == {"a": "skipped", "b": "changed"}
+    assert events["a"].skip_reason == "control: if false is false"
+
+
+CONTROL = [
+    (None, None, True), ("true", None, True), ("false", None, False), (None, "true", False), (None, "false", True),
+    ("true", "true", False), ("true", "false", True), ("false", "true", False), ("false", "false", False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("condition", "unless", "managed"), CONTROL)
+def test_control_decides_what_is_managed(
+    apply: Apply, condition: str | None, unless: str | None, managed: bool
+) -> None:
+    given = {"if": condition, "unless": unless}
+    control = ", ".join(f"{key}: 'facts.yes == {value}'" for key, value in given.items() if value)
+    events = apply(f"resources: [{{exec: {{name: echo a, control: {{{control}}}}}}}]\n", facts={"yes": True})
+    assert events["echo a"].state is (State.CHANGED if managed else State.SKIPPED)
+
+
+def test_a_condition_that_is_no_truth_is_the_resources_failure(apply: Apply) -> None:
+    events = apply("""
+        resources:
+          - exec:
+              - "echo a": {control: {if: "1 + 1"}}
+              - "echo b": {control: {unless: "facts.nope"}}
+              - "echo c": {}
+    """)
+    assert states(events) == {"echo a": "failed", "echo b": "failed", "echo c": "changed"}
+    assert events["echo a"].errors == ["control: if 1 + 1 gives 2, wanted true or false"]
+    assert "facts has no key 'nope'" in events["echo b"].errors[0]
+
+
+def test_one_bad_resource_never_ends_the_run(
+    apply: Apply, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In the reference a failing template, provider or reference of one resource aborts all."""
+
+    def look(self: File) -> None:
+        raise RuntimeError("a bug in a type")
+
+    monkeypatch.setattr(File, "look", look)
+    events = apply("""
+        resources:
+          - file: [{DIR/a: {alias: bug, content: a, IDS}}]
+          - exec:
+              - "echo a": {alias: template, command: "{{ facts.nope }}"}
+              - "echo b": {alias: provider, provider: fish}
+              - "/no/such/command": {alias: missing}
+              - "echo c": {alias: guard, onlyif: /no/such/guard}
+              - "echo d": {alias: fine}
+    """)
+    found = {name: (event.state.value, *event.errors) for name, event in events.items()}
+    assert found.pop("bug")[1].startswith("internal error: RuntimeError('a bug in a type')")
+    assert found == {
+        "template": ("failed", "web/manifest.yaml:5: command: {{ facts.nope }}: facts has no key 'nope'"),
+        "provider": ("failed", "provider is 'fish', wanted one of posix, shell"),
+        "missing": ("failed", "command '/no/such/command' cannot be started: no such file or directory"),
+        "guard": ("failed", "onlyif '/no/such/guard' cannot be started: no such file or directory"),
+        "fine": ("changed",),
+    }
+
+
+def test_fail_on_error_stops_after_the_first_failure(apply: Apply) -> None:
+    events = apply("""
+        fail_on_error: true
+        resources:
+          - exec: [{"echo a": {}}, {"false": {}}, {"echo b": {}}, {"echo c": {}}]
+    """)
+    assert states(events) == {
+        "echo a": "changed",
+        "false": "failed",
+        "echo b": "skipped",
+        "echo c": "skipped",
+    }
+    assert events["echo c"].skip_reason == "exec#false failed, and fail_on_error is set"
+    assert not events["echo c"].reached
+
+
+def test_a_signal_stops_between_two_resources_and_what_was_done_is_reported(
+    apply: Apply, tmp_path: Path
+) -> None:
+    events = apply(
+        "resources: [{exec: [{'touch DIR/a': {alias: a}}, {'touch DIR/b': {alias: b}}]}]\n",
+        stopping=lambda: "stopped by SIGTERM" if (tmp_path / "a").exists() else "",
+    )
+    assert states(events) == {"a": "changed", "b": "skipped"}
+    assert events["b"].skip_reason == "stopped by SIGTERM"
+
+
+def test_a_resource_with_noop_of_its_own_changes_nothing_and_refreshes_nobody(
+    apply: Apply, tmp_path: Path
+) -> None:
+    """In the reference a noop child fires its real subscribers."""
+    events = apply("""
+        resources:
+          - file: [{DIR/conf: {alias: conf, content: a, noop: true, IDS}}]
+          - exec: [{"echo ran": {alias: reload, refreshonly: true, subscribe: [file#conf]}}]
+    """)
+    assert states(events) == {"conf": "would change", "reload": "stable"}
+    assert not (tmp_path / "conf").exists()
+
+
+def test_noop_predicts_failures_too(apply: Apply) -> None:
+    text = """
+        resources:
+          - file: [{DIR/missing/conf: {alias: conf, content: a, IDS}}, {DIR/x: {alias: x, source: nope, IDS}}]
+    """
+    predicted, done = apply(text, noop=True), apply(text)
+    assert {n: e.errors for n, e in predicted.items()} == {n: e.errors for n, e in done.items()}
+    assert states(predicted) == {"conf": "failed", "x": "failed"}
+
+
+def test_in_noop_a_command_that_would_run_makes_missing_things_uncertain(apply: Apply) -> None:
+    events = apply(
+        """
+        resources:
+          - exec: [{"mkdir DIR/made": {alias: mkdir}}]
+          - file: [{DIR/made/conf: {alias: conf, content: a, IDS}}]
+        """,
+        noop=True,
+    )
+    assert states(events) == {"mkdir": "would change", "conf": "would change"}
+
+
+def test_after_a_change_the_resource_is_looked_at_again(
+    apply: Apply, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(File, "change", lambda self, differences, actual: None)
+    events = apply("resources: [{file: [{DIR/a: {alias: a, content: a, IDS}}]}]\n")
+    assert events["a"].errors == ["after the change, ensure is absent, wanted present"]
+
+
+def test_health_checks_run_after_the_resource_and_not_in_noop_or_after_a_failure(
+    apply: Apply, tmp_path: Path
+) -> None:
+    text = """
+        resources:
+          - exec:
+              - "true": {health_checks: [{command: "sh -c 'echo fine; echo x >> DIR/checks'", name: fine}]}
+              - "false": {health_checks: [{command: "sh -c 'echo x >> DIR/checks'"}]}
+    """
+    apply(text, noop=True)
+    assert not (tmp_path / "checks").exists()
+    events = apply(text)
+    assert (tmp_path / "checks").read_text() == "x\n"
+    (result,) = events["true"].health_checks
+    assert (result.name, result.status, result.tries, result.output) == ("fine", "OK", 1, "fine")
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "output"),
+    [
+        ("sh -c 'echo slow; exit 1'", "WARNING", "slow"),
+        ("sh -c 'exit 2'", "CRITICAL", "no output"),
+        ("sh -c 'exit 3'", "UNKNOWN", "no output"),
+        ("/no/such/check", "UNKNOWN", "cannot be started: no such file or directory"),
+        ("sh -c 'sleep 60'", "UNKNOWN", "killed after"),
+        ("sh 'unclosed", "UNKNOWN", "cannot be started: has a single quote that is not closed"),
+    ],
+)
+def test_a_health_check_that_is_not_ok_fails_the_resource(
+    apply: Apply, command: str, status: str, output: str
+) -> None:
+    """In the reference a check that cannot be started, or takes too long, crashes the summary."""
+    quoted = command.replace("'", "''")
+    events = apply(
+        f"resources: [{{exec: {{name: 'true', health_checks: [{{command: '{quoted}', timeout: 300ms}}]}}}}]\n"
+    )
+    assert events["true"].state is State.FAILED
+    assert events["true"].health_checks[0].status == status
+    assert output in events["true"].errors[0]
+
+
+def test_a_health_check_is_tried_again(apply: Apply, tmp_path: Path) -> None:
+    text = """
+        resources:
+          - exec: {name: "true", health_checks: [{command: "sh -c 'echo x >> DIR/n; test $(wc -l < DIR/n) = 3'",
+                   tries: 5, try_sleep: 1ms}]}
+    """
+    (result,) = apply(text)["true"].health_checks
+    assert (result.status, result.tries) == ("OK", 3)
+
+
+def test_diffs_are_made_when_asked_for_and_never_of_what_is_sensitive(apply: Apply) -> None:
+    events = apply(
+        """
+        resources:
+          - file: [{DIR/a: {alias: a, content: "open\\n", IDS}}]
+          - file: [{DIR/b: {alias: b, content: hidden, sensitive: true, IDS}}]
+        """,
+        diffs=True,
+    )
+    assert "+open\n" in events["a"].diff
+    assert events["b"].diff == ""
+    assert "hidden" not in repr(events["b"])
+
+
+def test_a_summary_counts_every_resource_once(apply: Apply) -> None:
+    events = apply("""
+        resources:
+          - exec:
+              - "echo a": {}
+              - "false": {}
+              - "echo b": {require: ["exec#false"]}
+              - "echo c": {refreshonly: true, subscribe: ["exec#echo a"]}
+              - "echo d": {creates: /}
+    """)
+    summary = Summary.of(events.values(), 0.5)
+    assert str(summary) == "5 resources, 1 stable, 1 changed, 1 refreshed, 1 failed, 1 skipped in 0.50 s"
+    assert summary.exit_status(detailed=False) == 6
+
+
+def test_a_full_disk_is_told_with_the_path_and_what_is_free(
+    apply: Apply, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(
+            errno.ENOSPC, os.strerror(errno.ENOSPC)
+        )  # as a write to a descriptor raises it: without a path
+
+    monkeypatch.setattr("puller.system.local.replace_file", full)
+    path = tmp_path / "new"
+    owner = f"owner: '{os.geteuid()}', group: '{os.getegid()}'"
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/new").write_text("a")
+    (file, scaffold) = apply(f"""
+resources:
+  - file: [{{{path}: {{content: a, {owner}, mode: '0600'}}}}]
+  - scaffold: [{{{tmp_path}/target: {{source: source, {owner}}}}}]
+""").values()
+    room = r"no space left on the file system: wanted 1 bytes, [\d.]+ \w+ are free on /\S*"
+    assert re.fullmatch(rf"{path}: {room}", file.errors[0])
+    assert re.fullmatch(rf"{tmp_path}/target\S*: {room}", scaffold.errors[0])

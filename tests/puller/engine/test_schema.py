@@ -1,0 +1,115 @@
+"""The JSON Schemas: valid as schemas, and true of every manifest and request in the documents."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hiera.text import yaml_text
+from puller.engine.requests import REQUEST
+from puller.engine.schema import manifest_schema, request_schema
+from puller.resources.registry import find_type, type_names
+
+jsonschema: Any = pytest.importorskip("jsonschema", reason="the schemas are validated by jsonschema")
+
+DOCS = Path(__file__).parents[3] / "docs"
+EXAMPLES = [
+    (f"{page.stem}-{number}", example)
+    for page in sorted([*DOCS.glob("resources/*.md"), DOCS / "data.md"])
+    for number, example in enumerate(re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL))
+]
+
+
+def problems(schema: dict[str, Any], value: Any) -> list[str]:
+    validator = jsonschema.Draft202012Validator(schema)
+    return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(value)]
+
+
+@pytest.mark.parametrize("schema", [manifest_schema(), request_schema()], ids=["manifest", "request"])
+def test_a_schema_is_one(schema: dict[str, Any]) -> None:
+    jsonschema.Draft202012Validator.check_schema(schema)
+    defined = {f"#/$defs/{name}" for name in schema["$defs"]}
+    assert set(re.findall(r'"\$ref": "(.*?)"', json.dumps(schema))) <= defined
+
+
+@pytest.mark.parametrize(("name", "example"), EXAMPLES, ids=[name for name, _ in EXAMPLES])
+def test_every_example_of_the_documents_is_valid(name: str, example: str) -> None:
+    assert problems(manifest_schema(), yaml_text.load(example, name)) == []
+
+
+def test_the_request_of_the_documents_is_valid() -> None:
+    (example,) = re.findall(r"```json\n(.*?)```", (DOCS / "shell.md").read_text(), re.DOTALL)
+    assert problems(request_schema(), json.loads(example)) == []
+
+
+@pytest.mark.parametrize("name", type_names())
+def test_every_property_is_in_the_schema_and_described(name: str) -> None:
+    found = find_type(name)
+    assert found is not None
+    definition = manifest_schema()["$defs"][found.properties_type.__name__]
+    names = {field.encode_name for field in msgspec.structs.fields(found.properties_type)}
+    assert set(definition["properties"]) == names | set(found.spellings)
+    assert [name for name in names if not definition["properties"][name]["description"]] == []
+
+
+FILE = {"owner": "root", "group": "root", "mode": "0644"}
+
+VALID = [
+    {"resources": [{"file": {"name": "/a", **FILE}}]},
+    {"resources": [{"file": [{"defaults": FILE}, {"/a": None}, {"/b": {"mode": None}}]}]},
+    {"resources": [{"file": [{"/a": {"ensure": "contents", "contents": "x", "permission-mask": "6xx"}}]}]},
+    {
+        "resources": [
+            {"exec": [{"true": {"returns": "{{ data.codes }}", "timeout": 5, "refresh_only": True}}]}
+        ]
+    },
+    {"resources": [{"exec": [{"true": {"returns": ["{{ data.code }}"]}}]}]},
+    {"ccm": {"resources": []}, "data": {"x": 1}, "overrides": {"a": {}}, "hierarchy": {"merge": "deep"}},
+    {"resources_template": "resources.jet", "fail_on_error": True},
+]
+
+INVALID = [
+    {"resource": []},
+    {"resources": {}},
+    {"resources": [{"fiel": {"name": "/a"}}]},
+    {"resources": [{"file": {"name": "/a"}, "exec": {"name": "b"}}]},
+    {"resources": [{"file": {"ensure": "absent"}}]},
+    {"resources": [{"file": []}]},
+    {"resources": [{"file": [{"/a": {"mode": 644}}]}]},
+    {"resources": [{"file": [{"/a": {"mode": "0888"}}]}]},
+    {"resources": [{"file": [{"/a": {"modes": "0644"}}]}]},
+    {"resources": [{"exec": [{"true": {"returns": "0"}}]}]},
+    {"resources": [{"exec": [{"true": {"require": ["file"]}}]}]},
+    {"resources": [{"exec": [{"true": {"control": {"when": "x"}}}]}]},
+    {"hierarchy": {"merge": "deepest"}, "resources": []},
+]
+
+
+@pytest.mark.parametrize("manifest", VALID, ids=str)
+def test_what_is_accepted_is_valid(manifest: dict[str, Any]) -> None:
+    assert problems(manifest_schema(), manifest) == []
+
+
+@pytest.mark.parametrize("manifest", INVALID, ids=str)
+def test_what_is_plainly_wrong_is_not_valid(manifest: dict[str, Any]) -> None:
+    assert problems(manifest_schema(), manifest)
+
+
+@pytest.mark.parametrize(
+    ("change", "valid"),
+    [
+        ({}, True),
+        ({"properties": [{"true": {}}]}, True),
+        ({"protocol": "x"}, False),
+        ({"type": "exek"}, False),
+        ({"type": "file"}, False),
+        ({"more": 1}, False),
+        ({"properties": {"cwd": "/"}}, False),
+    ],
+)
+def test_a_request_has_the_properties_of_its_type(change: dict[str, Any], valid: bool) -> None:
+    request = {"protocol": REQUEST, "type": "exec", "properties": {"name": "true", "returns": [0]}, **change}
+    assert (problems(request_schema(), request) == []) is valid

@@ -1,0 +1,104 @@
+"""Log lines: for people, and with priorities for the journal."""
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from puller.reporting.log import Level, Log, sentence
+from puller.reporting.report import Event, State
+
+
+def event(state: State, **fields: Any) -> Event:
+    return Event(
+        type="file", name="/etc/motd", state=state, requested_ensure="present", duration=0.002, **fields
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "line"),
+    [
+        (
+            event(State.CHANGED, provider="posix"),
+            "file#/etc/motd changed ensure=present runtime=2ms provider=posix",
+        ),
+        (
+            event(State.CHANGED, alias="motd", differences=["mode is 0600, wanted 0644"]),
+            'file#motd (/etc/motd) changed ensure=present runtime=2ms differences="mode is 0600, wanted 0644"',
+        ),
+        (
+            event(State.WOULD_CHANGE, noop_message="Would have created the file", differences=["x"]),
+            'file#/etc/motd would change ensure=present runtime=2ms noop="Would have created the file"',
+        ),
+        (
+            event(State.FAILED, errors=["mode is 0600, wanted 0644", "no such user"]),
+            'file#/etc/motd failed ensure=present runtime=2ms errors="mode is 0600, wanted 0644, no such user"',
+        ),
+        (
+            event(State.SKIPPED, unmet_requirements=["exec#a", "exec#b"], skip_reason="unmet requirements"),
+            "file#/etc/motd skipped due to unmet requirements ensure=present runtime=2ms unmet=exec#a unmet=exec#b",
+        ),
+        (
+            event(State.SKIPPED, skip_reason="control: if false is false"),
+            "file#/etc/motd skipped (control: if false is false) ensure=present runtime=2ms",
+        ),
+        (event(State.CHANGED, diff="-a\n+b\n"), "file#/etc/motd changed ensure=present runtime=2ms\n-a\n+b"),
+    ],
+)
+def test_the_line_of_a_resource(found: Event, line: str) -> None:
+    assert sentence(found) == line
+
+
+@pytest.mark.parametrize(
+    ("found", "level"),
+    [
+        (event(State.FAILED), "ERROR"),
+        (event(State.SKIPPED, unmet_requirements=["exec#a"]), "ERROR"),
+        (event(State.SKIPPED, skip_reason="exec#a failed, and fail_on_error is set", reached=False), "WARN"),
+        (event(State.CHANGED), "NOTICE"),
+        (event(State.REFRESHED), "NOTICE"),
+        (event(State.WOULD_CHANGE), "NOTICE"),
+        (event(State.SKIPPED, skip_reason="control: if false is false"), "INFO"),
+        (event(State.STABLE), "INFO"),
+    ],
+)
+def test_the_level_of_a_resource(found: Event, level: str) -> None:
+    stream = io.StringIO()
+    Log(stream, level=Level.DEBUG).event(found)
+    assert stream.getvalue().split()[0] == level
+
+
+def test_what_is_less_urgent_than_asked_for_is_not_shown() -> None:
+    stream = io.StringIO()
+    log = Log(stream, level=Level.WARN)
+    log.info("stable")
+    log.notice("a notice")
+    log.warn("a warning")
+    log.error("an error\nof two lines")
+    assert stream.getvalue() == "WARN   a warning\nERROR  an error\n        of two lines\n"
+
+
+def test_the_journal_gets_a_priority_on_every_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (tmp_path / "journal").open("w+") as stream:
+        found = os.fstat(stream.fileno())
+        monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino}")
+        log = Log(stream, level=Level.INFO)
+        log.error("first\nsecond")
+        log.info("third")
+        assert (tmp_path / "journal").read_text() == "<3>first\n<3>second\n<6>third\n"
+
+
+def test_a_terminal_gets_colours_unless_it_asks_not_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    coloured, plain = Terminal(), Terminal()
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    Log(coloured).warn("careful")
+    monkeypatch.setenv("NO_COLOR", "1")
+    Log(plain).warn("careful")
+    assert coloured.getvalue() == "\x1b[33mWARN   \x1b[0mcareful\n"
+    assert plain.getvalue() == "WARN   careful\n"

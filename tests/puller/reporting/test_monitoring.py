@@ -1,0 +1,167 @@
+"""``puller status --check``: what monitoring is told, in one line and with the exit status of a Nagios plugin."""
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from puller.exit_status import ExitStatus
+from puller.reporting.monitoring import Records, judge
+from puller.reporting.report import BundleReport, Event, Health, Report, State, Summary
+from puller.state.directories import Directories, save_status
+from tests.conftest import Host, Publisher, WebServer
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+OLDEST = timedelta(hours=2)
+
+
+def report(exit_status: int = 0, *, minutes: float = 12, **fields: Any) -> Report:
+    """One of a run that ended so many minutes ago."""
+    finished = (NOW - timedelta(minutes=minutes)).isoformat()
+    return Report(
+        run="1", started=finished, finished=finished, host="a", puller="1", exit_status=exit_status, **fields
+    )
+
+
+CRITICAL = {1, 4, 6, 8, 10, 11, 12, 15, 64, 75, 78}
+WARNING = {7, 13, 14, 130, 143}
+
+
+@pytest.mark.parametrize("status", ExitStatus)
+def test_what_an_exit_status_comes_to(status: ExitStatus) -> None:
+    expected = "CRITICAL" if status in CRITICAL else "WARNING" if status in WARNING else "OK"
+    verdict = judge(Records(report(status), enforced={"web": "1.0.0"}), NOW, OLDEST)
+    assert verdict.health == expected
+    assert f"the last run ended with exit status {int(status)}" in str(verdict)
+
+
+@pytest.mark.parametrize(
+    ("records", "health", "said"),
+    [
+        (Records(None), "UNKNOWN", "no run has ended on this host yet"),
+        (Records(report(minutes=121)), "CRITICAL", "no run has ended since 2026-11-22 09:59 UTC"),
+        (Records(report(minutes=119)), "OK", ""),
+        (Records(report(minutes=600), running_since=NOW - timedelta(minutes=20)), "OK", ""),
+        (
+            Records(report(minutes=600), running_since=NOW - timedelta(minutes=300)),
+            "CRITICAL",
+            "a run is at work since 2026-11-22 07:00 UTC",
+        ),
+        (
+            Records(report(minutes=-60)),
+            "WARNING",
+            "the last run ended 2026-11-22 13:00 UTC, and it is 2026-11-22 12:00 UTC now",
+        ),
+        (Records(report(), cut_short=True), "WARNING", "the last run was cut short"),
+        (Records(report(), damaged=["web: is damaged"]), "CRITICAL", "web: is damaged"),
+        (Records(report(), notes=["PINS ARE LOST"]), "WARNING", "PINS ARE LOST"),
+        (Records(None, unreadable="is not a report"), "UNKNOWN", "PULLER UNKNOWN - is not a report"),
+        (Records(report(), enforced={"web": None}), "CRITICAL", "web: nothing is enforced"),
+        (Records(report(problems=["a mirror\nis away"])), "WARNING", "a mirror is away"),
+        (Records(report(20), held=["disabled by ann: TICKET-7"]), "OK", "disabled by ann: TICKET-7"),
+        (
+            Records(report(13, bundles=[BundleReport(name="a", summary=Summary(failed=1))])),
+            "CRITICAL",
+            "exit status 13",
+        ),
+    ],
+)
+def test_what_the_records_come_to(records: Records, health: str, said: str) -> None:
+    verdict = judge(records, NOW, OLDEST)
+    assert verdict.health is Health(health)
+    assert str(verdict).startswith(f"PULLER {health} - ")
+    assert said in str(verdict)
+
+
+def test_the_line_has_the_most_serious_first_and_figures_after_one_bar() -> None:
+    event = Event(type="exec", name="a | b", state=State.FAILED, errors=["exit code 1,\nwanted 0"])
+    bundle = BundleReport(name="web", events=[event], summary=Summary(failed=1, changed=2, refreshed=1))
+    records = Records(report(6, bundles=[bundle]), enforced={"web": "1.0.0"}, cut_short=True)
+    assert str(judge(records, NOW, OLDEST)) == (
+        "PULLER CRITICAL - the last run ended with exit status 6; exec#a ¦ b: exit code 1, wanted 0; "
+        "the last run was cut short; web 1.0.0 is enforced | age=720s;;7200 exit_status=6 failed=1 changed=3"
+    )
+
+
+def check(host: Host, *options: str) -> tuple[int, str]:
+    status, output = host.puller("status", "--check", *options)
+    assert output.count("\n") == 1
+    return status, output
+
+
+def test_a_host_through_its_days(host: Host, publisher: Publisher, web: WebServer) -> None:
+    status, said = check(host)
+    assert (status, said) == (3, "PULLER UNKNOWN - no run has ended on this host yet\n")
+    publisher.publish("1.0.0")
+    assert host.run().status == 0
+    status, said = check(host)
+    assert status == 0
+    assert re.match(
+        r"PULLER OK - the last run ended with exit status 0; web 1\.0\.0 is enforced \| "
+        r"age=\d+s;;7200 exit_status=0 failed=0 changed=4\n$",
+        said,
+    )
+    web.stop()
+    assert host.run().status == 14
+    assert check(host)[0] == 1
+    web.start()
+    publisher.publish("1.1.0", 'resources: [{exec: [{"false": {}}]}]')
+    assert host.run().status == 4
+    status, said = check(host)
+    assert (status, "exec#false: exit code 1, wanted 0" in said) == (2, True)
+    assert host.puller("status").status == 0
+    assert "  on trial since " in host.puller("status").output
+    assert ", resources failed in the last 1 run\n" in host.puller("status").output
+    assert check(host, "--max-age", "0s")[0] == 2
+
+
+def test_a_run_that_was_killed_is_told(settled: Host) -> None:
+    save_status(Directories(settled.state, Path(settled.settings["run_directory"])), "running")
+    file = Path(settled.settings["run_directory"]) / "status.json"
+    with subprocess.Popen(["true"]) as gone:
+        gone.wait()
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"process": gone.pid}))
+    status, said = check(settled)
+    assert (status, "the last run was cut short" in said) == (1, True)
+    assert "did not come to its end" in settled.puller("status").output
+
+
+def spoil_report(host: Host) -> None:
+    (host.state / "last-run.json").write_text("{")
+
+
+def spoil_configuration(host: Host) -> None:
+    host.configuration.write_text("bundles: 7\n")
+
+
+def spoil_bundle(host: Host) -> None:
+    (host.state / "bundles" / "web" / "current").unlink()
+    (host.state / "bundles" / "web" / "current").symlink_to("nowhere")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "status"), [(spoil_report, 3), (spoil_configuration, 3), (spoil_bundle, 2)]
+)
+def test_records_that_cannot_be_used_are_no_success(
+    settled: Host, spoil: Callable[[Host], None], status: int
+) -> None:
+    spoil(settled)
+    assert check(settled)[0] == status
+
+
+def test_programs_get_the_verdict_with_all_that_it_is_made_of(settled: Host) -> None:
+    status, output = settled.puller("status", "--check", "--format", "json")
+    found = json.loads(output)
+    assert (status, found["health"], found["bundles"][0]["enforced"]) == (0, "OK", "1.0.0")
+    assert found["says"].startswith("PULLER OK - ")
+
+
+def test_an_age_that_is_none_is_refused(settled: Host) -> None:
+    refused = settled.puller("status", "--check", "--max-age", "soon")
+    assert refused.status == 64
+    assert "--max-age is 'soon', wanted" in refused.output

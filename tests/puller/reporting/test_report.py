@@ -1,0 +1,107 @@
+"""Reports, the status of a run, and metrics."""
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from puller.reporting import metrics
+from puller.reporting.report import BundleReport, Event, Health, HealthResult, Report, State, Summary
+from puller.state.directories import Directories, load_last_report, load_status, save_report, save_status
+from puller.state.state_file import set_aside
+
+
+@pytest.fixture
+def directories(tmp_path: Path) -> Directories:
+    made = Directories(tmp_path / "state", tmp_path / "run")
+    made.make()
+    return made
+
+
+def report(run: str = "20261120T160000.000000Z") -> Report:
+    events = [
+        Event(type="file", name="/a", state=State.STABLE),
+        Event(type="file", name="/b", state=State.CHANGED, health_checks=[HealthResult("up", Health.OK, 1)]),
+        Event(type="file", name="/c", state=State.SKIPPED, unmet_requirements=["file#/x"]),
+    ]
+    bundle = BundleReport(name="web", version="1.4.0", summary=Summary.of(events, 0.5), events=events)
+    started, finished = "2026-11-20T16:00:00+00:00", "2026-11-20T16:00:01.500+00:00"
+    return Report(
+        run=run, started=started, finished=finished, host="a", puller="1", exit_status=6, bundles=[bundle]
+    )
+
+
+def test_a_report_comes_back_as_it_was_kept(directories: Directories) -> None:
+    save_report(report(), directories, keep=3)
+    assert load_last_report(directories) == report()
+
+
+def test_only_the_newest_reports_are_kept(directories: Directories) -> None:
+    runs = [f"2026112{day}T000000.000000Z" for day in range(5)]
+    for run in runs:
+        save_report(report(run), directories, keep=3)
+    assert sorted(path.stem for path in directories.runs.iterdir()) == runs[2:]
+
+
+def test_reports_are_for_their_owner_only(directories: Directories) -> None:
+    path = save_report(report(), directories, keep=3)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_without_a_run_there_is_no_report(tmp_path: Path) -> None:
+    assert load_last_report(Directories(tmp_path, tmp_path)) is None
+
+
+def test_a_damaged_report_is_an_error_and_not_nothing(directories: Directories) -> None:
+    directories.last_run.write_text("{")
+    with pytest.raises(msgspec.DecodeError):
+        load_last_report(directories)
+
+
+def test_the_summary_counts_unmet_requirements_as_failures_of_the_run() -> None:
+    summary = report().bundles[0].summary
+    assert (summary.resources, summary.stable, summary.changed, summary.skipped, summary.unmet) == (
+        3,
+        1,
+        1,
+        1,
+        1,
+    )
+    assert summary.exit_status(detailed=False) == 6
+    assert str(summary) == "3 resources, 1 stable, 1 changed, 1 skipped, 1 health OK in 0.50 s"
+
+
+@pytest.mark.parametrize(("detailed", "status"), [(False, 0), (True, 2)])
+def test_changes_show_in_the_status_only_when_asked_for(detailed: bool, status: int) -> None:
+    assert Summary(resources=1, changed=1).exit_status(detailed=detailed) == status
+
+
+def test_a_running_agent_is_seen_and_a_dead_one_is_not(directories: Directories) -> None:
+    save_status(directories, "running")
+    status = load_status(directories)
+    assert status is not None
+    assert (status.state, status.process) == ("running", os.getpid())
+    text = directories.status.read_text()
+    directories.status.write_text(text.replace(str(os.getpid()), "2147483647"))
+    assert load_status(directories) is None
+
+
+def test_files_set_aside_do_not_replace_each_other(tmp_path: Path) -> None:
+    for content in ("one", "two", "three"):
+        (tmp_path / "a").write_text(content)
+        set_aside(tmp_path / "a")
+    found = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert found == {"a.unreadable": "one", "a.unreadable-2": "two", "a.unreadable-3": "three"}
+
+
+def test_metrics_are_in_the_text_format_of_prometheus(tmp_path: Path) -> None:
+    metrics.write(report(), tmp_path / "puller.prom")
+    lines = (tmp_path / "puller.prom").read_text().splitlines()
+    assert "puller_last_run_exit_status 6" in lines
+    assert "puller_last_run_duration_seconds 1.5" in lines
+    assert 'puller_bundle_info{bundle="web",version="1.4.0"} 1' in lines
+    assert 'puller_resources{bundle="web",state="changed"} 1' in lines
+    named = {line.split()[2] for line in lines if line.startswith("# TYPE")}
+    assert {line.split("{")[0].split()[0] for line in lines if not line.startswith("#")} == named
+    assert (tmp_path / "puller.prom").stat().st_mode & 0o777 == 0o644

@@ -1,0 +1,593 @@
+"""The archive resource: every state towards every other, and what it refuses."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import itertools
+import json
+import os
+import pwd
+import stat
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from runpy import run_path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from puller.engine.engine import Engine, Settings
+from puller.engine.pending_refreshes import OwedRefreshes
+from puller.errors import MutationInNoop, ResourceError
+from puller.manifest.loader import Manifest
+from puller.manifest.properties import find_problems
+from puller.reporting.log import Log
+from puller.reporting.report import State
+from puller.resources.archives import receipts
+from puller.resources.archives.archive import Archive
+from puller.resources.base import PropertyError, Resource
+from puller.system.local import LocalSystem
+
+if TYPE_CHECKING:
+    from tests.simulators.fileserver import FileServer
+
+Make = Callable[..., Resource[Any, Any]]
+Converge = Callable[[Resource[Any, Any]], list[str]]
+
+simulator: Any = SimpleNamespace(**run_path(str(Path(__file__).parents[3] / "simulators/fileserver.py")))
+
+CONTENTS = {"bin/app": "#!/bin/sh\necho new\n", "README": "read me\n"}
+OLD = {"bin/app": "#!/bin/sh\necho old\n"}
+
+
+def packed(files: dict[str, str], kind: str = "tar.gz") -> bytes:
+    buffer = io.BytesIO()
+    if kind == "zip":
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, text in files.items():
+                archive.writestr(name, text)
+        return buffer.getvalue()
+    mode: Any = "w:gz" if kind in ("tar.gz", "tgz") else "w"
+    with tarfile.open(fileobj=buffer, mode=mode) as tar:
+        for name, text in files.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(text), 0o755
+            tar.addfile(member, io.BytesIO(text.encode()))
+    return buffer.getvalue()
+
+
+GOOD = packed(CONTENTS)
+SHA256 = hashlib.sha256(GOOD).hexdigest()
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where receipts are kept."""
+    monkeypatch.setattr(receipts, "default_directory", lambda: tmp_path / "state")
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def server() -> Iterator[FileServer]:
+    with simulator.serving() as server:
+        server.files["/app.tar.gz"] = GOOD
+        yield server
+
+
+class Place:
+    """Where things are in a test, and what a manifest would say of it."""
+
+    def __init__(self, directory: Path, url: str, owner: str, group: str) -> None:
+        (directory / "downloads").mkdir()
+        self.archive = directory / "downloads/app.tar.gz"
+        self.parent = directory / "opt/app"
+        self.app = self.parent / "bin/app"
+        self._common = {"url": f"{url}/app.tar.gz", "owner": owner, "group": group}
+
+    def properties(self, **more: Any) -> dict[str, Any]:
+        return {"name": str(self.archive), **self._common, **more}
+
+    def extracting(self, **more: Any) -> dict[str, Any]:
+        return self.properties(extract_parent=str(self.parent), **more)
+
+
+@pytest.fixture
+def place(tmp_path: Path, server: FileServer, ours: dict[str, str]) -> Place:
+    return Place(tmp_path, server.url, ours["owner"], ours["group"])
+
+
+def predict(resource: Resource[Any, Any]) -> str:
+    try:
+        actual = resource.look()
+        differences = resource.differences(actual)
+        return resource.noop_message(differences, actual) if differences else "stable"
+    except ResourceError as error:
+        return f"failure: {error}"
+
+
+def everything_below(directory: Path) -> dict[str, Any]:
+    found = {}
+    for path in sorted(directory.rglob("*")):
+        status = path.lstat()
+        content = path.read_bytes() if stat.S_ISREG(status.st_mode) else b""
+        found[str(path.relative_to(directory))] = (status.st_mode, status.st_ctime_ns, content)
+    return found
+
+
+# Every actual state, made of what can be there, towards every wanted one
+
+ARCHIVES = {"none": None, "right": GOOD, "other": packed(OLD)}
+EXTRACTED = ("nothing", "ours", "ours of an old archive", "half of ours", "by somebody else")
+WANTED: dict[str, dict[str, Any]] = {
+    "absent": {"ensure": "absent"},
+    "the archive": {},
+    "the archive, known": {"checksum": SHA256},
+    "extracted": {"extract_parent": True},
+    "extracted, known": {"extract_parent": True, "checksum": SHA256},
+    "extracted, with creates": {"extract_parent": True, "creates": True},
+    "extracted, with creates, known": {"extract_parent": True, "creates": True, "checksum": SHA256},
+    "cleaned up": {"extract_parent": True, "creates": True, "cleanup": True},
+    "cleaned up, known": {"extract_parent": True, "creates": True, "cleanup": True, "checksum": SHA256},
+}
+EVERY_PAIR = list(itertools.product(ARCHIVES, EXTRACTED, WANTED))
+
+
+def wanted_properties(place: Place, wanted: str) -> dict[str, Any]:
+    more = dict(WANTED[wanted])
+    if "extract_parent" in more:
+        more["extract_parent"] = str(place.parent)
+    if "creates" in more:
+        more["creates"] = str(place.app)
+    return place.properties(**more)
+
+
+def bring_into(place: Place, make: Make, server: FileServer, archive: str, extracted: str) -> None:
+    if extracted == "by somebody else":
+        place.app.parent.mkdir(parents=True)
+        place.app.write_text("somebody else's")
+    elif extracted != "nothing":
+        server.files["/app.tar.gz"] = packed(OLD) if extracted == "ours of an old archive" else GOOD
+        apply(make(Archive, place.extracting()))
+        server.files["/app.tar.gz"] = GOOD
+    if extracted == "half of ours":
+        known = receipts.Receipts().place(str(place.parent))
+        (filling,) = known.fillings
+        place.app.unlink()
+        begun = (msgspec.structs.replace(filling, finished=False),)
+        receipts.Receipts().save(msgspec.structs.replace(known, fillings=begun))
+    place.archive.unlink(missing_ok=True)
+    if (content := ARCHIVES[archive]) is not None:
+        place.archive.write_bytes(content)
+    server.requests.clear()
+
+
+def apply(resource: Resource[Any, Any]) -> list[str]:
+    actual = resource.look()
+    if differences := resource.differences(actual):
+        resource.change(differences, actual)
+        assert not resource.differences(resource.look())
+    return [str(difference) for difference in differences]
+
+
+@pytest.mark.parametrize(("archive", "extracted", "wanted"), EVERY_PAIR)
+def test_every_state_converges_in_one_run_as_noop_said(
+    make: Make, place: Place, server: FileServer, tmp_path: Path, archive: str, extracted: str, wanted: str
+) -> None:
+    bring_into(place, make, server, archive, extracted)
+    properties = wanted_properties(place, wanted)
+    before = everything_below(tmp_path)
+    predicted = predict(make(Archive, properties, noop=True))
+    assert everything_below(tmp_path) == before
+    assert server.asked == [], "noop fetches nothing"
+
+    done = apply(make(Archive, properties))
+    assert (predicted == "stable") == (done == [])
+    assert ("downloaded" in predicted) == (server.asked == ["/app.tar.gz"])
+    if wanted == "absent":
+        assert not place.archive.exists()
+    if "extracted" in wanted or "cleaned" in wanted:
+        assert place.app.exists()
+    if "cleaned" in wanted:
+        assert not place.archive.exists()
+    if "known" in wanted and place.archive.exists():
+        assert hashlib.sha256(place.archive.read_bytes()).hexdigest() == SHA256
+    if "known" in wanted and extracted.startswith(("ours", "half")) and "archive" not in wanted:
+        assert place.app.read_text() == CONTENTS["bin/app"], (
+            "what is in place is of the archive that is declared"
+        )
+
+    server.requests.clear()
+    before = everything_below(tmp_path)
+    assert apply(make(Archive, properties)) == []
+    assert everything_below(tmp_path) == before, "the second run changes nothing"
+    assert server.asked == []
+
+
+@pytest.mark.parametrize(
+    ("archive", "extracted", "wanted", "message"),
+    [
+        # The matrix of the design documents: archive, creates, checksum, cleanup.
+        ("none", "nothing", "extracted, with creates", "Would have downloaded. Would have extracted"),
+        ("right", "nothing", "extracted, with creates, known", "Would have extracted"),
+        ("right", "by somebody else", "extracted, with creates, known", "stable"),
+        ("none", "by somebody else", "cleaned up, known", "stable"),
+        ("right", "by somebody else", "cleaned up, known", "Would have cleaned up"),
+        # The rest of its table.
+        ("none", "nothing", "absent", "stable"),
+        ("right", "nothing", "absent", "Would have removed"),
+        ("none", "nothing", "the archive", "Would have downloaded"),
+        ("other", "nothing", "the archive, known", "Would have downloaded"),
+        ("other", "nothing", "the archive", "stable"),
+        ("none", "by somebody else", "extracted, with creates", "stable"),
+        ("none", "nothing", "cleaned up", "Would have downloaded. Would have extracted. Would have cleaned up"),
+        ("right", "nothing", "cleaned up", "Would have extracted. Would have cleaned up"),
+        ("other", "by somebody else", "extracted, with creates, known", "Would have downloaded. Would have extracted"),
+        # What a receipt adds to it.
+        ("right", "nothing", "extracted", "Would have extracted"),
+        ("right", "ours", "extracted", "stable"),
+        ("right", "half of ours", "extracted, with creates", "Would have extracted"),
+        ("none", "ours", "extracted, with creates", "stable"),
+        ("none", "ours of an old archive", "cleaned up, known",
+         "Would have downloaded. Would have extracted. Would have cleaned up"),
+        ("other", "ours", "cleaned up, known", "Would have cleaned up"),
+    ],
+)  # fmt: skip
+def test_noop_messages(
+    make: Make, place: Place, server: FileServer, archive: str, extracted: str, wanted: str, message: str
+) -> None:
+    bring_into(place, make, server, archive, extracted)
+    assert predict(make(Archive, wanted_properties(place, wanted), noop=True)) == message
+
+
+# Extraction
+
+
+def test_a_failed_extraction_is_not_taken_for_a_finished_one(
+    make: Make, place: Place, server: FileServer
+) -> None:
+    """In the reference the archive stays, the next run is stable, and nothing is ever extracted."""
+    place.parent.mkdir(parents=True)
+    place.parent.joinpath("bin").write_text("in the way")
+    with pytest.raises(
+        ResourceError, match=f"{place.parent}/bin is a regular file, the archive has a directory there"
+    ):
+        apply(make(Archive, place.extracting()))
+    assert not (place.parent / "README").exists(), "nothing is in place when not all can be"
+    place.parent.joinpath("bin").unlink()
+    assert apply(make(Archive, place.extracting())) == [
+        f"contents is half extracted, wanted in {place.parent}"
+    ]
+    assert place.app.read_text() == CONTENTS["bin/app"]
+    assert server.asked == ["/app.tar.gz"], "the archive was right, and is not fetched again"
+
+
+def test_an_archive_that_nobody_vouched_for_is_fetched_again_when_it_cannot_be_read(
+    make: Make, place: Place, server: FileServer
+) -> None:
+    server.files["/app.tar.gz"] = GOOD[:-20]
+    with pytest.raises(ResourceError, match=r"app\.tar\.gz: is cut off: its compressed data has no end"):
+        apply(make(Archive, place.extracting()))
+    server.files["/app.tar.gz"] = GOOD
+    apply(make(Archive, place.extracting()))
+    assert place.app.read_text() == CONTENTS["bin/app"]
+
+
+def test_an_archive_that_cannot_be_read_is_foretold(make: Make, place: Place) -> None:
+    place.archive.write_bytes(GOOD[:-20])
+    assert predict(make(Archive, place.extracting(), noop=True)) == (
+        f"failure: {place.archive}: is cut off: its compressed data has no end"
+    )
+
+
+def test_files_that_are_there_are_replaced_and_others_stay(make: Make, place: Place) -> None:
+    """The reference's unzip skips files that exist, and fails."""
+    place.app.parent.mkdir(parents=True)
+    place.app.write_text("old")
+    (place.parent / "kept").write_text("kept")
+    apply(make(Archive, place.extracting()))
+    assert place.app.read_text() == CONTENTS["bin/app"]
+    assert (place.parent / "kept").read_text() == "kept"
+
+
+@pytest.mark.parametrize("kind", ["tar.gz", "tgz", "tar", "zip"])
+def test_every_kind_of_archive_is_extracted(make: Make, place: Place, server: FileServer, kind: str) -> None:
+    server.files[f"/app.{kind}"] = packed(CONTENTS, kind)
+    properties = place.extracting(
+        name=str(place.archive.with_name(f"app.{kind}")), url=f"{server.url}/app.{kind}"
+    )
+    apply(make(Archive, properties))
+    assert {name: (place.parent / name).read_text() for name in CONTENTS} == CONTENTS
+
+
+def test_contents_that_were_removed_come_back(make: Make, place: Place, server: FileServer) -> None:
+    apply(make(Archive, place.extracting()))
+    (place.parent / "README").unlink()
+    assert apply(make(Archive, place.extracting())) == [
+        f"contents is without {place.parent}/README, wanted in {place.parent}"
+    ]
+
+
+def test_contents_go_to_another_directory_when_the_manifest_says_so(
+    make: Make, place: Place, tmp_path: Path
+) -> None:
+    apply(make(Archive, place.extracting()))
+    other = str(tmp_path / "srv")
+    assert apply(make(Archive, place.properties(extract_parent=other))) == [
+        f"contents is not extracted, wanted in {other}"
+    ]
+    assert (tmp_path / "srv/README").exists()
+
+
+def test_an_archive_without_what_it_should_create_is_not_cleaned_up(
+    make: Make, place: Place, server: FileServer
+) -> None:
+    properties = place.extracting(creates=str(place.parent / "bin/other"), cleanup=True)
+    with pytest.raises(ResourceError, match=r"creates is .*/bin/other, and the archive does not bring it"):
+        apply(make(Archive, properties))
+    assert place.archive.exists()
+
+
+@pytest.mark.root
+def test_owner_and_group_are_those_of_the_manifest_inside_too(make: Make, place: Place) -> None:
+    """The reference's tar, as root, keeps the ids and the setuid bits of whoever made the archive."""
+    apply(make(Archive, place.extracting(owner="nobody", group=12345)))
+    nobody = pwd.getpwnam("nobody").pw_uid
+    paths = [place.archive, place.app, place.app.parent, place.parent / "README"]
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in paths} == {(nobody, 12345)}
+    assert place.parent.stat().st_uid == 0, (
+        "a directory that was made on the way is not a part of the archive"
+    )
+
+
+# The archive itself
+
+
+def test_it_is_readable_by_its_owner_alone(make: Make, place: Place) -> None:
+    apply(make(Archive, place.properties()))
+    assert stat.S_IMODE(place.archive.stat().st_mode) == 0o600
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("checksum", [None, SHA256], ids=["no checksum", "a checksum"])
+def test_an_owner_is_repaired_without_a_download(
+    make: Make, place: Place, server: FileServer, checksum: str | None
+) -> None:
+    """In the reference this fails for ever when a checksum is given, and fetches all of it again when none is."""
+    known = {} if checksum is None else {"checksum": checksum}
+    apply(make(Archive, place.extracting(**known)))
+    os.chown(place.archive, 12345, 12345)
+    server.requests.clear()
+    properties = place.extracting(**known)
+    assert predict(make(Archive, properties, noop=True)) == "Would have updated attributes"
+    assert apply(make(Archive, properties)) == ["owner is 12345, wanted root", "group is 12345, wanted root"]
+    assert (place.archive.stat().st_uid, place.archive.stat().st_gid) == (0, 0)
+    assert server.asked == []
+
+
+def test_another_checksum_never_reaches_the_path(make: Make, place: Place, server: FileServer) -> None:
+    server.files["/app.tar.gz"] = packed(OLD)
+    with pytest.raises(ResourceError, match=r"app\.tar\.gz: has sha256 [0-9a-f]{64}, wanted " + SHA256):
+        apply(make(Archive, place.properties(checksum=SHA256)))
+    assert os.listdir(place.archive.parent) == []
+
+
+def test_a_new_checksum_brings_the_new_archive_and_its_contents(
+    make: Make, place: Place, server: FileServer
+) -> None:
+    server.files["/app.tar.gz"] = packed(OLD)
+    digest = hashlib.sha256(server.files["/app.tar.gz"]).hexdigest()
+    common = {"creates": str(place.app), "cleanup": True}
+    apply(make(Archive, place.extracting(checksum=digest, **common)))
+    server.files["/app.tar.gz"] = GOOD
+    assert apply(make(Archive, place.extracting(checksum=SHA256, **common))) == [
+        "ensure is absent, wanted present",
+        f"contents is of sha256 {digest[:12]}…, wanted of sha256 {SHA256[:12]}…",
+        "cleanup is not done, wanted done",
+    ]
+    assert place.app.read_text() == CONTENTS["bin/app"]
+
+
+def test_an_archive_that_is_in_order_is_not_read_again(
+    make: Make, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply(make(Archive, place.extracting(checksum=SHA256)))
+    resource = make(Archive, place.extracting(checksum=SHA256))
+    monkeypatch.setattr(resource.context.system, "read_chunks", lambda path: pytest.fail(f"{path} was read"))
+    assert apply(resource) == []
+
+
+def test_an_archive_that_was_changed_is_noticed_though_its_size_and_time_are_the_same(
+    make: Make, place: Place
+) -> None:
+    apply(make(Archive, place.extracting(checksum=SHA256)))
+    before = place.archive.stat()
+    place.archive.write_bytes(bytes(len(GOOD)))
+    os.utime(place.archive, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert "checksum is " in apply(make(Archive, place.extracting(checksum=SHA256)))[0]
+
+
+@pytest.mark.parametrize("content", [b"", b"{garbage", b'{"format": 2}', b"[]"])
+def test_a_receipt_that_is_not_understood_is_set_aside_and_stops_nothing(
+    make: Make, place: Place, state: Path, content: bytes
+) -> None:
+    for more in ({}, {"creates": str(place.app)}):
+        apply(make(Archive, place.extracting(**more)))
+        for receipt in (*state.glob("*.place.json"), *state.glob("%*tar.gz.json")):
+            receipt.write_bytes(content)
+        why = "of an archive that is not known, as its receipt cannot be read"
+        assert apply(make(Archive, place.extracting(**more))) == [
+            f"contents is {why}, wanted in {place.parent}"
+        ]
+    assert {path.name.rpartition(".")[2] for path in state.iterdir()} >= {"json", "unreadable"}
+
+
+def test_a_link_in_its_place_is_replaced_and_not_followed(make: Make, place: Place, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("precious")
+    place.archive.symlink_to(tmp_path / "precious")
+    assert apply(make(Archive, place.properties())) == ["ensure is symbolic link, wanted present"]
+    assert not place.archive.is_symlink()
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_a_fifo_in_its_place_hangs_nobody(make: Make, place: Place) -> None:
+    os.mkfifo(place.archive)
+    assert apply(make(Archive, place.properties(checksum=SHA256))) == ["ensure is fifo, wanted present"]
+
+
+@pytest.mark.parametrize("ensure", ["present", "absent"])
+def test_a_directory_in_its_place_is_left_alone(make: Make, place: Place, ensure: str) -> None:
+    place.archive.mkdir()
+    what = "replaced" if ensure == "present" else "removed"
+    sentence = f"{place.archive} is a directory, which is not {what} by an archive"
+    assert predict(make(Archive, place.properties(ensure=ensure), noop=True)) == f"failure: {sentence}"
+    with pytest.raises(ResourceError, match=sentence):
+        apply(make(Archive, place.properties(ensure=ensure)))
+
+
+# What is foretold
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"owner": "no-such-user"}, "owner is 'no-such-user', and there is no such user"),
+        ({"group": "no-such-group"}, "group is 'no-such-group', and there is no such group"),
+        ({"name": "/no/such/directory/app.tar.gz"}, "directory /no/such/directory does not exist"),
+        ({"extract_parent": "/etc/passwd/below"}, "/etc/passwd is not a directory"),
+    ],
+)
+def test_what_would_fail_is_known_before_anything_is_fetched(
+    make: Make, place: Place, server: FileServer, more: dict[str, str], sentence: str
+) -> None:
+    """The reference asks for the owner when all is transferred, and noop knows nothing of it."""
+    assert predict(make(Archive, place.properties(**more), noop=True)) == f"failure: {sentence}"
+    with pytest.raises(ResourceError, match=sentence):
+        apply(make(Archive, place.properties(**more)))
+    assert server.asked == []
+
+
+def test_in_noop_what_an_earlier_resource_would_have_made_is_there(make: Make, place: Place) -> None:
+    resource = make(Archive, place.properties(name="/no/such/directory/app.tar.gz"), noop=True)
+    resource.context.system.expect("/no/such/directory", "directory")
+    assert predict(resource) == "Would have downloaded"
+    assert resource.context.system.exists("/no/such/directory/app.tar.gz")
+
+
+def test_a_noop_system_refuses_the_repairs_that_need_no_download(make: Make, place: Place) -> None:
+    place.archive.write_bytes(GOOD)
+    resource = make(Archive, place.properties(ensure="absent"), noop=True)
+    actual = resource.look()
+    with pytest.raises(MutationInNoop):
+        resource.change(resource.differences(actual), actual)
+
+
+# Secrets
+
+
+def test_no_secret_is_shown_when_a_download_fails(make: Make, place: Place, server: FileServer) -> None:
+    server.credentials = "deploy:right"
+    secrets = {"username": "deploy", "password": "canary-password", "headers": {"X-Token": "canary-header"}}
+    resource = make(Archive, place.properties(url=f"{server.url}/app.tar.gz?sig=canary-query", **secrets))
+    with pytest.raises(ResourceError) as failure:
+        apply(resource)
+    assert "status 401 Unauthorized: wrong or missing credentials" in str(failure.value)
+    shown = f"{failure.value!r} {failure.value} {resource.properties!r} {resource.properties}"
+    assert "canary-password" not in shown
+    assert "canary-header" not in shown
+    assert "canary-query" not in str(failure.value)
+    ((path, headers),) = server.requests
+    assert (path, headers["x-token"]) == ("/app.tar.gz?sig=canary-query", "canary-header")
+
+
+@pytest.mark.parametrize("credentials", ["deploy:canary-password", "deploy:other"])
+def test_no_secret_gets_into_a_report_or_log(
+    load: Callable[..., Manifest], place: Place, server: FileServer, tmp_path: Path, credentials: str
+) -> None:
+    server.credentials = credentials
+    secrets = {"username": "deploy", "password": "canary-password", "headers": {"X-Token": "canary-header"}}
+    properties = place.properties(url=f"{server.url}/app.tar.gz?sig=canary-query", **secrets)
+    manifest = load(json.dumps({"resources": [{"archive": properties}]}))
+    log = io.StringIO()
+    settings = Settings(listener=Log(log).event, diffs=True)
+    (event,) = Engine(
+        manifest, LocalSystem(), lambda url: b"", OwedRefreshes(tmp_path / "o", "web"), settings
+    ).apply()
+    assert event.state is (State.CHANGED if "canary" in credentials else State.FAILED)
+    assert "canary" not in msgspec.json.encode(event).decode()
+    assert "canary" not in log.getvalue()
+    receipts_kept = [path.read_text() for path in (tmp_path / "state").glob("*")]
+    assert not any("canary" in text for text in receipts_kept)
+
+
+@pytest.mark.parametrize("name", ["password", "headers"])
+def test_a_secret_that_is_no_text_is_refused_without_being_shown(make: Make, place: Place, name: str) -> None:
+    value: Any = 8675309 if name == "password" else {"X-Token": 8675309}
+    sentences = [str(problem) for problem in find_problems(Archive, place.properties(**{name: value}))]
+    assert len(sentences) == 1
+    assert "is not text: quote it" in sentences[0]
+    assert "8675309" not in sentences[0]
+
+
+# At load
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({"ensure": "extracted"}, "ensure is 'extracted', wanted present or absent"),
+        ({"name": "app.tar.gz"}, r"name is 'app\.tar\.gz', wanted an absolute path"),
+        ({"name": "/srv/../app.tar.gz"}, "name is .* wanted an absolute path"),
+        ({"name": "/srv/app.tar.bz2"}, r"name is .*, wanted one that ends in \.tar\.gz, \.tgz, \.tar, \.zip"),
+        ({"name": "/srv/.zip"}, "name is .*, wanted one that ends in"),
+        ({"url": None}, "url is missing; it is required unless ensure is absent"),
+        ({"url": "/srv/app.tar.gz"}, "url is .*, wanted an http:// or https:// URL"),
+        ({"url": "ftp://example.org/app.tar.gz"}, "url is .*, wanted an http:// or https:// URL"),
+        ({"url": "http:///app.tar.gz"}, "url is .*, wanted an http:// or https:// URL"),
+        ({"url": "http://example.org:x/app.tar.gz"}, "url is .*: Port could not be cast"),
+        ({"url": "https://example.org/"}, "url is .*, wanted one that ends in"),
+        ({"url": "https://example.org/app"}, "url is .*, wanted one that ends in"),
+        ({"url": "https://example.org/app.zip"}, "url is .*, which is a zip, and name is a tar.gz"),
+        ({"url": "https://u:canary@example.org/app.rar?canary"}, r"url is 'https://\*\*\*@example.org/app.rar', w"),
+        ({"owner": None}, "owner is missing; it is required unless ensure is absent"),
+        ({"group": ""}, "group is missing"),
+        ({"checksum": "abc"}, "checksum is 'abc', wanted 64 lower-case hexadecimal digits"),
+        ({"creates": "bin/app"}, "creates is 'bin/app', wanted an absolute path"),
+        ({"extract_parent": "opt"}, "extract_parent is 'opt', wanted an absolute path"),
+        ({"cleanup": True}, "cleanup wants extract_parent"),
+        ({"cleanup": True, "extract_parent": "/opt"}, "cleanup wants creates"),
+        ({"username": "deploy"}, "username and password are given together or not at all"),
+        ({"headers": {"X Y": "z"}}, "headers has 'X Y', whose name or value is not that of a header"),
+        ({"headers": {"X": "a\nEvil: b"}}, "headers has 'X', whose name or value"),
+        ({"timeout": 0}, "timeout is 0, wanted a time"),
+    ],
+)  # fmt: skip
+def test_properties_that_make_no_sense_are_refused_at_load(
+    make: Make, place: Place, properties: dict[str, Any], message: str
+) -> None:
+    """The reference takes relative paths, and finds out about a wrong scheme when the run is half done."""
+    with pytest.raises(PropertyError, match=message) as refusal:
+        make(Archive, place.properties(**properties))
+    assert "canary" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "url"),
+    [
+        ("/srv/app.tgz", "https://example.org/app.tar.gz"),
+        ("/srv/APP.TAR.GZ", "https://example.org/v1/app.tgz?token=x#part"),
+        ("/srv/app.zip", "http://user:word@example.org/App.ZIP"),
+    ],
+)
+def test_names_of_one_kind(make: Make, place: Place, name: str, url: str) -> None:
+    assert make(Archive, place.properties(name=name, url=url))
+
+
+def test_absent_needs_the_name_alone(make: Make, place: Place) -> None:
+    """The reference wants a URL and an owner of what is to go away."""
+    place.archive.write_bytes(GOOD)
+    resource = make(Archive, {"name": str(place.archive), "ensure": "absent"})
+    assert apply(resource) == ["ensure is present, wanted absent"]

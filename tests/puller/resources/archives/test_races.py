@@ -1,0 +1,238 @@
+"""Somebody else who may write to an archive, or to its directory, while it is verified and extracted."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from runpy import run_path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from puller.errors import ChangedMeanwhile, ResourceError
+from puller.resources.archives import receipts
+from puller.resources.archives.archive import Archive
+from puller.resources.base import Resource
+
+if TYPE_CHECKING:
+    from tests.simulators.fileserver import FileServer
+
+Make = Callable[..., Resource[Any, Any]]
+
+simulator: Any = SimpleNamespace(**run_path(str(Path(__file__).parents[3] / "simulators/fileserver.py")))
+
+
+def packed(text: str) -> bytes:
+    """Not compressed, so that all have one size."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        member = tarfile.TarInfo("app")
+        member.size = len(text)
+        tar.addfile(member, io.BytesIO(text.encode()))
+    return buffer.getvalue()
+
+
+GOOD, EVIL = packed("good" * 50_000), packed("evil" * 50_000)
+CHECKSUM = hashlib.sha256(GOOD).hexdigest()
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receipts, "default_directory", lambda: tmp_path / "state")
+
+
+@pytest.fixture
+def server() -> Iterator[FileServer]:
+    with simulator.serving() as server:
+        server.files["/app.tar"] = GOOD
+        yield server
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """In a directory that the attacker may write to."""
+    (tmp_path / "cache").mkdir()
+    return tmp_path / "cache/app.tar"
+
+
+@pytest.fixture
+def declared(
+    make: Make, archive: Path, tmp_path: Path, server: FileServer, ours: dict[str, str]
+) -> Callable[..., Any]:
+    def declare(**more: Any) -> Resource[Any, Any]:
+        properties = {
+            "name": str(archive),
+            "url": f"{server.url}/app.tar",
+            "checksum": CHECKSUM,
+            "extract_parent": str(tmp_path / "opt"),
+            "owner": ours["owner"],
+            "group": ours["group"],
+            **more,
+        }
+        return make(Archive, properties)
+
+    return declare
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Path:
+    return tmp_path / "opt/app"
+
+
+def swap(archive: Path) -> None:
+    """Another file under the name of the archive."""
+    other = archive.with_name("other")
+    other.write_bytes(EVIL)
+    other.chmod(0o600)
+    other.rename(archive)
+
+
+def rewrite(archive: Path) -> None:
+    """Other bytes in the same file."""
+    with archive.open("r+b") as stream:
+        stream.write(EVIL)
+
+
+def apply(resource: Resource[Any, Any]) -> list[str]:
+    actual = resource.look()
+    if differences := resource.differences(actual):
+        resource.change(differences, actual)
+    return [str(difference) for difference in differences]
+
+
+def meanwhile(
+    resource: Resource[Any, Any], attack: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attack when the archive is in its place, and before it is extracted."""
+    make_directory = resource.context.system.make_directory
+
+    def then(*arguments: Any, **options: Any) -> None:
+        make_directory(*arguments, **options)
+        attack()
+
+    monkeypatch.setattr(resource.context.system, "make_directory", then)
+
+
+def test_what_is_renamed_into_the_place_of_a_fetched_archive_is_not_extracted_and_not_believed(
+    declared: Callable[..., Any], archive: Path, app: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resource = declared()
+    meanwhile(resource, lambda: swap(archive), monkeypatch)
+    apply(resource)
+    assert app.read_text().startswith("good")
+    assert apply(declared())[0].startswith("checksum is "), "the next run sees that it is another file"
+    assert apply(declared()) == []
+    assert archive.read_bytes() == GOOD
+
+
+@pytest.mark.root
+def test_what_the_owner_writes_into_a_fetched_archive_is_not_extracted_and_not_believed(
+    declared: Callable[..., Any], archive: Path, app: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resource = declared(owner="nobody")
+    meanwhile(resource, lambda: rewrite(archive), monkeypatch)
+    with pytest.raises(ChangedMeanwhile, match=f"{archive}: sha256 is .*, wanted {CHECKSUM}: it was changed"):
+        apply(resource)
+    assert not app.exists()
+    assert apply(declared(owner="nobody"))[0].startswith("checksum is ")
+    assert app.read_text().startswith("good")
+    assert apply(declared(owner="nobody")) == []
+
+
+@pytest.mark.parametrize("attack", [swap, rewrite])
+def test_an_archive_that_was_changed_since_it_was_looked_at_is_not_extracted(
+    declared: Callable[..., Any], archive: Path, app: Path, attack: Callable[[Path], None]
+) -> None:
+    archive.write_bytes(GOOD)
+    resource = declared()
+    actual = resource.look()
+    differences = resource.differences(actual)
+    assert [difference.property for difference in differences] == ["contents"]
+    attack(archive)
+    with pytest.raises(ChangedMeanwhile, match="it was changed by somebody else meanwhile"):
+        resource.change(differences, actual)
+    assert not app.exists()
+    apply(declared())
+    assert app.read_text().startswith("good")
+
+
+@pytest.mark.parametrize("attack", [swap, pytest.param(rewrite, marks=pytest.mark.root)])
+def test_nobody_wins_by_changing_an_archive_all_the_time(
+    declared: Callable[..., Any], archive: Path, app: Path, attack: Callable[[Path], None]
+) -> None:
+    more: dict[str, Any] = {"creates": str(app)}
+    if attack is rewrite:
+        more["owner"] = "nobody"
+    with changing(archive, attack):
+        for _ in range(40):
+            try:
+                apply(declared(**more))
+            except (ResourceError, OSError):
+                continue
+            assert app.read_text().startswith("good")
+            app.unlink()
+    assert not app.exists()
+    apply(declared(**more))
+    assert app.read_text().startswith("good")
+    assert archive.read_bytes() == GOOD
+
+
+@contextmanager
+def changing(archive: Path, attack: Callable[[Path], None]) -> Iterator[None]:
+    over = threading.Event()
+
+    def run() -> None:
+        while not over.is_set():
+            for content in (GOOD, EVIL):
+                if archive.exists() and attack is rewrite:
+                    with archive.open("r+b") as stream:
+                        stream.write(content)
+                elif archive.exists():
+                    other = archive.with_name("other")
+                    other.write_bytes(content)
+                    other.rename(archive)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_an_archive_behind_a_link_is_not_read(
+    declared: Callable[..., Any], archive: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "secret.tar").write_bytes(GOOD)
+    archive.symlink_to(tmp_path / "secret.tar")
+    assert apply(declared())[0] == "ensure is symbolic link, wanted present"
+    assert not archive.is_symlink()
+
+
+def test_a_part_that_was_there_already_is_copied_before_it_is_extracted(
+    declared: Callable[..., Any], archive: Path, app: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be open to somebody who owned it once."""
+    part = archive.with_name(f".app.tar.{CHECKSUM[:16]}.part")
+    part.write_bytes(GOOD)
+    part.chmod(0o600)
+    with part.open("r+b") as held:
+        resource = declared()
+
+        def write() -> None:
+            held.write(EVIL)
+            held.flush()
+
+        meanwhile(resource, write, monkeypatch)
+        with pytest.raises(ChangedMeanwhile):
+            apply(resource)
+    assert not app.exists()
+    apply(declared())
+    assert app.read_text().startswith("good")

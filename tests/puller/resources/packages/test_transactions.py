@@ -1,0 +1,97 @@
+"""Packages that follow each other in a manifest are installed together, and each has its own outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from runpy import run_path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from puller.engine.engine import Engine, Settings
+from puller.engine.pending_refreshes import OwedRefreshes
+from puller.reporting.report import Event
+
+if TYPE_CHECKING:
+    from tests.simulators.packages import Debian
+
+Apply = Callable[..., dict[str, Event]]
+
+
+SIMULATOR = Path(__file__).parents[3] / "simulators/packages.py"
+simulator: Any = SimpleNamespace(**run_path(str(SIMULATOR)))  # tests are not a package to import from
+
+PACKAGES = """
+    resources:
+      - package:
+          - a: {}
+          - b: {}
+          - c: {ensure: latest}
+          - d: {ensure: "1.0"}
+          - e: {}
+"""
+
+
+@pytest.fixture
+def debian() -> Debian:
+    machine: Debian = simulator.Debian(repository={name: ["1.0"] for name in "abcde"})
+    return machine
+
+
+@pytest.fixture
+def apply(load: Callable[..., Any], tmp_path: Path, debian: Debian) -> Apply:
+    def run(text: str) -> dict[str, Event]:
+        manifest = load(text, facts={"os": {"family": "Debian"}})
+        owed = OwedRefreshes(tmp_path / "owed.json", "web", keep=False)
+        return {
+            event.name: event for event in Engine(manifest, debian, lambda url: b"", owed, Settings()).apply()
+        }
+
+    return run
+
+
+def installed_together(machine: Debian) -> list[list[str]]:
+    return [command[command.index("--") + 1 :] for command in machine.changed if "--" in command]
+
+
+def states(events: dict[str, Event]) -> dict[str, str]:
+    return {name: event.state.value for name, event in events.items()}
+
+
+def test_packages_of_one_kind_are_installed_together_and_each_has_changed(
+    apply: Apply, debian: Debian
+) -> None:
+    events = apply(PACKAGES)
+    assert installed_together(debian) == [["a", "b", "c"], ["d=1.0"], ["e"]]
+    assert set(states(events).values()) == {"changed"}
+    assert events["b"].differences == ["ensure is absent, wanted present"]
+    assert set(states(apply(PACKAGES)).values()) == {"stable"}
+
+
+@pytest.mark.parametrize("trouble", ["its script fails", "it is in no repository"])
+def test_one_that_fails_takes_no_other_with_it(apply: Apply, debian: Debian, trouble: str) -> None:
+    if trouble == "its script fails":
+        debian.fails = {"b"}
+    else:
+        del debian.repository["b"]
+    assert states(apply(PACKAGES)) == {
+        "a": "changed",
+        "b": "failed",
+        "c": "changed",
+        "d": "changed",
+        "e": "changed",
+    }
+
+
+def test_one_that_requires_another_waits_for_it(apply: Apply, debian: Debian) -> None:
+    apply(PACKAGES.replace("b: {}", "b: {require: [package#a]}"))
+    assert installed_together(debian)[:2] == [["a"], ["b", "c"]]
+
+
+def test_nothing_is_done_together_that_a_failure_should_stop(apply: Apply, debian: Debian) -> None:
+    debian.fails = {"a"}
+    events = apply("    fail_on_error: true" + PACKAGES)
+    assert states(events) == {"a": "failed", "b": "skipped", "c": "skipped", "d": "skipped", "e": "skipped"}
+    assert debian.versions("b") == []

@@ -1,0 +1,621 @@
+"""The service resource: every state towards every other, on a systemd that is simulated.
+
+``tests/system/test_services.py`` runs the same states on a real one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from runpy import run_path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from puller.engine.engine import Engine, Settings
+from puller.engine.pending_refreshes import OwedRefreshes
+from puller.errors import ResourceError
+from puller.manifest.loader import Manifest
+from puller.reporting.report import State
+from puller.resources.base import PropertyError, Resource
+from puller.resources.services.service import Service
+from puller.resources.services.systemd import Systemd
+from puller.resources.services.unit_files import UNIT_DIRECTORIES, parse_last_read
+from puller.system.commands import Command, Completed
+from puller.system.local import System
+
+if TYPE_CHECKING:
+    from tests.simulators.systemd import SimulatedSystemd, SimulatedUnit
+
+Make = Callable[..., Resource[Any, Any]]
+
+
+SIMULATOR = Path(__file__).parents[3] / "simulators/systemd.py"
+simulator: Any = SimpleNamespace(**run_path(str(SIMULATOR)))  # tests are not a package to import from
+
+
+@pytest.fixture
+def machine() -> SimulatedSystemd:
+    found: SimulatedSystemd = simulator.SimulatedSystemd()
+    return found
+
+
+@pytest.fixture
+def service(make: Make, machine: SimulatedSystemd, tmp_path: Path) -> Callable[..., Resource[Any, Any]]:
+    """``service("plain", enable=True, …)`` on the simulated machine; ``others`` are declared beside it.
+
+    With ``new_run`` nothing is known but what earlier runs have kept.
+    """
+    shared: dict[type, Any] = {Systemd: {}}
+    state = tmp_path / "state"
+
+    def build(name: str, *, noop: bool = False, others: tuple[str, ...] = (), **properties: Any) -> Any:
+        uncertain = properties.pop("uncertain", False)
+        if properties.pop("new_run", False):
+            shared[Systemd].clear()
+        resource = make(Service, {"name": name, **properties}, uncertain=uncertain)
+        system: System = simulator.LookingOnly(machine) if noop else machine
+        names = (name, *others)
+        resource.context = msgspec.structs.replace(
+            resource.context,
+            system=system,
+            shared=shared,
+            declared=lambda _: names,
+            noop=noop,
+            state_directory=state,
+        )
+        shared[Systemd].setdefault(system, Systemd(resource.context, lambda: names, machine.sleep))
+        return resource
+
+    return build
+
+
+def apply(resource: Resource[Any, Any], *, refresh: bool = False) -> list[str]:
+    """What the engine does: look, change, look again; gives what differed at first."""
+    actual = resource.look()
+    differences = resource.differences(actual, refresh=refresh)
+    if differences:
+        resource.change(differences, actual)
+        assert not resource.differences(resource.look())
+    return [str(difference) for difference in differences]
+
+
+def predict(resource: Resource[Any, Any], *, refresh: bool = False) -> str:
+    try:
+        actual = resource.look()
+        differences = resource.differences(actual, refresh=refresh)
+        return resource.noop_message(differences, actual) if differences else "stable"
+    except ResourceError as error:
+        return f"failure: {error}"
+
+
+def bring_into(machine: SimulatedSystemd, state: str) -> str:
+    name, steps = simulator.STATES[state]
+    for step in steps:
+        machine.execute(Command(["systemctl", *step]))
+    machine.ran.clear()
+    return str(name)
+
+
+EVERY_PAIR = [
+    pytest.param(state, desired, id=f"{state}, wanted {desired}")
+    for state in simulator.STATES
+    for desired in simulator.DESIRED
+]
+
+
+@pytest.mark.parametrize(("state", "desired"), EVERY_PAIR)
+def test_every_state_converges_in_one_run_or_is_refused(
+    machine: SimulatedSystemd, service: Make, state: str, desired: dict[str, Any]
+) -> None:
+    name = bring_into(machine, state)
+    if refusal := simulator.refusal(state, desired):
+        with pytest.raises(ResourceError, match=refusal.replace("[", r"\[")):
+            apply(service(name, **desired))
+        return
+    apply(service(name, **desired))
+    unit = machine.unit(name)
+    assert (unit.active == "active") is (desired["ensure"] == "running")
+    if "enable" in desired:
+        assert (
+            unit.file_state(unit.file) in ("enabled", "enabled-runtime", "static", "indirect")
+        ) is desired["enable"]
+    machine.ran.clear()
+    assert apply(service(name, **desired)) == []
+    assert machine.told() == [], "the second run changes nothing"
+
+
+@pytest.mark.parametrize(("state", "desired"), EVERY_PAIR)
+def test_noop_says_what_the_run_then_does_and_changes_nothing(
+    machine: SimulatedSystemd, service: Make, state: str, desired: dict[str, Any]
+) -> None:
+    name = bring_into(machine, state)
+    predicted = predict(service(name, noop=True, **desired))
+    assert machine.told() == []
+    try:
+        done = apply(service(name, **desired))
+    except ResourceError as error:
+        # That a process will fail is the one thing that cannot be known before.
+        assert predicted == f"failure: {error}" or "exit code 1" in str(error)
+    else:
+        assert (predicted == "stable") == (done == [])
+
+
+@pytest.mark.parametrize(
+    ("state", "desired", "refresh", "message"),
+    [
+        ("stopped and disabled", {}, False, "Would have started"),
+        ("stopped and disabled", {"enable": True}, False, "Would have started, would have enabled"),
+        ("running and enabled", {"ensure": "stopped"}, False, "Would have stopped"),
+        ("running and enabled", {"ensure": "stopped", "enable": False}, False,
+         "Would have stopped, would have disabled"),
+        ("running and disabled", {"enable": True}, False, "Would have enabled"),
+        ("running and enabled", {"enable": False}, False, "Would have disabled"),
+        ("running and enabled", {"enable": True}, False, "stable"),
+        ("running and enabled", {}, True, "Would have restarted via subscribe"),
+        ("running and disabled", {"enable": True}, True, "Would have restarted via subscribe, would have enabled"),
+        ("stopped and disabled", {}, True, "Would have started"),
+        ("running and enabled", {"ensure": "stopped"}, True, "Would have stopped"),
+        ("stopped and disabled", {"ensure": "stopped"}, True, "stable"),
+    ],
+)  # fmt: skip
+def test_noop_messages(
+    machine: SimulatedSystemd, service: Make, state: str, desired: dict[str, Any], refresh: bool, message: str
+) -> None:
+    name = bring_into(machine, state)
+    assert predict(service(name, noop=True, **desired), refresh=refresh) == message
+
+
+# What is asked
+
+
+def test_one_question_answers_for_all_services(machine: SimulatedSystemd, service: Make) -> None:
+    """The reference starts three processes for a service that is in order."""
+    names = tuple(f"app{number}" for number in range(100))
+    machine.files |= {f"{name}.service": simulator.SLEEP for name in names}
+    for name in names:
+        machine._start(machine.unit(name), "")
+    apply(service(names[0], others=names))
+    machine.ran.clear()
+    service(names[0], others=names, new_run=True)
+    for name in names:
+        assert apply(service(name, others=names)) == []
+    assert [one[1:3] for one in machine.ran] == [["--system", "show"]]
+
+
+def test_the_question_is_asked_again_after_a_change(machine: SimulatedSystemd, service: Make) -> None:
+    names = ("plain", "static", "indirect")
+    apply(service("plain", others=names))
+    machine.ran.clear()
+    apply(service("static", others=names))
+    assert [one[1:3] for one in machine.ran].count(["--system", "show"]) == 3, (
+        "for all, before, and after the start"
+    )
+    assert machine.told() == ["start static.service"]
+
+
+def test_a_name_that_systemctl_does_not_like_spoils_no_answer_but_its_own(
+    machine: SimulatedSystemd, service: Make
+) -> None:
+    machine.refuses_names = {"odd"}
+    apply(service("plain", others=("odd",)))
+    with pytest.raises(
+        ResourceError, match="systemctl show: exit code 1; it said: Failed to get properties: odd"
+    ):
+        apply(service("odd", others=("plain",)))
+
+
+def test_a_unit_that_came_after_the_question_is_found(machine: SimulatedSystemd, service: Make) -> None:
+    assert apply(service("static", ensure="stopped", others=("late",))) == []
+    machine.files["late.service"] = simulator.SLEEP
+    assert apply(service("late", others=("static",))) == ["ensure is stopped, wanted running"]
+
+
+def test_without_systemd_the_failure_says_so(machine: SimulatedSystemd, service: Make) -> None:
+    def query(command: Command) -> Completed:
+        raise FileNotFoundError(2, "no executable 'systemctl'")
+
+    machine.query = query  # type: ignore[method-assign]  # a machine without the program
+    with pytest.raises(ResourceError, match="systemctl cannot be started: no executable 'systemctl'"):
+        service("plain").look()
+
+
+def test_in_a_chroot_systemctl_answers_nothing_and_that_is_a_failure(
+    machine: SimulatedSystemd, service: Make
+) -> None:
+    said = "Running in chroot, ignoring command 'show'"
+    machine.query = lambda command: simulator.done("", 0, said)  # type: ignore[method-assign]  # as in a chroot
+    with pytest.raises(ResourceError, match=f"systemctl show: exit code 0; it said: {said}"):
+        service("plain").look()
+
+
+# Unit files that change
+
+
+def test_systemd_reads_its_files_once_and_only_when_it_says_that_it_has_to(
+    machine: SimulatedSystemd, service: Make
+) -> None:
+    """The reference reloads before every single command: three times for a service that is in order."""
+    bring_into(machine, "running and enabled")
+    assert apply(service("plain"), refresh=True) == [
+        "ensure is running since before a change, wanted running again"
+    ]
+    assert machine.told() == ["restart plain.service"]
+    machine.files["plain.service"] = simulator.SLEEP + "# changed\n" + simulator.INSTALL
+    machine.ran.clear()
+    apply(service("plain"), refresh=True)
+    assert machine.told() == ["daemon-reload", "restart plain.service"]
+    machine.ran.clear()
+    apply(service("plain"), refresh=True)
+    assert machine.told() == ["restart plain.service"]
+
+
+DROPIN = {"plain.service.d/first.conf": "[Service]\nEnvironment=A=1\n"}
+
+
+def test_a_first_dropin_is_read_before_the_restart_that_it_causes(
+    machine: SimulatedSystemd, service: Make
+) -> None:
+    """systemd 252 does not look for directories of drop-ins that are new: NeedDaemonReload says no."""
+    bring_into(machine, "running and enabled")
+    machine.files |= DROPIN
+    assert not machine.unit("plain").needs_reload
+    apply(service("plain"), refresh=True)
+    assert machine.told() == ["daemon-reload", "restart plain.service"]
+    assert "A=1" in str(machine.units["plain.service"].read)
+
+
+@pytest.mark.parametrize("wanted", [{}, {"ensure": "stopped"}])
+def test_whatever_became_of_unit_files_is_read_before_the_next_look_and_once(
+    machine: SimulatedSystemd, service: Make, wanted: dict[str, Any]
+) -> None:
+    bring_into(machine, "running and enabled" if not wanted else "stopped and disabled")
+    machine.files |= DROPIN
+    for _ in range(3):
+        assert apply(service("plain", **wanted)) == []
+    del machine.files["plain.service.d/first.conf"]
+    assert apply(service("plain", new_run=True, **wanted)) == []
+    assert machine.told() == ["daemon-reload", "daemon-reload"]
+
+
+def test_what_a_run_wrote_that_was_killed_is_read_by_the_next_one(
+    machine: SimulatedSystemd, service: Make
+) -> None:
+    bring_into(machine, "running and enabled")
+    apply(service("plain"))
+    machine.files |= DROPIN
+    apply(service("plain", new_run=True), refresh=True)
+    assert machine.told() == ["daemon-reload", "restart plain.service"]
+
+
+def test_what_somebody_else_has_let_systemd_read_is_not_read_again(
+    machine: SimulatedSystemd, service: Make
+) -> None:
+    bring_into(machine, "running and enabled")
+    machine.files |= DROPIN
+    machine.execute(Command(["systemctl", "daemon-reload"]))
+    apply(service("plain"))
+    assert machine.told() == ["daemon-reload"]
+
+
+def test_a_systemd_that_does_not_say_when_it_has_read_its_files_reads_them(
+    machine: SimulatedSystemd, service: Make
+) -> None:
+    """RHEL 8 has 239, which knows neither the property nor the option."""
+    bring_into(machine, "running and enabled")
+    machine._show_manager = lambda: simulator.done("", 1, "unrecognized option")  # type: ignore[method-assign]
+    for _ in range(2):
+        apply(service("plain"))
+        apply(service("plain", new_run=True))
+    assert machine.told() == ["daemon-reload"]
+
+
+def test_noop_reads_nothing_anew_and_asks_files_instead(machine: SimulatedSystemd, service: Make) -> None:
+    bring_into(machine, "static and running")
+    machine.files["static.service.d/first.conf"] = simulator.INSTALL
+    assert predict(service("static", noop=True, enable=True)) == "Would have enabled"
+    assert machine.told() == []
+
+
+def test_what_is_kept_of_unit_files_may_be_damaged(
+    machine: SimulatedSystemd, service: Make, tmp_path: Path
+) -> None:
+    apply(service("plain"))
+    (tmp_path / "state/units.json").write_text("not json")
+    apply(service("plain", new_run=True))
+    assert (tmp_path / "state/units.json.unreadable").exists()
+    assert machine.told() == ["start plain.service"]
+
+
+@pytest.mark.parametrize(
+    ("time", "monotonic", "expected"),
+    [
+        ("Thu 1970-01-01 00:01:40.500000 UTC", "110000000", 100.5),
+        ("Thu 1970-01-01 00:01:40.500000 UTC", "90000000", 90.0),
+        ("Thu 1970-01-01 00:01:40.500000 CET", "110000000", None),
+        ("", "0", None),
+    ],
+)
+def test_of_two_clocks_the_earlier_answer_counts(time: str, monotonic: str, expected: float | None) -> None:
+    """One may have been set since, the other one stands still while the machine sleeps."""
+    shown = f"UnitsLoadTimestamp={time}\nUnitsLoadTimestampMonotonic={monotonic}\n"
+    assert parse_last_read(shown, now=200.0, monotonic=200.0) == expected
+    assert parse_last_read("", now=200.0, monotonic=200.0) is None
+
+
+def test_a_static_unit_that_got_an_install_section_is_enabled_in_the_same_run(
+    machine: SimulatedSystemd, service: Make
+) -> None:
+    """What systemd has read before still says *static*, and that counts as enabled."""
+    bring_into(machine, "static and running")
+    machine.files["static.service"] = simulator.SLEEP + simulator.INSTALL
+    assert apply(service("static", enable=True)) == ["enable is disabled, wanted enabled"]
+    assert machine.told() == ["daemon-reload", "enable static.service"]
+
+
+@pytest.mark.parametrize("enable", [None, False])
+def test_a_unit_that_does_not_exist_is_stopped_and_disabled(
+    machine: SimulatedSystemd, service: Make, enable: bool | None
+) -> None:
+    for noop in (False, True):
+        resource = service("missing", ensure="stopped", enable=enable, noop=noop)
+        assert resource.differences(resource.look(), refresh=True) == []
+    with pytest.raises(ResourceError, match=r"there is no unit missing\.service"):
+        apply(service("missing", ensure="stopped", enable=True))
+
+
+def test_noop_believes_in_a_unit_file_that_the_run_would_have_written(
+    machine: SimulatedSystemd, service: Make
+) -> None:
+    resource = service("late", noop=True, enable=True)
+    assert predict(resource) == "failure: there is no unit late.service"
+    resource.context.system.expect(f"{UNIT_DIRECTORIES[0]}/late.service", "file")
+    looking: Any = resource.context.system
+    looking.exists = lambda path: path == f"{UNIT_DIRECTORIES[0]}/late.service"
+    assert predict(resource) == "Would have started, would have enabled"
+
+
+def test_noop_believes_in_a_unit_that_a_package_may_bring(machine: SimulatedSystemd, service: Make) -> None:
+    assert predict(service("late", noop=True, uncertain=True)) == "Would have started"
+    assert predict(service("late", noop=True, uncertain=True, ensure="stopped")) == "stable"
+
+
+def test_the_template_of_an_instance_is_a_unit_file_of_it(machine: SimulatedSystemd, service: Make) -> None:
+    unit = service("instance@one").look()
+    assert "/etc/systemd/system/instance@.service" in unit.files()
+    assert "/etc/systemd/system/instance@one.service" in unit.files()
+
+
+# States that pass
+
+
+@pytest.mark.parametrize(
+    ("passing", "then", "desired", "expected"),
+    [
+        ("activating", "active", {}, []),
+        ("reloading", "active", {}, []),
+        ("deactivating", "inactive", {"ensure": "stopped"}, []),
+        ("deactivating", "inactive", {}, ["ensure is stopped, wanted running"]),
+        ("activating", "active", {"ensure": "stopped"}, ["ensure is running, wanted stopped"]),
+        ("maintenance", "inactive", {"ensure": "stopped"}, []),
+    ],
+)
+def test_a_state_that_passes_is_waited_for(
+    machine: SimulatedSystemd,
+    service: Make,
+    passing: str,
+    then: str,
+    desired: dict[str, Any],
+    expected: list[str],
+) -> None:
+    """The reference calls every such state an error, or takes a service that is starting for one that is stopped."""
+    unit = machine.unit("plain")
+    unit.active, unit.sub, unit.loaded = passing, "start", True
+    unit.passing = [(passing, "start"), (then, "dead" if then == "inactive" else "running")]
+    assert apply(service("plain", **desired)) == expected
+
+
+def test_a_state_that_does_not_pass_is_not_waited_for_for_ever(
+    machine: SimulatedSystemd, service: Make
+) -> None:
+    """A service that crashes and is restarted, again and again, is never anything but activating."""
+    unit = machine.unit("plain")
+    unit.active, unit.sub, unit.loaded = "activating", "auto-restart", True
+
+    def crash(unit: SimulatedUnit) -> None:
+        unit.passing = [("activating", "auto-restart")] * 1000
+
+    machine.on_start = crash
+    machine.journal = ["it is broken"]
+    resource = service("plain")
+    assert [str(one) for one in resource.differences(resource.look())] == [
+        "ensure is activating (auto-restart), wanted running"
+    ]
+    assert machine.pauses == 120
+    machine._start = lambda unit, where: crash(unit)  # type: ignore[method-assign]  # content, and not running
+    with pytest.raises(
+        ResourceError, match=r"plain\.service is activating \(auto-restart\), though .*\nit is broken"
+    ):
+        apply(resource)
+
+
+# What fails
+
+
+def test_a_failure_carries_what_systemctl_and_the_journal_say(
+    machine: SimulatedSystemd, service: Make
+) -> None:
+    """The reference ignores exit codes and loses what was printed."""
+    with pytest.raises(ResourceError) as failure:
+        apply(service("fails"))
+    assert str(failure.value) == (
+        "systemctl start fails.service: exit code 1; it said: Job for fails.service failed because the control"
+        " process exited with error code; its journal says:\n"
+        "it is broken\nfails.service: Failed with result 'exit-code'."
+    )
+
+
+def test_nothing_of_the_journal_is_shown_of_a_sensitive_service(
+    machine: SimulatedSystemd, service: Make
+) -> None:
+    with pytest.raises(ResourceError) as failure:
+        apply(service("fails", sensitive=True))
+    assert "it is broken" not in str(failure.value)
+
+
+def test_a_service_that_crashed_too_often_is_started_all_the_same(
+    machine: SimulatedSystemd, service: Make
+) -> None:
+    bring_into(machine, "failed")
+    machine.files["fails.service"] = simulator.SLEEP + simulator.INSTALL
+    apply(service("fails"))
+    assert machine.told() == ["daemon-reload", "reset-failed fails.service", "start fails.service"]
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        ("static", "it has no [Install] section, so other units start it and nothing enables or disables it"),
+        ("indirect", "it is enabled through another unit, the one that its [Install] section names"),
+        ("generated", "it was made by a generator from something else, such as /etc/fstab or /etc/init.d"),
+        ("transient", "it was made by a program and is gone with the next boot"),
+    ],
+)
+def test_what_cannot_be_disabled_counts_as_enabled_and_says_why(
+    machine: SimulatedSystemd, service: Make, state: str, why: str
+) -> None:
+    """In the reference a static unit counts as enabled too, and disabling it fails without a reason."""
+    name = {"static": "static", "indirect": "indirect"}.get(state, "odd")
+    if name == "odd":
+        machine.unit("odd").generated = state
+    assert apply(service(name, ensure="stopped", enable=True)) == []
+    with pytest.raises(ResourceError) as failure:
+        apply(service(name, ensure="running", enable=False))
+    assert str(failure.value) == f"{name}.service is {state} and cannot be disabled: {why}"
+    assert machine.told() == [], "it is said before anything is started"
+
+
+def test_a_masked_service_that_should_be_stopped_is_in_order(
+    machine: SimulatedSystemd, service: Make
+) -> None:
+    bring_into(machine, "masked")
+    assert apply(service("plain", ensure="stopped", enable=False)) == []
+
+
+def test_a_unit_whose_file_was_removed_while_it_runs_can_be_stopped(
+    machine: SimulatedSystemd, service: Make
+) -> None:
+    bring_into(machine, "running and disabled")
+    del machine.files["plain.service"]
+    machine.units["plain.service"].file = None
+    resource = service("plain", ensure="stopped")
+    actual = resource.look()
+    resource.change(resource.differences(actual), actual)
+    assert machine.units["plain.service"].active == "inactive"
+
+
+def test_options_end_before_a_name(machine: SimulatedSystemd, service: Make) -> None:
+    apply(service("plain", enable=True))
+    apply(service("plain", ensure="stopped", enable=False))
+    named = [one for one in machine.ran if not {"daemon-reload", "--timestamp=us+utc"} & set(one)]
+    assert all(one[-2] == "--" for one in named if one[0] == "systemctl")
+
+
+# In a run
+
+
+MANIFEST = """
+    resources:
+      - file: [{{DIR/one: {{content: {text}, IDS}}}}, {{DIR/two: {{content: {text}, IDS}}}}]
+      - service: [{{plain: {{subscribe: [file#DIR/one, file#DIR/two]}}}}]
+"""
+
+
+@pytest.fixture
+def run(load: Callable[..., Manifest], machine: SimulatedSystemd, tmp_path: Path) -> Callable[[str], State]:
+    """``run(text)``: what became of the service in a run in which both files get this text."""
+
+    def apply_all(text: str) -> State:
+        ids = f"owner: '{os.geteuid()}', group: '{os.getegid()}', mode: '0644'"
+        manifest = load(MANIFEST.format(text=text).replace("DIR", str(tmp_path)).replace("IDS", ids))
+        owed = OwedRefreshes(tmp_path / "owed.json", "web")
+        return Engine(manifest, machine, lambda url: b"", owed, Settings()).apply()[-1].state
+
+    return apply_all
+
+
+def test_a_service_restarts_once_however_many_of_its_subscriptions_changed(
+    machine: SimulatedSystemd, run: Callable[[str], State]
+) -> None:
+    bring_into(machine, "running and enabled")
+    assert run("new") is State.REFRESHED
+    assert machine.told() == ["restart plain.service"]
+    machine.ran.clear()
+    assert run("new") is State.STABLE
+    assert machine.told() == []
+
+
+def test_a_service_that_does_not_run_is_started_and_not_restarted(
+    machine: SimulatedSystemd, run: Callable[[str], State]
+) -> None:
+    assert run("new") is State.CHANGED
+    assert machine.told() == ["start plain.service"]
+
+
+def test_a_restart_that_failed_is_made_up_for_in_the_next_run(
+    machine: SimulatedSystemd, run: Callable[[str], State]
+) -> None:
+    bring_into(machine, "running and enabled")
+    machine._restart = lambda unit, where: simulator.done("", 1)  # type: ignore[method-assign]  # this once
+    assert run("new") is State.FAILED
+    del machine._restart
+    assert run("new") is State.REFRESHED
+
+
+# At load
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({"ensure": "present"}, "ensure is 'present', wanted running or stopped"),
+        (
+            {"name": "--now"},
+            r"name is '--now', wanted letters, digits and \. _ \+ : ~ - @, the first a letter or digit",
+        ),
+        ({"name": "a b"}, "name is 'a b', wanted letters"),
+        ({"name": "app; rm -rf /"}, "name is 'app; rm -rf /', wanted letters"),
+        ({"name": "../app"}, r"name is '\.\./app', wanted letters"),
+        ({"name": "app*"}, r"name is 'app\*', wanted letters"),
+        ({"name": ".app"}, r"name is '\.app', wanted letters"),
+        ({"name": ""}, "name is '', wanted letters"),
+        ({"name": "a\n"}, r"name is 'a\\n', wanted letters"),
+        ({"name": "a" * 256}, "wanted at most 255 characters"),
+        (
+            {"name": "getty@"},
+            "name is 'getty@', which is a template; wanted an instance such as 'getty@name'",
+        ),
+        ({"name": "getty@.service"}, "which is a template"),
+    ],
+)
+def test_properties_that_make_no_sense_are_refused_at_load(
+    make: Make, properties: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(PropertyError, match=message):
+        make(Service, {"name": "app", **properties})
+
+
+@pytest.mark.parametrize(
+    "name", ["httpd", "nginx.service", "my-app_v2", "getty@tty1", "a+b", "a~b", "a:b", "x.timer"]
+)
+def test_names(make: Make, name: str) -> None:
+    """The reference refuses instances of templates."""
+    assert make(Service, {"name": name}).properties.name == name
+
+
+def test_it_should_run_unless_told_otherwise_and_its_start_at_boot_is_left_alone(make: Make) -> None:
+    properties = make(Service, {"name": "app"}).properties
+    assert (properties.ensure, properties.enable) == ("running", None)

@@ -1,0 +1,83 @@
+"""One limit for all that a run fetches, after which it enforces what it has; what did not arrive goes on next time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from runpy import run_path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.conftest import Host, Publisher
+    from tests.simulators.moodyserver import MoodyServer
+
+moody: Any = SimpleNamespace(**run_path(str(Path(__file__).parents[2] / "simulators/moodyserver.py")))
+
+
+@pytest.fixture
+def server(settled: Host, publisher: Publisher) -> Iterator[MoodyServer]:
+    """What the host pulls from now; it has a version that takes ten seconds to fetch where it is slow."""
+    noise = {"files/noise": random.Random(1).randbytes(800_000)}
+    publisher.publish("1.1.0", files={**publisher.story_files, **noise})
+    with moody.serving(publisher.served) as server:
+        server.pace = 0.2
+        settled.configure(site=server.url, http={"retries": 0, "total_timeout": 2})
+        yield server
+
+
+@pytest.mark.attack("slow.body")
+def test_a_slow_server_holds_a_run_up_to_the_limit_and_the_next_one_goes_on(
+    settled: Host, server: MoodyServer
+) -> None:
+    server.mood = lambda: "slow"
+    (settled.machine / "motd").unlink()
+    settled.configure(http={"retries": 3, "total_timeout": 4})
+    outcome = settled.run()
+    assert outcome.status == 14
+    told = r"took longer than the \S+ s that it may take; \S+ kB of 80\d\.\d kB are here"
+    settled.assert_told(f"{told}, and the next attempt goes on from there", outcome)
+    settled.assert_enforces("1.0.0")
+
+    server.mood = lambda: ""
+    assert settled.run().status == 0
+    settled.assert_enforces("1.1.0")
+    wanted = [part for path, part in server.asked if "web-1.1.0" in path]
+    assert wanted[0] == ""
+    assert all(part.startswith("bytes=") for part in wanted[1:])
+
+
+@pytest.mark.attack("slow.body")
+def test_the_limit_is_for_all_files_together(settled: Host, server: MoodyServer, tmp_path: Path) -> None:
+    """Each of these documents is given up after half a second of silence, and there are ten."""
+    (tmp_path / "elsewhere").mkdir()
+    settled.run()
+    with moody.serving(tmp_path / "elsewhere") as silent:
+        silent.mood = lambda: "silent"
+        documents = [f"{silent.url}/{number}.yaml" for number in range(10)]
+        http = {"retries": 0, "total_timeout": 3, "read_timeout": 0.5}
+        settled.configure(data=documents, http=http)
+        outcome = settled.run()
+    assert outcome.status == 14
+    assert outcome.output.count("no answer for 0.5 s") < 7
+    settled.assert_told("9.yaml: is not asked for: the 3 s of total_timeout are over", outcome)
+    settled.assert_enforces("1.1.0")
+
+
+@pytest.mark.attack("slow.body")
+def test_a_slow_mirror_leaves_time_for_the_others(
+    settled: Host, server: MoodyServer, publisher: Publisher
+) -> None:
+    server.mood = lambda: "slow"
+    with moody.serving(publisher.served) as other:
+        settled.configure(site=[server.url, other.url], http={"retries": 0, "total_timeout": 5})
+        outcome = settled.run()
+    assert outcome.status == 0
+    settled.assert_told(f"{server.url}/targets/web/.*: took longer than the", outcome)
+    settled.assert_enforces("1.1.0")
+    assert [part for path, part in server.asked if "web-1.1.0" in path] == [""]
+    ((_, wanted),) = [each for each in other.asked if "web-1.1.0" in each[0]]
+    assert wanted.startswith("bytes=")

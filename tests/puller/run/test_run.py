@@ -1,0 +1,417 @@
+"""``puller run`` from end to end: what comes of good news, of no news, and of every kind of bad news.
+
+Whatever goes wrong is said with where, what and the documented exit status; the last good bundle is enforced; and the
+run after the trouble makes good what was missed.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bundles.publisher.site import Site
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.conftest import Host, Publisher, WebServer
+
+    Break = Callable[[WebServer, Publisher], object]
+
+
+# --- good news ----------------------------------------------------------------------------------------------
+
+
+def test_the_first_run_changes_the_second_does_not_and_an_update_changes_the_difference(
+    host: Host, publisher: Publisher
+) -> None:
+    publisher.publish("1.0.0")
+    first = host.run()
+    assert first.status == 0
+    assert "web 1.0.0 is now enforced\n" in first.output
+    assert host.states() == {
+        "file#.": "changed",
+        "file#motd": "changed",
+        "file#app.conf": "changed",
+        "exec#reload": "refreshed",
+    }
+
+    second = host.run()
+    assert second.status == 0
+    assert re.fullmatch(r"NOTICE web 1\.0\.0: 4 resources, 4 stable, 0 changed in \S+ s\n", second.output)
+
+    publisher.publish("1.1.0")
+    third = host.run("--detailed-exitcodes")
+    assert third.status == 2
+    assert "web 1.1.0 is now enforced, was 1.0.0\n" in third.output
+    different = [reference for reference, state in host.states().items() if state != "stable"]
+    assert different == ["file#motd", "exec#reload"]
+    host.assert_enforces("1.1.0")
+    assert (host.machine / "reloads").read_text() == "1.0.0\n1.1.0\n"
+
+
+def test_a_publisher_goes_back_by_publishing_the_older_version_again(
+    settled: Host, publisher: Publisher
+) -> None:
+    publisher.publish("1.1.0")
+    settled.run()
+    publisher.publish("1.0.0")
+    assert settled.run().status == 0
+    settled.assert_enforces("1.0.0")
+
+
+def test_a_pinned_version_stays_whatever_the_channel_says(settled: Host, publisher: Publisher) -> None:
+    settled.configure(bundles=[{"name": "web", "version": "1.0.0"}])
+    publisher.publish("1.1.0")
+    assert settled.run().status == 0
+    settled.assert_enforces("1.0.0")
+
+
+def test_data_of_this_host_overrides_that_of_the_bundle(host: Host, publisher: Publisher) -> None:
+    manifest = "data: {greeting: Hello}\n" + publisher.story.replace("Hello", "{{ data.greeting }}")
+    publisher.publish("1.0.0", manifest)
+    host.run()
+    host.assert_enforces("1.0.0")
+    Path(host.settings["host_data"]).write_text("data: {greeting: Ahoy}\n")
+    assert host.run().status == 0
+    assert (host.machine / "motd").read_text() == "Ahoy from 1.0.0\n"
+
+
+def test_bundles_are_applied_in_the_order_of_the_configuration(settled: Host, publisher: Publisher) -> None:
+    publisher.publish("2.0.0", name="base", manifest="resources: []\n")
+    settled.configure(bundles=[{"name": "base"}, {"name": "web"}])
+    assert settled.run().status == 0
+    assert [bundle["name"] for bundle in settled.report()["bundles"]] == ["base", "web"]
+
+
+def test_a_broken_bundle_keeps_no_other_from_being_updated(settled: Host, publisher: Publisher) -> None:
+    publisher.publish("2.0.0", name="base", manifest="resources: nonsense\n")
+    publisher.publish("1.1.0")
+    settled.configure(bundles=[{"name": "base"}, {"name": "web"}])
+    outcome = settled.run()
+    assert outcome.status == 13
+    settled.assert_told("base: there is no usable bundle on this host", outcome)
+    assert [bundle.get("version") for bundle in settled.report()["bundles"]] == [None, "1.1.0"]
+
+
+# --- the site is in trouble ---------------------------------------------------------------------------------
+
+
+def answering(status: int, body: bytes = b"Hello?") -> Break:
+    def break_it(web: WebServer, publisher: Publisher) -> None:
+        web.answer = (status, body)
+
+    return break_it
+
+
+def flipped(pattern: str) -> Break:
+    """One bit in the middle of the newest file of this kind."""
+
+    def break_it(web: WebServer, publisher: Publisher) -> None:
+        path = publisher.newest(pattern)
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+
+    return break_it
+
+
+def second_root_flipped(web: WebServer, publisher: Publisher) -> None:
+    with publisher.at_another_time(days=300):  # late enough for the publisher to sign a new root
+        publisher.refresh()
+    flipped("metadata/2.root.json")(web, publisher)
+
+
+def cut_short(web: WebServer, publisher: Publisher) -> None:
+    bundle = publisher.newest("targets/web/*")
+    bundle.write_bytes(bundle.read_bytes()[:-1])
+
+
+def too_long(web: WebServer, publisher: Publisher) -> None:
+    bundle = publisher.newest("targets/web/*")
+    bundle.write_bytes(bundle.read_bytes() + b"!")
+
+
+def expired(web: WebServer, publisher: Publisher) -> None:
+    with publisher.at_another_time(days=-30):
+        publisher.refresh()
+
+
+def signed_by_somebody_else(web: WebServer, publisher: Publisher) -> None:
+    stranger = Site.init(publisher.served.parent / "stranger", None)
+    shutil.copytree(stranger.public, publisher.served, dirs_exist_ok=True)
+
+
+TROUBLE_WITH_THE_SITE = {
+    "the server is away": (
+        lambda web, publisher: web.stop(),
+        14,
+        r"URL/metadata/2\.root\.json: the connection failed: Connection refused \(attempts: 1\)",
+    ),
+    "404": (answering(404), 14, r"URL/metadata/timestamp\.json: status 404 Not Found"),
+    "500": (answering(500), 14, r"URL/metadata/2\.root\.json: status 500 Internal Server Error"),
+    "401": (answering(401), 14, r"2\.root\.json: status 401 Unauthorized: wrong or missing credentials"),
+    "HTML instead of metadata": (
+        answering(200, b"<!DOCTYPE html><title>Hotel Splendid</title>"),
+        14,
+        r"URL/metadata/2\.root\.json: is a web page, wanted 2\.root\.json: a captive portal, ",
+    ),
+    "something instead of metadata": (answering(200), 10, r"URL/metadata/2\.root\.json: is not metadata: "),
+    "the bundle is missing": (
+        lambda web, publisher: publisher.newest("targets/web/*").unlink(),
+        14,
+        r"URL/targets/web/[0-9a-f]{64}\.web-1\.1\.0\.tar\.gz: status 404 Not Found",
+    ),
+    "the bundle is cut short": (cut_short, 10, r"gz: length is \d+, the signed metadata says \d+"),
+    "the bundle is too long": (
+        too_long,
+        10,
+        r"gz: has \d+ bytes, at most \d+ are allowed, the signed metadata says \d+",
+    ),
+    "tampered bundle": (
+        flipped("targets/web/*"),
+        10,
+        r"1\.0\.tar\.gz: sha256 is \w+, the signed .* says \w+",
+    ),
+    "tampered index": (flipped("targets/*.json"), 10, r"index\.json: sha256 is \w+, the signed .* says \w+"),
+    "tampered targets": (flipped("metadata/*.targets.json"), 10, r"URL/metadata/3\.targets\.json: "),
+    "tampered snapshot": (flipped("metadata/*.snapshot.json"), 10, r"URL/metadata/3\.snapshot\.json: "),
+    "tampered timestamp": (flipped("metadata/timestamp.json"), 10, r"URL/metadata/timestamp\.json: "),
+    "tampered root": (second_root_flipped, 10, r"URL/metadata/2\.root\.json: "),
+    "expired": (
+        expired,
+        11,
+        r"URL: version 4 of timestamp expired at 20\S+Z, this host's clock says 20\S+Z; the publisher signs ",
+    ),
+    "another site": (
+        signed_by_somebody_else,
+        10,
+        r"URL/metadata/timestamp\.json: is signed by 0 of the 1 keys that root 1 demands",
+    ),
+}
+
+
+CASES = {
+    "the bundle is cut short": "partial.truncated",
+    "the bundle is too long": "installation.changed-bundle",
+    "tampered bundle": "installation.changed-bundle",
+    "tampered index": "installation.unsigned-bundle",
+    "expired": "freeze.enforced",
+    "another site": "installation.unknown-key",
+}
+
+
+@pytest.mark.parametrize(
+    ("break_it", "status", "message"),
+    [
+        pytest.param(*row, id=name, marks=[pytest.mark.attack(CASES[name])] if name in CASES else [])
+        for name, row in TROUBLE_WITH_THE_SITE.items()
+    ],
+)
+def test_trouble_with_the_site_stops_an_update_and_nothing_else(
+    settled: Host, publisher: Publisher, web: WebServer, break_it: Break, status: int, message: str
+) -> None:
+    publisher.publish("1.1.0")
+    break_it(web, publisher)
+    (settled.machine / "motd").unlink()
+    outcome = settled.run()
+    assert outcome.status == status
+    settled.assert_told(message.replace("URL", web.url), outcome)
+    settled.assert_enforces("1.0.0")
+
+    web.answer = None
+    web.start()
+    publisher.refresh()
+    assert settled.run().status == 0
+    settled.assert_enforces("1.1.0")
+
+
+@pytest.mark.parametrize(
+    ("break_it", "status"),
+    [(lambda web, publisher: web.stop(), 15), (flipped("targets/web/*"), 10), (answering(404), 15)],
+    ids=["away", "tampered", "404"],
+)
+def test_without_a_bundle_yet_trouble_is_told_and_nothing_is_done(
+    host: Host, publisher: Publisher, web: WebServer, break_it: Break, status: int
+) -> None:
+    publisher.publish("1.0.0")
+    break_it(web, publisher)
+    outcome = host.run()
+    assert outcome.status == status
+    host.assert_told("web: there is no usable bundle on this host", outcome)
+    assert host.enforced is None
+    assert not host.machine.exists()
+
+
+@pytest.mark.attack("rollback.site")
+def test_an_old_copy_of_the_site_is_refused(settled: Host, publisher: Publisher, tmp_path: Path) -> None:
+    old = shutil.copytree(publisher.served, tmp_path / "old")
+    publisher.publish("1.1.0")
+    settled.run()
+    shutil.copytree(old, publisher.served, dirs_exist_ok=True)
+    outcome = settled.run()
+    assert outcome.status == 12
+    settled.assert_told(
+        r"timestamp\.json: version 2, older than 3, which this host has trusted before", outcome
+    )
+    settled.assert_enforces("1.1.0")
+
+
+def test_a_second_mirror_helps_when_the_first_is_away(
+    settled: Host, publisher: Publisher, web: WebServer
+) -> None:
+    publisher.publish("1.1.0")
+    web.stop()
+    settled.configure(site=[web.url, str(publisher.served)])
+    outcome = settled.run()
+    assert outcome.status == 0
+    settled.assert_told("2.root.json: the connection failed", outcome)
+    settled.assert_enforces("1.1.0")
+
+
+# --- the bundle is not valid --------------------------------------------------------------------------------
+
+INVALID_MANIFESTS = {
+    "broken YAML": ("resources: [\n", r"web-1\.1\.0/manifest\.yaml:2:1: "),
+    "unknown key": (
+        "resource: []\n",
+        r"web-1\.1\.0/manifest\.yaml:1: unknown key 'resource' \(did you mean 'resources'\?\)",
+    ),
+    "unknown property": (
+        "resources: [{file: [{/x: {ensure: absent, colour: red}}]}]\n",
+        r"manifest\.yaml:1: resources\[0\] file#/x: colour is not a property of file",
+    ),
+    "unknown resource type": (
+        "resources: [{fille: [{/x: {ensure: absent}}]}]\n",
+        r"manifest\.yaml:1: resources\[0\]: unknown resource type 'fille' \(did you mean 'file'\?\)",
+    ),
+    "number instead of text": (
+        "resources:\n  - file:\n      - /x: {owner: root, group: root, mode: 0644}\n",
+        r"manifest\.yaml:3: resources\[0\] file#/x: mode is a number, wanted text: quote it",
+    ),
+    "missing requirement": (
+        "resources: [{exec: [{/bin/true: {require: ['file#/nowhere']}}]}]\n",
+        r"manifest\.yaml:1: resources\[0\] exec#/bin/true: require .*file#/nowhere",
+    ),
+    "missing data": (
+        "data: {a: '{{ data.nowhere }}'}\nresources: []\n",
+        r"manifest\.yaml:1.*: .*nowhere",
+    ),
+    "missing fact": (
+        "data: {a: '{{ facts.nowhere }}'}\nresources: []\n",
+        r"manifest\.yaml:1.*: .*nowhere",
+    ),
+}
+
+
+@pytest.mark.parametrize(("manifest", "message"), INVALID_MANIFESTS.values(), ids=INVALID_MANIFESTS)
+def test_a_bundle_that_is_not_valid_never_becomes_current(
+    settled: Host, publisher: Publisher, manifest: str, message: str
+) -> None:
+    publisher.publish("1.1.0", manifest)
+    (settled.machine / "motd").unlink()
+    outcome = settled.run()
+    assert outcome.status == 13
+    settled.assert_told(f"(?s)web 1.1.0 is rejected:.*{message}", outcome)
+    assert settled.status()["bundles"][0]["held"].startswith("web 1.1.0 is rejected: ")
+    settled.assert_enforces("1.0.0")
+
+    publisher.publish("1.1.1")
+    assert settled.run().status == 0
+    assert settled.status()["bundles"][0]["held"] is None
+    settled.assert_enforces("1.1.1")
+
+
+def test_a_rejected_bundle_is_not_downloaded_again(
+    settled: Host, publisher: Publisher, web: WebServer
+) -> None:
+    publisher.publish("1.1.0", "resources: [\n")
+    settled.run()
+    web.requests.clear()
+    outcome = settled.run()
+    assert outcome.status == 13
+    settled.assert_told("web 1.1.0 is rejected:", outcome)
+    assert [path for path in web.requests if path.startswith("/targets/")] == []
+
+    publisher.publish("1.1.1", "resources: [\n")
+    settled.run()
+    assert len(settled.unpacked("web")) == 2, "one that is rejected goes with the next, whatever that is"
+
+
+def test_a_fact_that_is_missing_here_fails_its_resource_and_what_requires_it(
+    settled: Host, publisher: Publisher
+) -> None:
+    """The rest of the new version is applied; the last good one stays remembered."""
+    manifest = publisher.story + (
+        "      - tune:\n          command: tune {{ facts.nowhere.speed }}\n"
+        "      - check:\n          command: /bin/true\n          require: [exec#tune]\n"
+    )
+    publisher.publish("1.1.0", manifest)
+    outcome = settled.run()
+    assert outcome.status == 6
+    assert re.search(
+        r"exec#tune failed .*web-1\.1\.0/manifest\.yaml:14: command: .*: facts has no key 'nowhere'",
+        outcome.output,
+    )
+    assert settled.states()["exec#check"] == "skipped"
+    settled.assert_enforces("1.1.0")
+    assert settled.status()["bundles"][0]["good"] == "1.0.0"
+    assert [each["resource"] for each in settled.status()["last_run"]["failed"]] == [
+        "exec#tune",
+        "exec#check",
+    ]
+
+
+# --- a dry run ----------------------------------------------------------------------------------------------
+
+
+def fingerprint(*roots: Path) -> dict[str, tuple[int, ...]]:
+    """Identity, mode, size and times of everything below: whatever is done to a file or directory shows."""
+    found: dict[str, tuple[int, ...]] = {}
+    for root in roots:
+        for path in (root, *root.rglob("*")):
+            status = path.lstat()
+            found[str(path)] = (status.st_ino, status.st_mode, status.st_size, status.st_ctime_ns)
+    return found
+
+
+def test_a_dry_run_predicts_what_the_next_run_does_and_leaves_every_file_as_it_is(
+    settled: Host, publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
+    publisher.publish("1.1.0")
+    before = fingerprint(tmp_path / "host")
+    predicted = settled.run("--noop", "--verbose")
+    assert predicted.status == 0
+    assert fingerprint(tmp_path / "host") == before
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+    done = settled.run("--verbose")
+    assert re.findall(r"\S+#\S+ (?:would change|stable)", predicted.output) == [
+        re.sub("changed|refreshed", "would change", line)
+        for line in re.findall(r"\S+#\S+ (?:changed|refreshed|stable)", done.output)
+    ]
+    assert "would change" in predicted.output
+
+
+def test_a_dry_run_on_a_new_host_makes_nothing(host: Host, publisher: Publisher, tmp_path: Path) -> None:
+    publisher.publish("1.0.0")
+    before = fingerprint(tmp_path / "host")
+    assert host.run("--noop").status == 0
+    assert fingerprint(tmp_path / "host") == before
+
+
+def test_a_run_does_not_care_whether_its_working_directory_is_still_there(
+    settled: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    (settled.machine / "motd").unlink()
+    assert settled.run().status == 0
+    settled.assert_enforces("1.0.0")

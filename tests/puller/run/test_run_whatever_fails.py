@@ -1,0 +1,164 @@
+"""``puller run`` when fetching fails in a way that nobody has thought of: too little memory, a bug of our own.
+
+Whatever it is, it is told, the exit status says so, and the last good bundle is enforced.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+import pytest
+from tuf.api.metadata import TargetFile
+
+from bundles.archive.limits import LARGEST_METADATA
+from puller.manifest.loader import Inputs, Manifest, load_manifest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Host, Outcome, Publisher
+
+MIB = 1024 * 1024
+
+WITHIN = """
+import resource, sys
+from pathlib import Path
+limit = int(sys.argv.pop(1))
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+from puller.cli import main
+try:
+    main(sys.argv[1:])
+finally:
+    status = Path("/proc/self/status").read_text()
+    sys.stdout.flush()
+    print(status.partition("VmPeak:")[2].split()[0])
+"""
+
+
+def run_within(host: Host, limit: int) -> tuple[int, str, int]:
+    """Exit status and output of a run with so many bytes of address space, and how many it has used.
+
+    Threads share one arena of the allocator: those of their own would be counted as used, and be left empty.
+    """
+    command = [sys.executable, "-c", WITHIN, str(limit), "run", "--config", str(host.configuration)]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False,
+        env={**os.environ, "MALLOC_ARENA_MAX": "1"},
+    )  # fmt: skip
+    *said, peak = done.stdout.splitlines()
+    return done.returncode, "\n".join(said), int(peak) * 1024
+
+
+def remark(publisher: Publisher, size: int) -> None:
+    """Publish so many bytes of metadata more."""
+    site = publisher.site
+    with site.locked():
+        edition = site.edition(lambda _: b"")
+        info = TargetFile(1, {"sha256": "0" * 64}, "remark", {"custom": {"remark": "x" * size}})
+        edition.sign_targets({"remark": info})
+        edition.sign_timestamp()
+        site.write(edition)
+    publisher.deploy()
+
+
+@pytest.mark.attack("machine.memory")
+def test_with_too_little_memory_for_what_is_published_the_last_good_bundle_is_enforced(
+    settled: Host, publisher: Publisher
+) -> None:
+    remark(publisher, 10)
+    status, _, usual = run_within(settled, sys.maxsize)
+    assert status == 0
+    remark(publisher, LARGEST_METADATA["targets"] - MIB)
+    (settled.machine / "motd").unlink()
+    status, said, _ = run_within(settled, usual + 24 * MIB)
+    assert status == 14, said
+    assert "there is not enough memory for it" in said
+    assert "Traceback" not in said
+    settled.assert_enforces("1.0.0")
+
+
+def test_a_run_needs_memory_for_what_its_files_have_and_not_for_what_they_may_have(
+    settled: Host, publisher: Publisher
+) -> None:
+    """A manifest may have 64 MiB; this one has a thousand bytes."""
+    publisher.publish("1.1.0")
+    _, _, usual = run_within(settled, sys.maxsize)
+    assert usual < 2048 * MIB
+    status, said, _ = run_within(settled, usual + 4 * MIB)
+    assert status == 0, said
+    settled.assert_enforces("1.1.0")
+
+
+PLACES = {
+    "the glance": "puller.run.site.glance",
+    "the refresh": "bundles.client.client.TrustClient.refresh",
+    "the choice": "puller.run.policy.selection.Chooser.choose",
+    "the download": "bundles.client.client.TrustClient.fetch",
+    "the installation": "bundles.store.store.Store.install",
+}
+
+
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError("https://user:secret@www"), MemoryError(), RecursionError()]
+)
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_a_bug_while_fetching_is_told_and_keeps_nothing_from_being_enforced(
+    settled: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch, place: str, error: Exception
+) -> None:
+    def broken(*_arguments: object, **_options: object) -> NoReturn:
+        raise error
+
+    publisher.publish("1.1.0")
+    (settled.machine / "motd").unlink()
+    monkeypatch.setattr(place, broken)
+    outcome = settled.run()
+    is_bug = not isinstance(error, MemoryError)
+    assert outcome.status == (1 if is_bug else 14)
+    said = (
+        f"{type(error).__name__}: .*this is a bug in Puller"
+        if is_bug
+        else "there is not enough memory for it"
+    )
+    settled.assert_told(said, outcome)
+    assert ("Traceback" in outcome.output) is is_bug
+    assert "secret" not in outcome.output
+    settled.assert_enforces("1.0.0")
+    monkeypatch.undo()
+    assert settled.run().status == 0
+    settled.assert_enforces("1.1.0")
+
+
+def test_a_bug_while_reading_a_new_bundle_keeps_the_last_good_one_enforced(
+    settled: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(path: Path, name: str, inputs: Inputs) -> Manifest:
+        if "1.1.0" in name:
+            raise ZeroDivisionError
+        return load_manifest(path, name, inputs)
+
+    publisher.publish("1.1.0")
+    (settled.machine / "motd").unlink()
+    monkeypatch.setattr("puller.run.enforcement.load_manifest", broken)
+    outcome = settled.run()
+    assert outcome.status == 1
+    settled.assert_told("ZeroDivisionError: .*this is a bug in Puller", outcome)
+    settled.assert_enforces("1.0.0")
+
+
+def test_a_bug_while_site_data_is_fetched_keeps_nothing_from_being_enforced(
+    settled: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> NoReturn:
+        raise ZeroDivisionError
+
+    settled.configure(data=["https://www.example.org/data.yaml"])
+    (settled.machine / "motd").unlink()
+    monkeypatch.setattr("bundles.transport.download.download_if_changed", broken)
+    outcome: Outcome = settled.run()
+    assert outcome.status == 1
+    assert re.search("ZeroDivisionError.*there is no good copy: going on without it", outcome.output)
+    settled.assert_enforces("1.0.0")

@@ -1,0 +1,247 @@
+"""SIGTERM and SIGINT at any moment of a download: the run ends at once, and the next one goes on.
+
+What a download waits for is not ours (names, connections, TLS, sockets, locks of the HTTP library), so nothing may be
+raised into it from the handler of a signal: it is left behind.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from runpy import run_path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from puller.system.signals import StopRequests
+
+if TYPE_CHECKING:
+    from tests.conftest import Host, Outcome, Publisher
+    from tests.simulators.moodyserver import MoodyServer
+
+SIMULATORS = Path(__file__).parents[2] / "simulators"
+moody: Any = SimpleNamespace(**run_path(str(SIMULATORS / "moodyserver.py")))
+authority: Any = SimpleNamespace(**run_path(str(SIMULATORS / "authority.py")))
+
+NOISE = {"files/noise": random.Random(1).randbytes(700_000)}
+STATUS = {signal.SIGTERM: 143, signal.SIGINT: 130}
+AT_MOST = 2.0
+"""Seconds that a run may take to end, on a machine that is busy with other things."""
+
+
+@pytest.fixture(params=["http", "https"])
+def server(
+    request: pytest.FixtureRequest, host: Host, publisher: Publisher, tmp_path: Path
+) -> Iterator[MoodyServer]:
+    """What the host pulls from now; it has a bundle that takes a while to fetch."""
+    publisher.publish("1.0.0", files={**publisher.story_files, **NOISE})
+    ours = authority.Authority(tmp_path)
+    with moody.serving(publisher.served, ours.server() if request.param == "https" else None) as server:
+        http = {"retries": 3, "read_timeout": 20, "ca_bundle": str(ours.bundle)}
+        host.configure(site=server.url, http=http)
+        yield server
+
+
+def forget(host: Host) -> None:
+    """As on a machine that has never run Puller."""
+    shutil.rmtree(host.state, ignore_errors=True)
+    shutil.rmtree(host.machine, ignore_errors=True)
+
+
+@contextmanager
+def ignored() -> Iterator[list[int]]:
+    """Outside of the time in which Puller listens, signals are noted here and end nothing."""
+    noted: list[int] = []
+    before = {number: signal.signal(number, lambda got, _: noted.append(got)) for number in STATUS}
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Signalled:
+    """A run that gets a signal; ``lasted`` is how many seconds it went on for."""
+
+    def __init__(self, host: Host, number: signal.Signals, wait: Callable[[], object]) -> None:
+        self._sent_at = 0.0
+        self._done = threading.Event()
+        with ignored() as noted:
+            sender = threading.Thread(target=self._send, args=(number, wait))
+            sender.start()
+            self.outcome: Outcome = host.run()
+            ended = time.monotonic()
+            self._done.set()
+            sender.join()
+        self.listened = bool(self._sent_at) and not noted
+        self.lasted = ended - self._sent_at if self.listened else 0.0
+
+    def _send(self, number: signal.Signals, wait: Callable[[], object]) -> None:
+        while StopRequests.listening is None and not self._done.wait(0.001):
+            pass
+        wait()
+        if not self._done.is_set():
+            self._sent_at = time.monotonic()
+            os.kill(os.getpid(), number)
+
+
+def assert_signals_end_runs(host: Host, server: MoodyServer, count: int, seed: int) -> list[float]:
+    """Signals at random moments of runs that fetch, from a server in all its moods; gives how long each lasted."""
+    chance, lasted, stopped = random.Random(seed), [], 0
+    server.mood = lambda: chance.choices(["slow", "", "silent"], [20, 5, 1])[0]
+    for round_ in range(count):
+        if chance.random() < 0.5:
+            forget(host)
+        number = chance.choice(list(STATUS))
+        delay = chance.random() ** 2 * 0.6
+        signalled = Signalled(host, number, partial(threading.Event().wait, delay))
+        where = f"seed {seed}, signal {round_} after {delay:.4f} s: {signalled.outcome}"
+        if signalled.outcome.status == 0:  # before Puller listened, or after it had done everything
+            host.assert_enforces("1.0.0")
+        else:
+            assert signalled.listened, where
+            assert signalled.outcome.status == STATUS[number], where
+        assert "Traceback" not in signalled.outcome.output, where
+        stopped += signalled.outcome.status != 0
+        lasted.append(signalled.lasted)
+    server.mood = lambda: ""
+    outcome = host.run()
+    assert outcome.status == 0, outcome
+    host.assert_enforces("1.0.0")
+    assert stopped > count / 3
+    return lasted
+
+
+@pytest.mark.attack("signals.sigterm", "signals.sigint")
+def test_a_signal_at_any_moment_of_a_download_ends_the_run(host: Host, server: MoodyServer) -> None:
+    """With far more of them below, which a plain run leaves out."""
+    assert_signals_end_runs(host, server, 12, seed=int.from_bytes(os.urandom(4)))
+
+
+@contextmanager
+def busy(processes: int) -> Iterator[None]:
+    """While the block runs, this machine has other things to do."""
+    with ExitStack() as stack:
+        for _ in range(processes):
+            process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+        yield
+
+
+@pytest.mark.crash
+@pytest.mark.attack("signals.sigterm", "signals.sigint")
+def test_five_hundred_signals_each_end_a_run_in_two_seconds_on_a_busy_machine(
+    host: Host, server: MoodyServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Half of them over HTTP, half over TLS."""
+    with busy(2 * (os.cpu_count() or 1)):
+        lasted = sorted(assert_signals_end_runs(host, server, 250, seed=int.from_bytes(os.urandom(4))))
+    with capsys.disabled():
+        print(f"\n{server.url.partition(':')[0]}: median {lasted[125]:.3f} s, longest {lasted[-1]:.3f} s")
+    assert lasted[-1] < AT_MOST
+
+
+def test_a_signal_while_a_lock_of_the_http_library_is_taken_leaves_no_lock_behind(
+    host: Host, server: MoodyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the acquisition of a lock and the block that releases it, an exception of a handler leaves it taken."""
+    enter = threading.Condition.__enter__
+    sent: list[int] = []
+
+    def enter_and_signal(self: threading.Condition) -> bool:
+        taken = enter(self)
+        if not sent and sys._getframe(2).f_code.co_name == "_put_conn":  # into a pool of connections
+            sent.append(os.getpid())
+            os.kill(os.getpid(), signal.SIGTERM)
+        return taken
+
+    with monkeypatch.context() as patch, ignored():
+        patch.setattr(threading.Condition, "__enter__", enter_and_signal)
+        outcome = host.run()
+    assert sent
+    assert outcome == (143, "ERROR  stopped by SIGTERM\n")
+    assert host.run().status == 0
+
+
+@pytest.mark.parametrize("moment", range(5))
+def test_a_signal_while_the_server_is_silent_ends_the_run(
+    host: Host, server: MoodyServer, moment: int
+) -> None:
+    """Before and after the handshake of TLS, instead of an answer, within one."""
+    moods = iter([*["slow"] * moment, "silent"])
+    server.mood = lambda: next(moods, "slow")
+    signalled = Signalled(host, signal.SIGTERM, lambda: server.fell_silent.wait(60))
+    assert signalled.outcome == (143, "ERROR  stopped by SIGTERM\n")
+    assert host.run().status == 0
+
+
+def test_a_signal_while_a_name_is_resolved_ends_the_run(
+    host: Host, server: MoodyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answered = threading.Event(), threading.Event()
+    resolve = socket.getaddrinfo
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        asked.set()
+        answered.wait(60)
+        return resolve(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "getaddrinfo", slow)
+        signalled = Signalled(host, signal.SIGINT, lambda: asked.wait(60))
+    assert signalled.outcome == (130, "ERROR  stopped by SIGINT\n")
+    assert not answered.is_set()
+    answered.set()
+    assert host.run().status == 0
+
+
+def test_a_signal_while_a_connection_is_made_ends_the_run(host: Host, server: MoodyServer) -> None:
+    """To a server that accepts none: what comes when its queue is full is not answered."""
+    asked = threading.Event()
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as clients:
+        for _ in range(2):
+            client = clients.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(full.getsockname())
+        host.configure(site=f"http://127.0.0.1:{full.getsockname()[1]}")
+        before = socket.socket.connect
+
+        def connect(sock: socket.socket, address: Any) -> None:
+            asked.set()
+            before(sock, address)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(socket.socket, "connect", connect)
+            signalled = Signalled(host, signal.SIGTERM, lambda: asked.wait(60))
+    assert signalled.outcome == (143, "ERROR  stopped by SIGTERM\n")
+
+
+def test_a_signal_during_the_pause_before_another_attempt_ends_the_run(
+    host: Host, server: MoodyServer
+) -> None:
+    refused = threading.Event()
+
+    def refuse(handler: Any) -> None:
+        handler.send_response(503)
+        handler.send_header("Retry-After", "50")
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+        refused.set()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(moody._Handler, "do_GET", refuse)
+        signalled = Signalled(host, signal.SIGTERM, lambda: refused.wait(60))
+    assert signalled.outcome == (143, "ERROR  stopped by SIGTERM\n")

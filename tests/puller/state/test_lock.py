@@ -1,0 +1,91 @@
+"""One run at a time; the lock ends with its holder."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from puller.errors import BusyError, ConfigurationError
+from puller.state.lock import only_run
+
+HOLD = "import sys, time, pathlib; from puller.state.lock import only_run\nwith only_run(pathlib.Path(sys.argv[1])):\n"
+
+
+def hold(directory: Path, then: str) -> "subprocess.Popen[str]":
+    program = HOLD + f"    {then}\n"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(directory)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+@pytest.mark.attack("overlap.two-runs")
+def test_a_second_run_is_refused_at_once_and_told_who_holds_the_lock(tmp_path: Path) -> None:
+    with hold(tmp_path, "print('held', flush=True); time.sleep(60)") as holder:
+        with (
+            pytest.raises(
+                BusyError, match=rf"another run is at work \(process {holder.pid}\); nothing was done"
+            ),
+            only_run(tmp_path),
+        ):
+            pass
+        holder.kill()
+
+
+@pytest.mark.attack("overlap.killed-holder")
+def test_a_killed_holder_leaves_no_lock(tmp_path: Path) -> None:
+    with hold(tmp_path, "print('held', flush=True); time.sleep(60)") as holder:
+        holder.kill()
+    with only_run(tmp_path):
+        assert (tmp_path / "lock").read_text() == str(os.getpid())
+
+
+@pytest.mark.attack("overlap.child")
+def test_a_child_that_lives_on_does_not_keep_the_lock(tmp_path: Path) -> None:
+    then = "import subprocess; subprocess.Popen(['sleep', '5'], close_fds=False); print('held', flush=True)"
+    with hold(tmp_path, then) as holder:
+        holder.wait(timeout=10)
+        started = time.monotonic()
+        with only_run(tmp_path):
+            assert time.monotonic() - started < 4
+
+
+def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "lock").symlink_to("precious")
+    with pytest.raises(ConfigurationError, match="lock: cannot be opened"), only_run(tmp_path):
+        pass
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+def make_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def make_hard_link(path: Path) -> None:
+    (path.parent / "other").write_bytes(b"of somebody else")
+    path.hardlink_to(path.parent / "other")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (make_fifo, "lock: is not a regular file; remove it when no run is at work"),
+        (make_hard_link, "lock: has 2 names; remove it when no run is at work"),
+        (Path.mkdir, "lock: cannot be opened: is a directory"),
+        (lambda path: path.symlink_to(path.parent / "other"), "lock: cannot be opened: too many levels of"),
+    ],
+)
+def test_something_else_in_the_place_of_the_lock_is_told_and_not_written_to(
+    tmp_path: Path, make: Callable[[Path], None], message: str
+) -> None:
+    make(tmp_path / "lock")
+    with pytest.raises(ConfigurationError, match=message), only_run(tmp_path):
+        pytest.fail("it holds no lock")
+    assert not (tmp_path / "other").exists() or (tmp_path / "other").read_bytes() == b"of somebody else"
