@@ -141,7 +141,7 @@ class TrustClient:
     def discard_left(self, directory: Path) -> None:
         """Remove what killed runs have left in ``directory`` of bundles, unless it is still worth going on with.
 
-        After `refresh`; trouble with it is noted.
+        After `refresh`; a problem with it is noted.
         """
         published = self._targets.targets.values() if self._targets else ()
         wanted = {info.hashes["sha256"] for info in published if "sha256" in info.hashes}

@@ -10,7 +10,7 @@ costs four times as much, most of it for importing what verifies signatures. *Ye
   (``bundles.client.mirror_backoff``).
 
 Nothing is accepted here that was not verified before, and nothing is written. Whatever is out of the ordinary (a
-redirect, a proxy, a client certificate, trouble of any kind) is *cannot be told*.
+redirect, a proxy, a client certificate, failures of any kind) is *cannot be told*.
 """
 
 import hashlib
@@ -91,7 +91,7 @@ def glance(
         RecursionError,
         BundleError,
     ):
-        # Damaged files, trouble with the network: the whole workflow finds out what it is, and says it.
+        # Damaged files, a problem with the network: the whole workflow finds out what it is, and says it.
         return None
     return None
 

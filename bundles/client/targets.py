@@ -133,7 +133,7 @@ def _download_rest(mirror: Mirror, info: TargetFile, path: str, part: BinaryIO, 
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Trouble with this machine's own files, in our words."""
+    """A problem with this machine's own files, in our words."""
     try:
         yield
     except OSError as error:

@@ -4,7 +4,7 @@
 * A file never exists at its path with other than its final owner, mode and content.
 * What a killed process leaves under a temporary name is removed by the next one that writes in that directory, and what
   another process is at work on is not.
-* Only *not found* means absent; every other trouble while reading is an error of the caller's.
+* Only *not found* means absent; every other failure while reading is an error of the caller's.
 """
 
 import contextlib
@@ -133,7 +133,7 @@ def in_progress(descriptor: int) -> Iterator[None]:
 
 
 def remove_leftovers(directory: int) -> None:
-    """Remove what a killed process of ours left half made in an open directory; trouble with that is no trouble."""
+    """Remove what a killed process of ours left half made in an open directory; a problem with that is no problem."""
     with contextlib.suppress(OSError):
         for name in os.listdir(directory):
             if _LEFTOVER.fullmatch(name):
@@ -210,7 +210,7 @@ def _narrowed(acl: bytes, mode: int) -> bytes:
 
 
 def forget_oldest(directory: Path, prefix: str = "", suffix: str = "") -> None:
-    """Remove all but the newest few of what was set aside under such names; trouble with that is no trouble.
+    """Remove all but the newest few of what was set aside under such names; a problem with that is no problem.
 
     Otherwise whatever damages a file in every run would fill the disk.
     """

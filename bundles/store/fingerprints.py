@@ -33,7 +33,7 @@ def fingerprint(directory: Path) -> str:
 
 
 class Seals:
-    """The seals in ``directory``, by the name of what they seal. Trouble with one is as good as none."""
+    """The seals in ``directory``, by the name of what they seal. A problem with one is as good as none."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

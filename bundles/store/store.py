@@ -51,7 +51,7 @@ class Installed(msgspec.Struct, frozen=True):
 
 
 class Store:
-    """All bundles below ``root``. Methods raise ``StoreError`` when the machine is at fault.
+    """All bundles below ``root``. Methods raise ``StoreError`` when the machine is the reason.
 
     The root and the directories in it are made when they are needed, and only for their owner: bundles hold
     secrets.

@@ -98,7 +98,7 @@ class Mirror(Protocol):
         for where that can be done. Whether it was the beginning of this file, the caller has to verify.
 
         Raises `MissingError`, `OversizeError` beyond ``limit`` bytes, and any other `TransportError`; a part
-        of the file may have been written then. Trouble with ``into`` itself is an ``OSError``.
+        of the file may have been written then. A problem with ``into`` itself is an ``OSError``.
         """
         ...
 

@@ -56,7 +56,7 @@ Check = Callable[[requests.Response, bytes], None]
 
 
 class PassingError(TransportError):
-    """Trouble that may be over in a moment; ``pause`` is how many seconds the server asked to wait."""
+    """A failure that may be over in a moment; ``pause`` is how many seconds the server asked to wait."""
 
     def __init__(self, where: str, what: str, pause: float = 0.0) -> None:
         super().__init__(where, what)
@@ -151,8 +151,8 @@ class WebMirror:
         """Make as many attempts as it takes; raises `TransportError` and ``DeadlineError``."""
         try:
             aside(attempt, self._reading.deadline)
-        except PassingError as trouble:
-            self._try_again(partial(aside, attempt, self._reading.deadline), trouble)
+        except PassingError as failure:
+            self._try_again(partial(aside, attempt, self._reading.deadline), failure)
 
     def _deadline(self, url: str) -> Deadline:
         """Of one download; raises `TransportError` when the one of all is over."""
@@ -167,10 +167,10 @@ class WebMirror:
         seconds = f"{self._reading.deadline.seconds:.1f}".removesuffix(".0")
         return TransportError(url, f"took longer than the {seconds} s that it may take")
 
-    def _try_again(self, attempt: Callable[[], None], trouble: PassingError) -> None:
+    def _try_again(self, attempt: Callable[[], None], failure: PassingError) -> None:
         import tenacity  # most runs have nothing to try again
 
-        pending = [trouble]
+        pending = [failure]
 
         def next_attempt() -> None:
             if pending:
@@ -352,7 +352,7 @@ class WebMirror:
 
 
 _SENTENCES: tuple[tuple[tuple[type[BaseException], ...], bool, str], ...] = (
-    # Exceptions, whether such trouble can pass, and what it is called. The first row that fits is taken.
+    # Exceptions, whether such a failure can pass, and what it is called. The first row that fits is taken.
     ((ssl.SSLCertVerificationError,), False, "the server's certificate is not trusted: {detail}{clock}"),
     ((ssl.SSLEOFError, ssl.SSLZeroReturnError), True, "the connection failed: {detail}"),
     ((requests.exceptions.SSLError, urllib3.SSLError, ssl.SSLError), False, "TLS failed: {detail}"),

@@ -31,7 +31,7 @@ class Output(io.FileIO):
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor, "wb", closefd=False)
-        self.trouble: OSError | None = None
+        self.failure: OSError | None = None
         """Why something was lost."""
         self._kept = bytearray()
         self._writable = select.poll()
@@ -55,7 +55,7 @@ class Output(io.FileIO):
                 if not wait:
                     return
             except OSError as error:
-                self.trouble = error
+                self.failure = error
                 self._kept.clear()
 
 
@@ -108,8 +108,8 @@ def _hand_over(stream: TextIO) -> None:
 def _tell_loss(stdout: TextIO, stderr: TextIO) -> None:
     """Say that an output is not complete; who does not read it knows."""
     output = _output_of(stdout)
-    if output and output.trouble and output.trouble.errno != errno.EPIPE:
-        stderr.write(f"puller: standard output is not complete: {os.strerror(output.trouble.errno or 0)}\n")
+    if output and output.failure and output.failure.errno != errno.EPIPE:
+        stderr.write(f"puller: standard output is not complete: {os.strerror(output.failure.errno or 0)}\n")
         _hand_over(stderr)
 
 

@@ -1,7 +1,7 @@
 """Site data: documents for all hosts, in files or on a web server, and the last good copy of each.
 
 * A document is used when it is valid and can be resolved on this host, and then it is kept.
-* Trouble with one is told, and its last good copy is used. It never stops a run, also where there is no copy yet.
+* A problem with one is told, and its last good copy is used. It never stops a run, also where there is no copy yet.
 * A copy is one file, so that the text and what the server called its version always belong together.
 """
 
@@ -43,7 +43,7 @@ class SiteData(msgspec.Struct, frozen=True):
     settings: Callable[[str], TransportSettings]
     """How a URL is reached."""
     note: Note
-    """Told of all trouble."""
+    """Told of all problems."""
     deadline: Deadline | None = None
     """Of all that is fetched; ``None``: each document has a limit of its own."""
     keep: bool = True

@@ -146,7 +146,7 @@ class Engine:
             event = _event(declaration, State.FAILED, errors=[_of_system(error, declaration)])
         except (MutationInNoop, PullerError):
             raise
-        except Exception as error:  # noqa: BLE001  promise: one resource's trouble, even a bug, never ends the run
+        except Exception as error:  # noqa: BLE001  promise: one resource's failure, even a bug, never ends the run
             event = _event(declaration, State.FAILED, errors=[_bug(error, declaration)])
         event.duration = time.perf_counter() - started
         self._masks.apply(event, declaration)

@@ -2,7 +2,7 @@
 
 * Files are read below ``root``, so that a directory can stand in for ``/``; what only kernel or libc know is
   a method, so that a recorded machine can answer it.
-* Only *not there* reads as ``None``. Any other trouble is noted in ``problems``, and never stops a gathering.
+* Only *not there* reads as ``None``. Any other failure is noted in ``problems``, and never stops a gathering.
 """
 
 from __future__ import annotations

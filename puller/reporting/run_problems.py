@@ -9,11 +9,11 @@ from puller.reporting.log import Log
 from puller.system.local import reason
 
 
-class Troubles(msgspec.Struct):
-    """``problems`` are sentences; ``statuses`` also hold what the resources come to."""
+class RunProblems(msgspec.Struct):
+    """``sentences`` are for people; ``statuses`` also hold what the resources come to."""
 
     log: Log
-    problems: list[str] = []
+    sentences: list[str] = []
     statuses: list[ExitStatus] = []
 
     @property
@@ -24,13 +24,13 @@ class Troubles(msgspec.Struct):
     def error(self, sentence: str, status: ExitStatus) -> None:
         """Something went wrong that the exit status tells of."""
         self.log.error(sentence)
-        self.problems.append(sentence)
+        self.sentences.append(sentence)
         self.statuses.append(status)
 
     def caught(self, error: Exception) -> str:
         """The same for any error, of which the sentence is returned.
 
-        Trouble with a file or the memory of this machine stops updates, as a site that is away does.
+        A problem with a file or the memory of this machine stops updates, as a site that is away does.
         """
         sentence, status = sentence_of(error), status_of(error)
         if isinstance(error, OSError | MemoryError):
@@ -43,7 +43,7 @@ class Troubles(msgspec.Struct):
     def warn(self, sentence: str) -> None:
         """Something that people should know, and that nothing failed for."""
         self.log.warn(sentence)
-        self.problems.append(sentence)
+        self.sentences.append(sentence)
 
     def count(self, status: ExitStatus) -> None:
         """What went well or wrong elsewhere."""

@@ -1,7 +1,7 @@
 """One run on a host, from the lock to the report; ``Agent.run`` reads as the list of its steps.
 
-* What the site or the network does can stop an update, never what is enforced: on any trouble the last good bundle is
-  applied as before, the trouble is reported, and the exit status says so.
+* What the site or the network does can stop an update, never what is enforced: on any problem the last good bundle is
+  applied as before, the problem is reported, and the exit status says so.
 * A new bundle becomes current only after its manifest is understood on this host, and good only after it has passed.
 * While the operator holds this host, or outside of its maintenance windows, everything goes on but the applying.
 * A noop run keeps what it downloads in a private place: nothing of the state is different after it.
@@ -25,7 +25,7 @@ from puller.reporting import metrics
 from puller.reporting.exit_codes import status_of
 from puller.reporting.log import Log
 from puller.reporting.report import BundleReport, Report
-from puller.reporting.run_problems import Troubles, sentence_of
+from puller.reporting.run_problems import RunProblems, sentence_of
 from puller.run.enforcement import Enforcement, Means
 from puller.run.host import Host
 from puller.run.policy.holds import Holds
@@ -53,7 +53,7 @@ class Agent(msgspec.Struct):
     """Enforce what is here, without asking the site."""
     _paused: str = ""
     """Why nothing is applied by this run."""
-    _troubles: Troubles | None = None
+    _problems: RunProblems | None = None
     _fetching: Deadline | None = None
 
     def run(self) -> Report:
@@ -75,20 +75,20 @@ class Agent(msgspec.Struct):
                     offer = self._offer(choice, site, chooser, downloads, report)
                     self._attend(Enforcement(means, report, choice.give_up_after), offer)
             except Stopped as stop:
-                self.troubles.error(str(stop), stop.exit_status)
+                self.problems.error(str(stop), stop.exit_status)
             except ConfigurationError as error:  # data of this host: without them nothing may be applied
-                self.troubles.caught(error)
+                self.problems.caught(error)
             except OSError as error:  # so is what it remembers
-                self.troubles.error(sentence_of(error), ExitStatus.CONFIGURATION)
+                self.problems.error(sentence_of(error), ExitStatus.CONFIGURATION)
             with self.stops.deferred():
                 return self._conclude(started, reports)
 
     @property
-    def troubles(self) -> Troubles:
+    def problems(self) -> RunProblems:
         """What has gone wrong so far."""
-        if self._troubles is None:
-            self._troubles = Troubles(self.log)
-        return self._troubles
+        if self._problems is None:
+            self._problems = RunProblems(self.log)
+        return self._problems
 
     @property
     def fetching(self) -> Deadline:
@@ -111,9 +111,9 @@ class Agent(msgspec.Struct):
             except OSError as error:
                 raise ConfigurationError(f"{error.filename}: cannot be made: {reason(error)}") from error
             for note in notes:
-                self.troubles.warn(note)
+                self.problems.warn(note)
             if unfinished := find_unfinished(self.directories):
-                self.troubles.warn(f"the run that began {unfinished} did not come to its end")
+                self.problems.warn(f"the run that began {unfinished} did not come to its end")
             self._tell("running")
             yield
 
@@ -122,7 +122,7 @@ class Agent(msgspec.Struct):
         try:
             save_status(self.directories, state)
         except OSError as error:
-            self.troubles.warn(sentence_of(error))
+            self.problems.warn(sentence_of(error))
 
     @contextlib.contextmanager
     def _place_for_downloads(self) -> Iterator[Directories]:
@@ -140,12 +140,12 @@ class Agent(msgspec.Struct):
     def _holds(self, now: datetime) -> Holds:
         """What this host's operator has said; whether anything is applied by this run follows from it."""
         holds = Holds.load(
-            self.configuration, self.directories, now, self.troubles.warn, keep=not self.settings.noop
+            self.configuration, self.directories, now, self.problems.warn, keep=not self.settings.noop
         )
         if paused := holds.why_not_applying(now):
             self._paused = paused
             self.log.notice(f"nothing is applied: {paused}")
-            self.troubles.count(ExitStatus.HELD)
+            self.problems.count(ExitStatus.HELD)
         return holds
 
     def _refresh(self, downloads: Directories, chooser: Chooser) -> Published | None:
@@ -158,10 +158,10 @@ class Agent(msgspec.Struct):
             if site is None:
                 site = Site.refreshed(self.configuration, downloads, self.fetching)
         except Exception as error:  # noqa: BLE001  see above
-            self.troubles.caught(error)
+            self.problems.caught(error)
             return None
         for note in site.notes:
-            self.troubles.warn(note)
+            self.problems.warn(note)
         return site
 
     def _means(self, holds: Holds) -> Means:
@@ -172,18 +172,18 @@ class Agent(msgspec.Struct):
             settings=self.settings,
             stops=self.stops,
             log=self.log,
-            troubles=self.troubles,
-            journal=Journal(self.directories, self.troubles.warn, keep=not self.settings.noop),
+            problems=self.problems,
+            journal=Journal(self.directories, self.problems.warn, keep=not self.settings.noop),
             quarantine=holds.quarantine,
             detailed_exitcodes=self.detailed_exitcodes,
         )
 
     def _inputs(self) -> Inputs:
-        """Facts and data of this host; trouble with site data is noted, and stops nothing."""
+        """Facts and data of this host; a problem with site data is noted, and stops nothing."""
 
         def note(sentence: str, error: Exception) -> None:
             status = ExitStatus.FETCH_FAILED if isinstance(error, MemoryError) else status_of(error)
-            self.troubles.error(sentence, status or ExitStatus.BUG)
+            self.problems.error(sentence, status or ExitStatus.BUG)
 
         return self.host.inputs(
             self.directories.data, note, deadline=self.fetching, keep=not self.settings.noop
@@ -200,12 +200,12 @@ class Agent(msgspec.Struct):
         if site is None:
             return None
         store = Store(self.directories.bundles)
-        return Offer(site, chooser, choice, downloads, store, report, self.troubles)
+        return Offer(site, chooser, choice, downloads, store, report, self.problems)
 
     def _attend(self, enforcement: Enforcement, offer: Offer | None) -> None:
         """Enforce one bundle, or wait while nothing is to be applied."""
         if self.stops.reason:  # during a bundle before this one, which was brought to its end
-            self.troubles.warn(f"{enforcement.report.name}: not applied: {self.stops.reason}")
+            self.problems.warn(f"{enforcement.report.name}: not applied: {self.stops.reason}")
             enforcement.wait(None, self.stops.reason)
         elif self._paused:
             enforcement.wait(offer, self._paused)
@@ -214,8 +214,8 @@ class Agent(msgspec.Struct):
 
     def _conclude(self, started: datetime, bundles: list[BundleReport]) -> Report:
         for problem in self.host.facts.problems:
-            self.troubles.warn(str(problem))
-        self.troubles.count(self.stops.exit_status)
+            self.problems.warn(str(problem))
+        self.problems.count(self.stops.exit_status)
         report = Report(
             run=started.strftime("%Y%m%dT%H%M%S.%fZ"),
             started=started.isoformat(timespec="milliseconds"),
@@ -223,9 +223,9 @@ class Agent(msgspec.Struct):
             host=self.host.name,
             puller=__version__,
             noop=self.settings.noop,
-            exit_status=self.troubles.exit_status,
+            exit_status=self.problems.exit_status,
             paused=self._paused,
-            problems=self.troubles.problems,
+            problems=self.problems.sentences,
             bundles=bundles,
         )
         if not self.settings.noop:
@@ -251,5 +251,5 @@ class Agent(msgspec.Struct):
 
     def _note_unkept(self, what: str, report: Report, error: OSError | ResourceError) -> None:
         why = sentence_of(error) if isinstance(error, OSError) else str(error)
-        self.troubles.error(f"the {what} cannot be kept: {why}", ExitStatus.CONFIGURATION)
-        report.exit_status = self.troubles.exit_status
+        self.problems.error(f"the {what} cannot be kept: {why}", ExitStatus.CONFIGURATION)
+        report.exit_status = self.problems.exit_status

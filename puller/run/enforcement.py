@@ -24,7 +24,7 @@ from puller.manifest.loader import Inputs, Manifest, load_manifest
 from puller.manifest.source import MANIFEST
 from puller.reporting.log import Log
 from puller.reporting.report import BundleReport, Event, Health, State, Summary, told_failures
-from puller.reporting.run_problems import Troubles, sentence_of
+from puller.reporting.run_problems import RunProblems, sentence_of
 from puller.resources.remote import fetch_url
 from puller.run.policy.quarantine import Quarantine
 from puller.run.rollback import find_way_back
@@ -46,7 +46,7 @@ class Means(msgspec.Struct, frozen=True):
     settings: Settings
     stops: StopRequests
     log: Log
-    troubles: Troubles
+    problems: RunProblems
     journal: Journal
     quarantine: Quarantine
     detailed_exitcodes: bool = False
@@ -70,7 +70,7 @@ class Enforcement(msgspec.Struct):
     """SHA-256 of what the site has for this host."""
 
     def enforce(self, offer: Offer | None) -> None:
-        """Apply the best candidate; trouble with one is noted and leads to the next."""
+        """Apply the best candidate; a problem with one is noted and leads to the next."""
         if not self._has_enforced(offer):
             status = ExitStatus.HEALTH_FAILED_TWICE if self.report.given_up else ExitStatus.NOTHING_TO_ENFORCE
             self.report.outcome = "nothing to enforce"
@@ -105,7 +105,7 @@ class Enforcement(msgspec.Struct):
         try:
             return self.means.store.current(self.report.name)
         except BundleError as error:
-            self.means.troubles.warn(str(error))
+            self.means.problems.warn(str(error))
         return self._way_back()
 
     def _way_back(self, but: str = "") -> Installed | None:
@@ -147,7 +147,7 @@ class Enforcement(msgspec.Struct):
             return self._manifest(bundle)
         except PullerError as error:
             self.report.held = f"{_named(bundle)} is rejected: {str(error).splitlines()[0]}"
-            self.means.troubles.error(f"{_named(bundle)} is rejected:\n{error}", error.exit_status)
+            self.means.problems.error(f"{_named(bundle)} is rejected:\n{error}", error.exit_status)
             return None
         except Exception as error:  # noqa: BLE001  one that cannot be read keeps no other from being enforced
             self._hold(error)
@@ -158,7 +158,7 @@ class Enforcement(msgspec.Struct):
         return load_manifest(bundle.path / MANIFEST, name, self.means.inputs)
 
     def _hold(self, error: Exception) -> None:
-        self.report.held = self.means.troubles.caught(error)
+        self.report.held = self.means.problems.caught(error)
 
     # Trial
 
@@ -182,7 +182,7 @@ class Enforcement(msgspec.Struct):
         times = trial.cut_short + 1
         what = f"{_named(bundle)}: the last run was cut short while it applied it ({how})"
         if times < _MOST_CUT_SHORT or self._way_back(but=bundle.sha256) is None:
-            self.means.troubles.warn(f"{what}; trying it again")
+            self.means.problems.warn(f"{what}; trying it again")
             return True
         reason = f"{times} runs in a row were cut short while they applied it, at last because {how}"
         self._give_up(
@@ -205,7 +205,7 @@ class Enforcement(msgspec.Struct):
         except OSError as error:
             if current is None or current.sha256 != bundle.sha256:
                 raise
-            self.means.troubles.caught(error)
+            self.means.problems.caught(error)
             return None
 
     def _health_before(
@@ -231,7 +231,7 @@ class Enforcement(msgspec.Struct):
         except BundleError as error:
             if current is not None or self._linked("good") != bundle:
                 raise
-            self.means.troubles.caught(error)  # the link is damaged and the disk full; this is what there is
+            self.means.problems.caught(error)  # the link is damaged and the disk full; this is what there is
             return
         was = f", was {current.version}" if current else ""
         self.means.log.notice(f"{_named(bundle)} is now enforced{was}")
@@ -246,14 +246,16 @@ class Enforcement(msgspec.Struct):
             self._conclude_return(bundle, applied)
         elif applied is None or self.means.stops.reason:
             self._end(bundle)
-        elif trial and (fault := self._fault(manifest, applied, trial) or self._worn_out(manifest, trial)):
-            self._go_back(bundle, fault)
+        elif trial and (
+            failure := self._failure(manifest, applied, trial) or self._worn_out(manifest, trial)
+        ):
+            self._go_back(bundle, failure)
         else:
             self._settle(bundle)
 
     def _applied(self, bundle: Installed, manifest: Manifest) -> Applied | None:
         """What became of the resources; ``None`` with the reason noted when none could be applied."""
-        report, troubles, started = self.report, self.means.troubles, time.perf_counter()
+        report, problems, started = self.report, self.means.problems, time.perf_counter()
         report.version, report.sha256 = bundle.version, bundle.sha256
         try:
             applied = apply_manifest(
@@ -265,24 +267,24 @@ class Enforcement(msgspec.Struct):
                 fetch=fetch_url,
             )
         except OSError as error:
-            troubles.caught(error)
+            problems.caught(error)
             report.outcome = "not applied"
             return None
         for note in [*manifest.warnings, *applied.notes]:
-            troubles.warn(note)
+            problems.warn(note)
         report.outcome, report.events = "applied", applied.events
         report.summary = Summary.of(applied.events, time.perf_counter() - started)
         self.means.log.notice(f"{_named(bundle)}: {report.summary}")
-        troubles.count(report.summary.exit_status(detailed=self.means.detailed_exitcodes))
+        problems.count(report.summary.exit_status(detailed=self.means.detailed_exitcodes))
         return applied
 
-    def _fault(self, manifest: Manifest, applied: Applied, trial: Trial) -> str:
+    def _failure(self, manifest: Manifest, applied: Applied, trial: Trial) -> str:
         """Why a bundle on trial is given up; empty when it is kept."""
         if not _has_health_checks(manifest):
             return ""
-        from puller.run.health_gate import find_fault
+        from puller.run.health_gate import find_failure
 
-        return find_fault(manifest, applied.events, trial.health, LocalSystem())
+        return find_failure(manifest, applied.events, trial.health, LocalSystem())
 
     def _worn_out(self, manifest: Manifest, trial: Trial) -> str:
         """Why a bundle on trial is given up after so many runs; empty when it is not.
@@ -334,22 +336,22 @@ class Enforcement(msgspec.Struct):
         try:
             save()
         except OSError as error:
-            self.means.troubles.warn(sentence_of(error))
+            self.means.problems.warn(sentence_of(error))
         except BundleError as error:
-            self.means.troubles.warn(str(error))
+            self.means.problems.warn(str(error))
 
     # The way back
 
-    def _go_back(self, bundle: Installed, fault: str) -> None:
+    def _go_back(self, bundle: Installed, failure: str) -> None:
         """Give up a bundle that was applied, and apply the last good one again."""
         back = self._way_back(but=bundle.sha256)
         if back is None:
-            self.means.troubles.warn(
-                f"{_named(bundle)}: {fault}; there is no other bundle on this host to return to"
+            self.means.problems.warn(
+                f"{_named(bundle)}: {failure}; there is no other bundle on this host to return to"
             )
             self._settle(bundle)
             return
-        self._give_up(bundle, fault, msgspec.structs.replace(self.report))
+        self._give_up(bundle, failure, msgspec.structs.replace(self.report))
         manifest = self._understood(back)
         try:
             if manifest is None:
@@ -380,7 +382,7 @@ class Enforcement(msgspec.Struct):
         self._record(lambda: self.means.journal.close(bundle.name))
 
     def _error(self, sentence: str, status: ExitStatus) -> None:
-        self.means.troubles.error(f"{self.report.name}: {sentence}", status)
+        self.means.problems.error(f"{self.report.name}: {sentence}", status)
 
 
 def _named(bundle: Installed) -> str:

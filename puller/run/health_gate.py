@@ -6,7 +6,7 @@
   when its resource and its command are.
 * A check of a resource that could not be applied is not run by the engine. Those that were in order before the change
   are asked all the same: a new bundle that breaks what worked is found also when it breaks on the way. Other checks are
-  not asked then: what could not be brought up because a mirror was away is no fault of the bundle.
+  not asked then: what could not be brought up because a mirror was away is not the bundle's doing.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from puller.resources.base import HealthCheck
 from puller.system.local import System
 
 _MOST_TOLD = 3
-"""Faults: the reason is kept in the quarantine, which is small, for ever."""
+"""Failures: the reason is kept in the quarantine, which is small, for ever."""
 
 
 class _Checked(msgspec.Struct, frozen=True):
@@ -49,22 +49,22 @@ def health_before(enforced: Manifest, new: Manifest, system: System) -> dict[str
     }
 
 
-def find_fault(
+def find_failure(
     manifest: Manifest, events: Sequence[Event], before: Mapping[str, Health], system: System
 ) -> str:
     """Why a bundle that was applied is given up, in a few sentences; empty when it is kept.
 
     ``events`` are in the order of the manifest. What is asked here is added to them.
     """
-    faults = []
+    failures = []
     for number, resource in _checked(manifest):
         event = events[number]
         _ask_the_rest(resource, event, before, system)
         for (key, _), result in zip(resource.checks, event.health_checks, strict=False):
             if not result.status.in_order and before.get(key, Health.OK).in_order:
-                faults.append(f"{event.reference}: {result}")
-    others = [f"and {len(faults) - _MOST_TOLD} more"] if len(faults) > _MOST_TOLD else []
-    return "; ".join(faults[:_MOST_TOLD] + others)
+                failures.append(f"{event.reference}: {result}")
+    others = [f"and {len(failures) - _MOST_TOLD} more"] if len(failures) > _MOST_TOLD else []
+    return "; ".join(failures[:_MOST_TOLD] + others)
 
 
 def _ask_the_rest(resource: _Checked, event: Event, before: Mapping[str, Health], system: System) -> None:

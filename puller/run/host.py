@@ -39,7 +39,7 @@ class Host(msgspec.Struct, frozen=True):
     def inputs(
         self, copies: Path, note: "Note", *, deadline: "Deadline | None" = None, keep: bool = True
     ) -> Inputs:
-        """What manifests are resolved with; ``copies`` is the directory for site data, ``note`` is told of its trouble.
+        """What manifests are resolved with; ``copies`` is the directory for site data, ``note`` is told its problems.
 
         ``deadline`` is that of all that is fetched. Without ``keep`` nothing is written. Raises ``ConfigurationError``
         for data of this host that is not valid.

@@ -22,7 +22,7 @@ from puller.config.configuration import BundleChoice, Configuration, HttpOptions
 from puller.errors import ConfigurationError
 from puller.exit_status import ExitStatus
 from puller.reporting.report import BundleReport
-from puller.reporting.run_problems import Troubles
+from puller.reporting.run_problems import RunProblems
 from puller.run.policy.selection import Chooser
 from puller.state.directories import Directories
 from puller.system.local import reason
@@ -123,7 +123,7 @@ def unchanged(
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """What the site has for this host of one bundle; reasons go into ``report`` and ``troubles``."""
+    """What the site has for this host of one bundle; reasons go into ``report`` and ``problems``."""
 
     site: Published
     chooser: Chooser
@@ -132,7 +132,7 @@ class Offer(msgspec.Struct, frozen=True):
     """Where bundles arrive; in noop not where they are."""
     store: Store
     report: BundleReport
-    troubles: Troubles
+    problems: RunProblems
 
     def obtained(self, current: Installed | None) -> Installed | None:
         """The bundle that this host should run, unpacked; ``None`` when what is here stays, with the reason noted."""
@@ -143,7 +143,7 @@ class Offer(msgspec.Struct, frozen=True):
             release = wanted.release or self._damaged()
             return self._installed(release, current) if release else None
         except Exception as error:  # noqa: BLE001  whatever it is, what is here already is enforced
-            self.report.held = self.troubles.caught(error)
+            self.report.held = self.problems.caught(error)
             return None
 
     def _damaged(self) -> Release | None:
@@ -159,8 +159,8 @@ class Offer(msgspec.Struct, frozen=True):
 
     def _hold(self, why: str) -> None:
         self.report.held = why
-        self.troubles.log.notice(f"held: {why}")
-        self.troubles.count(ExitStatus.HELD)
+        self.problems.log.notice(f"held: {why}")
+        self.problems.count(ExitStatus.HELD)
 
     def _installed(self, release: Release, current: Installed | None) -> Installed:
         digest = self.site.digest(release)
@@ -170,13 +170,13 @@ class Offer(msgspec.Struct, frozen=True):
             return installed
         if not isinstance(self.site, Site):  # a glance said that all is here, and then the store changed
             raise StoreError(release.bundle, "was changed by somebody else during this run")
-        self.troubles.log.notice(f"{release}: fetching it from the site")
+        self.problems.log.notice(f"{release}: fetching it from the site")
         told = len(self.site.notes)
         try:
             return self.site.install(release, Store(self.directories.bundles), self.directories)
         finally:
             for note in self.site.notes[told:]:  # of mirrors that failed while another one helped, or as well
-                self.troubles.warn(note)
+                self.problems.warn(note)
 
 
 def transport_settings(options: HttpOptions) -> TransportSettings:

@@ -250,7 +250,7 @@ class LocalSystem:
                 with _directory_in_progress(parent, temporary, path, attributes):
                     os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
             except BaseException:
-                with contextlib.suppress(OSError):  # the trouble is another one
+                with contextlib.suppress(OSError):  # the failure is another one
                     os.rmdir(temporary, dir_fd=parent)
                 raise
             os.fsync(parent)

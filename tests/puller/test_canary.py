@@ -591,7 +591,7 @@ def test_broken_data_are_told_without_their_secrets(tmp_path: Path, execute: "Ex
         ("http", "C:broken"),
     ],
 )
-def test_trouble_on_the_way_to_the_site_is_told_without_credentials(
+def test_problem_on_the_way_to_the_site_is_told_without_credentials(
     host: "Host", execute: "Execute", key: str, value: Any
 ) -> None:
     filled = json.loads(json.dumps(value).replace("C:broken", canary("broken")))

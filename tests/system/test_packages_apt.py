@@ -219,7 +219,7 @@ def test_every_state_converges_as_noop_said_and_the_second_run_changes_nothing(
     assert dpkg(debian) == after
 
 
-# Troubles
+# Problems
 
 
 def is_running(pid: str) -> bool:

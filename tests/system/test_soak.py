@@ -116,7 +116,7 @@ class World:
 
     # What a run meets
 
-    def run_in_trouble(self) -> None:
+    def run_in_problem(self) -> None:
         """A run while the server or the site is not as it should be."""
         fault = self.dice.choice(NGINX_FAULTS + SITE_FAULTS)
         self.counts[f"fault: {fault}"] += 1
@@ -235,7 +235,7 @@ def test_a_thousand_runs_leak_nothing_and_always_enforce_what_was_published(
     for number in range(RUNS):
         world.change_the_site()
         if world.dice.random() < 0.3:
-            world.run_in_trouble()
+            world.run_in_problem()
         else:
             world.run()
         if number % 100 == 0:

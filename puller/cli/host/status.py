@@ -63,7 +63,7 @@ def status(path: str, output_format: str, check: bool, max_age: str) -> int:
 
 
 def _check(path: str, output_format: str, oldest: timedelta) -> int:
-    """Print a verdict; gives its exit code. Trouble with the records is a verdict, too."""
+    """Print a verdict; gives its exit code. A problem with the records is a verdict, too."""
     from puller.reporting.monitoring import unknown
 
     found: dict[str, Any] = {}

@@ -73,7 +73,7 @@ def _domain_of(machine: Machine, hostname: str) -> str:
     except TimeoutError as error:
         machine.note(f"networking: resolving {hostname!r}", error)
         return ""
-    except (OSError, UnicodeError):  # not known to the resolver, which is no fault of anybody's
+    except (OSError, UnicodeError):  # not known to the resolver, which is nobody's mistake
         return ""
     return name.removeprefix(f"{hostname}.").rstrip(".") if name.startswith(f"{hostname}.") else ""
 

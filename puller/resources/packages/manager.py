@@ -1,7 +1,7 @@
 """What a package manager is asked and told; apt and dnf are the two.
 
 * A command that fails, or says what is not understood, raises: *could not look* is never *is not installed*.
-* Trouble that has a known remedy is remedied, once a run, reported, and the command tried again.
+* A failure that has a known remedy is remedied, once a run, reported, and the command tried again.
 * Names and versions come here checked: none can be taken for an option.
 """
 

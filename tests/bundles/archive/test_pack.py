@@ -398,7 +398,7 @@ def test_an_archive_is_not_written_into_what_it_packs(tmp_path: Path, write_tree
         (".", "../directory", "directory: cannot be written: "),
     ],
 )
-def test_trouble_with_the_disk_names_the_place(
+def test_a_problem_with_the_disk_names_the_place(
     tmp_path: Path, write_tree: WriteTree, source: str, output: str, message: str
 ) -> None:
     tree = write_tree(tmp_path / "source", MANIFEST)

@@ -274,7 +274,7 @@ def test_a_bundle_over_a_limit_is_refused_before_anything_is_written(
     assert message in str(caught.value)
 
 
-# Trouble with this machine
+# A problem with this machine
 
 
 def test_what_is_there_already_stays(tmp_path: Path, built: BuiltBundle) -> None:

@@ -225,7 +225,7 @@ def test_a_mirror_over_http_that_misbehaves_is_passed_over(
 ) -> None:
     good = new_server(root=publisher.served)
     bad = new_server(root=publisher.served)
-    troubles = {
+    problems = {
         "a captive portal": answer(b"<html>Welcome to our hotel</html>"),
         "forbidden": answer(b"", 403),
         "an error": answer(b"", 500),
@@ -233,15 +233,15 @@ def test_a_mirror_over_http_that_misbehaves_is_passed_over(
         "silence": silence,
         "a length that lies": answer(b"{}", Content_Length="100000"),
     }
-    for name, trouble in troubles.items():
-        bad.on("/metadata/timestamp.json", trouble)
+    for name, problem in problems.items():
+        bad.on("/metadata/timestamp.json", problem)
         host = new_host(bad.origin, good.origin, name=name, settings=QUICK)
         assert host.version() == "1.0.0", name
         assert any(bad.origin in note for note in host.notes), name
 
 
 @pytest.mark.attack("mirror.captive-portal")
-def test_a_captive_portal_is_trouble_with_the_network_and_not_an_attack(
+def test_a_captive_portal_is_a_problem_with_the_network_and_not_an_attack(
     new_server: Callable[..., Server], new_host: Callable[..., Host], answer: Callable[..., Answer]
 ) -> None:
     server = new_server()
@@ -540,7 +540,7 @@ def test_a_full_disk_while_refreshing_leaves_what_was_trusted(
     assert host.version() == "1.1.0"
 
 
-def test_a_download_without_a_directory_to_go_to_is_this_machines_trouble(host: Host) -> None:
+def test_a_download_without_a_directory_to_go_to_is_this_machines_problem(host: Host) -> None:
     client = host.client()
     release = client.refresh().find("web", "stable")
     assert release is not None

@@ -750,22 +750,22 @@ def test_a_target_of_a_delegated_role_is_downloaded(client: Client, repository: 
     assert sorted(client.downloaded) == [b"of A", b"of B"]
 
 
-@pytest.mark.parametrize("trouble", ["unsigned", "expired", "missing", "not in the snapshot", "rolled back"])
+@pytest.mark.parametrize("problem", ["unsigned", "expired", "missing", "not in the snapshot", "rolled back"])
 def test_a_delegated_role_that_cannot_be_trusted_gives_nothing(
-    client: Client, repository: Repository, trouble: str
+    client: Client, repository: Repository, problem: str
 ) -> None:
     repository.delegate("A", paths=["*"])
     repository.add_target("file", b"contents", "A")
-    repository.targets["A"].expires = PAST if trouble == "expired" else repository.expires
+    repository.targets["A"].expires = PAST if problem == "expired" else repository.expires
     repository.targets["A"].version = 2
-    repository.write("A", [] if trouble == "unsigned" else None)
+    repository.write("A", [] if problem == "unsigned" else None)
     repository.publish(*TOP)
-    if trouble == "missing":
+    if problem == "missing":
         repository.path("A").unlink()
-    if trouble == "not in the snapshot":
+    if problem == "not in the snapshot":
         del repository.snapshot.meta["A.json"]
         repository.publish("snapshot", "timestamp")
-    if trouble == "rolled back":
+    if problem == "rolled back":
         assert client.refresh() == 0
         repository.targets["A"].version = 1
         repository.write("A")

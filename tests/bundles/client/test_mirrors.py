@@ -143,7 +143,7 @@ def endless(stream: socket.socket) -> None:
         stream.sendall(b"10000\r\n" + b" " * 65536 + b"\r\n")
 
 
-def trouble(sent: str, remembered: str, *cases: str) -> Any:
+def problem(sent: str, remembered: str, *cases: str) -> Any:
     """What is sent for the timestamp, what the host remembers of it, and which attacks that is."""
     return pytest.param(sent, remembered, id=sent, marks=[pytest.mark.attack(*cases)] if cases else [])
 
@@ -152,17 +152,17 @@ def trouble(sent: str, remembered: str, *cases: str) -> Any:
 @pytest.mark.parametrize(
     ("sent", "remembered"),
     [
-        trouble("silence", "no answer for 0.2 s", "mirror.hangs"),
-        trouble("a trickle", "stalled: less than 1000 bytes a second for 0.2 s", "slow.body"),
-        trouble("no end", "bytes that are allowed", "endless.body"),
-        trouble("403", "metadata/timestamp.json: status 403 Forbidden", "mirror.status-403"),
-        trouble("404", "metadata/timestamp.json: status 404 Not Found", "mirror.status-404"),
-        trouble("500", "status 500 Internal Server Error", "mirror.status-5xx"),
-        trouble("503", "status 503 Service Unavailable", "mirror.status-5xx"),
-        trouble("a captive portal", "is a web page, wanted timestamp.json", "mirror.captive-portal"),
-        trouble("garbage", "is not metadata", "mirror.garbage"),
-        trouble("another site's", "is signed by 0 of the 1 keys", "mirror.content"),
-        trouble("a stale one", "older than 3, which this host has trusted before", "mirror.stale"),
+        problem("silence", "no answer for 0.2 s", "mirror.hangs"),
+        problem("a trickle", "stalled: less than 1000 bytes a second for 0.2 s", "slow.body"),
+        problem("no end", "bytes that are allowed", "endless.body"),
+        problem("403", "metadata/timestamp.json: status 403 Forbidden", "mirror.status-403"),
+        problem("404", "metadata/timestamp.json: status 404 Not Found", "mirror.status-404"),
+        problem("500", "status 500 Internal Server Error", "mirror.status-5xx"),
+        problem("503", "status 503 Service Unavailable", "mirror.status-5xx"),
+        problem("a captive portal", "is a web page, wanted timestamp.json", "mirror.captive-portal"),
+        problem("garbage", "is not metadata", "mirror.garbage"),
+        problem("another site's", "is signed by 0 of the 1 keys", "mirror.content"),
+        problem("a stale one", "older than 3, which this host has trusted before", "mirror.stale"),
     ],
 )
 @pytest.mark.parametrize("place", ["first", "last"])

@@ -37,7 +37,7 @@ def test_an_unchanged_file_is_not_sent() -> None:
 
 
 @responses.activate
-def test_304_is_trouble_for_whoever_has_nothing() -> None:
+def test_304_is_a_problem_for_whoever_has_nothing() -> None:
     responses.get(URL, status=304)
     with pytest.raises(TransportError, match="status 304"):
         fetch(Validators())

@@ -90,7 +90,7 @@ def test_each_of_several_gets_an_equal_share_of_what_is_left() -> None:
     assert Deadline(float("inf")).at_most(5) == 5
 
 
-def test_where_no_thread_can_be_started_that_is_trouble_of_this_machine(
+def test_where_no_thread_can_be_started_that_is_a_problem_of_this_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(*_: object) -> int:

@@ -100,7 +100,7 @@ def test_any_url_can_be_fetched_too(server: Server, answer: Callable[..., Answer
 
 
 @pytest.mark.parametrize("status", [403, 404])
-def test_a_missing_file_is_told_from_other_trouble(
+def test_a_missing_file_is_told_from_other_problems(
     server: Server, answer: Callable[..., Answer], status: int
 ) -> None:
     server.on("/file.json", answer(b"<html>", status))
@@ -158,7 +158,7 @@ def hang(stream: socket.socket) -> None:
         pass
 
 
-TROUBLE = {
+FAILURES = {
     "lost connection": reset,
     "half an answer": half,
     "no answer": hang,
@@ -176,11 +176,11 @@ def test_status_that_may_pass_is_tried_again(
     assert len(pauses) == 2
 
 
-@pytest.mark.parametrize("trouble", TROUBLE.values(), ids=TROUBLE.keys())
-def test_trouble_that_may_pass_is_tried_again_from_the_start(
-    server: Server, answer: Callable[..., Answer], trouble: Answer
+@pytest.mark.parametrize("problem", FAILURES.values(), ids=FAILURES.keys())
+def test_a_problem_that_may_pass_is_tried_again_from_the_start(
+    server: Server, answer: Callable[..., Answer], problem: Answer
 ) -> None:
-    server.on("/file.json", trouble, answer(GARBAGE))
+    server.on("/file.json", problem, answer(GARBAGE))
     mirror, _ = patient(server)
     assert fetch(mirror) == GARBAGE
 
@@ -681,7 +681,7 @@ def test_netrc_is_not_read(server: Server, answer: Callable[..., Answer], tmp_pa
 
 
 def every_error_of(server: Server, answer: Callable[..., Answer]) -> Iterator[Answer]:
-    yield from TROUBLE.values()
+    yield from FAILURES.values()
     for status in (401, 404, 503, 302):
         yield answer(b"", status)
     yield answer(b"<html>")
@@ -705,8 +705,8 @@ def test_no_error_shows_a_password(
     said = [repr(settings), repr(Location.parse(url))]
     for each in (settings, msgspec.structs.replace(settings, proxy=Secret(""))):
         mirror = WebMirror(Location.parse(url), each, pause)
-        for trouble in every_error_of(server, answer):
-            server.on("/file.json", trouble)
+        for problem in every_error_of(server, answer):
+            server.on("/file.json", problem)
             with pytest.raises(TransportError) as caught:
                 fetch(mirror)
             said += [str(caught.value), repr(caught.value), *map(str, _chain(caught.value))]
@@ -774,7 +774,7 @@ def test_a_proxy_is_not_told_the_credentials_of_a_site_over_tls(
     assert CANARY not in str(request)
 
 
-def test_a_proxy_that_is_down_is_named_as_the_trouble() -> None:
+def test_a_proxy_that_is_down_is_named_as_the_problem() -> None:
     with pytest.raises(TransportError, match="the proxy cannot be used: Connection refused"):
         fetch(open_mirror("http://www.example.org", proxy=Secret("http://127.0.0.1:1")))
 

@@ -1,4 +1,4 @@
-"""Site data: what the operator keeps for all hosts wins over the bundle, and trouble with it stops nothing."""
+"""Site data: what the operator keeps for all hosts wins over the bundle, and a problem with it stops nothing."""
 
 from __future__ import annotations
 

@@ -316,7 +316,7 @@ WITHOUT_ATTRIBUTES = [
 
 
 @pytest.mark.parametrize(
-    ("data", "trouble"),
+    ("data", "problem"),
     [
         (
             "{a: \"{{ lookup('facts.nothing') }}\"}",
@@ -327,7 +327,7 @@ WITHOUT_ATTRIBUTES = [
     ids=["a value that cannot be resolved", "no data at all"],
 )
 def test_data_that_cannot_be_had_hides_nothing_and_is_blamed_once(
-    load: Load, tmp_path: Path, data: str, trouble: str
+    load: Load, tmp_path: Path, data: str, problem: str
 ) -> None:
     """What only follows from it (a name, a message, the data of a child, a list that is rendered) is not told."""
     (tmp_path / "child.yaml").write_text(
@@ -345,7 +345,7 @@ resources:
     said = problems(load, text)
     assert said[:3] == WITHOUT_ATTRIBUTES
     assert said[3:-1] == ["mdoe is not a property of file (did you mean 'mode'?)", *WITHOUT_ATTRIBUTES]
-    assert trouble in said[-1]
+    assert problem in said[-1]
 
 
 def test_a_child_whose_data_cannot_be_had_on_this_machine_is_checked_and_does_not_refuse_the_manifest(

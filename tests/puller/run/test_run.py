@@ -1,7 +1,7 @@
 """``puller run`` from end to end: what comes of good news, of no news, and of every kind of bad news.
 
 Whatever goes wrong is said with where, what and the documented exit status; the last good bundle is enforced; and the
-run after the trouble makes good what was missed.
+run after the problem makes good what was missed.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def test_a_broken_bundle_keeps_no_other_from_being_updated(settled: Host, publis
     assert [bundle.get("version") for bundle in settled.report()["bundles"]] == [None, "1.1.0"]
 
 
-# --- the site is in trouble ---------------------------------------------------------------------------------
+# --- the site is with problems ---------------------------------------------------------------------------------
 
 
 def answering(status: int, body: bytes = b"Hello?") -> Break:
@@ -146,7 +146,7 @@ def signed_by_somebody_else(web: WebServer, publisher: Publisher) -> None:
     shutil.copytree(stranger.public, publisher.served, dirs_exist_ok=True)
 
 
-TROUBLE_WITH_THE_SITE = {
+PROBLEMS_WITH_THE_SITE = {
     "the server is away": (
         lambda web, publisher: web.stop(),
         14,
@@ -209,10 +209,10 @@ CASES = {
     ("break_it", "status", "message"),
     [
         pytest.param(*row, id=name, marks=[pytest.mark.attack(CASES[name])] if name in CASES else [])
-        for name, row in TROUBLE_WITH_THE_SITE.items()
+        for name, row in PROBLEMS_WITH_THE_SITE.items()
     ],
 )
-def test_trouble_with_the_site_stops_an_update_and_nothing_else(
+def test_a_problem_with_the_site_stops_an_update_and_nothing_else(
     settled: Host, publisher: Publisher, web: WebServer, break_it: Break, status: int, message: str
 ) -> None:
     publisher.publish("1.1.0")
@@ -235,7 +235,7 @@ def test_trouble_with_the_site_stops_an_update_and_nothing_else(
     [(lambda web, publisher: web.stop(), 15), (flipped("targets/web/*"), 10), (answering(404), 15)],
     ids=["away", "tampered", "404"],
 )
-def test_without_a_bundle_yet_trouble_is_told_and_nothing_is_done(
+def test_without_a_bundle_yet_problem_is_told_and_nothing_is_done(
     host: Host, publisher: Publisher, web: WebServer, break_it: Break, status: int
 ) -> None:
     publisher.publish("1.0.0")

@@ -273,11 +273,11 @@ def test_a_host_gets_over_damage_to_anything_that_it_keeps(
     kept = Kept(full, tmp_path / "elsewhere")
     names = kept.paths(DAMAGE[damage])
     assert len(names) > 3
-    wrong = [f"{name}: {problem}" for name in names if (problem := trouble_with(full, kept, name, damage))]
+    wrong = [f"{name}: {problem}" for name in names if (problem := problem_with(full, kept, name, damage))]
     assert not wrong, "\n".join(wrong)
 
 
-def trouble_with(host: Host, kept: Kept, name: str, damage: Damage) -> str:
+def problem_with(host: Host, kept: Kept, name: str, damage: Damage) -> str:
     """What is wrong after this damage, or nothing."""
     kept.restore()
     (host.machine / "motd").unlink()

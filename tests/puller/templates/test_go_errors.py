@@ -166,7 +166,7 @@ def test_gigantic_text_stops_before_it_is_built(text: str) -> None:
         ("{{ deepEqual $l $l }}", 10_000),
     ],
 )
-def test_a_value_that_is_small_to_hold_and_too_large_to_walk_is_no_trouble(
+def test_a_value_that_is_small_to_hold_and_too_large_to_walk_is_no_problem(
     show: str, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(types, "MAX_ITEMS", limit)

@@ -1,4 +1,4 @@
-"""apt and dpkg: what they are told, what they answer, and what is done about their troubles."""
+"""apt and dpkg: what they are told, what they answer, and what is done about their problems."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_failure_shows_the_end_of_stderr(debian: Debian, job: NewJob) -> None:
     )
 
 
-# Troubles with a remedy
+# Failures with a remedy
 
 
 @pytest.mark.attack("apt.interrupted")

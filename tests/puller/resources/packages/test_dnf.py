@@ -1,4 +1,4 @@
-"""dnf and rpm: what they are told, what they answer, and what is done about their troubles."""
+"""dnf and rpm: what they are told, what they answer, and what is done about their problems."""
 
 from __future__ import annotations
 

@@ -70,9 +70,9 @@ def test_packages_of_one_kind_are_installed_together_and_each_has_changed(
     assert set(states(apply(PACKAGES)).values()) == {"stable"}
 
 
-@pytest.mark.parametrize("trouble", ["its script fails", "it is in no repository"])
-def test_one_that_fails_takes_no_other_with_it(apply: Apply, debian: Debian, trouble: str) -> None:
-    if trouble == "its script fails":
+@pytest.mark.parametrize("problem", ["its script fails", "it is in no repository"])
+def test_one_that_fails_takes_no_other_with_it(apply: Apply, debian: Debian, problem: str) -> None:
+    if problem == "its script fails":
         debian.fails = {"b"}
     else:
         del debian.repository["b"]

@@ -1,4 +1,4 @@
-"""``puller run`` on a machine in trouble: its configuration, its state directory, its disk.
+"""``puller run`` on a machine with problems: its configuration, its state directory, its disk.
 
 What is missing or damaged is named; nothing of it is thrown away; and the last good bundle is enforced wherever it is
 known what that is.
