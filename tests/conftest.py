@@ -43,7 +43,7 @@ from bundles.publisher.channels import Channels
 from bundles.publisher.keys import make_key
 from bundles.publisher.roles import Custody
 from bundles.publisher.site import Site
-from bundles.publisher.statements import AT_ONCE, Wave
+from bundles.publisher.statements import AT_ONCE, RolloutRequest
 from bundles.publisher.web_server import SiteHandler, SiteServer
 from puller.cli import main
 
@@ -304,14 +304,14 @@ class Publisher:
         *,
         name: str = "web",
         files: Mapping[str, bytes] = STORY_FILES,
-        wave: Wave = AT_ONCE,
+        request: RolloutRequest = AT_ONCE,
     ) -> None:
         """Publish a bundle, with its version for VERSION in the manifest, and deploy it."""
         source = self._sources / f"{name}-{version}"
         for path, data in {"manifest.yaml": manifest.replace("VERSION", version).encode(), **files}.items():
             (source / path).parent.mkdir(parents=True, exist_ok=True)
             (source / path).write_bytes(data)
-        self.site.publish(source, _no_passphrase, name=name, version=version, wave=wave)
+        self.site.publish(source, _no_passphrase, name=name, version=version, request=request)
         self.deploy()
 
     def rotate(self, role: str) -> None:

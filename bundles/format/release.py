@@ -1,8 +1,8 @@
-"""How a release reaches its hosts: all at once, or in a wave that grows.
+"""How a release reaches its hosts: all at once, or in a rollout that grows.
 
 * A host's place depends on its name, the bundle and the version, and on nothing else: the same for ever and on
   every machine, evenly spread, and in another order for each release.
-* A wave that grows never gives up a host that it has reached.
+* A rollout that grows never gives up a host that it has reached.
 * Nothing here touches disk, network or clock: ``now`` is handed in.
 
 Percentages are counted in whole hundredths, so that what is compared, written and shown is the same number.
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from bundles.format.index import Release
 
 STEPS = 10_000
-"""Places there are, and steps in which a wave grows: hundredths of a percent."""
-LONGEST_WAVE = timedelta(days=36_525)
+"""Places there are, and steps in which a rollout grows: hundredths of a percent."""
+LONGEST_ROLLOUT = timedelta(days=36_525)
 """Far from what anybody waits for, and small enough that no date overflows."""
 
 _PERCENT = re.compile(r"(?:0|[1-9][0-9]?)\.(?:[0-9][1-9]|[1-9])")
@@ -32,10 +32,10 @@ _TIME = re.compile(r"2[0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 
 
 class Rollout(msgspec.Struct, frozen=True, kw_only=True):
-    """A wave: ``percent`` of all hosts, or from none at ``start`` evenly to all of them ``duration`` later.
+    """A rollout: ``percent`` of all hosts, or from none at ``start`` evenly to all of them ``duration`` later.
 
     ``before`` is what the hosts not reached should run; ``None`` when there was nothing. Raises `FormatError`,
-    with the name of the field, for what cannot be a wave.
+    with the name of the field, for what cannot be a rollout.
     """
 
     percent: float | None = None
@@ -104,7 +104,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
         return f"is halted by the publisher at {reached}, this host's place is {shown_percent(at)}"
 
     def _expected(self, at: float) -> str:
-        """When a wave that grows by itself gets to this place."""
+        """When a rollout that grows by itself gets to this place."""
         if self.start is None or self.duration is None:
             return ""
         needed = round(at * 100) + 1
@@ -139,8 +139,8 @@ def _check_percent(percent: float) -> None:
 def _check_time(start: datetime, duration: timedelta) -> None:
     if start.utcoffset() != timedelta(0) or start.microsecond or not 2000 <= start.year < 3000:
         raise FormatError("start", f"is {start}, wanted whole seconds in UTC, in this millennium")
-    if not timedelta(seconds=1) <= duration <= LONGEST_WAVE or duration.microseconds:
-        most = LONGEST_WAVE // timedelta(seconds=1)
+    if not timedelta(seconds=1) <= duration <= LONGEST_ROLLOUT or duration.microseconds:
+        most = LONGEST_ROLLOUT // timedelta(seconds=1)
         raise FormatError(
             "duration", f"is {duration.total_seconds():g}, wanted from 1 to {most} whole seconds"
         )
@@ -171,7 +171,7 @@ def _parse_time(key: str, value: Any) -> datetime:
 
 
 def _parse_seconds(key: str, value: Any) -> timedelta:
-    longest = LONGEST_WAVE // timedelta(seconds=1)
+    longest = LONGEST_ROLLOUT // timedelta(seconds=1)
     if type(value) is not int or not 1 <= value <= longest:
         raise FormatError(key, f"is {excerpt(value)}, wanted from 1 to {longest} whole seconds")
     return timedelta(seconds=value)

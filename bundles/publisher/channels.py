@@ -13,8 +13,8 @@ from bundles.publisher.signing import Edition
 from bundles.publisher.site import Site
 from bundles.publisher.statements import (
     AT_ONCE,
+    RolloutRequest,
     Statement,
-    Wave,
     for_all,
     halted,
     published,
@@ -34,7 +34,7 @@ class Channels:
         self._site = site
         self._passphrase = passphrase
 
-    def promote(self, bundle: str, source: str, channel: str, wave: Wave = AT_ONCE) -> Statement:
+    def promote(self, bundle: str, source: str, channel: str, request: RolloutRequest = AT_ONCE) -> Statement:
         """Say of ``bundle`` in ``channel`` what the channel ``source`` says of it."""
         parse_channel(channel)
         if source == channel:
@@ -44,26 +44,30 @@ class Channels:
             release = _said(index, bundle, source)
             if release.rollout is not None and release.rollout.halted:
                 raise PublishError(str(release), f"is halted in channel {source!r}, and stays there")
-            return published(index.find(bundle, channel), for_all(release), wave, edition.now)
+            return published(index.find(bundle, channel), for_all(release), request, edition.now)
 
         return self._say(bundle, channel, rule)
 
-    def steer(self, bundle: str, channel: str, wave: Wave = AT_ONCE, *, resume: bool = False) -> Statement:
-        """Let the wave that is going on grow as ``wave`` says; ``resume`` also when it is halted."""
+    def steer(
+        self, bundle: str, channel: str, request: RolloutRequest = AT_ONCE, *, resume: bool = False
+    ) -> Statement:
+        """Let the rollout that is going on grow as ``request`` says; ``resume`` also when it is halted."""
         return self._say(
             bundle,
             channel,
-            lambda index, edition: steered(_said(index, bundle, channel), wave, edition.now, resume=resume),
+            lambda index, edition: steered(
+                _said(index, bundle, channel), request, edition.now, resume=resume
+            ),
         )
 
     def halt(self, bundle: str, channel: str) -> Statement:
-        """Let the wave that is going on take no more hosts."""
+        """Let the rollout that is going on take no more hosts."""
         return self._say(
             bundle, channel, lambda index, edition: halted(_said(index, bundle, channel), edition.now)
         )
 
     def back(self, bundle: str, channel: str, version: str | None = None) -> Statement:
-        """Name the release before the wave, or any published ``version``, for all hosts at once."""
+        """Name the release before the rollout, or any published ``version``, for all hosts at once."""
 
         def rule(index: Index, edition: Edition) -> Release:
             current = _said(index, bundle, channel)

@@ -62,7 +62,7 @@ from bundles.publisher.ceremony import Proposal
 from bundles.publisher.expiry import Lifetimes
 from bundles.publisher.keys import Passphrase, generate_key
 from bundles.publisher.signing import ROLES, Edition, Keyring, Published, check_readable, first_root
-from bundles.publisher.statements import AT_ONCE, Statement, Wave
+from bundles.publisher.statements import AT_ONCE, RolloutRequest, Statement
 from bundles.transport.download import DirectoryMirror
 
 SETTINGS = "site.yaml"
@@ -192,7 +192,7 @@ class Site:
         name: str | None = None,
         version: str | None = None,
         channel: str = "stable",
-        wave: Wave = AT_ONCE,
+        request: RolloutRequest = AT_ONCE,
     ) -> Publication:
         """Make ``source``, a bundle's directory or a built archive, what ``channel`` says of the bundle.
 
@@ -202,7 +202,7 @@ class Site:
         """
         parse_channel(channel)
         with self.locked(), self._built(source, name, version) as bundle:
-            return self._publish(bundle, channel, wave, passphrase)
+            return self._publish(bundle, channel, request, passphrase)
 
     def refresh(self, passphrase: Passphrase) -> Renewal:
         """Sign the timestamp anew, and whatever else is in the last third of its lifetime."""
@@ -278,7 +278,9 @@ class Site:
             except SettingsError as error:  # to a host the anchor is a setting; here it is part of the site
                 raise SignatureError(error.where, error.what) from None
 
-    def _publish(self, bundle: BuiltBundle, channel: str, wave: Wave, passphrase: Passphrase) -> Publication:
+    def _publish(
+        self, bundle: BuiltBundle, channel: str, request: RolloutRequest, passphrase: Passphrase
+    ) -> Publication:
         release = Release.of(bundle.description.name, bundle.description.version)
         edition = self.edition(passphrase)
         known = edition.published.targets.targets.get(release.target)
@@ -287,7 +289,7 @@ class Site:
         info = known or TargetFile(bundle.size, {"sha256": bundle.sha256}, release.target)
         index = self.index_of(edition.published)
         before = index.find(release.bundle, channel)
-        following = statements.published(before, release, wave, edition.now)
+        following = statements.published(before, release, request, edition.now)
         statement = Statement(channel, before, following, edition.now)
         if statement.changed:
             new = [] if known else [(info, bundle.path)]

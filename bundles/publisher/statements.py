@@ -1,8 +1,9 @@
 """What a channel says next of a bundle: the publisher's rules, one function for each thing a publisher asks.
 
-* Saying the same again changes nothing. It neither completes a wave that is going on nor resumes a halted one.
-* A wave only grows. Whoever was reached is moved back by a statement that names the older release, and by nothing else.
-* The hosts that a new wave has not reached run what the hosts run that the wave before it had not reached.
+* Saying the same again changes nothing. It neither completes a rollout that is going on nor resumes a halted one.
+* A rollout only grows. Whoever was reached is moved back by a statement that names the older release, and by nothing
+  else.
+* The hosts that a new rollout has not reached run what the hosts run that the rollout before it had not reached.
 * Nothing here touches disk, network or clock: ``now`` is handed in.
 """
 
@@ -17,11 +18,11 @@ from bundles.format.release import STEPS, Rollout, shown_percent
 
 _SECOND = timedelta(seconds=1)
 _LONGEST_LINE = timedelta(days=3653)
-"""Of a wave that goes on; what is left of it is a part of this."""
+"""Of a rollout that goes on; what is left of it is a part of this."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wave:
+class RolloutRequest:
     """How a publisher wants hosts to be reached; by default all of them at once. Raises `PublishError`."""
 
     percent: float | None = None
@@ -34,14 +35,14 @@ class Wave:
     def __post_init__(self) -> None:
         useless = self.start if self.over is None else self.percent
         if useless is not None:
-            raise PublishError("wave", "wanted a percentage, or a time to grow over and when that starts")
+            raise PublishError("rollout", "wanted a percentage, or a time to grow over and when that starts")
         try:
             self.begin(None, self.start or datetime(2000, 1, 1, tzinfo=UTC))
         except FormatError as error:
             raise PublishError(error.where, error.what) from None
 
     def begin(self, before: Release | None, now: datetime) -> Rollout | None:
-        """A new wave; ``None`` for all hosts."""
+        """A new rollout; ``None`` for all hosts."""
         if self.over is not None:
             start = (self.start or now).replace(microsecond=0)
             return Rollout(start=start, duration=self.over, before=before)
@@ -50,7 +51,7 @@ class Wave:
         return Rollout(percent=self.percent, before=before)
 
     def go_on(self, rollout: Rollout, now: datetime) -> Rollout | None:
-        """The wave that takes the place of ``rollout``; without a wish of its own that one, no longer halted."""
+        """The rollout that takes the place of ``rollout``; without a wish of its own that one, no longer halted."""
         if self.over is not None:
             return _rest(rollout, self.over, now)
         if self.percent is not None:
@@ -58,7 +59,7 @@ class Wave:
         return replace(rollout, halted=False) if rollout.reached(now) < 100 else None
 
 
-AT_ONCE = Wave()
+AT_ONCE = RolloutRequest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,33 +76,33 @@ class Statement:
         return self.before != self.after
 
 
-def published(current: Release | None, release: Release, wave: Wave, now: datetime) -> Release:
+def published(current: Release | None, release: Release, request: RolloutRequest, now: datetime) -> Release:
     """``release``, new or from another channel, takes the place of ``current``; raises `PublishError`."""
     if current is not None and for_all(current) == release:
-        return _again(current, wave, now)
-    if wave.begin(None, now) is None:
+        return _again(current, request, now)
+    if request.begin(None, now) is None:
         return release
-    return replace(release, rollout=wave.begin(_before(current, release, now), now))
+    return replace(release, rollout=request.begin(_before(current, release, now), now))
 
 
-def steered(current: Release, wave: Wave, now: datetime, *, resume: bool = False) -> Release:
-    """The wave of ``current`` grows as ``wave`` says; raises `PublishError`. At 100 % it is over."""
+def steered(current: Release, request: RolloutRequest, now: datetime, *, resume: bool = False) -> Release:
+    """The rollout of ``current`` grows as ``request`` says; raises `PublishError`. At 100 % it is over."""
     rollout = _rollout(current)
     reached = rollout.reached(now)
     if rollout.halted and not resume:
         raise PublishError(str(current), f"is halted at {shown_percent(reached)}; --resume lets it go on")
-    following = replace(current, rollout=wave.go_on(rollout, now))
+    following = replace(current, rollout=request.go_on(rollout, now))
     if (wanted := reached_by(following, now)) < reached:
         raise PublishError(
             str(current),
-            f"has reached {shown_percent(reached)} of the hosts, {shown_percent(wanted)} was asked for: a wave never"
+            f"has reached {shown_percent(reached)} of the hosts, {shown_percent(wanted)} was asked for: a rollout never"
             " shrinks; `puller site halt` stops it, `puller site back` names the release before",
         )
     return following
 
 
 def halted(current: Release, now: datetime) -> Release:
-    """The wave of ``current`` takes no more hosts from now on; raises `PublishError`."""
+    """The rollout of ``current`` takes no more hosts from now on; raises `PublishError`."""
     rollout = _rollout(current)
     if rollout.halted:
         return current
@@ -110,7 +111,7 @@ def halted(current: Release, now: datetime) -> Release:
 
 
 def release_before(current: Release) -> Release:
-    """What hosts ran before the wave of ``current``; raises `PublishError`."""
+    """What hosts ran before the rollout of ``current``; raises `PublishError`."""
     if current.rollout is None or current.rollout.before is None:
         raise PublishError(
             str(current), "does not say what hosts ran before it; give the version to go back to"
@@ -119,7 +120,7 @@ def release_before(current: Release) -> Release:
 
 
 def went_back(current: Release, release: Release, now: datetime) -> Release:
-    """``release`` for all hosts at once; raises `PublishError` when that would complete the wave of ``current``."""
+    """``release`` for all hosts at once; raises `PublishError` when that would complete the rollout of ``current``."""
     if release == for_all(current) and is_under_way(current, now):
         reached = shown_percent(reached_by(current, now))
         raise PublishError(str(current), f"is on its way at {reached}; `puller site rollout` steers it")
@@ -141,13 +142,13 @@ def is_under_way(release: Release, now: datetime) -> bool:
     return release.rollout is not None and (release.rollout.halted or reached_by(release, now) < 100)
 
 
-def _again(current: Release, wave: Wave, now: datetime) -> Release:
+def _again(current: Release, request: RolloutRequest, now: datetime) -> Release:
     reached = reached_by(current, now)
     if current.rollout is not None and current.rollout.halted:
         raise PublishError(
             str(current), f"is halted at {shown_percent(reached)}; `puller site rollout --resume` goes on"
         )
-    if reached_by(replace(current, rollout=wave.begin(None, now)), now) > reached:
+    if reached_by(replace(current, rollout=request.begin(None, now)), now) > reached:
         raise PublishError(
             str(current),
             f"is on its way, now at {shown_percent(reached)} of the hosts; `puller site rollout` lets it grow",
@@ -156,7 +157,7 @@ def _again(current: Release, wave: Wave, now: datetime) -> Release:
 
 
 def _before(current: Release | None, release: Release, now: datetime) -> Release | None:
-    """What hosts run that a new wave of ``release`` has not reached."""
+    """What hosts run that a new rollout of ``release`` has not reached."""
     if current is None:
         return None
     if current.rollout is None or not is_under_way(current, now):
@@ -171,7 +172,7 @@ def _before(current: Release | None, release: Release, now: datetime) -> Release
 
 def _rollout(current: Release) -> Rollout:
     if current.rollout is None:
-        raise PublishError(str(current), "is for all hosts already: no wave of it is going on")
+        raise PublishError(str(current), "is for all hosts already: no rollout of it is going on")
     return current.rollout
 
 
@@ -183,7 +184,7 @@ def _rest(rollout: Rollout, over: timedelta, now: datetime) -> Rollout | None:
     duration = _whole_seconds(over * STEPS / (STEPS - steps))
     if duration > _LONGEST_LINE:
         where = shown_percent(rollout.reached(now))
-        raise PublishError("over", f"{over} is too long for the rest of a wave that has reached {where}")
+        raise PublishError("over", f"{over} is too long for the rest of a rollout that has reached {where}")
     start = now.replace(microsecond=0) - _whole_seconds(duration * steps / STEPS)
     return Rollout(start=start, duration=duration, before=rollout.before)
 

@@ -2,7 +2,7 @@
 
 * OK is said only of a run that has ended lately: a host whose timer is off, or whose clock is wrong, is not in order.
 * CRITICAL: this machine may not be as published, or somebody attacks it. WARNING: it is as it was, and somebody should
-  look. Held back by its operator or by a wave is in order.
+  look. Held back by its operator or by a rollout is in order.
 * Nothing here reads a file or the clock; ``now`` is handed in.
 """
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bundles.format.release import place
-from bundles.publisher.statements import Wave
+from bundles.publisher.statements import RolloutRequest
 
 if TYPE_CHECKING:
     from tests.conftest import Host, Outcome, Publisher
@@ -91,7 +91,7 @@ class World:
     def publish(self) -> None:
         version = f"1.{len(self.published)}.0"
         percent = self.dice.choice([100, 100, 100, 50]) if self.published else 100
-        self.publisher.publish(version, wave=Wave(percent=percent))
+        self.publisher.publish(version, request=RolloutRequest(percent=percent))
         self.published.append(version)
 
     def go_back(self) -> None:
@@ -134,12 +134,14 @@ class World:
         outcome = self.host.run()
         self.counts[f"exit {outcome.status}"] += 1
         release = self.publisher.site.index().channels["stable"]["web"]
-        wave = release.rollout
-        held = wave is not None and place(str(self.host.settings["host_name"]), "web", release.version) >= 50
+        rollout = release.rollout
+        held = (
+            rollout is not None and place(str(self.host.settings["host_name"]), "web", release.version) >= 50
+        )
         enforced = self.assert_something_published_is_enforced(outcome)
-        if held and wave is not None and enforced != release.version:
+        if held and rollout is not None and enforced != release.version:
             assert outcome.status == 20, outcome
-            assert wave.before is None or enforced == wave.before.version
+            assert rollout.before is None or enforced == rollout.before.version
         else:
             assert outcome.status == 0, outcome
             assert enforced == release.version

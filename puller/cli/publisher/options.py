@@ -14,7 +14,7 @@ from bundles.filesystem.atomic import read_limited
 
 if TYPE_CHECKING:
     from bundles.publisher.keys import Passphrase
-    from bundles.publisher.statements import Wave
+    from bundles.publisher.statements import RolloutRequest
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -68,22 +68,22 @@ start_option: Decorator = click.option(
 )
 
 
-def wave_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def rollout_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """``--percent``, ``--over`` and ``--start``, for a release that a channel is about to name."""
     return percent_option(over_option(start_option(command)))
 
 
-def wave_of(percent: float | None, over: str | None, start: str | None = None) -> "Wave":
-    """What `wave_options` ask for; all hosts at once without them."""
+def rollout_request(percent: float | None, over: str | None, start: str | None = None) -> "RolloutRequest":
+    """What `rollout_options` ask for; all hosts at once without them."""
     from bundles.publisher.expiry import parse_duration
-    from bundles.publisher.statements import Wave
+    from bundles.publisher.statements import RolloutRequest
 
     if percent is not None and over is not None:
         raise click.UsageError("--percent and --over exclude each other")
     if start is not None and over is None:
         raise click.UsageError("--start needs --over, the time from there until all hosts are reached")
     duration = None if over is None else parse_duration(over, "--over")
-    return Wave(percent, duration, None if start is None else _start(start))
+    return RolloutRequest(percent, duration, None if start is None else _start(start))
 
 
 def _start(text: str) -> datetime:

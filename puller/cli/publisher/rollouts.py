@@ -13,9 +13,9 @@ from puller.cli.publisher.options import (
     passphrase_of_keys,
     passphrase_option,
     percent_option,
+    rollout_request,
     site_directory,
-    wave_of,
-    wave_options,
+    rollout_options,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _bundle = click.argument("bundle")
 @_bundle
 @click.option("--from", "source", required=True, metavar="CHANNEL", help="Where the release is now.")
 @click.option("--to", "channel", required=True, metavar="CHANNEL", help="Where it is to be as well.")
-@wave_options
+@rollout_options
 @passphrase_option
 def promote(
     directory: Path,
@@ -48,15 +48,15 @@ def promote(
     """Give the hosts of one channel the release that another channel has.
 
     Nothing is built or uploaded again: the same signed bytes that were tried in one channel go to the
-    hosts of the other, to all of them or in a wave.
+    hosts of the other, to all of them or in a rollout.
 
     \b
     Example:
       puller site promote site web --from canary --to stable
       puller site promote site web --from canary --to stable --over 24h
     """
-    wave = wave_of(percent, over, start)
-    _tell(_channels(directory, passphrase_file).promote(bundle, source, channel, wave), directory)
+    request = rollout_request(percent, over, start)
+    _tell(_channels(directory, passphrase_file).promote(bundle, source, channel, request), directory)
 
 
 @click.command()
@@ -65,7 +65,7 @@ def promote(
 @channel_option
 @percent_option
 @over_option
-@click.option("--complete", is_flag=True, help="All hosts, now; the wave is over.")
+@click.option("--complete", is_flag=True, help="All hosts, now; the rollout is over.")
 @click.option("--resume", is_flag=True, help="Go on after a halt, alone or with one of the others.")
 @passphrase_option
 def rollout(
@@ -78,9 +78,9 @@ def rollout(
     resume: bool,
     passphrase_file: Path | None,
 ) -> None:
-    """Let a wave that is going on reach more hosts.
+    """Let a rollout that is going on reach more hosts.
 
-    A wave never shrinks: a host that has got the release keeps it. With --over, the rest of the hosts
+    A rollout never shrinks: a host that has got the release keeps it. With --over, the rest of the hosts
     is reached within that time from now.
 
     \b
@@ -94,8 +94,8 @@ def rollout(
         raise click.UsageError("--complete excludes --percent and --over")
     if not (complete or resume) and percent is None and over is None:
         raise click.UsageError("wanted one of --percent, --over, --complete and --resume")
-    wave = wave_of(100.0 if complete else percent, over)
-    _tell(_channels(directory, passphrase_file).steer(bundle, channel, wave, resume=resume), directory)
+    request = rollout_request(100.0 if complete else percent, over)
+    _tell(_channels(directory, passphrase_file).steer(bundle, channel, request, resume=resume), directory)
 
 
 @click.command()
@@ -104,7 +104,7 @@ def rollout(
 @channel_option
 @passphrase_option
 def halt(directory: Path, bundle: str, channel: str, passphrase_file: Path | None) -> None:
-    """Stop a wave at once: no host that does not run the release yet gets it.
+    """Stop a rollout at once: no host that does not run the release yet gets it.
 
     Hosts that run it stay on it. `puller site rollout --resume` goes on, `puller site back` takes it back.
 
@@ -122,7 +122,7 @@ def halt(directory: Path, bundle: str, channel: str, passphrase_file: Path | Non
 @site_directory
 @_bundle
 @channel_option
-@click.option("--version", help="Any version that was published.  [default: the one before the wave]")
+@click.option("--version", help="Any version that was published.  [default: the one before the rollout]")
 @passphrase_option
 def back(
     directory: Path, bundle: str, channel: str, version: str | None, passphrase_file: Path | None
@@ -171,17 +171,19 @@ def account(statement: "Statement", details: str = "") -> Iterator[str]:
 
 def reach(release: "Release", now: "datetime") -> str:
     """Which hosts a release is for."""
-    wave = release.rollout
-    if wave is None:
+    rollout = release.rollout
+    if rollout is None:
         return "for all hosts"
-    others = f"the others run {wave.before.version}" if wave.before else "the others keep what they have"
-    reached = shown_percent(wave.reached(now))
-    if wave.halted:
+    others = (
+        f"the others run {rollout.before.version}" if rollout.before else "the others keep what they have"
+    )
+    reached = shown_percent(rollout.reached(now))
+    if rollout.halted:
         return f"halted at {reached} of the hosts; {others}"
-    if wave.start is None or wave.duration is None:
+    if rollout.start is None or rollout.duration is None:
         return f"for {reached} of the hosts; {others}"
-    until = wave.start + wave.duration
-    growing = f"growing from {wave.start:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC"
+    until = rollout.start + rollout.duration
+    growing = f"growing from {rollout.start:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC"
     return f"for {reached} of the hosts, {growing}; {others}"
 
 
@@ -191,7 +193,7 @@ def next_step(directory: Path) -> str:
 
 
 def _ended(statement: "Statement") -> Iterator[str]:
-    """What becomes of the hosts of a wave that another release has cut short."""
+    """What becomes of the hosts of a rollout that another release has cut short."""
     from bundles.publisher.statements import is_under_way
 
     ended, after, now = statement.before, statement.after, statement.now
@@ -199,7 +201,7 @@ def _ended(statement: "Statement") -> Iterator[str]:
         return
     if is_under_way(ended, now):
         reached = shown_percent(ended.rollout.reached(now))
-        yield f"The wave of {ended} ends at {reached}: its hosts {_after_that(ended, after)}"
+        yield f"The rollout of {ended} ends at {reached}: its hosts {_after_that(ended, after)}"
 
 
 def _after_that(ended: "Release", after: "Release") -> str:

@@ -14,9 +14,9 @@ from puller.cli.publisher.options import (
     new_passphrase,
     passphrase_of_keys,
     passphrase_option,
+    rollout_request,
     site_directory,
-    wave_of,
-    wave_options,
+    rollout_options,
 )
 from puller.cli.publisher.rollouts import account, back, halt, next_step, promote, reach, rollout, withdraw
 from puller.cli.publisher.root import root
@@ -88,7 +88,7 @@ def init(directory: Path, passphrase_file: Path | None, no_passphrase: bool, exp
 @click.option("--name", help="What the bundle is called.  [default: the name of the directory]")
 @click.option("--version", help="Its version, such as 1.4.0. A built bundle states its own.")
 @channel_option
-@wave_options
+@rollout_options
 @passphrase_option
 def publish(
     directory: Path,
@@ -116,14 +116,14 @@ def publish(
     """
     from bundles.publisher.site import Site
 
-    wave = wave_of(percent, over, start)
+    request = rollout_request(percent, over, start)
     published = Site(directory).publish(
         source,
         passphrase_of_keys(passphrase_file),
         name=name,
         version=version,
         channel=channel,
-        wave=wave,
+        request=request,
     )
     for line in account(published.statement, f" ({published.size} bytes, sha256 {published.sha256})"):
         click.echo(line)

@@ -28,7 +28,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Chooser(msgspec.Struct, frozen=True):
-    """Chooses for one host at one time. ``host`` is its identity, asked for only when a wave is going on."""
+    """Chooses for one host at one time. ``host`` is its identity, asked for only when a rollout is going on."""
 
     host: Callable[[], str]
     now: datetime
@@ -55,7 +55,7 @@ class Chooser(msgspec.Struct, frozen=True):
     def _reached(
         self, release: Release, digest: Callable[[Release], str], current: Installed | None
     ) -> Wanted:
-        """What a wave comes to for this host."""
+        """What a rollout comes to for this host."""
         if release.rollout is None:
             return Wanted(release)
         is_here = current is not None and current.sha256 == digest(release)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from bundles.errors import FormatError
 from bundles.format.index import Index, Release, Verdict
-from bundles.format.release import LONGEST_WAVE, Rollout, place
+from bundles.format.release import LONGEST_ROLLOUT, Rollout, place
 
 names = some.from_regex(r"[a-z0-9][a-z0-9._-]{0,20}", fullmatch=True)
 versions = some.from_regex(r"[0-9A-Za-z][0-9A-Za-z+~_-]{0,20}", fullmatch=True)
@@ -23,10 +23,10 @@ percentages = some.integers(0, 10_000).map(lambda hundredths: hundredths / 100)
 times = some.datetimes(datetime(2000, 1, 1), datetime(2999, 12, 31)).map(
     lambda at: at.replace(microsecond=0, tzinfo=UTC)
 )
-durations = some.integers(1, LONGEST_WAVE // timedelta(seconds=1)).map(
+durations = some.integers(1, LONGEST_ROLLOUT // timedelta(seconds=1)).map(
     lambda seconds: timedelta(seconds=seconds)
 )
-waves = some.one_of(
+rollouts = some.one_of(
     some.builds(
         lambda percent, halted: Rollout(percent=percent, halted=halted), percentages, some.booleans()
     ),
@@ -37,7 +37,7 @@ waves = some.one_of(
 @some.composite
 def releases(draw: some.DrawFn) -> Release:
     release = Release.of(draw(names), draw(versions))
-    if (rollout := draw(some.none() | waves)) is None:
+    if (rollout := draw(some.none() | rollouts)) is None:
         return release
     before = draw(some.none() | versions.map(lambda version: Release.of(release.bundle, version)))
     return replace(release, rollout=replace(rollout, before=before))
@@ -240,7 +240,7 @@ HOST = "web37781.example.com"
 PLACE = place(HOST, "web", "1.5.0")
 
 
-def wave(**fields: Any) -> Release:
+def rolling_out(**fields: Any) -> Release:
     return replace(NEW, rollout=Rollout(**{"before": OLD, **fields}))
 
 
@@ -285,18 +285,18 @@ STORIES: list[tuple[dict[str, Any], str | None]] = [
 
 @pytest.mark.parametrize(("fields", "held"), STORIES)
 def test_a_host_is_taken_or_told_why_not(fields: dict[str, Any], held: str | None) -> None:
-    release = wave(**fields)
+    release = rolling_out(**fields)
     expected = Verdict(release) if held is None else Verdict(OLD, held)
     assert release.chosen_for(HOST, NOW, current=False) == expected
 
 
 @pytest.mark.parametrize("fields", [fields for fields, _ in STORIES])
 def test_a_host_that_runs_the_release_stays_on_it(fields: dict[str, Any]) -> None:
-    release = wave(**fields)
+    release = rolling_out(**fields)
     assert release.chosen_for(HOST, NOW, current=True) == Verdict(release)
 
 
 def test_a_host_that_is_not_reached_by_a_first_release_keeps_what_there_is() -> None:
-    verdict = wave(percent=10, before=None).chosen_for(HOST, NOW, current=False)
+    verdict = rolling_out(percent=10, before=None).chosen_for(HOST, NOW, current=False)
     assert verdict.release is None
     assert verdict.held is not None

@@ -1,4 +1,4 @@
-"""Waves: laws that hold for any fleet, and the arithmetic behind them."""
+"""Rollouts: laws that hold for any fleet, and the arithmetic behind them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as some
 
 from bundles.errors import FormatError
 from bundles.format.index import Release
-from bundles.format.release import LONGEST_WAVE, Rollout, place, shown_percent
+from bundles.format.release import LONGEST_ROLLOUT, Rollout, place, shown_percent
 
 FLEET = [f"host{number}.example.com" for number in range(10_000)]
 START = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -23,7 +23,7 @@ DAY = timedelta(days=1)
 
 hosts = some.text(max_size=80)
 hundredths = some.integers(0, 10_000).map(lambda number: number / 100)
-durations = some.integers(1, LONGEST_WAVE // timedelta(seconds=1)).map(
+durations = some.integers(1, LONGEST_ROLLOUT // timedelta(seconds=1)).map(
     lambda number: timedelta(seconds=number)
 )
 moments = some.datetimes(timezones=some.just(UTC))
@@ -33,13 +33,13 @@ starts = some.datetimes(datetime(2000, 1, 1), datetime(2999, 12, 31)).map(
 
 
 def taken(percent: float, version: str = "1.5.0") -> set[str]:
-    wave = Rollout(percent=percent)
-    return {host for host in FLEET if wave.takes(place(host, "web", version), START)}
+    rollout = Rollout(percent=percent)
+    return {host for host in FLEET if rollout.takes(place(host, "web", version), START)}
 
 
 # --- places -------------------------------------------------------------------------------------------------
 
-# Fixed for ever: hosts of different versions of Puller must agree on who is in a wave.
+# Fixed for ever: hosts of different versions of Puller must agree on who is in a rollout.
 VECTORS = [
     ("web1.example.com", "web", "1.5.0", 34.85),
     ("web1.example.com", "web", "1.5.1", 72.94),
@@ -88,17 +88,17 @@ def test_a_place_is_a_whole_hundredth_below_a_hundred(host: str) -> None:
     assert round(found * 100) / 100 == found
 
 
-# --- waves over a fleet -------------------------------------------------------------------------------------
+# --- rollouts over a fleet -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", ["1.5.0", "1.5.1", "2026-11-20", "0"])
 @pytest.mark.parametrize("percent", [1, 5, 10, 25, 50, 90, 99])
-def test_a_wave_takes_its_part_of_ten_thousand_hosts(percent: float, version: str) -> None:
+def test_a_rollout_takes_its_part_of_ten_thousand_hosts(percent: float, version: str) -> None:
     """A standard deviation is half a percent at most; these fleets and versions are fixed."""
     assert len(taken(percent, version)) / 100 == pytest.approx(percent, abs=1)
 
 
-def test_the_ends_of_a_wave_are_nobody_and_everybody() -> None:
+def test_the_ends_of_a_rollout_are_nobody_and_everybody() -> None:
     assert taken(0) == set()
     assert taken(100) == set(FLEET)
 
@@ -111,7 +111,7 @@ def test_every_tenth_of_the_fleet_has_its_tenth_of_the_places() -> None:
 
 
 @given(some.lists(hundredths, min_size=2))
-def test_a_wave_that_grows_gives_up_no_host(steps: list[float]) -> None:
+def test_a_rollout_that_grows_gives_up_no_host(steps: list[float]) -> None:
     places = [place(host, "web", "1.5.0") for host in FLEET[:200]]
     reached: set[float] = set()
     for percent in sorted(steps):
@@ -145,43 +145,43 @@ def correlation(pairs: list[tuple[float, float]]) -> float:
     ("hours", "reached"),
     [(-1e6, 0), (-1, 0), (0, 0), (6, 25), (8, 33.33), (12, 50), (24, 100), (25, 100), (1e7, 100)],
 )
-def test_a_timed_wave_grows_evenly_from_none_to_all(hours: float, reached: float) -> None:
-    wave = Rollout(start=START, duration=DAY)
-    assert wave.reached(START + timedelta(hours=hours)) == reached
+def test_a_timed_rollout_grows_evenly_from_none_to_all(hours: float, reached: float) -> None:
+    rollout = Rollout(start=START, duration=DAY)
+    assert rollout.reached(START + timedelta(hours=hours)) == reached
 
 
 @given(starts, durations, moments, moments)
 def test_time_never_takes_a_host_back(
     start: datetime, duration: timedelta, one: datetime, other: datetime
 ) -> None:
-    wave = Rollout(start=start, duration=duration)
+    rollout = Rollout(start=start, duration=duration)
     earlier, later = sorted((one, other))
-    assert 0 <= wave.reached(earlier) <= wave.reached(later) <= 100
+    assert 0 <= rollout.reached(earlier) <= rollout.reached(later) <= 100
 
 
 @given(hundredths.filter(lambda at: at < 100), some.integers(60, 10**7))
 def test_the_time_that_a_host_is_told_is_when_it_is_taken(at: float, seconds: int) -> None:
-    wave = Rollout(start=START, duration=timedelta(seconds=seconds))
-    told = wave.held(at, START).rpartition("at about ")[2]
+    rollout = Rollout(start=START, duration=timedelta(seconds=seconds))
+    told = rollout.held(at, START).rpartition("at about ")[2]
     moment = datetime.strptime(told, "%Y-%m-%d %H:%M UTC").replace(tzinfo=UTC)
-    assert wave.takes(at, moment)
-    assert not wave.takes(at, moment - timedelta(minutes=1, seconds=1))
+    assert rollout.takes(at, moment)
+    assert not rollout.takes(at, moment - timedelta(minutes=1, seconds=1))
 
 
-def test_at_either_end_of_time_a_wave_can_still_be_asked() -> None:
-    wave = Rollout(start=START, duration=LONGEST_WAVE)
-    assert wave.reached(datetime.max.replace(tzinfo=UTC)) == 100
-    assert wave.reached(datetime.min.replace(tzinfo=UTC)) == 0
+def test_at_either_end_of_time_a_rollout_can_still_be_asked() -> None:
+    rollout = Rollout(start=START, duration=LONGEST_ROLLOUT)
+    assert rollout.reached(datetime.max.replace(tzinfo=UTC)) == 100
+    assert rollout.reached(datetime.min.replace(tzinfo=UTC)) == 0
 
 
 @given(hundredths, some.booleans())
-def test_a_halted_wave_takes_nobody(percent: float, timely: bool) -> None:
+def test_a_halted_rollout_takes_nobody(percent: float, timely: bool) -> None:
     now = START if timely else START + 1000 * DAY
     assert not Rollout(percent=percent, halted=True).takes(0, now)
     assert Rollout(percent=percent, halted=True).reached(now) == percent
 
 
-# --- what cannot be a wave ----------------------------------------------------------------------------------
+# --- what cannot be a rollout ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -205,16 +205,16 @@ def test_a_halted_wave_takes_nobody(percent: float, timely: bool) -> None:
         ),
         ({"start": START, "duration": 0 * DAY}, "duration: is 0, wanted from 1 to 3155760000 whole seconds"),
         ({"start": START, "duration": timedelta(seconds=1.5)}, "duration: is 1.5, wanted"),
-        ({"start": START, "duration": LONGEST_WAVE + DAY}, "duration: is 3.155"),
+        ({"start": START, "duration": LONGEST_ROLLOUT + DAY}, "duration: is 3.155"),
         ({"start": START, "duration": DAY, "halted": True}, "halted: is true, and 'percent' does not say"),
     ],
 )
-def test_what_cannot_be_a_wave_is_refused(fields: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_a_rollout_is_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(FormatError, match=message):
         Rollout(**fields)
 
 
-def test_a_wave_starts_from_a_release_for_all_hosts() -> None:
+def test_a_rollout_starts_from_a_release_for_all_hosts() -> None:
     inner = Release("web", "1.4.0", "web/web-1.4.0.tar.gz", Rollout(percent=1))
     with pytest.raises(FormatError, match="before: has a rollout of its own"):
         Rollout(percent=10, before=inner)

@@ -1,4 +1,4 @@
-"""Channels and waves from a real site: what is signed, and what a fleet makes of it."""
+"""Channels and rollouts from a real site: what is signed, and what a fleet makes of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bundles.errors import FormatError, PublishError, SignatureError
 from bundles.format.index import Index, Release
 from bundles.format.release import Rollout
 from bundles.publisher.channels import Channels
-from bundles.publisher.statements import Wave
+from bundles.publisher.statements import RolloutRequest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,9 +25,9 @@ def never(key: Path) -> bytes:
     raise AssertionError(f"{key} is not encrypted")
 
 
-def publish(publisher: Publisher, version: str, wave: Wave, channel: str = "stable") -> None:
+def publish(publisher: Publisher, version: str, request: RolloutRequest, channel: str = "stable") -> None:
     source = publisher.source(f"web {version}\n")
-    publisher.site.publish(source, never, version=version, channel=channel, wave=wave)
+    publisher.site.publish(source, never, version=version, channel=channel, request=request)
     publisher.deploy()
 
 
@@ -71,16 +71,16 @@ def fleet(publisher: Publisher, host: Host, clock: Clock) -> Fleet:
     return made
 
 
-def test_a_wave_grows_halts_resumes_and_goes_back(
+def test_a_rollout_grows_halts_resumes_and_goes_back(
     publisher: Publisher, channels: Channels, fleet: Fleet
 ) -> None:
-    publish(publisher, "1.1.0", Wave(percent=10))
+    publish(publisher, "1.1.0", RolloutRequest(percent=10))
     assert fleet.run()["1.1.0"] == pytest.approx(10, abs=1)
     first = fleet.on("1.1.0")
     assert fleet.run()["1.1.0"] == len(first) / 100, "a second run changes nothing"
     assert len(fleet.held) == 10_000 - len(first)
 
-    channels.steer("web", "stable", Wave(percent=50))
+    channels.steer("web", "stable", RolloutRequest(percent=50))
     assert fleet.run()["1.1.0"] == pytest.approx(50, abs=1)
     second = fleet.on("1.1.0")
     assert first < second
@@ -92,7 +92,7 @@ def test_a_wave_grows_halts_resumes_and_goes_back(
     assert fleet.running["new.example.com"] == "1.0.0"
     assert all("is halted by the publisher at 50 %" in held for held in fleet.held.values())
 
-    channels.steer("web", "stable", Wave(percent=60), resume=True)
+    channels.steer("web", "stable", RolloutRequest(percent=60), resume=True)
     assert fleet.run()["1.1.0"] == pytest.approx(60, abs=1)
     assert second < fleet.on("1.1.0")
 
@@ -102,10 +102,10 @@ def test_a_wave_grows_halts_resumes_and_goes_back(
     assert fleet.held == {}
 
 
-def test_a_wave_grows_with_time_until_all_are_reached(
+def test_a_rollout_grows_with_time_until_all_are_reached(
     publisher: Publisher, channels: Channels, fleet: Fleet, clock: Clock
 ) -> None:
-    publish(publisher, "1.1.0", Wave(over=timedelta(hours=20), start=clock() + timedelta(hours=2)))
+    publish(publisher, "1.1.0", RolloutRequest(over=timedelta(hours=20), start=clock() + timedelta(hours=2)))
     before: set[str] = set()
     for hours, percent in [(1, 0), (1, 0), (2, 10), (3, 25), (5, 50), (5, 75), (5, 100), (1, 100)]:
         clock.advance(hours=hours)
@@ -113,13 +113,13 @@ def test_a_wave_grows_with_time_until_all_are_reached(
         assert before <= fleet.on("1.1.0")
         before = fleet.on("1.1.0")
     assert fleet.held == {}
-    assert channels.steer("web", "stable", Wave(percent=100)).after == Release.of("web", "1.1.0")
+    assert channels.steer("web", "stable", RolloutRequest(percent=100)).after == Release.of("web", "1.1.0")
 
 
-def test_a_wave_that_grows_by_itself_is_halted_where_it_is_and_goes_on_from_there(
+def test_a_rollout_that_grows_by_itself_is_halted_where_it_is_and_goes_on_from_there(
     publisher: Publisher, channels: Channels, fleet: Fleet, clock: Clock
 ) -> None:
-    publish(publisher, "1.1.0", Wave(over=timedelta(hours=24)))
+    publish(publisher, "1.1.0", RolloutRequest(over=timedelta(hours=24)))
     clock.advance(hours=6)
     assert fleet.run()["1.1.0"] == pytest.approx(25, abs=1)
     halted = channels.halt("web", "stable").after
@@ -129,7 +129,7 @@ def test_a_wave_that_grows_by_itself_is_halted_where_it_is_and_goes_on_from_ther
     clock.advance(hours=24)
     fleet.run()
     assert fleet.on("1.1.0") == reached
-    channels.steer("web", "stable", Wave(over=timedelta(hours=3)), resume=True)
+    channels.steer("web", "stable", RolloutRequest(over=timedelta(hours=3)), resume=True)
     fleet.run()
     assert reached <= fleet.on("1.1.0")
     assert len(fleet.on("1.1.0")) - len(reached) < 10
@@ -139,33 +139,33 @@ def test_a_wave_that_grows_by_itself_is_halted_where_it_is_and_goes_on_from_ther
     assert fleet.run()["1.1.0"] == 100
 
 
-def test_a_host_that_was_away_during_a_wave_that_was_halted_stays_where_it_is(
+def test_a_host_that_was_away_during_a_rollout_that_was_halted_stays_where_it_is(
     publisher: Publisher, channels: Channels, fleet: Fleet
 ) -> None:
-    publish(publisher, "1.1.0", Wave(percent=100 - 0.01))
+    publish(publisher, "1.1.0", RolloutRequest(percent=100 - 0.01))
     channels.halt("web", "stable")
     assert fleet.run()["1.1.0"] == 0
     assert any(held.endswith("at 99.99 %, before this host took it") for held in fleet.held.values())
 
 
-def test_of_a_second_wave_over_the_first_the_others_run_what_the_others_ran(
+def test_of_a_second_rollout_over_the_first_the_others_run_what_the_others_ran(
     publisher: Publisher, fleet: Fleet
 ) -> None:
-    publish(publisher, "1.1.0", Wave(percent=30))
+    publish(publisher, "1.1.0", RolloutRequest(percent=30))
     fleet.run()
-    publish(publisher, "1.2.0", Wave(percent=10))
+    publish(publisher, "1.2.0", RolloutRequest(percent=10))
     versions = fleet.run()
     assert versions["1.2.0"] == pytest.approx(10, abs=1)
     assert versions["1.0.0"] == 100 - versions["1.2.0"], "nobody is left on the release that was given up"
 
 
-def test_a_second_wave_over_one_that_is_finished_starts_from_it(
+def test_a_second_rollout_over_one_that_is_finished_starts_from_it(
     publisher: Publisher, fleet: Fleet, clock: Clock
 ) -> None:
-    publish(publisher, "1.1.0", Wave(over=timedelta(hours=1)))
+    publish(publisher, "1.1.0", RolloutRequest(over=timedelta(hours=1)))
     clock.advance(hours=1)
     assert fleet.run() == {"1.1.0": 100}
-    publish(publisher, "1.2.0", Wave(percent=10))
+    publish(publisher, "1.2.0", RolloutRequest(percent=10))
     versions = fleet.run()
     assert versions["1.2.0"] == pytest.approx(10, abs=1)
     assert versions["1.1.0"] == 100 - versions["1.2.0"]
@@ -175,7 +175,7 @@ def test_hosts_that_never_ran_anything_wait_for_a_first_release(
     new_publisher: Callable[..., Publisher], new_host: Callable[..., Host], clock: Clock
 ) -> None:
     publisher = new_publisher("first")
-    publish(publisher, "1.0.0", Wave(percent=10))
+    publish(publisher, "1.0.0", RolloutRequest(percent=10))
     host = new_host(publisher.served, name="first-host")
     host.anchor = publisher.site.anchor.read_bytes()
     versions = Fleet(publisher, host, clock).run()
@@ -191,7 +191,7 @@ def test_a_release_is_promoted_without_a_new_upload(
 ) -> None:
     publisher.publish("1.1.0", channel="canary")
     bundles = sorted((publisher.site.public / "targets/web").iterdir())
-    statement = channels.promote("web", "canary", "stable", Wave(percent=100))
+    statement = channels.promote("web", "canary", "stable", RolloutRequest(percent=100))
     publisher.deploy()
     assert (statement.before, statement.after) == (Release.of("web", "1.0.0"), Release.of("web", "1.1.0"))
     assert sorted((publisher.site.public / "targets/web").iterdir()) == bundles
@@ -199,9 +199,9 @@ def test_a_release_is_promoted_without_a_new_upload(
     assert host.fetch()
 
 
-def test_a_release_is_promoted_in_a_wave_of_its_own(publisher: Publisher, channels: Channels) -> None:
-    publish(publisher, "1.1.0", Wave(percent=50), channel="canary")
-    statement = channels.promote("web", "canary", "stable", Wave(percent=10))
+def test_a_release_is_promoted_in_a_rollout_of_its_own(publisher: Publisher, channels: Channels) -> None:
+    publish(publisher, "1.1.0", RolloutRequest(percent=50), channel="canary")
+    statement = channels.promote("web", "canary", "stable", RolloutRequest(percent=10))
     assert statement.after is not None
     assert statement.after.rollout == Rollout(percent=10, before=Release.of("web", "1.0.0"))
     canary = publisher.site.index().find("web", "canary")
@@ -210,13 +210,13 @@ def test_a_release_is_promoted_in_a_wave_of_its_own(publisher: Publisher, channe
 
 
 def test_saying_the_same_again_signs_nothing(publisher: Publisher, channels: Channels) -> None:
-    publish(publisher, "1.1.0", Wave(percent=10), channel="canary")
-    channels.promote("web", "canary", "stable", Wave(percent=10))
+    publish(publisher, "1.1.0", RolloutRequest(percent=10), channel="canary")
+    channels.promote("web", "canary", "stable", RolloutRequest(percent=10))
     channels.halt("web", "stable")
     before = {path: path.read_bytes() for path in publisher.site.public.rglob("*") if path.is_file()}
     assert not channels.halt("web", "stable").changed
-    assert not channels.steer("web", "canary", Wave(percent=10)).changed
-    publish(publisher, "1.1.0", Wave(percent=10), channel="canary")
+    assert not channels.steer("web", "canary", RolloutRequest(percent=10)).changed
+    publish(publisher, "1.1.0", RolloutRequest(percent=10), channel="canary")
     assert before == {path: path.read_bytes() for path in publisher.site.public.rglob("*") if path.is_file()}
 
 
@@ -232,10 +232,10 @@ def test_the_way_back_leads_to_any_published_version(
 
 
 @pytest.mark.parametrize("halted", [True, False])
-def test_going_back_to_the_release_of_the_wave_does_not_complete_it(
+def test_going_back_to_the_release_of_the_rollout_does_not_complete_it(
     publisher: Publisher, channels: Channels, halted: bool
 ) -> None:
-    publish(publisher, "1.1.0", Wave(percent=10))
+    publish(publisher, "1.1.0", RolloutRequest(percent=10))
     if halted:
         channels.halt("web", "stable")
     with pytest.raises(
@@ -284,10 +284,10 @@ Say = Callable[[Channels], object]
             "cannot be promoted from channel 'stable' to itself",
         ),
         (
-            lambda channels: channels.steer("web", "stable", Wave(percent=50)),
+            lambda channels: channels.steer("web", "stable", RolloutRequest(percent=50)),
             "web 1.0.0: is for all hosts already",
         ),
-        (lambda channels: channels.halt("web", "stable"), "web 1.0.0: is for all hosts already: no wave"),
+        (lambda channels: channels.halt("web", "stable"), "web 1.0.0: is for all hosts already: no rollout"),
         (lambda channels: channels.back("web", "stable"), "web 1.0.0: does not say what hosts ran before it"),
         (lambda channels: channels.back("web", "stable", "0.9"), "web 0.9: is not published in this site"),
         (
@@ -312,14 +312,14 @@ def test_a_channel_has_a_proper_name(channels: Channels, channel: str) -> None:
 
 
 def test_a_halted_release_is_not_promoted(publisher: Publisher, channels: Channels) -> None:
-    publish(publisher, "1.1.0", Wave(percent=50), channel="canary")
+    publish(publisher, "1.1.0", RolloutRequest(percent=50), channel="canary")
     channels.halt("web", "canary")
     with pytest.raises(PublishError, match=r"web 1\.1\.0: is halted in channel 'canary', and stays there"):
         channels.promote("web", "canary", "stable")
 
 
 def test_what_hosts_run_that_are_not_reached_is_checked_too(publisher: Publisher) -> None:
-    publish(publisher, "1.1.0", Wave(percent=10))
+    publish(publisher, "1.1.0", RolloutRequest(percent=10))
     (before,) = publisher.site.public.glob("targets/web/*.web-1.0.0.tar.gz")
     before.write_bytes(b"")
     with pytest.raises(SignatureError, match=r"1 of 3 targets: .*web-1\.0\.0\.tar\.gz"):

@@ -24,7 +24,7 @@ from bundles.format.index import Release
 from bundles.publisher.channels import Channels
 from bundles.publisher.expiry import Lifetimes, parse_duration
 from bundles.publisher.site import Site
-from bundles.publisher.statements import Wave
+from bundles.publisher.statements import RolloutRequest
 
 if TYPE_CHECKING:
     from tests.bundles.conftest import Clock, Host, Publisher, Survives
@@ -518,7 +518,7 @@ def test_a_halt_that_is_killed_is_seen_or_not_and_the_next_one_goes_on(
     channels, seen, survived = Channels(site, never), list[bool](), False
     while not survived:
         version = f"1.{len(seen) + 1}.0"
-        site.publish(publisher.source(version), never, version=version, wave=Wave(percent=10))
+        site.publish(publisher.source(version), never, version=version, request=RolloutRequest(percent=10))
         survived = survives(len(seen), partial(channels.halt, "web", "stable"))
         release = host.refresh().find("web", "stable")
         assert release is not None

@@ -13,21 +13,29 @@ from msgspec.structs import replace
 from bundles.errors import PublishError
 from bundles.format.index import Release
 from bundles.format.release import Rollout
-from bundles.publisher.statements import AT_ONCE, Wave, halted, published, reached_by, release_before, steered
+from bundles.publisher.statements import (
+    AT_ONCE,
+    RolloutRequest,
+    halted,
+    published,
+    reached_by,
+    release_before,
+    steered,
+)
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 OLD, NEW, NEWEST = (Release.of("web", version) for version in ("1.4.0", "1.5.0", "1.6.0"))
 
 
-def wave(release: Release = NEW, before: Release | None = OLD, **fields: Any) -> Release:
+def rolling_out(release: Release = NEW, before: Release | None = OLD, **fields: Any) -> Release:
     return replace(release, rollout=Rollout(before=before, **fields))
 
 
-TENTH = wave(percent=10)
-HALTED = wave(percent=10, halted=True)
-HALF_WAY = wave(start=NOW - DAY, duration=2 * DAY)
-FINISHED = wave(start=NOW - DAY, duration=DAY)
+TENTH = rolling_out(percent=10)
+HALTED = rolling_out(percent=10, halted=True)
+HALF_WAY = rolling_out(start=NOW - DAY, duration=2 * DAY)
+FINISHED = rolling_out(start=NOW - DAY, duration=DAY)
 
 
 @pytest.mark.parametrize(
@@ -39,32 +47,37 @@ FINISHED = wave(start=NOW - DAY, duration=DAY)
         (NEW, OLD, AT_ONCE, OLD),
         (TENTH, NEWEST, AT_ONCE, NEWEST),
         (HALTED, OLD, AT_ONCE, OLD),
-        (OLD, NEW, Wave(percent=100), NEW),
-        # A wave over a release that all hosts run.
-        (OLD, NEW, Wave(percent=10), TENTH),
-        (OLD, NEW, Wave(percent=0), wave(percent=0)),
-        (NEW, OLD, Wave(percent=10), wave(OLD, NEW, percent=10)),
-        (OLD, NEW, Wave(over=DAY), wave(start=NOW, duration=DAY)),
-        (OLD, NEW, Wave(over=DAY, start=NOW + HOUR), wave(start=NOW + HOUR, duration=DAY)),
-        (None, NEW, Wave(percent=10), wave(before=None, percent=10)),
-        (FINISHED, NEWEST, Wave(percent=10), wave(NEWEST, NEW, percent=10)),
-        # A wave over one that is not finished: the others run what the others ran.
-        (TENTH, NEWEST, Wave(percent=10), wave(NEWEST, OLD, percent=10)),
-        (HALTED, NEWEST, Wave(over=DAY), wave(NEWEST, OLD, start=NOW, duration=DAY)),
-        (HALF_WAY, NEWEST, Wave(percent=10), wave(NEWEST, OLD, percent=10)),
-        (wave(before=None, percent=10), NEWEST, Wave(percent=10), wave(NEWEST, None, percent=10)),
+        (OLD, NEW, RolloutRequest(percent=100), NEW),
+        # A rollout over a release that all hosts run.
+        (OLD, NEW, RolloutRequest(percent=10), TENTH),
+        (OLD, NEW, RolloutRequest(percent=0), rolling_out(percent=0)),
+        (NEW, OLD, RolloutRequest(percent=10), rolling_out(OLD, NEW, percent=10)),
+        (OLD, NEW, RolloutRequest(over=DAY), rolling_out(start=NOW, duration=DAY)),
+        (OLD, NEW, RolloutRequest(over=DAY, start=NOW + HOUR), rolling_out(start=NOW + HOUR, duration=DAY)),
+        (None, NEW, RolloutRequest(percent=10), rolling_out(before=None, percent=10)),
+        (FINISHED, NEWEST, RolloutRequest(percent=10), rolling_out(NEWEST, NEW, percent=10)),
+        # A rollout over one that is not finished: the others run what the others ran.
+        (TENTH, NEWEST, RolloutRequest(percent=10), rolling_out(NEWEST, OLD, percent=10)),
+        (HALTED, NEWEST, RolloutRequest(over=DAY), rolling_out(NEWEST, OLD, start=NOW, duration=DAY)),
+        (HALF_WAY, NEWEST, RolloutRequest(percent=10), rolling_out(NEWEST, OLD, percent=10)),
+        (
+            rolling_out(before=None, percent=10),
+            NEWEST,
+            RolloutRequest(percent=10),
+            rolling_out(NEWEST, None, percent=10),
+        ),
         # The same again.
         (NEW, NEW, AT_ONCE, NEW),
-        (NEW, NEW, Wave(percent=10), NEW),
-        (TENTH, NEW, Wave(percent=10), TENTH),
-        (TENTH, NEW, Wave(percent=5), TENTH),
-        (HALF_WAY, NEW, Wave(percent=50), HALF_WAY),
-        (HALF_WAY, NEW, Wave(over=DAY), HALF_WAY),
+        (NEW, NEW, RolloutRequest(percent=10), NEW),
+        (TENTH, NEW, RolloutRequest(percent=10), TENTH),
+        (TENTH, NEW, RolloutRequest(percent=5), TENTH),
+        (HALF_WAY, NEW, RolloutRequest(percent=50), HALF_WAY),
+        (HALF_WAY, NEW, RolloutRequest(over=DAY), HALF_WAY),
         (FINISHED, NEW, AT_ONCE, FINISHED),
     ],
 )
 def test_a_release_is_published(
-    current: Release | None, release: Release, asked: Wave, expected: Release
+    current: Release | None, release: Release, asked: RolloutRequest, expected: Release
 ) -> None:
     assert published(current, release, asked, NOW) == expected
 
@@ -73,19 +86,24 @@ def test_a_release_is_published(
     ("current", "release", "asked", "message"),
     [
         (TENTH, NEW, AT_ONCE, "web 1.5.0: is on its way, now at 10 % of the hosts; `puller site rollout`"),
-        (TENTH, NEW, Wave(percent=11), "web 1.5.0: is on its way, now at 10 %"),
+        (TENTH, NEW, RolloutRequest(percent=11), "web 1.5.0: is on its way, now at 10 %"),
         (
             HALTED,
             NEW,
-            Wave(percent=10),
+            RolloutRequest(percent=10),
             "web 1.5.0: is halted at 10 %; `puller site rollout --resume` goes on",
         ),
-        (wave(percent=100, halted=True), NEW, AT_ONCE, "web 1.5.0: is halted at 100 %"),
-        (TENTH, OLD, Wave(percent=10), "web 1.4.0: is what all hosts run that web 1.5.0 has not reached"),
+        (rolling_out(percent=100, halted=True), NEW, AT_ONCE, "web 1.5.0: is halted at 100 %"),
+        (
+            TENTH,
+            OLD,
+            RolloutRequest(percent=10),
+            "web 1.4.0: is what all hosts run that web 1.5.0 has not reached",
+        ),
     ],
 )
-def test_publishing_is_no_way_to_steer_a_wave(
-    current: Release, release: Release, asked: Wave, message: str
+def test_publishing_is_no_way_to_steer_a_rollout(
+    current: Release, release: Release, asked: RolloutRequest, message: str
 ) -> None:
     with pytest.raises(PublishError, match=message):
         published(current, release, asked, NOW)
@@ -94,43 +112,61 @@ def test_publishing_is_no_way_to_steer_a_wave(
 @pytest.mark.parametrize(
     ("current", "asked", "resume", "expected"),
     [
-        (TENTH, Wave(percent=50), False, wave(percent=50)),
-        (TENTH, Wave(percent=10), False, TENTH),
-        (TENTH, Wave(percent=100), False, NEW),
+        (TENTH, RolloutRequest(percent=50), False, rolling_out(percent=50)),
+        (TENTH, RolloutRequest(percent=10), False, TENTH),
+        (TENTH, RolloutRequest(percent=100), False, NEW),
         (TENTH, AT_ONCE, True, TENTH),
-        (HALF_WAY, Wave(percent=50), False, wave(percent=50)),
-        (FINISHED, Wave(percent=100), False, NEW),
-        (FINISHED, Wave(over=DAY), False, NEW),
+        (HALF_WAY, RolloutRequest(percent=50), False, rolling_out(percent=50)),
+        (FINISHED, RolloutRequest(percent=100), False, NEW),
+        (FINISHED, RolloutRequest(over=DAY), False, NEW),
         (HALTED, AT_ONCE, True, TENTH),
-        (HALTED, Wave(percent=20), True, wave(percent=20)),
-        (HALTED, Wave(percent=100), True, NEW),
-        (wave(percent=100, halted=True), AT_ONCE, True, NEW),
-        (wave(percent=0), Wave(over=DAY), False, wave(start=NOW, duration=DAY)),
+        (HALTED, RolloutRequest(percent=20), True, rolling_out(percent=20)),
+        (HALTED, RolloutRequest(percent=100), True, NEW),
+        (rolling_out(percent=100, halted=True), AT_ONCE, True, NEW),
+        (rolling_out(percent=0), RolloutRequest(over=DAY), False, rolling_out(start=NOW, duration=DAY)),
         # The rest in a time of its own: half of the hosts in a day is a line of two days that began yesterday.
-        (wave(percent=50), Wave(over=DAY), False, wave(start=NOW - DAY, duration=2 * DAY)),
-        (wave(percent=75, halted=True), Wave(over=HOUR), True, wave(start=NOW - 3 * HOUR, duration=4 * HOUR)),
+        (
+            rolling_out(percent=50),
+            RolloutRequest(over=DAY),
+            False,
+            rolling_out(start=NOW - DAY, duration=2 * DAY),
+        ),
+        (
+            rolling_out(percent=75, halted=True),
+            RolloutRequest(over=HOUR),
+            True,
+            rolling_out(start=NOW - 3 * HOUR, duration=4 * HOUR),
+        ),
     ],
 )
-def test_a_wave_grows(current: Release, asked: Wave, resume: bool, expected: Release) -> None:
+def test_a_rollout_grows(current: Release, asked: RolloutRequest, resume: bool, expected: Release) -> None:
     assert steered(current, asked, NOW, resume=resume) == expected
 
 
 @pytest.mark.parametrize(
     ("current", "asked", "message"),
     [
-        (NEW, Wave(percent=50), "web 1.5.0: is for all hosts already: no wave of it is going on"),
-        (HALTED, Wave(percent=50), "web 1.5.0: is halted at 10 %; --resume lets it go on"),
-        (HALTED, Wave(percent=100), "web 1.5.0: is halted at 10 %"),
+        (
+            NEW,
+            RolloutRequest(percent=50),
+            "web 1.5.0: is for all hosts already: no rollout of it is going on",
+        ),
+        (HALTED, RolloutRequest(percent=50), "web 1.5.0: is halted at 10 %; --resume lets it go on"),
+        (HALTED, RolloutRequest(percent=100), "web 1.5.0: is halted at 10 %"),
         (
             TENTH,
-            Wave(percent=9.99),
-            "has reached 10 % of the hosts, 9.99 % was asked for: a wave never shrinks",
+            RolloutRequest(percent=9.99),
+            "has reached 10 % of the hosts, 9.99 % was asked for: a rollout never shrinks",
         ),
-        (HALF_WAY, Wave(percent=49), "has reached 50 % of the hosts, 49 % was asked for"),
-        (wave(percent=99.99), Wave(over=DAY), "over: 1 day, .* is too long for .* that has reached 99.99 %"),
+        (HALF_WAY, RolloutRequest(percent=49), "has reached 50 % of the hosts, 49 % was asked for"),
+        (
+            rolling_out(percent=99.99),
+            RolloutRequest(over=DAY),
+            "over: 1 day, .* is too long for .* that has reached 99.99 %",
+        ),
     ],
 )
-def test_a_wave_that_cannot_grow_says_why(current: Release, asked: Wave, message: str) -> None:
+def test_a_rollout_that_cannot_grow_says_why(current: Release, asked: RolloutRequest, message: str) -> None:
     with pytest.raises(PublishError, match=message):
         steered(current, asked, NOW)
 
@@ -144,14 +180,14 @@ def test_a_wave_that_cannot_grow_says_why(current: Release, asked: Wave, message
         ({"percent": float("nan")}, "percent: is nan, wanted"),
         ({"over": timedelta(0)}, "duration: is 0, wanted from 1 to"),
         ({"over": DAY, "start": NOW.replace(tzinfo=None)}, "start: is .*, wanted whole seconds in UTC"),
-        ({"percent": 5, "over": DAY}, "wave: wanted a percentage, or a time to grow over"),
-        ({"start": NOW}, "wave: wanted a percentage, or a time to grow over"),
-        ({"percent": 5, "start": NOW}, "wave: wanted a percentage, or a time to grow over"),
+        ({"percent": 5, "over": DAY}, "rollout: wanted a percentage, or a time to grow over"),
+        ({"start": NOW}, "rollout: wanted a percentage, or a time to grow over"),
+        ({"percent": 5, "start": NOW}, "rollout: wanted a percentage, or a time to grow over"),
     ],
 )
-def test_what_cannot_be_a_wave_cannot_be_asked_for(fields: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_a_rollout_cannot_be_asked_for(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(PublishError, match=message):
-        Wave(**fields)
+        RolloutRequest(**fields)
 
 
 @given(
@@ -159,11 +195,11 @@ def test_what_cannot_be_a_wave_cannot_be_asked_for(fields: dict[str, Any], messa
     some.integers(60, 3 * 86_400),
     some.integers(0, 999_999),
 )
-def test_the_rest_of_a_wave_begins_where_it_was_and_ends_when_it_was_asked_to(
+def test_the_rest_of_a_rollout_begins_where_it_was_and_ends_when_it_was_asked_to(
     percent: float, seconds: int, microsecond: int
 ) -> None:
     now, over = NOW.replace(microsecond=microsecond), timedelta(seconds=seconds)
-    following = steered(wave(percent=percent), Wave(over=over), now)
+    following = steered(rolling_out(percent=percent), RolloutRequest(over=over), now)
     second = timedelta(seconds=1)
     assert reached_by(following, now) >= percent
     assert reached_by(following, now + over - 2 * second) < 100 or seconds * (100 - percent) < 10_000
@@ -175,24 +211,24 @@ def test_the_rest_of_a_wave_begins_where_it_was_and_ends_when_it_was_asked_to(
     [
         (TENTH, HALTED),
         (HALTED, HALTED),
-        (HALF_WAY, wave(percent=50, halted=True)),
-        (FINISHED, wave(percent=100, halted=True)),
-        (wave(before=None, percent=10), wave(before=None, percent=10, halted=True)),
+        (HALF_WAY, rolling_out(percent=50, halted=True)),
+        (FINISHED, rolling_out(percent=100, halted=True)),
+        (rolling_out(before=None, percent=10), rolling_out(before=None, percent=10, halted=True)),
     ],
 )
-def test_a_halted_wave_keeps_what_it_has_reached(current: Release, expected: Release) -> None:
+def test_a_halted_rollout_keeps_what_it_has_reached(current: Release, expected: Release) -> None:
     assert halted(current, NOW) == expected
 
 
-def test_what_no_wave_brings_cannot_be_halted() -> None:
+def test_what_no_rollout_brings_cannot_be_halted() -> None:
     with pytest.raises(
-        PublishError, match=r"web 1\.5\.0: is for all hosts already: no wave of it is going on"
+        PublishError, match=r"web 1\.5\.0: is for all hosts already: no rollout of it is going on"
     ):
         halted(NEW, NOW)
 
 
-def test_the_way_back_is_the_release_before_the_wave() -> None:
+def test_the_way_back_is_the_release_before_the_rollout() -> None:
     assert release_before(HALTED) == release_before(FINISHED) == OLD
-    for without in (NEW, wave(before=None, percent=10)):
+    for without in (NEW, rolling_out(before=None, percent=10)):
         with pytest.raises(PublishError, match="does not say what hosts ran before it; give the version"):
             release_before(without)

@@ -124,11 +124,11 @@ def test_what_is_no_site_is_said_to_be_none(command: str) -> None:
         run(command, "web", *arguments)
 
 
-# --- waves ------------------------------------------------------------------------------------------------
+# --- rollouts ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def wave(made: Path) -> Path:
+def rolling_out(made: Path) -> Path:
     """Over ``web 1.0.0``: ``web 1.1.0`` for a tenth of the hosts."""
     run("publish", str(made), "web", "--version", "1.1.0", "--percent", "10")
     return made
@@ -144,7 +144,7 @@ def hosts_in_list(bundle: str = "web", channel: str = "stable") -> str:
     return line.partition(" bytes")[2].strip()
 
 
-def test_a_wave_is_published_for_a_part_of_the_hosts(made: Path) -> None:
+def test_a_rollout_is_published_for_a_part_of_the_hosts(made: Path) -> None:
     said = first_line("publish", "site", "web", "--version", "1.1.0", "--percent", "12.5")
     assert (
         "web 1.1.0 is in channel stable, was 1.0.0, for 12.5 % of the hosts; the others run 1.0.0 (" in said
@@ -152,7 +152,7 @@ def test_a_wave_is_published_for_a_part_of_the_hosts(made: Path) -> None:
     assert hosts_in_list() == "12.5 % of the hosts; the others run 1.0.0"
 
 
-def test_a_wave_is_published_that_grows_from_a_time_on(made: Path) -> None:
+def test_a_rollout_is_published_that_grows_from_a_time_on(made: Path) -> None:
     start = ["--over", "24h", "--start", "2126-11-20T22:00+01:00"]
     said = first_line("publish", "site", "web", "--version", "1.1.0", *start)
     growing = "0 % of the hosts, growing from 2126-11-20 21:00 to 2126-11-21 21:00 UTC; the others run 1.0.0"
@@ -160,7 +160,7 @@ def test_a_wave_is_published_that_grows_from_a_time_on(made: Path) -> None:
     assert hosts_in_list() == growing
 
 
-def test_publishing_the_wave_again_says_how_far_it_is(wave: Path) -> None:
+def test_publishing_the_rollout_again_says_how_far_it_is(rollout: Path) -> None:
     said = run("publish", "site", "web", "--version", "1.1.0", "--percent", "10").output
     assert said == (
         "web 1.1.0 is in channel stable already, for 10 % of the hosts; the others run 1.0.0: nothing to do\n"
@@ -169,7 +169,7 @@ def test_publishing_the_wave_again_says_how_far_it_is(wave: Path) -> None:
         run("publish", "site", "web", "--version", "1.1.0")
 
 
-def test_a_wave_grows_is_halted_goes_on_and_is_completed(wave: Path) -> None:
+def test_a_rollout_grows_is_halted_goes_on_and_is_completed(rollout: Path) -> None:
     assert first_line("rollout", "site", "web", "--percent", "50") == (
         "web 1.1.0 is in channel stable, for 50 % of the hosts; the others run 1.0.0"
     )
@@ -191,7 +191,7 @@ def test_a_wave_grows_is_halted_goes_on_and_is_completed(wave: Path) -> None:
     assert hosts_in_list() == "all hosts"
 
 
-def test_the_commands_that_a_halt_names_are_the_right_ones(wave: Path) -> None:
+def test_the_commands_that_a_halt_names_are_the_right_ones(rollout: Path) -> None:
     for name in ("Go on", "Go back"):
         said = run("halt", "site", "web").output
         (line,) = (line for line in said.splitlines() if line.startswith(f"{name}: "))
@@ -200,32 +200,32 @@ def test_the_commands_that_a_halt_names_are_the_right_ones(wave: Path) -> None:
     assert run("list", "site").output.splitlines()[1].split()[2] == "1.0.0"
 
 
-def test_going_back_says_what_becomes_of_the_wave(wave: Path) -> None:
+def test_going_back_says_what_becomes_of_the_rollout(rollout: Path) -> None:
     assert run("back", "site", "web").output.splitlines()[:2] == [
         "web 1.0.0 is in channel stable, was 1.1.0, for all hosts",
-        "The wave of web 1.1.0 ends at 10 %: its hosts get 1.0.0 as all others",
+        "The rollout of web 1.1.0 ends at 10 %: its hosts get 1.0.0 as all others",
     ]
     assert "web 1.1.0 is in channel stable, was 1.0.0" in first_line(
         "back", "site", "web", "--version", "1.1.0"
     )
 
 
-def test_a_wave_over_a_wave_says_what_becomes_of_the_first(wave: Path) -> None:
+def test_a_rollout_over_a_rollout_says_what_becomes_of_the_first(rollout: Path) -> None:
     said = run("publish", "site", "web", "--version", "1.2.0", "--percent", "5").output.splitlines()
     assert "for 5 % of the hosts; the others run 1.0.0" in said[0]
     assert said[1] == (
-        "The wave of web 1.1.0 ends at 10 %: its hosts go back to 1.0.0 until 1.2.0 reaches them"
+        "The rollout of web 1.1.0 ends at 10 %: its hosts go back to 1.0.0 until 1.2.0 reaches them"
     )
 
 
-def test_a_wave_over_a_first_wave_moves_nobody_back(made: Path) -> None:
+def test_a_rollout_over_a_first_rollout_moves_nobody_back(made: Path) -> None:
     for version in ("1.0.0", "1.1.0"):
         said = run("publish", "site", "web", "--name", "shop", "--version", version, "--percent", "10").output
         assert "for 10 % of the hosts; the others keep what they have" in said
-    assert "The wave of shop 1.0.0 ends at 10 %: its hosts stay on it until 1.1.0 reaches them" in said
+    assert "The rollout of shop 1.0.0 ends at 10 %: its hosts stay on it until 1.1.0 reaches them" in said
 
 
-def test_a_release_is_promoted_in_a_wave_and_withdrawn_where_it_was(made: Path) -> None:
+def test_a_release_is_promoted_in_a_rollout_and_withdrawn_where_it_was(made: Path) -> None:
     run("publish", "site", "web", "--version", "1.1.0", "--channel", "canary")
     said = first_line("promote", "site", "web", "--from", "canary", "--to", "stable", "--percent", "1")
     assert said == "web 1.1.0 is in channel stable, was 1.0.0, for 1 % of the hosts; the others run 1.0.0"
@@ -234,7 +234,7 @@ def test_a_release_is_promoted_in_a_wave_and_withdrawn_where_it_was(made: Path) 
     assert "canary" not in run("list", "site").output
 
 
-def test_programs_get_the_list_as_json(wave: Path) -> None:
+def test_programs_get_the_list_as_json(rollout: Path) -> None:
     document = json.loads(run("list", "site", "--format", "json").output)
     (release,) = document["releases"]
     assert len(release.pop("sha256")) == 64
@@ -267,7 +267,7 @@ def test_programs_get_the_list_as_json(wave: Path) -> None:
         (["promote", "--from", "canary"], "Missing option '--to'"),
     ],
 )
-def test_a_wave_that_cannot_be_meant_is_a_usage_error(arguments: list[str], message: str) -> None:
+def test_a_rollout_that_cannot_be_meant_is_a_usage_error(arguments: list[str], message: str) -> None:
     command, *options = arguments
     assert message in run(command, "site", "web", *options, ok=False).output
 
@@ -285,7 +285,7 @@ def test_a_wave_that_cannot_be_meant_is_a_usage_error(arguments: list[str], mess
         (["--over", "99999w"], "duration: is .*, wanted from 1 to"),
     ],
 )
-def test_a_wave_with_impossible_values_is_refused(made: Path, options: list[str], message: str) -> None:
+def test_a_rollout_with_impossible_values_is_refused(made: Path, options: list[str], message: str) -> None:
     with pytest.raises(PublishError, match=message):
         run("publish", "site", "web", "--version", "1.1.0", *options)
     assert run("list", "site").output.splitlines()[1].split()[2] == "1.0.0"

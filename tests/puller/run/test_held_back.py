@@ -1,10 +1,10 @@
-"""What holds a host back: its operator, its windows, a pin, a wave; fetching goes on, and everything says why."""
+"""What holds a host back: its operator, its windows, a pin, a rollout; fetching goes on, and everything says why."""
 
 import re
 from datetime import UTC, datetime, timedelta
 
 from bundles.format.release import place
-from bundles.publisher.statements import Wave
+from bundles.publisher.statements import RolloutRequest
 from tests.conftest import Execute, Host, Publisher, WebServer
 
 
@@ -123,11 +123,11 @@ def test_a_rollback_applies_the_version_before_and_holds_the_newer_one_off(
     settled.assert_enforces("1.1.0")
 
 
-def test_a_wave_reaches_this_host_at_its_place_and_status_says_when(
+def test_a_rollout_reaches_this_host_at_its_place_and_status_says_when(
     settled: Host, publisher: Publisher, execute: Execute
 ) -> None:
     here = place(str(settled.settings["host_name"]), "web", "1.1.0")
-    publisher.publish("1.1.0", wave=Wave(percent=int(here)))
+    publisher.publish("1.1.0", request=RolloutRequest(percent=int(here)))
     outcome = settled.run()
     assert outcome.status == 20
     held = f"web 1.1.0 reaches this host at {here + 0.01:g} %, now {int(here)} %"
@@ -136,23 +136,25 @@ def test_a_wave_reaches_this_host_at_its_place_and_status_says_when(
     settled.assert_enforces("1.0.0")
     assert f"  held: {held}\n" in operate(settled, execute, "status")
 
-    publisher.say(lambda channels: channels.steer("web", "stable", Wave(percent=int(here) + 1)))
+    publisher.say(lambda channels: channels.steer("web", "stable", RolloutRequest(percent=int(here) + 1)))
     assert settled.run().status == 0
     settled.assert_enforces("1.1.0")
 
 
-def test_a_new_host_that_a_wave_has_not_reached_runs_the_release_before(
+def test_a_new_host_that_a_rollout_has_not_reached_runs_the_release_before(
     host: Host, publisher: Publisher
 ) -> None:
     publisher.publish("1.0.0")
-    publisher.publish("1.1.0", wave=Wave(percent=0))
+    publisher.publish("1.1.0", request=RolloutRequest(percent=0))
     assert host.run().status == 20
     host.assert_enforces("1.0.0")
 
 
-def test_a_halted_wave_takes_nobody_else_and_moves_nobody_back(settled: Host, publisher: Publisher) -> None:
+def test_a_halted_rollout_takes_nobody_else_and_moves_nobody_back(
+    settled: Host, publisher: Publisher
+) -> None:
     here = place(str(settled.settings["host_name"]), "web", "1.1.0")
-    publisher.publish("1.1.0", wave=Wave(percent=int(here) + 1))
+    publisher.publish("1.1.0", request=RolloutRequest(percent=int(here) + 1))
     publisher.say(lambda channels: channels.halt("web", "stable"))
     outcome = settled.run()
     assert outcome.status == 20
