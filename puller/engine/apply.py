@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from puller.engine.engine import Engine, Settings
-from puller.engine.pending_refreshes import OwedRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.loader import Manifest
 from puller.reporting.report import Event
 from puller.system.local import LocalSystem, NoopSystem, System
@@ -26,18 +26,18 @@ def apply_manifest(
     settings: Settings,
     stops: StopRequests,
     *,
-    owed: Path,
+    pending: Path,
     scope: str,
     fetch: Callable[[str], bytes],
 ) -> Applied:
     """Apply every resource of ``manifest``, or in noop say what would be done.
 
-    ``owed`` is the file of owed refreshes, and ``scope`` the part of it that belongs to this manifest. A signal stops
-    it between two resources.
+    ``pending`` is the file of pending refreshes, and ``scope`` the part of it that belongs to this manifest. A signal
+    stops it between two resources.
     """
     system: System = NoopSystem() if settings.noop else LocalSystem()
-    refreshes = OwedRefreshes(owed, scope, keep=not settings.noop)
-    settings = msgspec.structs.replace(settings, state_directory=owed.parent)
+    refreshes = PendingRefreshes(pending, scope, keep=not settings.noop)
+    settings = msgspec.structs.replace(settings, state_directory=pending.parent)
     engine = Engine(manifest, system, fetch, refreshes, settings)
     with stops.deferred():
         events = engine.apply()

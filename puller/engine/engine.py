@@ -17,7 +17,7 @@ import msgspec
 from bundles.errors import BundleError
 from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope, evaluate
-from puller.engine.pending_refreshes import OwedRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import MutationInNoop, PullerError, ResourceError, StoppedDownload
 from puller.manifest.declaration import Declaration, Home
 from puller.manifest.loader import Manifest
@@ -47,10 +47,10 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """A resource that was changed together with one before it: what differed, and which refreshes that newly owes."""
+    """A resource that was changed together with one before it: what differed, and which refreshes are pending since."""
 
     differences: list[str]
-    newly_owed: frozenset[str]
+    newly_pending: frozenset[str]
 
 
 class Engine:
@@ -61,14 +61,14 @@ class Engine:
         manifest: Manifest,
         system: System,
         fetch: Callable[[str], bytes],
-        owed: OwedRefreshes,
+        pending: PendingRefreshes,
         settings: Settings,
         before: Sequence[Event] = (),
     ) -> None:
         """``before``: what other processes did to resources that the manifest's links number from its last on."""
         self._manifest = manifest
         self._settings = settings
-        self._owed = owed
+        self._pending = pending
         self._events: list[Event | None] = [*([None] * len(manifest.declarations)), *before]
         self._stopped: dict[int, str] = {}
         """Manifests that nothing more is applied of, by the identity of their ``Home``, and why."""
@@ -97,7 +97,7 @@ class Engine:
 
     def apply(self) -> list[Event]:
         """Attend to every resource, in order; gives the events in that order. Raises nothing for a resource."""
-        self._owed.keep_only(self._manifest.subscribers())
+        self._pending.keep_only(self._manifest.subscribers())
         events: list[Event] = []
         for index in self._manifest.order:
             declaration = self._manifest.declarations[index]
@@ -160,7 +160,7 @@ class Engine:
         if declaration.failure:
             return _event(declaration, State.FAILED, errors=[f"{declaration.where}: {declaration.failure}"])
         if unmanaged := self._why_unmanaged(declaration):
-            self._owed.clear([declaration.reference])
+            self._pending.clear([declaration.reference])
             return _event(declaration, State.SKIPPED, skip_reason=unmanaged)
         if unmet := self._unmet_requirements(index):
             return _event(
@@ -212,7 +212,7 @@ class Engine:
             self._stand_for(children, event)
         if not noop and event.state is not State.FAILED:
             if refresh:
-                self._owed.clear([declaration.reference])
+                self._pending.clear([declaration.reference])
             self._check_health(declaration, event)
         return event
 
@@ -234,16 +234,16 @@ class Engine:
     ) -> Any:
         """Change, and look again; raises ``ResourceError`` when something still differs."""
         if begun:
-            self._owed.clear(begun.newly_owed)
-        newly_owed = self._owed.record(self._manifest.subscribers_of(index))
+            self._pending.clear(begun.newly_pending)
+        newly_pending = self._pending.record(self._manifest.subscribers_of(index))
         self._changes += 1
         try:
             if begun or not self._change_together(index, resource, actual):
                 resource.change(differences, actual)
         except Exception:
-            # Nobody is owed a refresh for a change that did not happen at all.
-            if newly_owed and _is_unchanged(resource, differences):
-                self._owed.clear(newly_owed)
+            # No refresh is pending for a change that did not happen at all.
+            if newly_pending and _is_unchanged(resource, differences):
+                self._pending.clear(newly_pending)
             raise
         actual = resource.look()
         if remaining := resource.differences(actual):
@@ -282,9 +282,9 @@ class Engine:
         if not followers:
             return False
         for other, member, found in followers:
-            newly_owed = self._owed.record(self._manifest.subscribers_of(other))
+            newly_pending = self._pending.record(self._manifest.subscribers_of(other))
             self._begun[other] = Begun(
-                [str(difference) for difference in member.differences(found)], newly_owed
+                [str(difference) for difference in member.differences(found)], newly_pending
             )
         members = [(resource, actual), *((member, found) for _, member, found in followers)]
         try:
@@ -355,7 +355,7 @@ class Engine:
         subscriptions = [self._events[other] for other in self._manifest.subscriptions(index)]
         if not subscriptions:
             return False
-        if declaration.reference in self._owed.before or any(
+        if declaration.reference in self._pending.before or any(
             event and event.changed for event in subscriptions
         ):
             return True

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from puller.engine.engine import Engine, Settings
-from puller.engine.pending_refreshes import OwedRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.engine.sessions import Recorded, Session, change_since, latest
 from puller.errors import ManifestError, UsageError
 from puller.manifest.loader import Inputs, Manifest, load_value
@@ -50,10 +50,10 @@ def ensure(
     manifest = _load({"resources": [{wanted.type: properties}]}, inputs)
     before = _link(manifest, references, session)
     # A session has the events of all that went before, so no refreshes need to be remembered.
-    owed = OwedRefreshes(None, "ensure")
+    pending = PendingRefreshes(None, "ensure")
     settings = msgspec.structs.replace(settings, state_directory=Directories.of_user().state)
     system = NoopSystem() if settings.noop else LocalSystem()
-    engine = Engine(manifest, system, fetch_url, owed, settings, before)
+    engine = Engine(manifest, system, fetch_url, pending, settings, before)
     stops.check()
     with stops.deferred():
         events = engine.apply()

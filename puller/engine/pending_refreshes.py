@@ -1,4 +1,4 @@
-"""Refreshes that are owed: a resource changed, and what subscribes to it has not been refreshed yet.
+"""Pending refreshes: a resource changed, and what subscribes to it has not been refreshed yet.
 
 * A refresh is recorded on disk before the change that causes it, and cleared after it succeeded; so a crash, a failure
   or a reboot in between delays it to the next run and never loses it.
@@ -11,14 +11,16 @@ from pathlib import Path
 from puller.state.state_file import StateFile
 
 
-class OwedRefreshes:
+class PendingRefreshes:
     """Of one manifest, known by ``scope``, in the file ``path``; with ``keep`` false nothing is written (noop).
 
     Without a path they are those of this run alone.
     """
 
     def __init__(self, path: Path | None, scope: str, *, keep: bool = True) -> None:
-        self._file = StateFile(path, dict[str, list[str]], "refreshes owed in it are lost") if path else None
+        self._file = (
+            StateFile(path, dict[str, list[str]], "pending refreshes in it are lost") if path else None
+        )
         self._keep = keep
         self._scope = scope
         self.notes: list[str] = []
@@ -26,28 +28,28 @@ class OwedRefreshes:
         self._all = (self._file and self._file.load(self.notes.append, keep=keep)) or {}
         self.before = frozenset(self._all.get(scope, ()))
         """Subscribers that an earlier run left without their refresh."""
-        self._owed = set(self.before)
+        self._pending = set(self.before)
 
     def record(self, subscribers: Iterable[str]) -> frozenset[str]:
-        """Owe a refresh to each of these; gives those that were not owed one already."""
-        new = frozenset(subscribers) - self._owed
+        """Record that these are to be refreshed; gives those that were not recorded already."""
+        new = frozenset(subscribers) - self._pending
         if new:
-            self._owed |= new
+            self._pending |= new
             self._save()
         return new
 
     def clear(self, subscribers: Iterable[str]) -> None:
-        """These are owed nothing any more."""
-        if done := self._owed.intersection(subscribers):
-            self._owed -= done
+        """Take off the record what was refreshed, or need not be."""
+        if done := self._pending.intersection(subscribers):
+            self._pending -= done
             self._save()
 
     def keep_only(self, known: Iterable[str]) -> None:
         """Forget subscribers that the manifest does not have any more."""
-        self.clear(self._owed.difference(known))
+        self.clear(self._pending.difference(known))
 
     def _save(self) -> None:
-        owed = {**self._all, self._scope: sorted(map(str, self._owed))}
-        self._all = {scope: names for scope, names in owed.items() if names}
+        pending = {**self._all, self._scope: sorted(map(str, self._pending))}
+        self._all = {scope: names for scope, names in pending.items() if names}
         if self._keep and self._file:
             self._file.save(self._all)

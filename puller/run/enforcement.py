@@ -262,7 +262,7 @@ class Enforcement(msgspec.Struct):
                 manifest,
                 self.means.settings,
                 self.means.stops,
-                owed=self.means.directories.owed,
+                pending=self.means.directories.pending_refreshes,
                 scope=bundle.name,
                 fetch=fetch_url,
             )

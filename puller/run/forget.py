@@ -16,7 +16,7 @@ from bundles.errors import BundleError, FormatError
 from bundles.format.identity import parse_name
 from bundles.store.store import Store
 from puller.config.configuration import Configuration
-from puller.engine.pending_refreshes import OwedRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import UsageError
 from puller.run.policy.pins import Pins
 from puller.run.trials import Journal
@@ -50,7 +50,7 @@ def forget(directories: Directories, name: str, note: Callable[[str], None]) -> 
         raise UsageError(f"{name}: nothing of such a bundle is kept on this host")
     left = _left(name, store)
     Journal(directories, note, keep=True).close(name)
-    OwedRefreshes(directories.owed, name).keep_only(())
+    PendingRefreshes(directories.pending_refreshes, name).keep_only(())
     pins.remove(name)
     store.remove(name)
     return left

@@ -74,7 +74,7 @@ class ApplyOptions(Options, kw_only=True):
 
     @property
     def directories(self) -> Directories:
-        """Where the lock and owed refreshes are."""
+        """Where the lock and pending refreshes are."""
         if self.state_directory is None:
             return Directories.of_user()
         return Directories(Path(self.state_directory), Path(self.state_directory))
@@ -133,7 +133,7 @@ def _apply(options: ApplyOptions, log: Log, stops: StopRequests) -> int:
                 manifest,
                 options.settings(log, stops),
                 stops,
-                owed=directories.owed,
+                pending=directories.pending_refreshes,
                 scope=str(source.path),
                 fetch=fetch_url,
             )

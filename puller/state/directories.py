@@ -80,8 +80,8 @@ class Directories(msgspec.Struct, frozen=True):
         return self.state / "last-run.json"
 
     @property
-    def owed(self) -> Path:
-        """Refreshes that are owed."""
+    def pending_refreshes(self) -> Path:
+        """Pending refreshes."""
         return self.state / "owed.json"
 
     @property

@@ -6,7 +6,7 @@ on a fresh copy of the settled host. Whatever the point:
 
 * ``puller status`` answers, all state can be read, and the bundles that the links name are whole;
 * every managed file is as 1.0.0 has it or as 2.0.0 has it; a secret is nobody else's to read, temporary files included;
-* the next plain run comes to 2.0.0, with each refresh that is owed; nothing is left over, nothing is set aside;
+* the next plain run comes to 2.0.0, with each pending refresh; nothing is left over, nothing is set aside;
 * the run after that changes nothing.
 
 A second, smaller story is about the way back: a host on 1.0.0 meets a 2.0.0 that breaks a health check, and the run

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from puller.engine.engine import Engine, Settings
-from puller.engine.pending_refreshes import OwedRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.loader import Inputs, load_manifest
 from puller.reporting.report import Event
 from puller.resources.packages.dnf import parse_records, parse_updates
@@ -161,8 +161,8 @@ def apply(fedora: Fedora, tmp_path: Path) -> Apply:
         path.write_text(yaml.safe_dump({"resources": resources}))
         manifest = load_manifest(path, "manifest.yaml", Inputs({"os": {"family": "RedHat"}}, {}))
         system: System = LookingOnly(fedora) if noop else fedora
-        owed = OwedRefreshes(tmp_path / "owed.json", "test", keep=False)
-        engine = Engine(manifest, system, lambda url: b"", owed, Settings(noop=noop))
+        pending = PendingRefreshes(tmp_path / "owed.json", "test", keep=False)
+        engine = Engine(manifest, system, lambda url: b"", pending, Settings(noop=noop))
         return {event.name: event for event in engine.apply()}
 
     return build

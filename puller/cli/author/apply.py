@@ -15,7 +15,7 @@ from puller.cli.options import fact_options, no_system_facts_option
 @fact_options
 @no_system_facts_option
 @data_options
-@click.option("--state-directory", metavar="DIR", help="Keep the lock and owed refreshes in DIR.")
+@click.option("--state-directory", metavar="DIR", help="Keep the lock and pending refreshes in DIR.")
 def apply(**options: Any) -> int:
     """Apply SOURCE to this machine: a manifest, a directory with a manifest.yaml, or a bundle file.
 

@@ -13,9 +13,9 @@ from puller.cli.publisher.options import (
     passphrase_of_keys,
     passphrase_option,
     percent_option,
+    rollout_options,
     rollout_request,
     site_directory,
-    rollout_options,
 )
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from puller.cli.publisher.options import (
     new_passphrase,
     passphrase_of_keys,
     passphrase_option,
+    rollout_options,
     rollout_request,
     site_directory,
-    rollout_options,
 )
 from puller.cli.publisher.rollouts import account, back, halt, next_step, promote, reach, rollout, withdraw
 from puller.cli.publisher.root import root

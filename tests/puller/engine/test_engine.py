@@ -1,4 +1,4 @@
-"""The engine's one flow: what runs, what does not, and that nothing owed is lost."""
+"""The engine's one flow: what runs, what does not, and that no pending refresh is lost."""
 
 import errno
 import os
@@ -39,8 +39,10 @@ def apply(load: Callable[..., Manifest], tmp_path: Path) -> Apply:
     ) -> dict[str, Event]:
         manifest = load(text.replace("DIR", str(tmp_path)).replace("IDS", IDS), facts=facts)
         settings = Settings(noop=noop, stopping=stopping, diffs=diffs)
-        owed = tmp_path / "state" / "owed.json"
-        applied = apply_manifest(manifest, settings, StopRequests(), owed=owed, scope="web", fetch=no_network)
+        pending = tmp_path / "state" / "owed.json"
+        applied = apply_manifest(
+            manifest, settings, StopRequests(), pending=pending, scope="web", fetch=no_network
+        )
         assert len(applied.events) == len(manifest.declarations), "every resource has one event"
         return {event.alias or event.name: event for event in applied.events}
 

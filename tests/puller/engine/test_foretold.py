@@ -48,9 +48,11 @@ def foretold_and_done(
         return tuple(outcomes(load(manifest), noop=noop) for noop in (True, False))  # type: ignore[return-value]
 
     def outcomes(manifest: Manifest, *, noop: bool) -> Outcomes:
-        owed = tmp_path / "state/owed.json"
+        pending = tmp_path / "state/owed.json"
         settings = Settings(noop=noop)
-        applied = apply_manifest(manifest, settings, StopRequests(), owed=owed, scope="web", fetch=no_network)
+        applied = apply_manifest(
+            manifest, settings, StopRequests(), pending=pending, scope="web", fetch=no_network
+        )
         return {event.alias: (in_noop(event), event.errors) for event in applied.events}
 
     return run

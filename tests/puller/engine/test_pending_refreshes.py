@@ -1,10 +1,10 @@
-"""Refreshes that are owed survive whatever happens between a change and its consequence."""
+"""Pending refreshes survive whatever happens between a change and its consequence."""
 
 from pathlib import Path
 
 import pytest
 
-from puller.engine.pending_refreshes import OwedRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 
 
 @pytest.fixture
@@ -13,59 +13,59 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_what_is_recorded_is_found_by_the_next_run(path: Path) -> None:
-    OwedRefreshes(path, "web").record(["service#nginx"])
-    assert OwedRefreshes(path, "web").before == {"service#nginx"}
+    PendingRefreshes(path, "web").record(["service#nginx"])
+    assert PendingRefreshes(path, "web").before == {"service#nginx"}
 
 
 def test_what_is_cleared_is_owed_no_more(path: Path) -> None:
-    owed = OwedRefreshes(path, "web")
-    owed.record(["service#nginx", "exec#reload"])
-    owed.clear(["service#nginx"])
-    assert OwedRefreshes(path, "web").before == {"exec#reload"}
+    pending = PendingRefreshes(path, "web")
+    pending.record(["service#nginx", "exec#reload"])
+    pending.clear(["service#nginx"])
+    assert PendingRefreshes(path, "web").before == {"exec#reload"}
 
 
 def test_bundles_do_not_see_what_others_are_owed(path: Path) -> None:
-    OwedRefreshes(path, "web").record(["exec#a"])
-    base = OwedRefreshes(path, "base")
+    PendingRefreshes(path, "web").record(["exec#a"])
+    base = PendingRefreshes(path, "base")
     assert base.before == set()
     base.record(["exec#b"])
-    assert OwedRefreshes(path, "web").before == {"exec#a"}
+    assert PendingRefreshes(path, "web").before == {"exec#a"}
 
 
 def test_a_dry_run_records_nothing(path: Path) -> None:
-    OwedRefreshes(path, "web", keep=False).record(["exec#a"])
+    PendingRefreshes(path, "web", keep=False).record(["exec#a"])
     assert not path.exists()
 
 
 def test_what_was_owed_already_is_not_given_as_new(path: Path) -> None:
-    OwedRefreshes(path, "web").record(["exec#a"])
-    assert OwedRefreshes(path, "web").record(["exec#a", "exec#b"]) == {"exec#b"}
+    PendingRefreshes(path, "web").record(["exec#a"])
+    assert PendingRefreshes(path, "web").record(["exec#a", "exec#b"]) == {"exec#b"}
 
 
 def test_subscribers_that_are_gone_are_forgotten(path: Path) -> None:
-    owed = OwedRefreshes(path, "web")
-    owed.record(["exec#a", "exec#b"])
-    owed.keep_only(["exec#b"])
-    assert OwedRefreshes(path, "web").before == {"exec#b"}
+    pending = PendingRefreshes(path, "web")
+    pending.record(["exec#a", "exec#b"])
+    pending.keep_only(["exec#b"])
+    assert PendingRefreshes(path, "web").before == {"exec#b"}
 
 
 @pytest.mark.parametrize("damage", [b"", b"garbage", b'{"web": 5}', b'{"web": ["exec#a"'])
 def test_a_damaged_file_is_set_aside_and_reported(path: Path, damage: bytes) -> None:
     path.write_bytes(damage)
-    owed = OwedRefreshes(path, "web")
-    assert owed.before == set()
-    assert f"set aside as {path}.unreadable" in owed.notes[0]
+    pending = PendingRefreshes(path, "web")
+    assert pending.before == set()
+    assert f"set aside as {path}.unreadable" in pending.notes[0]
     assert path.with_name("owed.json.unreadable").read_bytes() == damage
 
 
 def test_a_directory_in_its_place_is_set_aside(path: Path) -> None:
     path.mkdir()
-    owed = OwedRefreshes(path, "web")
-    owed.record(["exec#a"])
-    assert OwedRefreshes(path, "web").before == {"exec#a"}
+    pending = PendingRefreshes(path, "web")
+    pending.record(["exec#a"])
+    assert PendingRefreshes(path, "web").before == {"exec#a"}
 
 
 def test_a_dry_run_leaves_a_damaged_file_alone(path: Path) -> None:
     path.write_bytes(b"garbage")
-    assert "left as it is" in OwedRefreshes(path, "web", keep=False).notes[0]
+    assert "left as it is" in PendingRefreshes(path, "web", keep=False).notes[0]
     assert path.read_bytes() == b"garbage"

@@ -48,7 +48,7 @@ def apply_all(load_all: Load, tmp_path: Path) -> Apply:
             manifest,
             Settings(noop=noop),
             StopRequests(),
-            owed=tmp_path / "owed.json",
+            pending=tmp_path / "owed.json",
             scope="web",
             fetch=no_network,
         )

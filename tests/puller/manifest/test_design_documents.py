@@ -93,7 +93,7 @@ def apply(manifest: Manifest, directory: Path, *, noop: bool) -> dict[str, Event
         manifest,
         Settings(noop=noop),
         StopRequests(),
-        owed=directory / "owed.json",
+        pending=directory / "owed.json",
         scope="examples",
         fetch=no_network,
     )

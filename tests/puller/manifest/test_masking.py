@@ -9,7 +9,7 @@ import pytest
 
 from hiera.values.secrets import MASK, Secret
 from puller.engine.engine import Engine, Settings
-from puller.engine.pending_refreshes import OwedRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.masking import Mask, Masks
 from puller.reporting.report import Event
 from puller.system.local import LocalSystem
@@ -104,7 +104,9 @@ def test_a_secret_of_bytes_that_are_no_text_ends_no_run(load: "Load") -> None:
 
 def apply(load: "Load", text: str, *sources: Mapping[str, Any]) -> Event:
     manifest = load(text, sources=sources)
-    engine = Engine(manifest, LocalSystem(), lambda url: b"", OwedRefreshes(None, ""), Settings(diffs=True))
+    engine = Engine(
+        manifest, LocalSystem(), lambda url: b"", PendingRefreshes(None, ""), Settings(diffs=True)
+    )
     return engine.apply()[-1]
 
 

@@ -147,7 +147,7 @@ def garbage(name: str) -> Callable[[Host], object]:
 DAMAGE: dict[str, tuple[Callable[[Host], object], str]] = {
     "current points to nothing": (link_dangling, r"web/current: points to a damaged bundle: "),
     "the bundle is incomplete": (bundle_emptied, r"web/current: points to a damaged bundle: .*bundle\.json"),
-    "owed refreshes": (garbage("owed.json"), r"owed\.json: .* set aside as .*\.unreadable"),
+    "pending refreshes": (garbage("owed.json"), r"owed\.json: .* set aside as .*\.unreadable"),
     "trusted timestamp": (garbage("trust/timestamp.json"), r"trust/timestamp\.json: is damaged; .*kept as "),
     "trusted snapshot": (garbage("trust/snapshot.json"), r"trust/snapshot\.json: is damaged; .*kept as "),
     "last report": (garbage("last-run.json"), ""),

@@ -184,7 +184,7 @@ NOT_BEGUN = r"run|state|run/lock"
 
 @pytest.fixture
 def full(settled: Host, publisher: Publisher, web: WebServer) -> Host:
-    """A host that has a file of every kind: two bundles, site data, a refresh owed, a pin, a quarantine, a trial."""
+    """A host that has a file of every kind: two bundles, site data, a pending refresh, a pin, a quarantine, a trial."""
     settled.configure(data=f"{web.url}/data.yaml")
     publisher.publish("1.1.0")
     (web.root / "data.yaml").write_text("data: {a: 1}\n")
@@ -195,7 +195,7 @@ def full(settled: Host, publisher: Publisher, web: WebServer) -> Host:
     Journal(directories, print, keep=True).begin(other, {})
     outcome = settled.run()
     assert outcome.status == 0, outcome.output
-    StateFile(directories.owed, dict[str, list[str]], "").save({"other": ["exec#other"]})
+    StateFile(directories.pending_refreshes, dict[str, list[str]], "").save({"other": ["exec#other"]})
     return settled
 
 

@@ -21,7 +21,7 @@ import msgspec
 import pytest
 
 from puller.engine.engine import Engine, Settings
-from puller.engine.pending_refreshes import OwedRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import MutationInNoop, ResourceError
 from puller.manifest.loader import Manifest
 from puller.manifest.properties import find_problems
@@ -514,7 +514,7 @@ def test_no_secret_gets_into_a_report_or_log(
     log = io.StringIO()
     settings = Settings(listener=Log(log).event, diffs=True)
     (event,) = Engine(
-        manifest, LocalSystem(), lambda url: b"", OwedRefreshes(tmp_path / "o", "web"), settings
+        manifest, LocalSystem(), lambda url: b"", PendingRefreshes(tmp_path / "o", "web"), settings
     ).apply()
     assert event.state is (State.CHANGED if "canary" in credentials else State.FAILED)
     assert "canary" not in msgspec.json.encode(event).decode()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from puller.engine.engine import Engine, Settings
-from puller.engine.pending_refreshes import OwedRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ResourceError
 from puller.manifest.loader import Manifest
 from puller.reporting.report import Event
@@ -393,9 +393,9 @@ class Site:
     ) -> list[Event]:
         declared = [{"file": file} for file in files] + [{"archive": archive} for archive in archives]
         manifest = self._load(json.dumps({"resources": declared}))
-        owed = OwedRefreshes(self.app.directory / "owed", "web")
+        pending = PendingRefreshes(self.app.directory / "owed", "web")
         system = NoopSystem() if noop else LocalSystem()
-        return Engine(manifest, system, lambda url: b"", owed, Settings(noop=noop)).apply()
+        return Engine(manifest, system, lambda url: b"", pending, Settings(noop=noop)).apply()
 
     def states(self, *archives: dict[str, Any], **more: Any) -> list[str]:
         return [str(event.state) for event in self.run(*archives, **more)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from puller.engine.engine import Engine, Settings
-from puller.engine.pending_refreshes import OwedRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.reporting.report import Event
 
 if TYPE_CHECKING:
@@ -44,9 +44,10 @@ def debian() -> Debian:
 def apply(load: Callable[..., Any], tmp_path: Path, debian: Debian) -> Apply:
     def run(text: str) -> dict[str, Event]:
         manifest = load(text, facts={"os": {"family": "Debian"}})
-        owed = OwedRefreshes(tmp_path / "owed.json", "web", keep=False)
+        pending = PendingRefreshes(tmp_path / "owed.json", "web", keep=False)
         return {
-            event.name: event for event in Engine(manifest, debian, lambda url: b"", owed, Settings()).apply()
+            event.name: event
+            for event in Engine(manifest, debian, lambda url: b"", pending, Settings()).apply()
         }
 
     return run

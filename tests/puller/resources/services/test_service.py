@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from puller.engine.engine import Engine, Settings
-from puller.engine.pending_refreshes import OwedRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ResourceError
 from puller.manifest.loader import Manifest
 from puller.reporting.report import State
@@ -541,8 +541,8 @@ def run(load: Callable[..., Manifest], machine: SimulatedSystemd, tmp_path: Path
     def apply_all(text: str) -> State:
         ids = f"owner: '{os.geteuid()}', group: '{os.getegid()}', mode: '0644'"
         manifest = load(MANIFEST.format(text=text).replace("DIR", str(tmp_path)).replace("IDS", ids))
-        owed = OwedRefreshes(tmp_path / "owed.json", "web")
-        return Engine(manifest, machine, lambda url: b"", owed, Settings()).apply()[-1].state
+        pending = PendingRefreshes(tmp_path / "owed.json", "web")
+        return Engine(manifest, machine, lambda url: b"", pending, Settings()).apply()[-1].state
 
     return apply_all
 
