@@ -1,4 +1,4 @@
-"""One look at a site: is what this host has verified before still what the site publishes?
+"""Revalidation of stored metadata: is what this host has verified before still what the site publishes?
 
 The answer is *yes*, or *that cannot be told here*; then the whole workflow of ``bundles.client.client`` runs, which
 costs four times as much, most of it for importing what verifies signatures. *Yes* rests on bytes:
@@ -59,7 +59,7 @@ class Known:
             raise FormatError("site", f"{release} is not published: there is no {release.target}") from None
 
 
-def glance(
+def revalidate(
     directory: Path,
     anchor: Path,
     sites: Sequence[str],
@@ -67,7 +67,7 @@ def glance(
     now: datetime,
     deadline: Deadline | None = None,
 ) -> Known | None:
-    """What this host knows of the site, when that is still all; ``None`` when it cannot be told at a glance.
+    """What this host knows of the site, when that is still all; ``None`` when it cannot be told by that.
 
     ``directory`` is that of ``TrustClient``, ``sites`` are the mirrors, ``now`` has a time zone. ``deadline`` is that
     of all fetching; raises what its ``check`` raises.

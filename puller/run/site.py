@@ -1,7 +1,7 @@
 """The site as one run uses it: asked once what is published, then for releases and their bytes.
 
-Most runs find nothing new. For them a glance is enough (``bundles.client.revalidation``); what verifies signatures is
-imported only when it says that something may have changed.
+Most runs find nothing new. For them a revalidation is enough (``bundles.client.revalidation``); what verifies
+signatures is imported only when it says that something may have changed.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from bundles.client.revalidation import glance
+from bundles.client.revalidation import revalidate
 from bundles.errors import BundleError, FormatError, SettingsError, StoreError
 from bundles.format.index import Index, Release
 from bundles.store.store import Installed, Store
@@ -104,10 +104,10 @@ class Site(msgspec.Struct, frozen=True):
 def unchanged(
     configuration: Configuration, directories: Directories, chooser: Chooser, deadline: Deadline
 ) -> Published | None:
-    """What is published, when this host has all of it already; ``None`` when that takes more than a glance."""
+    """What is published, when this host has all of it already; ``None`` when that takes more than a revalidation."""
     settings = transport_settings(configuration.http)
     anchor = _trusted(configuration.trust_anchor)
-    known = glance(directories.trust, anchor, configuration.mirrors, settings, chooser.now, deadline)
+    known = revalidate(directories.trust, anchor, configuration.mirrors, settings, chooser.now, deadline)
     if known is None:
         return None
     store = Store(directories.bundles)
@@ -168,7 +168,9 @@ class Offer(msgspec.Struct, frozen=True):
             return current
         if (installed := self.store.find(release.bundle, digest)) is not None:
             return installed
-        if not isinstance(self.site, Site):  # a glance said that all is here, and then the store changed
+        if not isinstance(
+            self.site, Site
+        ):  # a revalidation said that all is here, and then the store changed
             raise StoreError(release.bundle, "was changed by somebody else during this run")
         self.problems.log.notice(f"{release}: fetching it from the site")
         told = len(self.site.notes)

@@ -132,4 +132,4 @@ def test_with_a_mirror_that_is_down_every_run_is_told_and_goes_on(
     outcome = published.run()
     assert outcome.status == 0
     published.assert_told(f"{down}: failed once since", outcome)
-    assert len(nginx.requests()) == before + 2, "a glance, at the mirror that works"
+    assert len(nginx.requests()) == before + 2, "a revalidation, at the mirror that works"

@@ -1,4 +1,4 @@
-"""A glance at the site says *unchanged*, or that it cannot tell; it never learns anything new."""
+"""A revalidation says *unchanged*, or that it cannot tell; it never learns anything new."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bundles.client.mirror_backoff import MEMORY, MirrorMemory
-from bundles.client.revalidation import Known, glance
+from bundles.client.revalidation import Known, revalidate
 from bundles.errors import FormatError, SignatureError
 from bundles.format.index import Release
 from bundles.transport.download import TransportSettings, open_mirrors
@@ -42,11 +42,11 @@ def host(new_host: Callable[..., Host], server: Server) -> Host:
 
 @pytest.fixture
 def look(host: Host, server: Server, clock: Clock) -> Callable[..., Known | None]:
-    """What a glance of ``host`` says."""
+    """What a revalidation by ``host`` says."""
 
     def glance_now(*sites: str, settings: TransportSettings = QUICK) -> Known | None:
         assert isinstance(host.anchor, Path)
-        return glance(host.state, host.anchor, sites or (server.origin,), settings, clock())
+        return revalidate(host.state, host.anchor, sites or (server.origin,), settings, clock())
 
     return glance_now
 

@@ -94,7 +94,7 @@ def test_a_run_needs_memory_for_what_its_files_have_and_not_for_what_they_may_ha
 
 
 PLACES = {
-    "the glance": "puller.run.site.glance",
+    "the revalidation": "puller.run.site.revalidate",
     "the refresh": "bundles.client.client.TrustClient.refresh",
     "the choice": "puller.run.policy.selection.Chooser.choose",
     "the download": "bundles.client.client.TrustClient.fetch",
