@@ -41,7 +41,7 @@ from hypothesis import HealthCheck, settings
 
 from bundles.publisher.channels import Channels
 from bundles.publisher.keys import make_key
-from bundles.publisher.roles import Custody
+from bundles.publisher.roles import RoleKeys
 from bundles.publisher.site import Site
 from bundles.publisher.statements import AT_ONCE, RolloutRequest
 from bundles.publisher.web_server import SiteHandler, SiteServer
@@ -316,7 +316,7 @@ class Publisher:
 
     def rotate(self, role: str) -> None:
         """Replace the key of a role, and deploy it."""
-        Custody(self.site, _no_passphrase).rotate(role, lambda: make_key(None))
+        RoleKeys(self.site, _no_passphrase).rotate(role, lambda: make_key(None))
         self.deploy()
 
     def say(self, statement: Callable[[Channels], object]) -> None:

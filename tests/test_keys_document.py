@@ -13,7 +13,7 @@ import pytest
 
 from bundles.client.client import TrustClient
 from bundles.publisher.keys import load_public_key
-from bundles.publisher.roles import Custody
+from bundles.publisher.roles import RoleKeys
 from bundles.publisher.site import Site
 from bundles.transport.download import DirectoryMirror
 
@@ -45,7 +45,7 @@ def _office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def with_ids(line: str) -> str:
     """The line with key ids for the names that stand for them."""
     if "FIRST" in line:
-        held = Custody(Site(Path("site")), lambda _: b"open sesame").held_keys()
+        held = RoleKeys(Site(Path("site")), lambda _: b"open sesame").held_keys()
         (first,) = (key.key_id for key in held if key.role == "root" and key.place)
         line = line.replace("FIRST", first[:6])
     if "ALICE" in line:

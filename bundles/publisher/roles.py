@@ -71,7 +71,7 @@ class Outcome:
     """Tokens here that could have signed and did not, with their reasons."""
 
 
-class Custody:
+class RoleKeys:
     """The keys of ``site``; ``passphrase`` opens those that are here."""
 
     def __init__(self, site: Site, passphrase: Passphrase) -> None:

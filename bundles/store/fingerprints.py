@@ -1,10 +1,11 @@
 """Is an unpacked bundle still as it was when every byte of it was last compared?
 
-* A seal is a digest of what changes with every change of a file: name, inode, size, mode, owner, and times, the one of
-  the last change among them, which the kernel sets and nobody else. Looking at these costs five microseconds a file.
-* What does not fit its seal is not damaged, only unknown: it is compared byte by byte then. So is what was sealed more
-  than a day ago, because disks also forget without a trace.
-* Seals protect from accidents: who may write here may write seals, too. They can be lost without harm.
+* A fingerprint is a digest of what changes with every change of a file: name, inode, size, mode, owner, and times, the
+  one of the last change among them, which the kernel sets and nobody else. Looking at these costs five microseconds a
+  file.
+* What does not have its recorded fingerprint is not damaged, only unknown: it is compared byte by byte then. So is what
+  was recorded more than a day ago, because disks also forget without a trace.
+* Fingerprints protect from accidents: who may write here may write these, too. They can be lost without harm.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ from bundles.filesystem.atomic import read_limited, write_file
 from bundles.filesystem.trees import walk
 
 LONGEST_TRUSTED = 24 * 3600.0
-"""Seconds after which a seal says nothing any more."""
+"""Seconds after which a fingerprint says nothing any more."""
 
 _LENGTH = 64
 
@@ -32,14 +33,14 @@ def fingerprint(directory: Path) -> str:
     return digest.hexdigest()
 
 
-class Seals:
-    """The seals in ``directory``, by the name of what they seal. A problem with one is as good as none."""
+class Fingerprints:
+    """The recorded fingerprints in ``directory``, by the name of the tree. A problem with one is as good as none."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def fits(self, name: str, found: str) -> bool:
-        """Whether ``found`` is the fingerprint that was sealed, and not long ago."""
+        """Whether ``found`` is the recorded fingerprint, and was recorded not long ago."""
         path = self._directory / name
         with contextlib.suppress(OSError, ValueError):
             age = time.time() - os.lstat(path).st_mtime
@@ -47,7 +48,7 @@ class Seals:
         return False
 
     def put(self, name: str, found: str) -> None:
-        """Seal what was compared just now."""
+        """Record the fingerprint of what was compared just now."""
         with contextlib.suppress(OSError):
             self._directory.mkdir(mode=0o700, exist_ok=True)
             write_file(self._directory / name, found.encode("ascii"), mode=0o600, durable=False)

@@ -35,7 +35,7 @@ from bundles.format.identity import DESCRIPTION, parse_identity, parse_name
 from bundles.format.paths import shown
 
 if TYPE_CHECKING:
-    from bundles.store.fingerprints import Seals
+    from bundles.store.fingerprints import Fingerprints
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{12}\.(new|old)")
@@ -61,7 +61,7 @@ class Store:
         self.root = root
         self.limits = limits
         self._intact: dict[Path, str] = {}
-        """Bundles that have been compared, or fit their seal, each with its fingerprint."""
+        """Bundles that have been compared, or have their recorded fingerprint, each with it."""
 
     # What is there
 
@@ -138,7 +138,7 @@ class Store:
                 with _explained(place):
                     self._discard(place, successor=fresh)
             self._intact.pop(place, None)
-            self._seals.put(sha256, self._fingerprint(place))
+            self._fingerprints.put(sha256, self._fingerprint(place))
         bundle = self._read(name, sha256)
         if bundle.version != version:
             where = f"{place}: {DESCRIPTION}: version"
@@ -189,7 +189,7 @@ class Store:
                 self._discard(directory / sha256)
             _sweep(directory)
             _sweep(self.root)
-        self._renew_seals()
+        self._renew_fingerprints()
         return removed
 
     def remove(self, name: str) -> None:
@@ -237,7 +237,9 @@ class Store:
         if bundle.path not in self._intact:
             found = self._fingerprint(bundle.path)
             # What was added, by a command of the bundle that keeps a cache beside itself, changes none of its files.
-            if not self._seals.fits(sha256, found) and (wrong := self._differences(bundle, unlisted=False)):
+            if not self._fingerprints.fits(sha256, found) and (
+                wrong := self._differences(bundle, unlisted=False)
+            ):
                 others = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
                 raise StoreError(str(bundle.path), f"{wrong[0]}{others}")
             self._intact[bundle.path] = found
@@ -256,18 +258,18 @@ class Store:
             return differences(bundle.path, unlisted=unlisted)
 
     @property
-    def _seals(self) -> "Seals":
-        from bundles.store.fingerprints import Seals
+    def _fingerprints(self) -> "Fingerprints":
+        from bundles.store.fingerprints import Fingerprints
 
-        return Seals(self.root / ".seals")
+        return Fingerprints(self.root / ".seals")
 
-    def _renew_seals(self) -> None:
+    def _renew_fingerprints(self) -> None:
         """Of what was compared without one that fits; looking (status, a dry run) writes none."""
-        seals = self._seals
+        known = self._fingerprints
         for place, found in self._intact.items():
-            if os.path.lexists(place) and not seals.fits(place.name, found):
-                seals.put(place.name, found)
-        seals.keep_only({entry for name in self.names() for entry in _entries(self.root / name)})
+            if os.path.lexists(place) and not known.fits(place.name, found):
+                known.put(place.name, found)
+        known.keep_only({entry for name in self.names() for entry in _entries(self.root / name)})
 
     def _follow(self, name: str, link: str) -> Installed | None:
         if (sha256 := self._target(name, link)) is None:

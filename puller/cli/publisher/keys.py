@@ -24,7 +24,7 @@ from puller.cli.publisher.rollouts import next_step
 
 if TYPE_CHECKING:
     from bundles.publisher.keys import NewKey, Signer
-    from bundles.publisher.roles import Custody, HeldKey, Outcome
+    from bundles.publisher.roles import HeldKey, Outcome, RoleKeys
 
 _ROLES = ("root", "targets", "snapshot", "timestamp")
 _NEW_VARIABLE = "PULLER_NEW_PASSPHRASE"
@@ -72,10 +72,10 @@ def keys() -> None:
 @text_format_option
 def list_(directory: Path, output_format: str) -> None:
     """Show the keys of each role, how many of them must sign, and where their private parts are."""
-    from bundles.publisher.roles import Custody
+    from bundles.publisher.roles import RoleKeys
     from bundles.publisher.site import Site
 
-    held = Custody(Site(directory), passphrase_of_keys(None))
+    held = RoleKeys(Site(directory), passphrase_of_keys(None))
     if output_format == "json":
         show([_plain(key) for key in held.held_keys()], "json")
         return
@@ -294,11 +294,11 @@ def print_list(sentences: list[str]) -> None:
         click.echo(f"  - {sentence}")
 
 
-def _custody(directory: Path, passphrase_file: Path | None) -> "Custody":
-    from bundles.publisher.roles import Custody
+def _custody(directory: Path, passphrase_file: Path | None) -> "RoleKeys":
+    from bundles.publisher.roles import RoleKeys
     from bundles.publisher.site import Site
 
-    return Custody(Site(directory), passphrase_of_keys(passphrase_file))
+    return RoleKeys(Site(directory), passphrase_of_keys(passphrase_file))
 
 
 def _keys_of(directory: Path, role: str) -> list["HeldKey"]:
@@ -306,7 +306,7 @@ def _keys_of(directory: Path, role: str) -> list["HeldKey"]:
 
 
 def _maker(
-    held: "Custody", uri: str | None, public: Path | None, no_passphrase: bool, passphrase_file: Path | None
+    held: "RoleKeys", uri: str | None, public: Path | None, no_passphrase: bool, passphrase_file: Path | None
 ) -> "Callable[[], NewKey]":
     """What gives a new key, as the options say."""
     from bundles.publisher.keys import load_public_key, make_key, token_key
@@ -321,7 +321,7 @@ def _maker(
     return lambda: make_key(passphrase)
 
 
-def _shared_passphrase(held: "Custody", passphrase_file: Path | None) -> bytes:
+def _shared_passphrase(held: "RoleKeys", passphrase_file: Path | None) -> bytes:
     """That of the keys that are there: one question opens them all. Raises `KeyFileError` when it is wrong."""
     from bundles.publisher.keys import is_encrypted, load_signer
 

@@ -11,7 +11,7 @@ from puller.cli.publisher.options import is_terminal, passphrase_of_keys, passph
 
 if TYPE_CHECKING:
     from bundles.publisher.ceremony import Proposal
-    from bundles.publisher.roles import Custody
+    from bundles.publisher.roles import RoleKeys
 
 _file = click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 _existing_file = click.argument(
@@ -158,11 +158,11 @@ def discard(directory: Path) -> None:
         click.echo(f"{path}: was made for it, and is kept")
 
 
-def _custody(directory: Path, passphrase_file: Path | None = None) -> "Custody":
-    from bundles.publisher.roles import Custody
+def _custody(directory: Path, passphrase_file: Path | None = None) -> "RoleKeys":
+    from bundles.publisher.roles import RoleKeys
     from bundles.publisher.site import Site
 
-    return Custody(Site(directory), passphrase_of_keys(passphrase_file))
+    return RoleKeys(Site(directory), passphrase_of_keys(passphrase_file))
 
 
 def _wanted(directory: Path) -> "Proposal":

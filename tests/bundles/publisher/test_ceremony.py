@@ -15,7 +15,7 @@ from tuf.api.metadata import Metadata, Root
 from bundles.errors import BundleError, FormatError, KeyFileError, PublishError, SignatureError
 from bundles.publisher.ceremony import Proposal
 from bundles.publisher.keys import NewKey, make_key
-from bundles.publisher.roles import Custody
+from bundles.publisher.roles import RoleKeys
 
 if TYPE_CHECKING:
     from tests.bundles.conftest import Clock, Host, Publisher
@@ -36,17 +36,17 @@ class Office:
 
     def __init__(self, publisher: Publisher, directory: Path) -> None:
         self.publisher = publisher
-        self.custody = Custody(publisher.site, no_passphrase)
+        self.role_keys = RoleKeys(publisher.site, no_passphrase)
         self.people = {name: plain_key() for name in PEOPLE}
         self.file = directory / "next-root.json"
-        own = next(key.key_id for key in self.custody.held_keys() if key.role == "root")
+        own = next(key.key_id for key in self.role_keys.held_keys() if key.role == "root")
         for key in self.people.values():
-            self.custody.add("root", NewKey(key.public))
-        self.custody.remove(own, threshold=2)
+            self.role_keys.add("root", NewKey(key.public))
+        self.role_keys.remove(own, threshold=2)
         self.ceremony("carol", "alice")
 
     def export(self, name: str = "next-root.json") -> Path:
-        pending = self.custody.pending()
+        pending = self.role_keys.pending()
         assert pending is not None
         pending.save(self.file.with_name(name))
         return self.file.with_name(name)
@@ -63,7 +63,7 @@ class Office:
         """Export, have it signed by these people, and import; the roles signed then."""
         file = self.export()
         self.sign(file, *people)
-        outcome = self.custody.take_signatures(file)[1]
+        outcome = self.role_keys.take_signatures(file)[1]
         self.publisher.deploy()
         return outcome.signed
 
@@ -77,7 +77,7 @@ def office(publisher: Publisher, host: Host, tmp_path: Path) -> Office:
 def test_the_root_of_a_site_can_go_to_several_people(
     office: Office, publisher: Publisher, host: Host
 ) -> None:
-    held = [(key.role, key.needed, key.place is None) for key in office.custody.held_keys()]
+    held = [(key.role, key.needed, key.place is None) for key in office.role_keys.held_keys()]
     assert held[:3] == [("root", "2 of 3", True)] * 3
     assert len([*(publisher.site.keys / "retired").glob("root-*.pem")]) == 1
     assert not publisher.site.pending_root.exists()
@@ -90,7 +90,7 @@ def test_any_two_of_them_renew_it_in_any_order(
     people: tuple[str, ...], office: Office, publisher: Publisher, host: Host, clock: Clock
 ) -> None:
     clock.advance(days=3)
-    outcome = office.custody.renew()
+    outcome = office.role_keys.renew()
     assert outcome.pending
     assert not outcome.signed
     assert office.ceremony(*people) == ["root"]
@@ -100,14 +100,14 @@ def test_any_two_of_them_renew_it_in_any_order(
 
 
 def test_copies_that_were_signed_apart_are_brought_together(office: Office, host: Host) -> None:
-    office.custody.renew()
+    office.role_keys.renew()
     for name in ("alice", "bob"):
         office.sign(office.export(f"{name}.json"), name)
-    new, outcome = office.custody.take_signatures(office.file.with_name("alice.json"))
+    new, outcome = office.role_keys.take_signatures(office.file.with_name("alice.json"))
     assert new == 1
     assert outcome.pending[0].startswith("1 more signature by the root keys: ")
-    assert office.custody.take_signatures(office.file.with_name("alice.json"))[0] == 0
-    new, outcome = office.custody.take_signatures(office.file.with_name("bob.json"))
+    assert office.role_keys.take_signatures(office.file.with_name("alice.json"))[0] == 0
+    new, outcome = office.role_keys.take_signatures(office.file.with_name("bob.json"))
     assert (new, outcome.pending, outcome.signed) == (1, [], ["root"])
     office.publisher.deploy()
     assert host.version() == "1.0.0"
@@ -115,7 +115,7 @@ def test_copies_that_were_signed_apart_are_brought_together(office: Office, host
 
 @pytest.mark.attack("keys.threshold")
 def test_one_signature_of_two_puts_nothing_in_force(office: Office, publisher: Publisher, host: Host) -> None:
-    office.custody.renew()
+    office.role_keys.renew()
     assert office.ceremony("alice") == []
     assert publisher.site.root().version == 5
     file = publisher.served / "metadata/6.root.json"
@@ -126,7 +126,7 @@ def test_one_signature_of_two_puts_nothing_in_force(office: Office, publisher: P
 
 @pytest.mark.attack("keys.twice")
 def test_one_key_signs_once(office: Office) -> None:
-    office.custody.renew()
+    office.role_keys.renew()
     file = office.export()
     office.sign(file, "alice")
     proposal = Proposal.load(file)
@@ -142,7 +142,7 @@ def test_one_key_signs_once(office: Office) -> None:
 
 
 def test_a_key_that_has_no_say_does_not_sign(office: Office) -> None:
-    office.custody.renew()
+    office.role_keys.renew()
     proposal = Proposal.load(office.export())
     stranger = plain_key().signer
     assert stranger is not None
@@ -155,7 +155,7 @@ def test_a_key_that_has_no_say_does_not_sign(office: Office) -> None:
 def test_publishing_goes_on_while_a_change_waits(
     office: Office, publisher: Publisher, host: Host, clock: Clock
 ) -> None:
-    office.custody.rotate("timestamp", plain_key)
+    office.role_keys.rotate("timestamp", plain_key)
     publisher.publish("1.1.0")
     clock.advance(days=6)
     publisher.refresh()
@@ -168,42 +168,42 @@ def test_publishing_goes_on_while_a_change_waits(
 
 
 def test_changes_join_the_one_that_waits_and_make_its_signatures_void(office: Office, host: Host) -> None:
-    office.custody.rotate("timestamp", plain_key)
+    office.role_keys.rotate("timestamp", plain_key)
     before = office.export("before.json")
     office.sign(before, "alice")
-    office.custody.take_signatures(before)
-    outcome = office.custody.add("snapshot", plain_key(), threshold=2)
+    office.role_keys.take_signatures(before)
+    outcome = office.role_keys.add("snapshot", plain_key(), threshold=2)
     assert outcome.void == 1
     assert len([text for text in outcome.changes if "new key" in text]) == 2
     with pytest.raises(
         SignatureError, match=r"before\.json: is not the change that is pending here; export it"
     ):
-        office.custody.take_signatures(before)
+        office.role_keys.take_signatures(before)
     assert office.ceremony("bob", "carol") == ["root", "snapshot", "timestamp"]
     assert host.version() == "1.0.0"
 
 
 def test_a_root_key_is_replaced_by_the_others(office: Office, publisher: Publisher, host: Host) -> None:
     dave = office.people["dave"] = plain_key()
-    office.custody.rotate("root", lambda: NewKey(dave.public), key=office.people["alice"].public.keyid)
+    office.role_keys.rotate("root", lambda: NewKey(dave.public), key=office.people["alice"].public.keyid)
     office.sign(office.export(), "bob")
     assert not Proposal.load(office.export()).is_complete
     assert office.ceremony("bob", "carol") == ["root"]
     assert office.people["alice"].public.keyid not in publisher.site.root().keys
-    office.custody.renew()
+    office.role_keys.renew()
     assert office.ceremony("dave", "carol") == ["root"]
     assert host.version() == "1.0.0"
 
 
 def test_when_others_hold_keys_it_is_said_which_one_is_replaced(office: Office) -> None:
     with pytest.raises(PublishError, match=r"root: others hold .*; say which key to replace: --key"):
-        office.custody.rotate("root", plain_key)
+        office.role_keys.rotate("root", plain_key)
 
 
 def test_nobody_is_asked_to_sign_what_could_not_be_put_in_force(office: Office, publisher: Publisher) -> None:
     away = NewKey(plain_key().public)
     with pytest.raises(KeyFileError, match="holds 1 of the 2 keys needed to sign for targets"):
-        office.custody.add("targets", away, threshold=2)
+        office.role_keys.add("targets", away, threshold=2)
     assert not publisher.site.pending_root.exists()
 
 
@@ -211,36 +211,36 @@ def test_a_change_is_discarded_with_the_keys_that_were_made_for_it(
     office: Office, publisher: Publisher
 ) -> None:
     before = {path.name for path in publisher.site.keys.glob("*.pem")}
-    office.custody.rotate("timestamp", plain_key)
+    office.role_keys.rotate("timestamp", plain_key)
     (made,) = {path.name for path in publisher.site.keys.glob("*.pem")} - before
-    assert office.custody.discard() == [publisher.site.keys / "retired" / made]
+    assert office.role_keys.discard() == [publisher.site.keys / "retired" / made]
     assert {path.name for path in publisher.site.keys.glob("*.pem")} == before
-    assert office.custody.pending() is None
+    assert office.role_keys.pending() is None
     with pytest.raises(PublishError, match="no change of the root is pending"):
-        office.custody.discard()
+        office.role_keys.discard()
 
 
 def test_a_root_that_expires_soon_is_not_signed_past_the_change_that_waits(
     publisher: Publisher, host: Host, clock: Clock
 ) -> None:
-    custody = Custody(publisher.site, no_passphrase)
-    custody.add("root", NewKey(plain_key().public), threshold=2)
+    role_keys = RoleKeys(publisher.site, no_passphrase)
+    role_keys.add("root", NewKey(plain_key().public), threshold=2)
     clock.advance(days=300)
     renewal = publisher.site.refresh(no_passphrase)
     assert "root" in renewal.due
     assert "root" not in renewal.signed
-    custody.discard()
+    role_keys.discard()
     assert "root" in publisher.site.refresh(no_passphrase).signed
 
 
 def test_what_a_crash_left_pending_does_not_keep_the_root_from_being_renewed(
     publisher: Publisher, clock: Clock
 ) -> None:
-    custody = Custody(publisher.site, no_passphrase)
-    custody.add("root", NewKey(plain_key().public), threshold=2)
+    role_keys = RoleKeys(publisher.site, no_passphrase)
+    role_keys.add("root", NewKey(plain_key().public), threshold=2)
     waiting = publisher.site.pending_root.read_bytes()
-    custody.discard()
-    custody.renew()
+    role_keys.discard()
+    role_keys.renew()
     publisher.site.pending_root.write_bytes(waiting)
     clock.advance(days=300)
     assert "root" in publisher.site.refresh(no_passphrase).signed
@@ -254,20 +254,20 @@ def test_a_damaged_change_does_not_keep_the_timestamp_from_being_signed(
     renewal = publisher.site.refresh(no_passphrase)
     assert "a change of it is pending" in renewal.due["root"]
     assert renewal.signed == ["targets", "snapshot", "timestamp"]
-    custody = Custody(publisher.site, no_passphrase)
+    role_keys = RoleKeys(publisher.site, no_passphrase)
     with pytest.raises(FormatError, match=r"pending-root\.json: is not the next root of a site"):
-        custody.pending()
-    custody.discard()
-    assert custody.pending() is None
+        role_keys.pending()
+    role_keys.discard()
+    assert role_keys.pending() is None
 
 
 def test_what_another_root_has_overtaken_is_not_pending(office: Office, publisher: Publisher) -> None:
-    office.custody.renew()
+    office.role_keys.renew()
     waiting = publisher.site.pending_root.read_bytes()
     office.ceremony("alice", "bob")
     publisher.site.pending_root.write_bytes(waiting)
-    assert office.custody.pending() is None
-    office.custody.renew()
+    assert office.role_keys.pending() is None
+    office.role_keys.renew()
     assert office.ceremony("carol", "bob") == ["root"]
 
 
@@ -276,8 +276,8 @@ def test_what_another_root_has_overtaken_is_not_pending(office: Office, publishe
 
 def test_what_changes_is_said_in_words_with_whole_key_ids(office: Office) -> None:
     dave = plain_key()
-    office.custody.rotate("root", lambda: NewKey(dave.public), key=office.people["alice"].public.keyid)
-    office.custody.add("timestamp", plain_key(), threshold=2)
+    office.role_keys.rotate("root", lambda: NewKey(dave.public), key=office.people["alice"].public.keyid)
+    office.role_keys.add("timestamp", plain_key(), threshold=2)
     changes = Proposal.load(office.export()).changes()
     assert changes[0] == "version 5 becomes 6"
     assert changes[1].startswith("expires 20")
@@ -290,7 +290,7 @@ def test_what_changes_is_said_in_words_with_whole_key_ids(office: Office) -> Non
 
 
 def proposed(office: Office) -> dict[str, Any]:
-    office.custody.renew()
+    office.role_keys.renew()
     document: dict[str, Any] = json.loads(office.export().read_bytes())
     return document
 
@@ -367,7 +367,7 @@ def test_what_is_no_exported_file_is_said_to_be_none(contents: bytes, tmp_path: 
 
 def test_ids_that_are_shown_are_ids_also_in_the_current_root(office: Office) -> None:
     """Whoever makes up a site can sign for it, and would choose what is printed at a signer's terminal."""
-    office.custody.renew()
+    office.role_keys.renew()
     proposal, signer = Proposal.load(office.export()), plain_key().signer
     assert signer is not None
     signer.public_key.keyid = "\x1b[2Jnothing changes"
@@ -387,22 +387,22 @@ def test_a_signature_that_does_not_hold_counts_for_nothing(office: Office) -> No
     alice, bob = (office.people[name].public.keyid for name in ("alice", "bob"))
     document["next"]["signatures"] = [{"keyid": alice, "sig": "00" * 64}, {"keyid": bob, "sig": "00" * 64}]
     office.file.write_text(json.dumps(document))
-    new, outcome = office.custody.take_signatures(office.file)
+    new, outcome = office.role_keys.take_signatures(office.file)
     assert new == 0
     assert outcome.pending
     assert office.ceremony("alice", "bob") == ["root"]
 
 
 def test_the_pending_file_can_be_signed_itself(office: Office, publisher: Publisher, tmp_path: Path) -> None:
-    office.custody.renew()
+    office.role_keys.renew()
     copy = Path(shutil.copyfile(publisher.site.pending_root, tmp_path / "copy.json"))
     office.sign(copy, "alice", "bob")
-    assert office.custody.take_signatures(copy)[1].signed == ["root"]
+    assert office.role_keys.take_signatures(copy)[1].signed == ["root"]
 
 
 def test_a_damaged_pending_change_is_named(office: Office, publisher: Publisher) -> None:
-    office.custody.renew()
+    office.role_keys.renew()
     publisher.site.pending_root.write_bytes(b"{")
     with pytest.raises(FormatError, match=r"pending-root\.json: is not the next root of a site"):
-        office.custody.pending()
+        office.role_keys.pending()
     publisher.publish("1.1.0")

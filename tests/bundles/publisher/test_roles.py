@@ -37,7 +37,7 @@ from bundles.publisher.keys import (
     make_key,
     token_key,
 )
-from bundles.publisher.roles import Custody, Outcome
+from bundles.publisher.roles import Outcome, RoleKeys
 from bundles.publisher.site import Site
 
 if TYPE_CHECKING:
@@ -57,12 +57,12 @@ def plain_key() -> NewKey:
 
 
 @pytest.fixture
-def custody(publisher: Publisher) -> Custody:
-    return Custody(publisher.site, no_passphrase)
+def role_keys(publisher: Publisher) -> RoleKeys:
+    return RoleKeys(publisher.site, no_passphrase)
 
 
-def ids(custody: Custody, role: str) -> list[str]:
-    return [key.key_id for key in custody.held_keys() if key.role == role]
+def ids(role_keys: RoleKeys, role: str) -> list[str]:
+    return [key.key_id for key in role_keys.held_keys() if key.role == role]
 
 
 def tree(directory: Path) -> dict[str, bytes]:
@@ -89,12 +89,12 @@ def refused(
 
 @pytest.mark.parametrize("role", ROLES)
 def test_hosts_follow_when_the_keys_of_a_role_are_replaced(
-    role: str, publisher: Publisher, host: Host, new_host: NewHost, custody: Custody
+    role: str, publisher: Publisher, host: Host, new_host: NewHost, role_keys: RoleKeys
 ) -> None:
     assert host.version() == "1.0.0"
-    (before,) = ids(custody, role)
-    outcome = custody.rotate(role, plain_key)
-    (after,) = ids(custody, role)
+    (before,) = ids(role_keys, role)
+    outcome = role_keys.rotate(role, plain_key)
+    (after,) = ids(role_keys, role)
     publisher.deploy()
     assert after != before
     assert outcome.signed == ["root", *ROLES[max(ROLES.index(role), 1) :]][: None if role != "root" else 1]
@@ -104,10 +104,10 @@ def test_hosts_follow_when_the_keys_of_a_role_are_replaced(
     assert new_host(name="new").version() == "1.1.0"
 
 
-def test_what_is_replaced_is_said_in_words(custody: Custody) -> None:
-    (before,) = ids(custody, "timestamp")
-    outcome = custody.rotate("timestamp", plain_key)
-    (after,) = ids(custody, "timestamp")
+def test_what_is_replaced_is_said_in_words(role_keys: RoleKeys) -> None:
+    (before,) = ids(role_keys, "timestamp")
+    outcome = role_keys.rotate("timestamp", plain_key)
+    (after,) = ids(role_keys, "timestamp")
     assert outcome.changes[0] == "version 1 becomes 2"
     assert outcome.changes[2:] == [
         f"timestamp: new key {after} (ed25519)",
@@ -115,35 +115,35 @@ def test_what_is_replaced_is_said_in_words(custody: Custody) -> None:
     ]
 
 
-def test_the_file_of_a_replaced_key_is_kept_aside(publisher: Publisher, custody: Custody) -> None:
+def test_the_file_of_a_replaced_key_is_kept_aside(publisher: Publisher, role_keys: RoleKeys) -> None:
     keys = publisher.site.keys
     (old,) = keys.glob("targets-*.pem")
     contents = old.read_bytes()
-    assert custody.rotate("targets", plain_key).retired == [keys / "retired" / old.name]
+    assert role_keys.rotate("targets", plain_key).retired == [keys / "retired" / old.name]
     assert not old.exists()
     assert (keys / "retired" / old.name).read_bytes() == contents
     (new,) = keys.glob("targets-*.pem")
-    assert load_signer(new, no_passphrase).public_key.keyid == ids(custody, "targets")[0]
+    assert load_signer(new, no_passphrase).public_key.keyid == ids(role_keys, "targets")[0]
 
 
-def test_a_role_with_two_keys_gets_two_new_ones_or_one_of_them(custody: Custody) -> None:
-    custody.add("snapshot", plain_key(), threshold=2)
-    before = ids(custody, "snapshot")
-    custody.rotate("snapshot", plain_key)
-    between = ids(custody, "snapshot")
+def test_a_role_with_two_keys_gets_two_new_ones_or_one_of_them(role_keys: RoleKeys) -> None:
+    role_keys.add("snapshot", plain_key(), threshold=2)
+    before = ids(role_keys, "snapshot")
+    role_keys.rotate("snapshot", plain_key)
+    between = ids(role_keys, "snapshot")
     assert len(between) == 2
     assert not {*before} & {*between}
-    custody.rotate("snapshot", plain_key, key=between[0][:8])
-    assert ids(custody, "snapshot")[0] == between[1]
-    assert {key.needed for key in custody.held_keys() if key.role == "snapshot"} == {"2 of 2"}
+    role_keys.rotate("snapshot", plain_key, key=between[0][:8])
+    assert ids(role_keys, "snapshot")[0] == between[1]
+    assert {key.needed for key in role_keys.held_keys() if key.role == "snapshot"} == {"2 of 2"}
 
 
 def test_a_host_with_the_first_anchor_follows_many_replacements(
-    publisher: Publisher, host: Host, custody: Custody
+    publisher: Publisher, host: Host, role_keys: RoleKeys
 ) -> None:
     for _ in range(5):
         for role in ROLES:
-            custody.rotate(role, plain_key)
+            role_keys.rotate(role, plain_key)
     publisher.publish("1.1.0")
     assert publisher.site.root().version == 21
     assert host.version() == "1.1.0"
@@ -153,12 +153,12 @@ def test_a_host_with_the_first_anchor_follows_many_replacements(
 @pytest.mark.attack("keys.revoked")
 @pytest.mark.parametrize("role", ["targets", "snapshot", "timestamp"])
 def test_a_stolen_key_signs_nothing_after_it_was_replaced(
-    role: str, publisher: Publisher, host: Host, custody: Custody
+    role: str, publisher: Publisher, host: Host, role_keys: RoleKeys
 ) -> None:
     host.refresh()
     thief = publisher.forge()
     stolen = thief.keys[role]
-    custody.rotate(role, plain_key)
+    role_keys.rotate(role, plain_key)
     publisher.deploy()
     thief = publisher.forge()
     thief.keys[role] = stolen
@@ -185,7 +185,7 @@ def test_a_stolen_key_signs_nothing_after_it_was_replaced(
     ids=lambda roles: "+".join(roles),
 )
 def test_versions_jumped_far_ahead_are_forgotten_when_the_keys_are_replaced(
-    stolen: list[str], replaced: list[str], publisher: Publisher, host: Host, custody: Custody
+    stolen: list[str], replaced: list[str], publisher: Publisher, host: Host, role_keys: RoleKeys
 ) -> None:
     host.refresh()
     thief = publisher.forge()
@@ -197,7 +197,7 @@ def test_versions_jumped_far_ahead_are_forgotten_when_the_keys_are_replaced(
     with pytest.raises(RollbackError):
         host.refresh()
     for role in replaced:
-        custody.rotate(role, plain_key)
+        role_keys.rotate(role, plain_key)
     publisher.deploy()
     assert host.version() == "1.1.0"
 
@@ -214,22 +214,22 @@ def test_versions_jumped_far_ahead_are_forgotten_when_the_keys_are_replaced(
 )
 @pytest.mark.parametrize("role", ["root", "timestamp"])
 def test_hosts_accept_the_key_types_of_tokens_and_services(
-    role: str, signer: CryptoSigner, publisher: Publisher, host: Host, custody: Custody
+    role: str, signer: CryptoSigner, publisher: Publisher, host: Host, role_keys: RoleKeys
 ) -> None:
     public = SSlibKey.from_crypto(signer.public_key._crypto_key())
     signer._public_key = public  # the id that a key has by itself
-    custody.rotate(role, lambda: NewKey(public, signer))
+    role_keys.rotate(role, lambda: NewKey(public, signer))
     publisher.deploy()
     assert host.version() == "1.0.0"
-    assert [key.scheme for key in custody.held_keys() if key.role == role] == [public.scheme]
+    assert [key.scheme for key in role_keys.held_keys() if key.role == role] == [public.scheme]
 
 
 # --- adding and removing ------------------------------------------------------------------------------------
 
 
-def test_the_keys_of_a_site_are_listed(publisher: Publisher, custody: Custody) -> None:
-    custody.add("root", NewKey(plain_key().public))
-    listed = custody.held_keys()
+def test_the_keys_of_a_site_are_listed(publisher: Publisher, role_keys: RoleKeys) -> None:
+    role_keys.add("root", NewKey(plain_key().public))
+    listed = role_keys.held_keys()
     assert [key.role for key in listed] == ["root", "root", "targets", "snapshot", "timestamp"]
     assert [key.needed for key in listed] == ["1 of 2", "1 of 2", "1 of 1", "1 of 1", "1 of 1"]
     assert listed[0].place == str(publisher.site.keys / f"root-{listed[0].key_id[:12]}.pem")
@@ -238,9 +238,9 @@ def test_the_keys_of_a_site_are_listed(publisher: Publisher, custody: Custody) -
 
 @pytest.mark.attack("keys.threshold")
 def test_with_a_threshold_of_two_one_stolen_key_is_not_enough(
-    publisher: Publisher, host: Host, custody: Custody
+    publisher: Publisher, host: Host, role_keys: RoleKeys
 ) -> None:
-    outcome = custody.add("timestamp", plain_key(), threshold=2)
+    outcome = role_keys.add("timestamp", plain_key(), threshold=2)
     assert outcome.signed == ["root", "timestamp"]
     publisher.deploy()
     assert host.version() == "1.0.0"
@@ -254,77 +254,79 @@ def test_with_a_threshold_of_two_one_stolen_key_is_not_enough(
 
 
 def test_a_key_that_joins_without_being_needed_leaves_what_is_signed_alone(
-    publisher: Publisher, host: Host, custody: Custody
+    publisher: Publisher, host: Host, role_keys: RoleKeys
 ) -> None:
     timestamp = (publisher.site.metadata / "timestamp.json").read_bytes()
-    assert custody.add("timestamp", plain_key()).signed == ["root"]
+    assert role_keys.add("timestamp", plain_key()).signed == ["root"]
     assert (publisher.site.metadata / "timestamp.json").read_bytes() == timestamp
     publisher.publish("1.1.0")
     assert host.version() == "1.1.0"
 
 
-def test_a_key_is_removed_by_the_start_of_its_id(publisher: Publisher, host: Host, custody: Custody) -> None:
-    custody.add("timestamp", plain_key())
+def test_a_key_is_removed_by_the_start_of_its_id(
+    publisher: Publisher, host: Host, role_keys: RoleKeys
+) -> None:
+    role_keys.add("timestamp", plain_key())
     publisher.refresh()
     host.refresh()
-    first, second = ids(custody, "timestamp")
-    outcome = custody.remove(first[:6])
+    first, second = ids(role_keys, "timestamp")
+    outcome = role_keys.remove(first[:6])
     assert outcome.signed == ["root", "timestamp"], "nothing keeps the signature of a key that is gone"
-    assert ids(custody, "timestamp") == [second]
+    assert ids(role_keys, "timestamp") == [second]
     publisher.deploy()
     assert host.version() == "1.0.0"
 
 
-def test_the_last_key_that_is_needed_is_not_removed(publisher: Publisher, custody: Custody) -> None:
-    (only,) = ids(custody, "targets")
+def test_the_last_key_that_is_needed_is_not_removed(publisher: Publisher, role_keys: RoleKeys) -> None:
+    (only,) = ids(role_keys, "targets")
     message = (
         rf"{only[:12]}: is needed: targets would have 0 of the 1 keys that must sign; add another key first"
     )
-    refused(publisher, message, lambda: custody.remove(only))
-    custody.add("targets", plain_key(), threshold=2)
+    refused(publisher, message, lambda: role_keys.remove(only))
+    role_keys.add("targets", plain_key(), threshold=2)
     message = r"would have 1 of the 2 keys that must sign; add another key first, or give --threshold 1"
-    refused(publisher, message, lambda: custody.remove(only))
-    assert custody.remove(only, threshold=1).signed == ["root", "targets", "snapshot", "timestamp"]
+    refused(publisher, message, lambda: role_keys.remove(only))
+    assert role_keys.remove(only, threshold=1).signed == ["root", "targets", "snapshot", "timestamp"]
 
 
-def test_which_key_is_meant_must_be_clear(publisher: Publisher, custody: Custody) -> None:
-    refused(publisher, "xyz: no key has an id that begins so", lambda: custody.remove("xyz"))
+def test_which_key_is_meant_must_be_clear(publisher: Publisher, role_keys: RoleKeys) -> None:
+    refused(publisher, "xyz: no key has an id that begins so", lambda: role_keys.remove("xyz"))
     refused(
-        publisher, "is the start of several key ids: root [0-9a-f]{12}, targets", lambda: custody.remove("")
+        publisher, "is the start of several key ids: root [0-9a-f]{12}, targets", lambda: role_keys.remove("")
     )
-    (root,) = ids(custody, "root")
-    refused(publisher, "no key of targets has an id that", lambda: custody.remove(root, role="targets"))
+    (root,) = ids(role_keys, "root")
+    refused(publisher, "no key of targets has an id that", lambda: role_keys.remove(root, role="targets"))
 
 
 @pytest.mark.parametrize(
     ("threshold", "message"), [(2, "would have 1 key and need 2"), (0, "is 0, wanted 1 or")]
 )
 def test_a_threshold_that_nobody_could_meet_is_refused(
-    threshold: int, message: str, publisher: Publisher, custody: Custody
+    threshold: int, message: str, publisher: Publisher, role_keys: RoleKeys
 ) -> None:
-    refused(publisher, message, lambda: custody.set_threshold("timestamp", threshold))
+    refused(publisher, message, lambda: role_keys.set_threshold("timestamp", threshold))
 
 
 def test_the_threshold_that_is_in_force_already_changes_nothing(
-    publisher: Publisher, custody: Custody
+    publisher: Publisher, role_keys: RoleKeys
 ) -> None:
     before = tree(publisher.site.directory)
-    assert custody.set_threshold("timestamp", 1) == Outcome([], [])
+    assert role_keys.set_threshold("timestamp", 1) == Outcome([], [])
     assert tree(publisher.site.directory) == before
 
 
-def test_a_key_serves_one_role_only(publisher: Publisher, custody: Custody) -> None:
+def test_a_key_serves_one_role_only(publisher: Publisher, role_keys: RoleKeys) -> None:
     (pem,) = publisher.site.keys.glob("root-*.pem")
     key = NewKey(load_signer(pem, no_passphrase).public_key)
-    refused(publisher, "is a key of root already", lambda: custody.add("timestamp", key))
+    refused(publisher, "is a key of root already", lambda: role_keys.add("timestamp", key))
 
 
 def test_a_role_is_not_given_keys_that_could_not_sign_for_it_now(
-    publisher: Publisher, custody: Custody
+    publisher: Publisher, role_keys: RoleKeys
 ) -> None:
     away = NewKey(plain_key().public)
     message = "holds 1 of the 2 keys needed to sign for timestamp"
-    refused(publisher, message, lambda: custody.add("timestamp", away, threshold=2), KeyFileError)
+    refused(publisher, message, lambda: role_keys.add("timestamp", away, threshold=2), KeyFileError)
 
 
 def test_the_public_part_of_somebodys_key_is_read(tmp_path: Path) -> None:
@@ -367,8 +369,8 @@ def sealed(tmp_path: Path, clock: Clock) -> Site:
     return Site.init(tmp_path / "sealed", b"open sesame", None, clock)
 
 
-def with_passphrase(site: Site, passphrase: bytes) -> Custody:
-    return Custody(site, lambda _: passphrase)
+def with_passphrase(site: Site, passphrase: bytes) -> RoleKeys:
+    return RoleKeys(site, lambda _: passphrase)
 
 
 def test_with_a_wrong_passphrase_nothing_changes(sealed: Site) -> None:
@@ -407,8 +409,8 @@ def test_when_one_key_does_not_open_no_passphrase_is_changed(sealed: Site) -> No
 def test_encryption_can_be_taken_off_and_put_on(sealed: Site) -> None:
     assert len(with_passphrase(sealed, b"open sesame").change_passphrase(None)) == 4
     assert not any(is_encrypted(path) for path in sealed.keys.iterdir())
-    assert Custody(sealed, no_passphrase).change_passphrase(None) == []
-    assert len(Custody(sealed, no_passphrase).change_passphrase(b"open sesame")) == 4
+    assert RoleKeys(sealed, no_passphrase).change_passphrase(None) == []
+    assert len(RoleKeys(sealed, no_passphrase).change_passphrase(b"open sesame")) == 4
     assert all(is_encrypted(path) for path in sealed.keys.iterdir())
 
 
@@ -465,13 +467,13 @@ def pin(_: object = None) -> bytes:
 def test_a_key_in_a_token_is_used_by_its_uri(
     token: Token, publisher: Publisher, host: Host, clock: Clock
 ) -> None:
-    custody = Custody(publisher.site, pin)
-    custody.rotate("timestamp", lambda: token_key("hsm:2", pin))
+    role_keys = RoleKeys(publisher.site, pin)
+    role_keys.rotate("timestamp", lambda: token_key("hsm:2", pin))
     (path,) = publisher.site.keys.glob("timestamp-*")
     assert path.suffix == ".uri"
     assert path.read_text() == "hsm:2?label=publisher\n"
     assert path.stat().st_mode & 0o777 == 0o600
-    assert custody.held_keys()[-1].place == f"hsm:2?label=publisher ({path})"
+    assert role_keys.held_keys()[-1].place == f"hsm:2?label=publisher ({path})"
     publisher.site.refresh(pin)
     publisher.deploy()
     assert host.version() == "1.0.0"
@@ -480,12 +482,12 @@ def test_a_key_in_a_token_is_used_by_its_uri(
 
 
 def test_a_token_that_is_away_matters_only_when_it_is_needed(token: Token, publisher: Publisher) -> None:
-    custody = Custody(publisher.site, pin)
-    custody.add("timestamp", token_key("hsm:2", pin))
+    role_keys = RoleKeys(publisher.site, pin)
+    role_keys.add("timestamp", token_key("hsm:2", pin))
     token.plugged = False
     publisher.site.refresh(pin)
     token.plugged = True
-    custody.set_threshold("timestamp", 2)
+    role_keys.set_threshold("timestamp", 2)
     token.plugged = False
     message = r"timestamp-.*\.uri: does not sign: No PKCS#11 token found"
     refused(publisher, message, lambda: publisher.site.refresh(pin), TokenError)
@@ -495,8 +497,8 @@ def test_a_token_that_is_away_matters_only_when_it_is_needed(token: Token, publi
 def test_a_token_that_is_away_does_not_keep_the_timestamp_from_being_signed(
     role: str, token: Token, publisher: Publisher, host: Host, clock: Clock
 ) -> None:
-    custody = Custody(publisher.site, pin)
-    custody.rotate(role, lambda: token_key("hsm:2", pin))
+    role_keys = RoleKeys(publisher.site, pin)
+    role_keys.rotate(role, lambda: token_key("hsm:2", pin))
     publisher.deploy()
     host.refresh()
     token.plugged = False
@@ -514,12 +516,12 @@ def test_a_token_that_is_away_does_not_keep_the_timestamp_from_being_signed(
 
 
 def test_a_token_that_is_lost_can_be_replaced(token: Token, publisher: Publisher, host: Host) -> None:
-    custody = Custody(publisher.site, pin)
-    custody.rotate("timestamp", lambda: token_key("hsm:2", pin))
+    role_keys = RoleKeys(publisher.site, pin)
+    role_keys.rotate("timestamp", lambda: token_key("hsm:2", pin))
     publisher.deploy()
     host.refresh()
     token.plugged = False
-    outcome = custody.rotate("timestamp", plain_key)
+    outcome = role_keys.rotate("timestamp", plain_key)
     assert [path.suffix for path in outcome.retired] == [".uri"]
     publisher.publish("1.1.0")
     assert host.version() == "1.1.0"
@@ -528,26 +530,26 @@ def test_a_token_that_is_lost_can_be_replaced(token: Token, publisher: Publisher
 def test_a_root_token_that_is_lost_is_replaced_by_the_others(
     token: Token, publisher: Publisher, host: Host
 ) -> None:
-    custody, alice = Custody(publisher.site, pin), plain_key()
-    custody.add("root", NewKey(alice.public))
-    custody.rotate("root", lambda: token_key("hsm:2", pin), key=ids(custody, "root")[0])
+    role_keys, alice = RoleKeys(publisher.site, pin), plain_key()
+    role_keys.add("root", NewKey(alice.public))
+    role_keys.rotate("root", lambda: token_key("hsm:2", pin), key=ids(role_keys, "root")[0])
     token.plugged = False
-    outcome = custody.rotate("root", plain_key, key=ids(custody, "root")[1])
+    outcome = role_keys.rotate("root", plain_key, key=ids(role_keys, "root")[1])
     assert outcome.pending[0].startswith("1 more signature by the current root keys: ")
     assert outcome.failures
     assert all("does not sign: No PKCS#11 token found" in failure for failure in outcome.failures)
-    proposal = custody.pending()
+    proposal = role_keys.pending()
     assert proposal is not None
     assert alice.signer is not None
     proposal.sign(alice.signer, "alice.pem")
     proposal.save(publisher.site.directory / "signed.json")
-    assert custody.take_signatures(publisher.site.directory / "signed.json")[1].signed == ["root"]
+    assert role_keys.take_signatures(publisher.site.directory / "signed.json")[1].signed == ["root"]
     publisher.publish("1.1.0")
     assert host.version() == "1.1.0"
 
 
 def test_a_token_that_holds_another_key_now_is_refused(token: Token, publisher: Publisher) -> None:
-    Custody(publisher.site, pin).rotate("timestamp", lambda: token_key("hsm:2", pin))
+    RoleKeys(publisher.site, pin).rotate("timestamp", lambda: token_key("hsm:2", pin))
     token.keys[2] = CryptoSigner.generate_ecdsa()
     message = "signs with another key than [0-9a-f]{64}, which the site knows"
     refused(publisher, message, lambda: publisher.site.refresh(pin), TokenError)
@@ -616,17 +618,17 @@ def test_each_service_is_asked_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("role", ["root", "targets", "timestamp"])
 def test_a_replacement_that_is_killed_leaves_the_old_or_the_new(
-    role: str, publisher: Publisher, new_host: NewHost, custody: Custody, survives: Survives, sweep: Sweep
+    role: str, publisher: Publisher, new_host: NewHost, role_keys: RoleKeys, survives: Survives, sweep: Sweep
 ) -> None:
     host = new_host(publisher.site.public)
 
     def is_killed_at(moment: int) -> bool:
-        if survives(moment, lambda: custody.rotate(role, plain_key)):
+        if survives(moment, lambda: role_keys.rotate(role, plain_key)):
             return False
         assert host.version() == "1.0.0"
         assert publisher.site.verify()
-        custody.rotate(role, plain_key)  # the next one goes on, and tidies up
-        in_use = {key.place for key in custody.held_keys()}
+        role_keys.rotate(role, plain_key)  # the next one goes on, and tidies up
+        in_use = {key.place for key in role_keys.held_keys()}
         assert {str(path) for path in publisher.site.keys.glob("*.pem")} == in_use
         assert host.version() == "1.0.0"
         return True
@@ -635,14 +637,14 @@ def test_a_replacement_that_is_killed_leaves_the_old_or_the_new(
 
 
 def test_after_the_loss_of_a_key_too_a_kill_is_no_harm(
-    publisher: Publisher, host: Host, custody: Custody, survives: Survives
+    publisher: Publisher, host: Host, role_keys: RoleKeys, survives: Survives
 ) -> None:
     """Here nothing can be signed that is good under both roots; so the files are written all or not at all."""
     moment, cut_off, survived = 0, 0, False
     while not survived:
         (lost,) = publisher.site.keys.glob("targets-*.pem")
         lost.unlink()
-        survived = survives(moment, lambda: custody.rotate("targets", plain_key))
+        survived = survives(moment, lambda: role_keys.rotate("targets", plain_key))
         if (publisher.site.directory / "unfinished.json").exists():
             cut_off += 1
             with pytest.raises(
@@ -651,7 +653,7 @@ def test_after_the_loss_of_a_key_too_a_kill_is_no_harm(
                 publisher.site.roles()
             publisher.refresh()
         elif not survived:
-            custody.rotate("targets", plain_key)
+            role_keys.rotate("targets", plain_key)
         publisher.deploy()
         assert host.version() == "1.0.0"
         moment += 1
@@ -659,22 +661,22 @@ def test_after_the_loss_of_a_key_too_a_kill_is_no_harm(
 
 
 def test_the_anchor_for_new_hosts_follows_a_change_that_was_killed_before_it(
-    publisher: Publisher, custody: Custody
+    publisher: Publisher, role_keys: RoleKeys
 ) -> None:
     """A host that is provisioned with an older root goes on trusting keys that were taken away from it."""
     before = publisher.site.anchor.read_bytes()
-    custody.rotate("root", plain_key)
+    role_keys.rotate("root", plain_key)
     publisher.site.anchor.write_bytes(before)
     publisher.refresh()
     assert publisher.site.anchor.read_bytes() == (publisher.served / "metadata/2.root.json").read_bytes()
 
 
 def test_a_site_restored_from_an_older_copy_goes_on_from_what_the_web_server_has(
-    publisher: Publisher, host: Host, custody: Custody, tmp_path: Path
+    publisher: Publisher, host: Host, role_keys: RoleKeys, tmp_path: Path
 ) -> None:
     site = publisher.site.directory
     copy = shutil.copytree(site, tmp_path / "copy")
-    custody.rotate("root", plain_key)
+    role_keys.rotate("root", plain_key)
     publisher.publish("1.1.0")
     assert host.version() == "1.1.0"
     for part in ("public", "root.json"):
@@ -688,7 +690,11 @@ def test_a_site_restored_from_an_older_copy_goes_on_from_what_the_web_server_has
 
 
 def test_whoever_copies_the_files_meanwhile_gets_a_valid_site(
-    publisher: Publisher, new_host: NewHost, custody: Custody, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    publisher: Publisher,
+    new_host: NewHost,
+    role_keys: RoleKeys,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Old root and new metadata are signed for each other by the old key, the new root comes last."""
     copies: list[Path] = []
@@ -701,7 +707,7 @@ def test_whoever_copies_the_files_meanwhile_gets_a_valid_site(
     anchor = publisher.site.anchor.read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr(os, "rename", copying)
-        custody.rotate("targets", plain_key)
+        role_keys.rotate("targets", plain_key)
     assert len(copies) >= 6
     for number, copy in enumerate(copies):
         host = new_host(copy, name=f"host{number}")
@@ -717,11 +723,11 @@ def test_a_record_that_is_damaged_is_named(publisher: Publisher) -> None:
         publisher.refresh()
 
 
-def test_two_at_once_are_one_too_many(publisher: Publisher, custody: Custody) -> None:
+def test_two_at_once_are_one_too_many(publisher: Publisher, role_keys: RoleKeys) -> None:
     outcome: list[Outcome] = []
     with (
         publisher.site.locked(),
         pytest.raises(PublishError, match="is being published to by another process"),
     ):
-        outcome.append(custody.renew())
+        outcome.append(role_keys.renew())
     assert outcome == []

@@ -141,7 +141,7 @@ def test_each_step_is_on_the_disk_before_the_next(
         )
 
     def watch_rename(source: Path, target: Path, **directories: int) -> None:
-        if not directories:  # otherwise it is of a seal, which can be lost
+        if not directories:  # otherwise it is of a fingerprint, which can be lost
             seen.append(f"rename {plain(source)} {plain(target)}")
         rename(source, target, **directories)
 
