@@ -1,6 +1,7 @@
 """Downloads that broke off: the beginning of a file, beside the place where the whole is to be.
 
-* A part is named by the SHA-256 of the whole, and nothing in it is trusted: whoever goes on with it verifies the whole.
+* A partial download is named by the SHA-256 of the whole, and nothing in it is trusted: whoever goes on with it
+  verifies the whole.
 * It stays when the network or a mirror failed, or the process was killed. It goes when the disk is full or what arrived
   was not what was signed.
 * There are never more than a few of them, none is larger than what was signed, and none is kept for long.
@@ -29,18 +30,18 @@ _NEW = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @contextlib.contextmanager
-def part_of(destination: Path, sha256: str) -> Iterator[BinaryIO]:
-    """The part of the file ``sha256``, to go on with; it takes its place at ``destination`` when the block ends well.
+def partial_download(destination: Path, sha256: str) -> Iterator[BinaryIO]:
+    """The partial download of the file ``sha256``, to go on with; it takes its place at ``destination`` when the block ends well.
 
     Raises ``OSError``.
     """
     path = destination.with_name(f".{sha256}.part")
     _remove_unless_ours(path)
     try:
-        with open(os.open(path, _NEW, 0o600), "r+b") as part:
-            yield part
-            part.flush()
-            os.fsync(part.fileno())
+        with open(os.open(path, _NEW, 0o600), "r+b") as partial:
+            yield partial
+            partial.flush()
+            os.fsync(partial.fileno())
         os.rename(path, destination)
     except BaseException as error:
         with contextlib.suppress(OSError):
@@ -51,12 +52,12 @@ def part_of(destination: Path, sha256: str) -> Iterator[BinaryIO]:
 
 
 def is_kept(size: int) -> bool:
-    """Whether a part of so many bytes stays for the next attempt."""
+    """Whether a partial download of so many bytes stays for the next attempt."""
     return size >= SMALLEST_KEPT
 
 
 def discard_left(directory: Path, wanted: Container[str], now: datetime) -> None:
-    """Remove what killed runs have left in ``directory``: parts, and archives that were complete.
+    """Remove what killed runs have left in ``directory``: partial downloads, and archives that were complete.
 
     What stays is a file that is ``wanted``, by its SHA-256, and neither too old nor too much. Raises ``OSError``.
     """

@@ -13,7 +13,7 @@ from typing import BinaryIO
 from tuf.api.exceptions import LengthOrHashMismatchError
 from tuf.api.metadata import TargetFile
 
-from bundles.client.partial_downloads import is_kept, part_of
+from bundles.client.partial_downloads import is_kept, partial_download
 from bundles.client.tuf_errors import mismatch
 from bundles.errors import OversizeError, SignatureError, StoreError, TransportError
 from bundles.filesystem.free_space import check_room, readable
@@ -45,19 +45,19 @@ def fetch_target(
 ) -> None:
     """Place what ``mirror`` has at ``path`` at ``destination``, if it is what ``info`` says.
 
-    What an earlier attempt has left, all of it or a part, is made use of. Raises ``TransportError``,
+    What an earlier attempt has left, all of it or its beginning, is made use of. Raises ``TransportError``,
     ``SignatureError``, ``StoreError`` for this machine, also when there is no room, and what ``check`` raises.
     """
     verify = _patiently(info.verify_length_and_hashes, check)
     if _is_placed(verify, destination):
         return
-    with explained(destination), part_of(destination, _digest(info)) as part:
-        held = part.seek(0, os.SEEK_END)
+    with explained(destination), partial_download(destination, _digest(info)) as partial:
+        held = partial.seek(0, os.SEEK_END)
         check_room(destination, destination.parent, size=max(info.length - held, 0), files=1)
         try:
-            _download_rest(mirror, info, path, part, verify)
+            _download_rest(mirror, info, path, partial, verify)
         except TransportError as error:
-            raise _with_progress(error, part.seek(0, os.SEEK_END), info.length) from None
+            raise _with_progress(error, partial.seek(0, os.SEEK_END), info.length) from None
 
 
 def _with_progress(error: TransportError, held: int, length: int) -> TransportError:
@@ -117,18 +117,18 @@ def _is_placed(verify: _Verify, destination: Path) -> bool:
         return False
 
 
-def _download_rest(mirror: Mirror, info: TargetFile, path: str, part: BinaryIO, verify: _Verify) -> None:
-    """Go on with what ``part`` holds; when that was of another file after all, start over, once."""
-    held = part.seek(0, os.SEEK_END)
-    if held and _fits(verify, part):
+def _download_rest(mirror: Mirror, info: TargetFile, path: str, partial: BinaryIO, verify: _Verify) -> None:
+    """Go on with what ``partial`` holds; when that was of another file after all, start over, once."""
+    held = partial.seek(0, os.SEEK_END)
+    if held and _fits(verify, partial):
         return
     if 0 < held < info.length:
         with contextlib.suppress(SignatureError):
-            download_target(mirror, info, path, info.length, part, resume=True, verify=verify)
+            download_target(mirror, info, path, info.length, partial, resume=True, verify=verify)
             return
-    part.truncate(0)
+    partial.truncate(0)
     # Resumed after all: the rest of what it has itself begun.
-    download_target(mirror, info, path, info.length, part, resume=True, verify=verify)
+    download_target(mirror, info, path, info.length, partial, resume=True, verify=verify)
 
 
 @contextlib.contextmanager
