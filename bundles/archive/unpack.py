@@ -18,7 +18,7 @@ from bundles.archive.limits import LIMITS, Limits
 from bundles.archive.reader import BundleReader
 from bundles.errors import FormatError, SignatureError, StoreError, UnpackError
 from bundles.filesystem.atomic import sync_directory
-from bundles.filesystem.free_space import check_room
+from bundles.filesystem.free_space import check_free_space
 from bundles.filesystem.trees import Counted, open_regular, pieces_of, remove_tree, sync_filesystem
 from bundles.format.description import BundleDescription
 from bundles.format.identity import DESCRIPTION
@@ -107,7 +107,7 @@ def _check_identity(description: BundleDescription, name: str | None, version: s
 def _check_room(destination: Path, description: BundleDescription) -> None:
     """Better to say so now than to fill the disk for everybody else first; raises ``StoreError``."""
     files = len(description.files) + len(description.directories) + 2
-    check_room(destination, destination.parent, size=description.size, files=files)
+    check_free_space(destination, destination.parent, size=description.size, files=files)
 
 
 def _fill_and_place(reader: BundleReader, destination: Path, check: Callable[[], None]) -> None:

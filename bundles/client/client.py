@@ -121,7 +121,7 @@ class TrustClient:
         """Download the bundle of ``release``, verify it, and place it at ``destination``.
 
         What another attempt left beside ``destination`` is gone on with. After `refresh` or `index`. Raises
-        `FormatError` for a release that was not published, `StoreError` when there is no room for it,
+        `FormatError` for a release that was not published, `StoreError` when there is no space for it,
         otherwise as `refresh`.
         """
         info = self._published(release)

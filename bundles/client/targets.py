@@ -16,7 +16,7 @@ from tuf.api.metadata import TargetFile
 from bundles.client.partial_downloads import is_kept, partial_download
 from bundles.client.tuf_errors import mismatch
 from bundles.errors import OversizeError, SignatureError, StoreError, TransportError
-from bundles.filesystem.free_space import check_room, readable
+from bundles.filesystem.free_space import check_free_space, readable
 from bundles.filesystem.trees import open_regular
 from bundles.transport.deadline import Deadline, aside
 from bundles.transport.download import Mirror
@@ -46,14 +46,14 @@ def fetch_target(
     """Place what ``mirror`` has at ``path`` at ``destination``, if it is what ``info`` says.
 
     What an earlier attempt has left, all of it or its beginning, is made use of. Raises ``TransportError``,
-    ``SignatureError``, ``StoreError`` for this machine, also when there is no room, and what ``check`` raises.
+    ``SignatureError``, ``StoreError`` for this machine, also when there is no space, and what ``check`` raises.
     """
     verify = _patiently(info.verify_length_and_hashes, check)
     if _is_placed(verify, destination):
         return
     with explained(destination), partial_download(destination, _digest(info)) as partial:
         held = partial.seek(0, os.SEEK_END)
-        check_room(destination, destination.parent, size=max(info.length - held, 0), files=1)
+        check_free_space(destination, destination.parent, size=max(info.length - held, 0), files=1)
         try:
             _download_rest(mirror, info, path, partial, verify)
         except TransportError as error:

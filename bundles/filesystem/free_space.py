@@ -1,4 +1,4 @@
-"""Room on a disk, asked for before it is used: an update that does not fit is refused before it hurts anybody.
+"""Free space of a disk, asked for before it is used: an update that does not fit is refused before it hurts anybody.
 
 * A reserve stays free, for reports and state and for everybody else on this file system.
 * It is a courtesy and no guarantee: others write at the same time, and a disk that is full after all is handled where
@@ -19,7 +19,7 @@ LARGEST_RESERVE = 16 * 1024 * 1024
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
-def check_room(where: Path, directory: Path, *, size: int, files: int) -> None:
+def check_free_space(where: Path, directory: Path, *, size: int, files: int) -> None:
     """Raises ``StoreError`` about ``where`` when ``files`` new files of ``size`` bytes do not fit below ``directory``.
 
     A file takes whole blocks, and so at most one block more than its size. Raises ``OSError`` too.

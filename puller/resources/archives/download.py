@@ -28,7 +28,7 @@ from bundles.transport.web import WebMirror
 from puller.errors import ResourceError, StoppedDownload
 from puller.resources.archives.kinds import Kind
 from puller.resources.archives.opened import Opened
-from puller.resources.archives.space import needing_room
+from puller.resources.archives.space import needing_space
 from puller.system import signals
 from puller.system.safe_paths import open_directory
 
@@ -76,7 +76,7 @@ def download(
     with (
         open_directory(directory) as parent,
         # Outside of the file, as what is buffered may fail to be written when it is closed.
-        needing_room(directory, parent, name, lambda: seen.total),
+        needing_space(directory, parent, name, lambda: seen.total),
         _part(parent, name, request.checksum) as (part, part_name, is_new),
     ):
         try:

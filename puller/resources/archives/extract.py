@@ -26,7 +26,7 @@ from puller.resources.archives.members import Member, Type
 from puller.resources.archives.opened import Opened, kept
 from puller.resources.archives.placing import Unpacked
 from puller.resources.archives.reading import read_members
-from puller.resources.archives.space import needing_room
+from puller.resources.archives.space import needing_space
 from puller.system.local import require_new
 from puller.system.safe_paths import REAL_DIRECTORY, open_directory
 
@@ -41,12 +41,12 @@ def unpacked(
     """What ``archive`` holds, ready to be put into the directory ``parent``, where nothing is changed before.
 
     Raises ``FormatError`` when the archive is not what it should be, ``ResourceError`` when it has been changed by
-    somebody else or there is no room for it; ``OSError``.
+    somebody else or there is no space for it; ``OSError``.
     """
     with naming(parent), open_directory(parent) as target, _private_directory(target) as staging:
         with kept(archive, staging, parent) as stream:
             what = f"what {archive.path} holds"
-            with needing_room(parent, target, what, lambda: _size_of(stream, kind, limits)):
+            with needing_space(parent, target, what, lambda: _size_of(stream, kind, limits)):
                 _unpack(stream, kind, limits, _Tree(staging, uid, gid, limits.entries))
         yield Unpacked(staging, target, parent)
 

@@ -18,7 +18,7 @@ from bundles.filesystem.atomic import naming
 from bundles.filesystem.trees import Counted, open_regular, pieces_of
 from puller.errors import ChangedMeanwhile
 from puller.resources.archives.receipts import identity_of
-from puller.resources.archives.space import needing_room
+from puller.resources.archives.space import needing_space
 from puller.system.safe_paths import open_directory
 
 _TICK = 20_000_000  # nanoseconds; the kernel's clock for files goes in steps of up to 10 ms
@@ -72,7 +72,7 @@ def measure_when_settled(path: str) -> tuple[str, tuple[int, ...]]:
 def kept(archive: Opened, directory: int, where: str) -> Iterator[BinaryIO]:
     """The bytes of ``archive`` as nobody else can change them; a copy, if need be, is in the open ``directory``.
 
-    Raises ``ChangedMeanwhile`` when they have another checksum than is wanted, ``ResourceError`` when there is no room
+    Raises ``ChangedMeanwhile`` when they have another checksum than is wanted, ``ResourceError`` when there is no space
     for a copy; ``where`` is for messages.
     """
     archive.stream.seek(0)
@@ -81,7 +81,7 @@ def kept(archive: Opened, directory: int, where: str) -> Iterator[BinaryIO]:
         return
     size = os.fstat(archive.stream.fileno()).st_size
     with _nameless(directory) as copy:
-        with needing_room(where, directory, f"a private copy of {archive.path}", lambda: size):
+        with needing_space(where, directory, f"a private copy of {archive.path}", lambda: size):
             digest = _copy(archive.stream, copy, size)
         if digest != archive.sha256:
             what = f"sha256 is {digest}, wanted {archive.sha256}"

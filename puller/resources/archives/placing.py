@@ -22,7 +22,7 @@ from puller.resources.archives.leftovers import (
     stat_at,
 )
 from puller.resources.archives.receipts import Made, Members
-from puller.resources.archives.space import needing_room
+from puller.resources.archives.space import needing_space
 
 _KINDS = {"file": "a regular file", "link": "a symbolic link", "directory": "a directory"}
 
@@ -62,7 +62,7 @@ class Unpacked:
         for path in self._in_the_way:
             below = [other for other in removable if other == path or other.startswith(f"{path}/")]
             remove(self._target, below, removable)
-        with needing_room(
+        with needing_space(
             self._where, self._target, "the directories for what the archive holds", lambda: None
         ):
             _move(self._staging, self._target)

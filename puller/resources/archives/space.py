@@ -11,7 +11,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
-def needing_room(where: str, directory: int, what: str, need: Callable[[], int | None]) -> Iterator[None]:
+def needing_space(where: str, directory: int, what: str, need: Callable[[], int | None]) -> Iterator[None]:
     """Turn *no space left* into a ``ResourceError``; ``need`` is asked for the bytes then, if they are known.
 
     ``directory`` is open, and on the file system in question.
@@ -25,6 +25,6 @@ def needing_room(where: str, directory: int, what: str, need: Callable[[], int |
         from puller.facts.units import bytes_text
 
         size, free = need(), bytes_text(found.f_bavail * found.f_frsize)
-        room = "room" if size is None else bytes_text(size)
+        space = "space" if size is None else bytes_text(size)
         full = "no space left on the file system" if error.errno == errno.ENOSPC else "no quota left"
-        raise ResourceError(f"{where}: {full}: wanted {room} for {what}, {free} were free") from error
+        raise ResourceError(f"{where}: {full}: wanted {space} for {what}, {free} were free") from error

@@ -390,7 +390,7 @@ def test_a_directory_that_is_not_there_has_no_parts(host: Host, tmp_path: Path) 
     host.client().discard_left(tmp_path / "missing")
 
 
-# --- room on the disk ---------------------------------------------------------------------------------------
+# --- free space ---------------------------------------------------------------------------------------
 
 
 def disk(free: int, size: int = 10**9, inodes: int = 1000) -> os.statvfs_result:

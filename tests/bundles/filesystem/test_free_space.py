@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from bundles.errors import StoreError
-from bundles.filesystem.free_space import LARGEST_RESERVE, check_room
+from bundles.filesystem.free_space import LARGEST_RESERVE, check_free_space
 
 BLOCK = 4096
 
@@ -34,12 +34,12 @@ def test_what_fits_leaves_the_reserve_free(
 ) -> None:
     monkeypatch.setattr(os, "statvfs", lambda _: disk(free))
     if fits:
-        check_room(tmp_path / "new", tmp_path, size=size, files=files)
+        check_free_space(tmp_path / "new", tmp_path, size=size, files=files)
     else:
         with pytest.raises(
             StoreError, match=r"new: needs .*, and 16\.8 MB are to stay free; .* are free on /"
         ):
-            check_room(tmp_path / "new", tmp_path, size=size, files=files)
+            check_free_space(tmp_path / "new", tmp_path, size=size, files=files)
 
 
 def test_of_a_small_disk_a_twentieth_stays_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,25 +47,25 @@ def test_of_a_small_disk_a_twentieth_stays_free(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(
         StoreError, match=r"needs 4\.1 kB, and 499\.\d kB are to stay free; 499\.\d kB are free"
     ):
-        check_room(tmp_path / "new", tmp_path, size=0, files=1)
+        check_free_space(tmp_path / "new", tmp_path, size=0, files=1)
 
 
 def test_inodes_are_counted_where_there_is_a_number_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "statvfs", lambda _: disk(free=10**9, inodes=5))
-    check_room(tmp_path / "new", tmp_path, size=0, files=5)
+    check_free_space(tmp_path / "new", tmp_path, size=0, files=5)
     with pytest.raises(StoreError, match="needs 6 inodes, 5 are free on /"):
-        check_room(tmp_path / "new", tmp_path, size=0, files=6)
+        check_free_space(tmp_path / "new", tmp_path, size=0, files=6)
     monkeypatch.setattr(os, "statvfs", lambda _: disk(free=10**9, inodes=0, files=0))  # as Btrfs says
-    check_room(tmp_path / "new", tmp_path, size=0, files=6)
+    check_free_space(tmp_path / "new", tmp_path, size=0, files=6)
 
 
 def test_the_disk_is_named_as_people_know_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
     monkeypatch.setattr(os, "statvfs", lambda _: disk(free=0))
     with pytest.raises(StoreError) as refused:
-        check_room(tmp_path / "new", tmp_path / "link", size=10**13, files=1)
+        check_free_space(tmp_path / "new", tmp_path / "link", size=10**13, files=1)
     assert "needs 10.0 TB, and " in str(refused.value)
     mount = str(refused.value).rpartition(" on ")[2]
     assert os.path.ismount(mount)
