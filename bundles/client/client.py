@@ -153,11 +153,11 @@ class TrustClient:
     # Mirrors
 
     def _ask_all(self, anchor: Anchor, memory: MirrorMemory) -> tuple[list[_View], dict[Mirror, BundleError]]:
-        """What each mirror publishes or how it failed; those that rest are asked only when no other helps."""
+        """What each mirror publishes or how it failed; those in backoff are asked only when no other helps."""
         views: list[_View] = []
         failures: dict[Mirror, BundleError] = {}
         for place, mirror in enumerate(sorted(self._mirrors, key=lambda mirror: memory.turn(str(mirror)))):
-            if views and memory.rests(str(mirror)):
+            if views and memory.backs_off(str(mirror)):
                 continue
             try:
                 with self.deadline.share(len(self._mirrors) - place):

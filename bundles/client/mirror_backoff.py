@@ -1,8 +1,8 @@
 """What this host remembers of the mirrors of its site that failed while another one helped.
 
-* It saves time, and decides nothing: a mirror that rests is still asked when no other helps, and what any mirror gives
+* It saves time, and decides nothing: a mirror in backoff is still asked when no other helps, and what any mirror gives
   is verified. So the memory may be lost or damaged without harm.
-* The longer a mirror has failed, the longer it rests: five minutes, then twice as long each time, six hours at most.
+* The longer a mirror has failed, the longer its backoff: five minutes, then twice as long each time, six hours at most.
 * One that helps, or is only behind another one, is forgotten here at once.
 * When no mirror helped, nothing is learnt: that is the network of this host as a rule, and not all the mirrors.
 """
@@ -16,9 +16,9 @@ import msgspec
 MEMORY = "mirrors.json"
 """The file's name in the directory of what this host trusts."""
 
-FIRST_REST = timedelta(minutes=5)
-LONGEST_REST = timedelta(hours=6)
-_LARGEST_JITTER = 0.2  # of a rest, which is shorter by that at most: many hosts do not come back at once
+FIRST_BACKOFF = timedelta(minutes=5)
+LONGEST_BACKOFF = timedelta(hours=6)
+_LARGEST_JITTER = 0.2  # of a backoff, which is shorter by that at most: many hosts do not come back at once
 _LONGEST_REASON = 500  # characters
 _FORMAT = 1
 
@@ -62,14 +62,14 @@ class MirrorMemory:
         return msgspec.json.encode(_Document(_FORMAT, self._failing)) if self._failing else b""
 
     def turn(self, mirror: str) -> tuple[bool, bool]:
-        """What to sort mirrors by before they are asked: those that rest last, before them others that failed."""
-        return self.rests(mirror), mirror in self._failing
+        """What to sort mirrors by before they are asked: those in backoff last, before them others that failed."""
+        return self.backs_off(mirror), mirror in self._failing
 
-    def rests(self, mirror: str) -> bool:
+    def backs_off(self, mirror: str) -> bool:
         """Whether a mirror need not be asked while another one helps."""
         found = self._failing.get(mirror)
-        # A next try beyond the longest rest was written while the clock of this host was wrong.
-        return found is not None and self._now < found.next_try <= self._now + LONGEST_REST
+        # A next try beyond the longest backoff was written while the clock of this host was wrong.
+        return found is not None and self._now < found.next_try <= self._now + LONGEST_BACKOFF
 
     def sentences(self, mirrors: Iterable[str]) -> Iterator[str]:
         """For people: what is wrong with each of these mirrors that failed."""
@@ -82,7 +82,7 @@ class MirrorMemory:
         self._failing[mirror] = Failing(
             since=before.since if before else self._now.astimezone(UTC).replace(microsecond=0),
             times=min(times, 1_000_000),
-            next_try=(self._now + _rest_after(times)).astimezone(UTC).replace(microsecond=0),
+            next_try=(self._now + _backoff_after(times)).astimezone(UTC).replace(microsecond=0),
             reason=reason[:_LONGEST_REASON],
         )
 
@@ -95,11 +95,11 @@ class MirrorMemory:
         self._failing = {mirror: self._failing[mirror] for mirror in mirrors if mirror in self._failing}
 
 
-def _rest_after(times: int) -> timedelta:
+def _backoff_after(times: int) -> timedelta:
     import random  # takes a while to import, and most mirrors work
 
     doublings = min(times - 1, 20)  # more than it takes to the longest, and no overflow
-    longest: timedelta = min(FIRST_REST * 2**doublings, LONGEST_REST)
+    longest: timedelta = min(FIRST_BACKOFF * 2**doublings, LONGEST_BACKOFF)
     return longest * (1 - random.uniform(0, _LARGEST_JITTER))  # noqa: S311  nobody gains by guessing it
 
 

@@ -6,7 +6,7 @@ costs four times as much, most of it for importing what verifies signatures. *Ye
 * the site's ``timestamp.json`` is, byte for byte, the one that this host has verified and stored;
 * from it the stored snapshot, targets and index follow by their SHA-256;
 * the site has no newer root, none of the stored metadata has expired, and the trust anchor is the one of this store;
-* of several mirrors, every one says so, but for those that are known to fail and rest for now
+* of several mirrors, every one says so, but for those that are known to fail and are in backoff
   (``bundles.client.mirror_backoff``).
 
 Nothing is accepted here that was not verified before, and nothing is written. Whatever is out of the ordinary (a
@@ -48,7 +48,7 @@ class Known:
     def __init__(self, index: Index, targets: Mapping[str, Any], notes: list[str]) -> None:
         self.index = index
         self.notes = notes
-        """Sentences for people: mirrors that rest because they failed."""
+        """Sentences for people: mirrors in backoff because they failed."""
         self._targets = targets
 
     def digest(self, release: Release) -> str:
@@ -78,7 +78,7 @@ def revalidate(
         mirrors = locate(sites, settings)
         notes: list[str] = []
         if len(mirrors) > 1:
-            mirrors, notes = _without_resting(mirrors, directory, now)
+            mirrors, notes = _without_backoff(mirrors, directory, now)
         if mirrors and all(_is_unchanged(stored, location, own, deadline) for location, own in mirrors):
             return Known(Index.parse(stored.index), stored.targets, notes)
     except (
@@ -96,7 +96,7 @@ def revalidate(
     return None
 
 
-def _without_resting(mirrors: _Mirrors, directory: Path, now: datetime) -> tuple[_Mirrors, list[str]]:
+def _without_backoff(mirrors: _Mirrors, directory: Path, now: datetime) -> tuple[_Mirrors, list[str]]:
     """The mirrors that a refresh would ask now, and what is wrong with the others."""
     from bundles.client.mirror_backoff import MEMORY, MirrorMemory  # here, because most hosts have one site
 
@@ -105,7 +105,7 @@ def _without_resting(mirrors: _Mirrors, directory: Path, now: datetime) -> tuple
     except FileNotFoundError:
         return mirrors, []
     notes = list(memory.sentences(str(location) for location, _ in mirrors))
-    return [mirror for mirror in mirrors if not memory.rests(str(mirror[0]))], notes
+    return [mirror for mirror in mirrors if not memory.backs_off(str(mirror[0]))], notes
 
 
 def _is_unchanged(

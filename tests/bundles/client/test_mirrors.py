@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bundles.client import trusted_metadata
-from bundles.client.mirror_backoff import FIRST_REST, LONGEST_REST, MEMORY, MirrorMemory
+from bundles.client.mirror_backoff import FIRST_BACKOFF, LONGEST_BACKOFF, MEMORY, MirrorMemory
 from bundles.errors import BundleError, MissingError, RollbackError, TransportError, TrustError
 from bundles.filesystem.atomic import write_file
 from bundles.transport.download import MOST_RETRIES_OF_SEVERAL, TransportSettings, open_mirrors
@@ -251,7 +251,7 @@ def test_a_mirror_that_failed_is_left_alone_longer_and_longer_while_another_help
         (note,) = host.notes
         assert note.startswith(f"{bad.origin}: failed {count} since {start}, next tried at ")
         assert ": metadata/timestamp.json: status 500 Internal Server Error" in note
-        rest = FIRST_REST * 2 ** (times - 1)
+        rest = FIRST_BACKOFF * 2 ** (times - 1)
         clock.advance(seconds=rest.total_seconds() * 0.75)
         host.refresh()
         assert not asked(bad)
@@ -444,7 +444,7 @@ def test_rests_double_up_to_a_bound_and_differ_between_hosts(times: int) -> None
             memory.failed("https://a", "why")
         found = json.loads(memory.to_bytes())["mirrors"]["https://a"]
         rests.add(datetime.fromisoformat(found["next_try"]) - NOW)
-    longest = min(FIRST_REST * 2 ** min(times - 1, 30), LONGEST_REST)
+    longest = min(FIRST_BACKOFF * 2 ** min(times - 1, 30), LONGEST_BACKOFF)
     assert len(rests) > 1
     assert all(longest * 0.8 - timedelta(seconds=1) <= rest <= longest for rest in rests)
 
@@ -455,8 +455,8 @@ def test_what_is_kept_is_understood_again() -> None:
     memory.failed("https://a", "x" * 10_000)
     again = MirrorMemory.parse(memory.to_bytes(), NOW)
     assert again.to_bytes() == memory.to_bytes()
-    assert again.rests("https://a")
-    assert not again.rests("https://b")
+    assert again.backs_off("https://a")
+    assert not again.backs_off("https://b")
     assert len("".join(again.sentences(["https://a", "https://b"]))) < 700
 
 
