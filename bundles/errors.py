@@ -2,7 +2,7 @@
 
 BundleError
 * TransportError      the network or the server: try again at the next timer tick
-  - MissingError        the server answered that there is no such file
+  - NotFoundError        the server answered that there is no such file
   - OversizeError       the server sends more than the file may have
 * TrustError          the publisher or an attacker: keep the current bundle, say so loudly
   - SignatureError      bytes, signatures or thresholds do not match what was signed
@@ -42,7 +42,7 @@ class TransportError(BundleError):
     """The network or the server failed; nothing is known to be wrong with what is published."""
 
 
-class MissingError(TransportError):
+class NotFoundError(TransportError):
     """The server says that there is no such file."""
 
 

@@ -3,7 +3,7 @@
 HieraError
 * DocumentError       the author of a document: text that cannot be read, or has the wrong shape
 * ExpressionError     the author of an expression: it cannot be compiled, or fails while it runs
-  - MissingError        the author or the machine: a fact, a key or a name that does not exist
+  - UndefinedError        the author or the machine: a fact, a key or a name that does not exist
 * ConfigError         the author of a ``hiera.yaml``
 * LookupFailure       a key of a Hiera tree that cannot be answered
   - KeyNotFound         no layer has the key, and there is no default
@@ -58,7 +58,7 @@ class ExpressionError(HieraError):
     """An expression that cannot be compiled, or that fails while it runs."""
 
 
-class MissingError(ExpressionError):
+class UndefinedError(ExpressionError):
     """A fact, key or name that an expression asks for and that does not exist.
 
     ``among`` are the names that do exist; they are looked at only when somebody wants to read the message,

@@ -27,7 +27,7 @@ from bundles.client.updater import Workflow
 from bundles.errors import (
     BundleError,
     FormatError,
-    MissingError,
+    NotFoundError,
     RollbackError,
     StoreError,
     TransportError,
@@ -292,4 +292,4 @@ def _gravity(error: BundleError, among: list[BundleError]) -> int:
 
 def _is_incomplete(error: BundleError) -> bool:
     """Whether a mirror lacks a file that its own verified metadata names: its timestamp is as new as any."""
-    return isinstance(error, MissingError) and not error.where.endswith("/timestamp.json")
+    return isinstance(error, NotFoundError) and not error.where.endswith("/timestamp.json")

@@ -31,7 +31,7 @@ _NEW = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @contextlib.contextmanager
 def partial_download(destination: Path, sha256: str) -> Iterator[BinaryIO]:
-    """The partial download of the file ``sha256``, to go on with; it takes its place at ``destination`` when the block ends well.
+    """The partial download of the file ``sha256``; it is renamed to ``destination`` when the block ends well.
 
     Raises ``OSError``.
     """

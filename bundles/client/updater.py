@@ -26,7 +26,7 @@ from tuf.ngclient.updater import Updater
 from bundles.archive.limits import LARGEST_METADATA, LARGEST_STORED
 from bundles.client.trust_anchor import Anchor
 from bundles.client.trusted_metadata import TrustDirectory
-from bundles.errors import FormatError, MissingError, OversizeError, RollbackError, SignatureError
+from bundles.errors import FormatError, NotFoundError, OversizeError, RollbackError, SignatureError
 from bundles.format.metadata import check_metadata
 from bundles.transport.download import Mirror
 
@@ -53,7 +53,7 @@ class MirrorFetcher(FetcherInterface):
         buffer = io.BytesIO()
         try:
             self.mirror.download(self.path, max_length, buffer)
-        except MissingError as error:
+        except NotFoundError as error:
             # python-tuf takes this one as the end of the root chain. Everything else passes through it.
             raise DownloadHTTPError(str(error), _NOT_FOUND) from error
         except OversizeError as error:

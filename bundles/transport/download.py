@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import msgspec
 
-from bundles.errors import MissingError, OversizeError, SettingsError, TransportError
+from bundles.errors import NotFoundError, OversizeError, SettingsError, TransportError
 from bundles.filesystem.atomic import open_directory
 from bundles.filesystem.trees import open_regular
 from bundles.masking import Hidden
@@ -97,7 +97,7 @@ class Mirror(Protocol):
         With ``resume``, what ``into`` holds is taken for the beginning of the file, and only the rest is asked
         for where that can be done. Whether it was the beginning of this file, the caller has to verify.
 
-        Raises `MissingError`, `OversizeError` beyond ``limit`` bytes, and any other `TransportError`; a part
+        Raises `NotFoundError`, `OversizeError` beyond ``limit`` bytes, and any other `TransportError`; a part
         of the file may have been written then. A problem with ``into`` itself is an ``OSError``.
         """
         ...
@@ -260,7 +260,7 @@ class DirectoryMirror:
             if not os.path.isdir(self._directory):
                 # Not *missing*: a medium that is not mounted says nothing about what was published.
                 raise TransportError(self._directory, "no such directory; is the medium mounted?") from None
-            raise MissingError(str(source), "there is no such file") from None
+            raise NotFoundError(str(source), "there is no such file") from None
         except OSError as error:
             is_link = error.errno == errno.ELOOP
             what = "is a symbolic link, wanted a regular file" if is_link else error.strerror or str(error)

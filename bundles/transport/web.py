@@ -27,7 +27,7 @@ import urllib3.exceptions as urllib3
 from requests.adapters import HTTPAdapter
 from requests.utils import get_environ_proxies
 
-from bundles.errors import MissingError, OversizeError, SettingsError, TransportError
+from bundles.errors import NotFoundError, OversizeError, SettingsError, TransportError
 from bundles.masking import MASK, Hidden
 from bundles.transport.credentials import credentials
 from bundles.transport.deadline import Deadline, DeadlineError, aside
@@ -397,7 +397,7 @@ def _refusal(response: requests.Response) -> TransportError:
     status = response.status_code
     what = f"status {status}{_phrase(status)}"
     if status in (403, 404):  # 403: what object stores answer for a name that does not exist
-        return MissingError(_url_of(response), what)
+        return NotFoundError(_url_of(response), what)
     if status in (408, 429) or status >= 500:
         return PassingError(_url_of(response), what, _retry_after(response))
     hint = "wrong or missing credentials" if status in (401, 407) else "wanted 200"

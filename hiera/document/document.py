@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from hiera.document.explain import Entry, Explanation
 from hiera.document.layers import IsReplaced, Layer, LayeredMapping, Resolver, mergeable
-from hiera.errors import DocumentError, ExpressionError, HieraError, LimitError, MissingError
+from hiera.errors import DocumentError, ExpressionError, HieraError, LimitError, UndefinedError
 from hiera.expressions.expressions import Scope, has_expression, parse, resolve
 from hiera.limits import total
 from hiera.text import yaml_text
@@ -103,7 +103,7 @@ class Document(NamedTuple):
         """The data for a host. Expressions also see ``data``, the data of lower sources, below the document's own.
 
         A value that cannot be resolved is left out where ``is_replaced`` says of its path that a higher source has
-        another for it. Raises ExpressionError, MissingError and LimitError with file, line, column and path in front.
+        another for it. Raises ExpressionError, UndefinedError and LimitError with file, line, column and path in front.
         """
         scope = Scope(facts, data, environ, functions)
         sections, entries = self._choose(scope)
@@ -199,7 +199,7 @@ def _entry_name(text: str, scope: Scope) -> str | None:
         try:
             value = piece.value(scope)
             part = "" if value is None else piece.as_text(value)
-        except MissingError:
+        except UndefinedError:
             part = ""
         parts.append(part)
         matched = matched or part != ""

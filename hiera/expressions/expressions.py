@@ -21,7 +21,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hiera.errors import ExpressionError, HieraError, LimitError, MissingError
+from hiera.errors import ExpressionError, HieraError, LimitError, UndefinedError
 from hiera.limits import TEXT_LIMIT, total
 from hiera.values.paths import MISSING, find, first_missing, parse_path, path_text
 from hiera.values.plain import TYPES, described, plain
@@ -70,7 +70,7 @@ class Scope:
         return Scope(self.facts, self.data, self.environ, {**self.functions, **names})
 
     def lookup(self, path: str, default: Any = MISSING) -> Any:
-        """What stands at a dotted path, else ``default``, else MissingError. Null is a value."""
+        """What stands at a dotted path, else ``default``, else UndefinedError. Null is a value."""
         if not isinstance(path, str):
             raise ExpressionError("", f"lookup wants a path such as 'data.web.port', not {described(path)}")
         steps = parse_path(path)
@@ -81,19 +81,19 @@ class Scope:
             raise self.missing(steps)
         return default
 
-    def missing(self, steps: tuple[str, ...]) -> MissingError:
+    def missing(self, steps: tuple[str, ...]) -> UndefinedError:
         """The error that says where on the way ``steps`` end, and which names there are."""
         if steps[0] not in self.names:
-            return MissingError(
+            return UndefinedError(
                 "", f"there is no {steps[0]!r}", steps[0], [name for name in self.names if name.islower()]
             )
         parent, count = first_missing(self.names, steps)
         if count == len(steps):
-            return MissingError("", f"{path_text(steps)} is {described(parent)}, and no value")
+            return UndefinedError("", f"{path_text(steps)} is {described(parent)}, and no value")
         where, key = path_text(steps[:count]), steps[count]
         if isinstance(parent, Mapping):
-            return MissingError("", f"{where} has no key {key!r}", key, parent)
-        return MissingError("", f"{where} is {described(parent)}: it has no {key!r}")
+            return UndefinedError("", f"{where} has no key {key!r}", key, parent)
+        return UndefinedError("", f"{where} is {described(parent)}: it has no {key!r}")
 
 
 _ROOTS: Final = frozenset({"facts", "data", "environ", "Facts", "Data", "Environ"})
@@ -110,7 +110,7 @@ def has_expression(text: str) -> bool:
 def resolve(text: str, scope: Scope) -> Any:
     """The value of ``text``: itself, the value of its only expression, or text with all of them replaced.
 
-    Raises ExpressionError, MissingError and LimitError, which name the expression.
+    Raises ExpressionError, UndefinedError and LimitError, which name the expression.
     """
     if "{{" not in text:
         return text
@@ -193,7 +193,7 @@ class Expression:
         return f"{{{{ {shown} }}}}"
 
     def value(self, scope: Scope) -> Any:
-        """The value. Raises ExpressionError, MissingError and LimitError with the expression in front."""
+        """The value. Raises ExpressionError, UndefinedError and LimitError with the expression in front."""
         try:
             value = self.raw(scope)
             return value if type(value) in TYPES else plain(value)

@@ -23,9 +23,9 @@ from jinja2 import (
     TemplateError,
     TemplateNotFound,
     TemplateSyntaxError,
-    UndefinedError,
     nodes,
 )
+from jinja2 import UndefinedError as JinjaUndefinedError
 from jinja2.compiler import CodeGenerator, Frame
 from jinja2.environment import TemplateModule
 from jinja2.filters import FILTERS as JINJA_FILTERS
@@ -44,7 +44,7 @@ from jinja2.utils import Cycler, Joiner, Namespace
 from jinja2.utils import missing as nothing
 
 from hiera import limits
-from hiera.errors import ExpressionError, HieraError, LimitError, MissingError
+from hiera.errors import ExpressionError, HieraError, LimitError, UndefinedError
 from hiera.expressions import filters
 from hiera.expressions.builtins import BOUNDED, percent, replace
 from hiera.expressions.checks import CHECKS
@@ -78,26 +78,26 @@ _RUNTIME: Final = (
 
 
 class _Undefined(StrictUndefined):
-    """What does not exist; using it raises MissingError, printing a list that it is in as well."""
+    """What does not exist; using it raises UndefinedError, printing a list that it is in as well."""
 
     __slots__ = ()
     __repr__ = StrictUndefined.__str__
 
     def __init__(
-        self, hint: str | None = None, obj: Any = nothing, name: Any = None, exc: Any = UndefinedError
+        self, hint: str | None = None, obj: Any = nothing, name: Any = None, exc: Any = JinjaUndefinedError
     ) -> None:
         super().__init__(hint, obj, name, exc)
-        if exc is UndefinedError:
+        if exc is JinjaUndefinedError:
             # Jinja2 raises what this returns when it is called with a message.
             self._undefined_exception = self._error  # type: ignore[assignment]
 
-    def _error(self, _message: str) -> MissingError:
+    def _error(self, _message: str) -> UndefinedError:
         owner, name = self._undefined_obj, self._undefined_name
         if self._undefined_hint or owner is nothing:
-            return MissingError("", self._undefined_hint or f"there is no {name!r}", name)
+            return UndefinedError("", self._undefined_hint or f"there is no {name!r}", name)
         if isinstance(owner, Mapping):
-            return MissingError("", f"there is no key {name!r}{_advice(owner, name)}", name, owner)
-        return MissingError("", f"{described(owner)} has no {name!r}{_advice(owner, name)}")
+            return UndefinedError("", f"there is no key {name!r}{_advice(owner, name)}", name, owner)
+        return UndefinedError("", f"{described(owner)} has no {name!r}{_advice(owner, name)}")
 
 
 _INSTEAD: Final[dict[type, Mapping[str, str]]] = {
@@ -393,7 +393,7 @@ def for_templates(loader: BaseLoader, **options: Any) -> Sandbox:
 def compile_expression(source: str) -> Callable[[Mapping[str, Any]], Any]:
     """A function from names to the value of the expression, which is plain or a secret.
 
-    It and this raise ExpressionError, MissingError and LimitError.
+    It and this raise ExpressionError, UndefinedError and LimitError.
     """
     return _function(_expressions(), source)
 
@@ -433,7 +433,7 @@ def translated(error: Exception, source: str = "", names: Mapping[str, Any] | No
 
     ``names`` are those that exist. After a look at a secret, only what is in ``source`` is quoted.
     """
-    if isinstance(error, MissingError) and (not meter.secret or str(error.name) in source):
+    if isinstance(error, UndefinedError) and (not meter.secret or str(error.name) in source):
         error.among = error.among or [name for name in names or () if name.islower()]
         return error
     if isinstance(error, LimitError) or (isinstance(error, HieraError) and not meter.secret):
@@ -442,7 +442,7 @@ def translated(error: Exception, source: str = "", names: Mapping[str, Any] | No
         what = "something follows the expression" if "chunk after" in str(error.message) else error.message
         return ExpressionError("", f"is not valid: {what}")
     if isinstance(error, TemplateNotFound):
-        return MissingError("", f"there is no template {error.name!r}")
+        return UndefinedError("", f"there is no template {error.name!r}")
     if isinstance(error, (RecursionError, MemoryError)):
         return LimitError("", "is nested too deeply, calls itself without end, or makes too much")
     if meter.secret:

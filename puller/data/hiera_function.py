@@ -8,7 +8,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hiera.errors import ExpressionError, KeyNotFound, MissingError
+from hiera.errors import ExpressionError, KeyNotFound, UndefinedError
 from hiera.tree import strategies
 from hiera.tree.context import keys
 from hiera.tree.context.absent import ABSENT
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def look_up(data: "BundleData", name: str, default: Any = MISSING, merge: Any = None) -> Any:
-    """The value of a key, else ``default``, else ``MissingError``; raises any other ``HieraError``."""
+    """The value of a key, else ``default``, else ``UndefinedError``; raises any other ``HieraError``."""
     if not isinstance(name, str):
         raise ExpressionError("", f"hiera wants a key such as 'profile::web::port', not {described(name)}")
     key = keys.parse(name)
@@ -33,7 +33,7 @@ def look_up(data: "BundleData", name: str, default: Any = MISSING, merge: Any = 
     if value is not MISSING:
         return value
     if default is MISSING:
-        raise MissingError("", f"no source of data has the key {name!r}", key.root, data.all)
+        raise UndefinedError("", f"no source of data has the key {name!r}", key.root, data.all)
     return default
 
 

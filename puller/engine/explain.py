@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hiera.document.layers import mergeable
-from hiera.errors import HieraError, MissingError
+from hiera.errors import HieraError, UndefinedError
 from hiera.tree.context import keys
 from hiera.tree.context.absent import ABSENT
 from hiera.tree.context.explain import SILENT, recorder
@@ -51,7 +51,7 @@ def explain_key(data: BundleData, name: str) -> dict[str, Any]:
     key = keys.parse(name.removeprefix("data."))
     try:
         answer: dict[str, Any] = {"found": True, "value": printable(data.hiera(key.text))}
-    except MissingError:
+    except UndefinedError:
         answer = {"found": False}
     except HieraError as error:
         answer = {"found": False, "error": str(error)}

@@ -18,7 +18,7 @@ import pytest
 
 from bundles.client import trusted_metadata
 from bundles.client.mirror_backoff import FIRST_BACKOFF, LONGEST_BACKOFF, MEMORY, MirrorMemory
-from bundles.errors import BundleError, MissingError, RollbackError, TransportError, TrustError
+from bundles.errors import BundleError, NotFoundError, RollbackError, TransportError, TrustError
 from bundles.filesystem.atomic import write_file
 from bundles.transport.download import MOST_RETRIES_OF_SEVERAL, TransportSettings, open_mirrors
 
@@ -102,7 +102,7 @@ def test_a_mirror_behind_one_that_is_still_uploaded_to_is_no_attack(
     with suppress(TransportError):
         host.refresh()  # the old one may have been asked first
     for _ in range(2):
-        with pytest.raises(MissingError, match="there is no such file"):
+        with pytest.raises(NotFoundError, match="there is no such file"):
             host.refresh()
         assert any("older than" in note for note in host.notes)
     host.mirrors = open_mirrors([str(old), str(publisher.served)])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from bundles.client.partial_downloads import LONGEST_KEPT, MOST_KEPT, SMALLEST_KEPT
-from bundles.errors import MissingError, SignatureError, StoreError, TransportError
+from bundles.errors import NotFoundError, SignatureError, StoreError, TransportError
 from bundles.format.index import Release
 from bundles.transport.download import TransportSettings, open_mirrors
 
@@ -433,6 +433,6 @@ def test_what_is_here_already_needs_no_room(download: Download, monkeypatch: pyt
 def test_a_bundle_that_is_not_on_the_mirror_is_missing_as_before(download: Download) -> None:
     download.left(download.data[:HALF])
     download.server.root = None
-    with pytest.raises(MissingError, match="status 404"):
+    with pytest.raises(NotFoundError, match="status 404"):
         download.fetch()
     assert hashlib.sha256(download.data).hexdigest() == download.sha256

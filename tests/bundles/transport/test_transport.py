@@ -21,7 +21,7 @@ import urllib3
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from bundles.errors import MissingError, OversizeError, SettingsError, TransportError
+from bundles.errors import NotFoundError, OversizeError, SettingsError, TransportError
 from bundles.transport.download import Mirror, TransportSettings, download_url, open_mirrors
 from bundles.transport.location import Location
 from bundles.transport.web import WebMirror
@@ -70,7 +70,7 @@ def test_many_files_take_one_connection(server: Server, answer: Callable[..., An
     mirror = open_mirror(server)
     for _ in range(3):
         assert fetch(mirror) == GARBAGE
-        with pytest.raises(MissingError):
+        with pytest.raises(NotFoundError):
             fetch(mirror, "missing")
     assert len({id(stream) for stream in connections}) == 1
 
@@ -104,7 +104,7 @@ def test_a_missing_file_is_told_from_other_problems(
     server: Server, answer: Callable[..., Answer], status: int
 ) -> None:
     server.on("/file.json", answer(b"<html>", status))
-    with pytest.raises(MissingError, match=rf"http://127.0.0.1:\d+/file\.json: status {status}"):
+    with pytest.raises(NotFoundError, match=rf"http://127.0.0.1:\d+/file\.json: status {status}"):
         fetch(open_mirror(server, retries=3))
     assert len(server.requests) == 1
 
@@ -873,7 +873,7 @@ def test_a_directory_is_a_site_too(tmp_path: Path) -> None:
     (tmp_path / "file.json").write_bytes(GARBAGE)
     (mirror,) = open_mirrors([str(tmp_path)])
     assert fetch(mirror) == GARBAGE
-    with pytest.raises(MissingError, match="there is no such file"):
+    with pytest.raises(NotFoundError, match="there is no such file"):
         fetch(mirror, "missing.json")
     with pytest.raises(OversizeError, match=f"has {len(GARBAGE)} bytes, at most 3 are allowed"):
         fetch(mirror, limit=3)
@@ -883,7 +883,7 @@ def test_a_stick_that_is_not_mounted_is_not_an_empty_site(tmp_path: Path) -> Non
     (mirror,) = open_mirrors([str(tmp_path / "usb")])
     with pytest.raises(TransportError, match="no such directory; is the medium mounted") as caught:
         fetch(mirror)
-    assert not isinstance(caught.value, MissingError)
+    assert not isinstance(caught.value, NotFoundError)
 
 
 def test_only_regular_files_are_read(tmp_path: Path) -> None:

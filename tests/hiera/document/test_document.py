@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiera.document.document import Document
-from hiera.errors import DocumentError, HieraError, LimitError, MissingError
+from hiera.errors import DocumentError, HieraError, LimitError, UndefinedError
 from hiera.text import yaml_text
 from hiera.values.secrets import Secret
 
@@ -45,7 +45,7 @@ def test_a_document_inside_a_manifest_leaves_the_other_keys_to_it() -> None:
     value = yaml_text.load(text, "manifest.yaml")
     document = Document.from_value(value, "manifest.yaml", lambda path: yaml_text.locate(text, path))
     with pytest.raises(
-        MissingError, match=r"^manifest.yaml:3:3: data.a: {{ facts.nope }}: facts has no key 'nope'"
+        UndefinedError, match=r"^manifest.yaml:3:3: data.a: {{ facts.nope }}: facts has no key 'nope'"
     ):
         document.resolve({})
 
@@ -83,7 +83,7 @@ data: {c: "{{ data.m.y }}"}
 hierarchy: {order: [a, b], merge: deep}
 overrides: {a: {m: 1}, b: {m: {x: 1}}}
 """
-    with pytest.raises(MissingError, match=r"data\.m has no key 'y'"):
+    with pytest.raises(UndefinedError, match=r"data\.m has no key 'y'"):
         resolve(text, data={"m": {"y": 2}})
 
 

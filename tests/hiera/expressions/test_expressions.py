@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiera.errors import ExpressionError, HieraError, LimitError, MissingError
+from hiera.errors import ExpressionError, HieraError, LimitError, UndefinedError
 from hiera.expressions.expressions import Scope, evaluate, has_expression, parse, resolve, resolve_tree
 from hiera.expressions.jinja import compile_expression
 from hiera.values.secrets import Secret
@@ -107,12 +107,12 @@ def test_a_budget_serves_one_evaluation_and_is_full_again_for_the_next() -> None
 def test_functions_are_what_the_caller_gives() -> None:
     scope = Scope({}, functions={"hello": hello})
     assert resolve("{{ hello() }}, {{ hello(name='Bob') }}", scope) == "hello you, hello Bob"
-    with pytest.raises(MissingError, match="there is no 'helo'; did you mean 'hello'"):
+    with pytest.raises(UndefinedError, match="there is no 'helo'; did you mean 'hello'"):
         resolve("{{ helo('x') }}", scope)
 
 
 def test_a_function_is_not_found_by_a_path() -> None:
-    with pytest.raises(MissingError, match="lookup is a function, and no value"):
+    with pytest.raises(UndefinedError, match="lookup is a function, and no value"):
         resolve("{{ lookup('lookup') }}", SCOPE)
 
 
@@ -163,7 +163,7 @@ def test_only_the_facts_that_are_asked_for_are_gathered(text: str) -> None:
 
 def test_a_missing_fact_gathers_nothing() -> None:
     facts = LazyFacts()
-    with pytest.raises(MissingError, match="facts has no key 'o'"):
+    with pytest.raises(UndefinedError, match="facts has no key 'o'"):
         resolve("{{ facts.o }}", Scope(facts))
     assert facts.gathered == []
 
@@ -186,7 +186,7 @@ def test_a_tree_is_resolved_where_it_has_expressions_and_shared_where_not() -> N
 
 
 def test_an_error_in_a_tree_has_its_path() -> None:
-    with pytest.raises(MissingError) as caught:
+    with pytest.raises(UndefinedError) as caught:
         resolve_tree({"a": [{"b": "{{ facts.nope }}"}]}, SCOPE, "web.yaml: resources[3]")
     assert str(caught.value) == "web.yaml: resources[3]: a[0].b: {{ facts.nope }}: facts has no key 'nope'"
     assert caught.value.keys == ("a", 0, "b")

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiera.errors import HieraError, MissingError
+from hiera.errors import HieraError, UndefinedError
 from hiera.expressions.expressions import Scope, evaluate
 from hiera.eyaml.eyaml import encrypt
 from hiera.eyaml.pkcs7 import create_key_pair
@@ -382,7 +382,7 @@ def test_any_question_has_an_answer_or_an_error_of_ours(
     for name in itertools.chain([key], [f"{key}.0", f"'{key}'.a"]):
         try:
             data.hiera(name, merge=merge)
-        except MissingError as error:
+        except UndefinedError as error:
             assert name in str(error)
         except HieraError as error:
             assert str(error)
