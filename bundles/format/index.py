@@ -42,17 +42,17 @@ class Release(msgspec.Struct, frozen=True):
         """The release that a site publishes under this name and version; raises `FormatError`."""
         return cls(parse_name(bundle), parse_version(version), f"{bundle}/{bundle}-{version}.tar.gz")
 
-    def chosen_for(self, host: str, now: datetime, current: bool) -> "Verdict":
+    def chosen_for(self, host: str, now: datetime, current: bool) -> "Selection":
         """What ``host`` should run when its channel names this; ``current`` says that it runs this already.
 
         Then it stays on it, whatever the rollout says: growing and halting move no host back.
         """
         if self.rollout is None or current:
-            return Verdict(self)
+            return Selection(self)
         place = place_of(host, self.bundle, self.version)
         if self.rollout.takes(place, now):
-            return Verdict(self)
-        return Verdict(self.rollout.before, f"{self} {self.rollout.held(place, now)}")
+            return Selection(self)
+        return Selection(self.rollout.before, f"{self} {self.rollout.held(place, now)}")
 
     def fields(self) -> dict[str, Any]:
         """As the index writes it, in its one spelling."""
@@ -63,11 +63,11 @@ class Release(msgspec.Struct, frozen=True):
         return f"{self.bundle} {self.version}"
 
 
-class Verdict(msgspec.Struct, frozen=True):
-    """What one host should run: ``None`` means whatever it has. ``held`` says why, when it is not the newest."""
+class Selection(msgspec.Struct, frozen=True):
+    """What one host should run: ``None`` means whatever it has. ``held`` says why it is not what the channel names; a sentence."""
 
     release: Release | None
-    held: str | None = None
+    held: str = ""
 
 
 Channel = Mapping[str, Release]

@@ -10,21 +10,12 @@ from datetime import datetime
 import msgspec
 
 from bundles.errors import FormatError
-from bundles.format.index import Index, Release
+from bundles.format.index import Index, Release, Selection
 from bundles.store.store import Installed
 from puller.config.configuration import BundleChoice
 from puller.errors import ConfigurationError
 from puller.run.policy.pins import Pins
 from puller.run.policy.quarantine import Quarantine
-
-
-class Wanted(msgspec.Struct, frozen=True):
-    """What a host should run of one bundle."""
-
-    release: Release | None
-    """``None``: what is here stays."""
-    held: str = ""
-    """Why it is not what the channel names; a sentence."""
 
 
 class Chooser(msgspec.Struct, frozen=True):
@@ -37,14 +28,14 @@ class Chooser(msgspec.Struct, frozen=True):
 
     def choose(
         self, index: Index, choice: BundleChoice, digest: Callable[[Release], str], current: Installed | None
-    ) -> Wanted:
+    ) -> Selection:
         """What ``choice`` comes to; ``digest`` gives the SHA-256 of a release, as signed.
 
         Raises ``ConfigurationError`` when what this host asks for is not published, and what ``digest`` raises.
         """
         version = self.pins.version_for(choice.name, choice.version)
         if version is not None:
-            return self._unless_quarantined(Wanted(_pinned(choice.name, version, digest)), digest)
+            return self._unless_quarantined(Selection(_pinned(choice.name, version, digest)), digest)
         release = index.find(choice.name, choice.channel)
         if release is None:
             raise ConfigurationError(
@@ -54,21 +45,20 @@ class Chooser(msgspec.Struct, frozen=True):
 
     def _reached(
         self, release: Release, digest: Callable[[Release], str], current: Installed | None
-    ) -> Wanted:
+    ) -> Selection:
         """What a rollout comes to for this host."""
         if release.rollout is None:
-            return Wanted(release)
+            return Selection(release)
         is_here = current is not None and current.sha256 == digest(release)
-        verdict = release.chosen_for(self.host(), self.now, is_here)
-        return Wanted(verdict.release, verdict.held or "")
+        return release.chosen_for(self.host(), self.now, is_here)
 
-    def _unless_quarantined(self, wanted: Wanted, digest: Callable[[Release], str]) -> Wanted:
-        if wanted.release is None:
-            return wanted
-        entry = self.quarantine.find(digest(wanted.release))
+    def _unless_quarantined(self, selection: Selection, digest: Callable[[Release], str]) -> Selection:
+        if selection.release is None:
+            return selection
+        entry = self.quarantine.find(digest(selection.release))
         if entry is None:
-            return wanted
-        return Wanted(None, f"{wanted.held}; {entry}" if wanted.held else str(entry))
+            return selection
+        return Selection(None, f"{selection.held}; {entry}" if selection.held else str(entry))
 
 
 def _pinned(bundle: str, version: str, digest: Callable[[Release], str]) -> Release:

@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 from msgspec.structs import replace
 
 from bundles.errors import FormatError
-from bundles.format.index import Index, Release, Verdict
+from bundles.format.index import Index, Release, Selection
 from bundles.format.release import LONGEST_ROLLOUT, Rollout, place
 
 names = some.from_regex(r"[a-z0-9][a-z0-9._-]{0,20}", fullmatch=True)
@@ -249,8 +249,8 @@ def test_the_place_in_these_stories() -> None:
 
 
 def test_a_release_without_a_rollout_is_for_every_host() -> None:
-    assert NEW.chosen_for(HOST, NOW, current=False) == Verdict(NEW)
-    assert NEW.chosen_for(HOST, NOW, current=True) == Verdict(NEW)
+    assert NEW.chosen_for(HOST, NOW, current=False) == Selection(NEW)
+    assert NEW.chosen_for(HOST, NOW, current=True) == Selection(NEW)
 
 
 DAY = timedelta(days=1)
@@ -286,17 +286,17 @@ STORIES: list[tuple[dict[str, Any], str | None]] = [
 @pytest.mark.parametrize(("fields", "held"), STORIES)
 def test_a_host_is_taken_or_told_why_not(fields: dict[str, Any], held: str | None) -> None:
     release = rolling_out(**fields)
-    expected = Verdict(release) if held is None else Verdict(OLD, held)
+    expected = Selection(release) if held is None else Selection(OLD, held)
     assert release.chosen_for(HOST, NOW, current=False) == expected
 
 
 @pytest.mark.parametrize("fields", [fields for fields, _ in STORIES])
 def test_a_host_that_runs_the_release_stays_on_it(fields: dict[str, Any]) -> None:
     release = rolling_out(**fields)
-    assert release.chosen_for(HOST, NOW, current=True) == Verdict(release)
+    assert release.chosen_for(HOST, NOW, current=True) == Selection(release)
 
 
 def test_a_host_that_is_not_reached_by_a_first_release_keeps_what_there_is() -> None:
-    verdict = rolling_out(percent=10, before=None).chosen_for(HOST, NOW, current=False)
-    assert verdict.release is None
-    assert verdict.held is not None
+    selection = rolling_out(percent=10, before=None).chosen_for(HOST, NOW, current=False)
+    assert selection.release is None
+    assert selection.held is not None
