@@ -19,7 +19,7 @@ import msgspec
 from hiera.errors import HieraError
 from hiera.values.paths import MISSING
 from hiera.values.secrets import hidden_at
-from puller.data.sources import Origin, Source, merged
+from puller.data.sources import DataSource, Origin, merged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,45 +35,45 @@ class BundleData:
 
     def __init__(
         self,
-        own: Source,
+        own: DataSource,
         tree: "Tree | None",
-        outside: tuple[Source, ...],
+        outside: tuple[DataSource, ...],
         *,
         parent: "BundleData | None" = None,
-        handed: Source | None = None,
+        handed: DataSource | None = None,
     ) -> None:
         """``handed`` is what a child is given instead of its parent's documents."""
         self.own = own
         self.tree = tree
         self.outside = outside
         self.parent = parent
-        self.inherited: tuple[Source, ...] = ()
-        self.handed: tuple[Source, ...] = () if handed is None else (handed,)
+        self.inherited: tuple[DataSource, ...] = ()
+        self.handed: tuple[DataSource, ...] = () if handed is None else (handed,)
         if parent is not None and handed is None:
             self.inherited = tuple(map(_joining, (parent.own, *parent.inherited)))
             self.handed = parent.handed
 
-    def of_child(self, own: Source, handed: Source | None) -> "BundleData":
+    def of_child(self, own: DataSource, handed: DataSource | None) -> "BundleData":
         """That of a child manifest with a document of its own."""
         return BundleData(own, self.tree, self.outside, parent=self, handed=handed)
 
-    def over(self, own: Source) -> "BundleData":
+    def over(self, own: DataSource) -> "BundleData":
         """The same with another document at the bottom."""
         handed = self.handed[0] if self.handed and not self.inherited else None
         return BundleData(own, self.tree, self.outside, parent=self.parent, handed=handed)
 
     @property
-    def below(self) -> tuple[Source, ...]:
+    def below(self) -> tuple[DataSource, ...]:
         """The sources under the tree, lowest first."""
         return (self.own, *self.inherited)
 
     @property
-    def above(self) -> tuple[Source, ...]:
+    def above(self) -> tuple[DataSource, ...]:
         """The sources over the tree, lowest first."""
         return (*self.handed, *self.outside)
 
     @property
-    def documents(self) -> tuple[Source, ...]:
+    def documents(self) -> tuple[DataSource, ...]:
         """All sources but the tree, lowest first."""
         return (*self.below, *self.above)
 
@@ -160,7 +160,7 @@ class _WithTree(Mapping[str, Any]):
         return self._found
 
     def _find(self, key: Any) -> Any:
-        values: list[Source] = []
+        values: list[DataSource] = []
         for source in self._holding(key):
             values.append(source)
             if not source.shows_below(key):
@@ -171,11 +171,11 @@ class _WithTree(Mapping[str, Any]):
             found = found if found is MISSING else hidden_at({key: found}, path)[key]
         return found
 
-    def _holding(self, key: Any) -> Iterator[Source]:
+    def _holding(self, key: Any) -> Iterator[DataSource]:
         """What the sources have for a key, the highest first, as sources with this key alone."""
         yield from _with_key(self._sources.above, key)
         if (value := self._of_tree(key)) is not MISSING:
-            yield Source(Origin.MANIFEST, TREE, {key: value})
+            yield DataSource(Origin.MANIFEST, TREE, {key: value})
         yield from _with_key(self._sources.below, key)
 
     def _of_tree(self, key: Any) -> Any:
@@ -185,11 +185,11 @@ class _WithTree(Mapping[str, Any]):
         return ask_tree(self._tree, literal(key)) if isinstance(key, str) else MISSING
 
 
-def _joining(source: Source) -> Source:
+def _joining(source: DataSource) -> DataSource:
     return msgspec.structs.replace(source, origin=Origin.PARENT, joins_lists=True)
 
 
-def _with_key(sources: tuple[Source, ...], key: Any) -> Iterator[Source]:
+def _with_key(sources: tuple[DataSource, ...], key: Any) -> Iterator[DataSource]:
     for source in reversed(sources):
         if key in source.data:
             yield msgspec.structs.replace(source, data={key: source.data[key]})

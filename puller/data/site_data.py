@@ -15,7 +15,7 @@ from bundles.filesystem.atomic import read_limited
 from bundles.masking import mask_urls
 from bundles.transport.deadline import Deadline
 from bundles.transport.download import TransportSettings, Validators
-from puller.data.sources import SIZE_LIMIT, Origin, Source, Surroundings, read_trusted
+from puller.data.sources import SIZE_LIMIT, DataSource, Origin, Surroundings, read_trusted
 from puller.reporting.run_problems import sentence_of
 from puller.state.state_file import write_state
 from puller.state.stored_json import decode
@@ -49,17 +49,17 @@ class SiteData(msgspec.Struct, frozen=True):
     keep: bool = True
     """False leaves the copies as they are: for a dry run."""
 
-    def load(self, locations: Iterable[str]) -> tuple[Source, ...]:
+    def load(self, locations: Iterable[str]) -> tuple[DataSource, ...]:
         """What the documents give, each over the ones before it."""
-        sources: list[Source] = []
+        sources: list[DataSource] = []
         for location in locations:
             source = self._newest(location, sources)
             sources += [source] if source is not None else []
         return tuple(sources)
 
-    def load_copies(self, locations: Iterable[str]) -> tuple[Source, ...]:
+    def load_copies(self, locations: Iterable[str]) -> tuple[DataSource, ...]:
         """The same from the last good copies alone: what the last run saw."""
-        sources: list[Source] = []
+        sources: list[DataSource] = []
         for location in locations:
             source = self._resolved(self._copy(location), sources)
             sources += [source] if source is not None else []
@@ -77,7 +77,7 @@ class SiteData(msgspec.Struct, frozen=True):
         except OSError as error:
             self._note_os(error)
 
-    def _newest(self, location: str, below: list[Source]) -> Source | None:
+    def _newest(self, location: str, below: list[DataSource]) -> DataSource | None:
         """The document as it is now, else its last good copy, else nothing; the reason is noted."""
         copy = self._copy(location)
         try:
@@ -106,10 +106,10 @@ class SiteData(msgspec.Struct, frozen=True):
             return copy
         return Copy(shown(location), _decoded(into.getvalue(), location), found or Validators())
 
-    def _source(self, copy: Copy, below: Iterable[Source]) -> Source:
+    def _source(self, copy: Copy, below: Iterable[DataSource]) -> DataSource:
         return self.surroundings.resolve(copy.text, copy.location, Origin.SITE, below)
 
-    def _resolved(self, copy: Copy | None, below: Iterable[Source]) -> Source | None:
+    def _resolved(self, copy: Copy | None, below: Iterable[DataSource]) -> DataSource | None:
         """What a copy gives; it may be good no more, when facts of this host have changed."""
         try:
             return self._source(copy, below) if copy is not None else None

@@ -38,7 +38,7 @@ class Origin(StrEnum):
     COMMAND_LINE = "command line"
 
 
-class Source(msgspec.Struct, frozen=True):
+class DataSource(msgspec.Struct, frozen=True):
     """What one document comes to on this host."""
 
     origin: Origin
@@ -76,13 +76,15 @@ class Surroundings(msgspec.Struct, frozen=True):
     facts: Mapping[str, Any]
     environ: Mapping[str, str]
 
-    def resolve(self, text: str, name: str, origin: Origin, below: Iterable[Source] = ()) -> Source:
+    def resolve(self, text: str, name: str, origin: Origin, below: Iterable[DataSource] = ()) -> DataSource:
         """The data that a document gives over the sources ``below``; raises ``HieraError`` naming file and line."""
         document = Document.parse(text, name)
         resolved = document.resolve(self.facts, self.environ, data=merged(below))
-        return Source(origin, name, resolved.data, document, resolved.explanation)
+        return DataSource(origin, name, resolved.data, document, resolved.explanation)
 
-    def load(self, paths: Iterable[Path], origin: Origin, below: Iterable[Source] = ()) -> tuple[Source, ...]:
+    def load(
+        self, paths: Iterable[Path], origin: Origin, below: Iterable[DataSource] = ()
+    ) -> tuple[DataSource, ...]:
         """All sources: those ``below``, then the documents at ``paths``, each over the ones before it.
 
         What the command line names is read whoever may write it. Raises ``ConfigurationError``.
@@ -97,7 +99,7 @@ class Surroundings(msgspec.Struct, frozen=True):
         return tuple(sources)
 
 
-def merged(sources: Iterable[Source]) -> Mapping[str, Any]:
+def merged(sources: Iterable[DataSource]) -> Mapping[str, Any]:
     """The data of all of them, the last over the others: mappings merge deeply, anything else is replaced."""
     data: Mapping[str, Any] = {}
     for source in sources:
@@ -119,7 +121,7 @@ def host_files(file: Path, directory: Path) -> Iterator[Path]:
         raise ConfigurationError(f"{error.filename}: cannot be read: {reason(error)}") from error
 
 
-def assigned(pairs: Iterable[str]) -> Iterator[Source]:
+def assigned(pairs: Iterable[str]) -> Iterator[DataSource]:
     """What each ``--set KEY=VALUE`` gives; raises ``UsageError``.
 
     A dot in KEY leads into mappings. VALUE means what it would mean in a data file (``8080`` is a number), but is not
@@ -129,7 +131,7 @@ def assigned(pairs: Iterable[str]) -> Iterator[Source]:
         yield _assigned(pair)
 
 
-def _assigned(pair: str) -> Source:
+def _assigned(pair: str) -> DataSource:
     from hiera.text import yaml_text  # few command lines have any
     from hiera.values.paths import parse_path
     from puller.errors import UsageError
@@ -147,7 +149,7 @@ def _assigned(pair: str) -> Source:
         raise UsageError("--set begins with '=', wanted KEY=VALUE or KEY.KEY=VALUE")
     for step in reversed(steps):
         value = {str(step): value}
-    return Source(Origin.COMMAND_LINE, f"--set {key}", value)
+    return DataSource(Origin.COMMAND_LINE, f"--set {key}", value)
 
 
 def read_trusted(path: Path) -> str:

@@ -19,7 +19,7 @@ from hiera.values.paths import MISSING, path_text
 from hiera.values.secrets import hidden_at
 from puller.data.bundle_data import TREE, BundleData
 from puller.data.hiera_function import ask_tree
-from puller.data.sources import Source
+from puller.data.sources import DataSource
 from puller.manifest.declaration import Declaration
 from puller.manifest.loader import Manifest
 from puller.manifest.recording import Recorder, Uses
@@ -67,7 +67,7 @@ def _sources(data: BundleData, key: Key) -> Iterator[dict[str, Any]]:
         yield _of_document(source, data, key)
 
 
-def _of_document(source: Source, data: BundleData, key: Key) -> dict[str, Any]:
+def _of_document(source: DataSource, data: BundleData, key: Key) -> dict[str, Any]:
     found: dict[str, Any] = {"source": str(source.origin), "name": source.name, "found": False}
     try:
         value = _dug(key, source.data.get(key.root, ABSENT), data)
@@ -83,7 +83,7 @@ def _of_document(source: Source, data: BundleData, key: Key) -> dict[str, Any]:
     return found
 
 
-def _places(source: Source, root: str) -> list[str]:
+def _places(source: DataSource, root: str) -> list[str]:
     """File and line of each part of a document that the value was made of, the one that wins first."""
     document, explanation = source.document, source.explanation
     if document is None or explanation is None:
@@ -219,7 +219,7 @@ def _candidates(data: BundleData, root: Any) -> Iterator[tuple[Any, bool, list[s
         yield from _candidate(source, root)
 
 
-def _candidate(source: Source, root: Any) -> Iterator[tuple[Any, bool, list[str]]]:
+def _candidate(source: DataSource, root: Any) -> Iterator[tuple[Any, bool, list[str]]]:
     if root in source.data:
         yield source.data[root], source.shows_below(root), _places(source, root)
 

@@ -19,7 +19,7 @@ from hiera.expressions.expressions import Scope, resolve
 from hiera.limits import total
 from hiera.text import yaml_text
 from puller.data.bundle_data import BundleData, open_tree
-from puller.data.sources import Origin, Source
+from puller.data.sources import DataSource, Origin
 from puller.errors import ManifestError, ResourceError, SourceError
 from puller.manifest import children
 from puller.manifest.children import Family
@@ -107,7 +107,7 @@ class Inputs(msgspec.Struct, frozen=True):
 
     facts: Mapping[str, Any]
     environ: Mapping[str, str]
-    sources: tuple[Source, ...] = ()
+    sources: tuple[DataSource, ...] = ()
     """Data from outside of the manifest, lowest precedence first; merged over its own."""
     private_key: str = PRIVATE_KEY
     """The file of this host's key for encrypted values."""
@@ -149,7 +149,7 @@ class _Loader:
 
     home: Home
     data: BundleData
-    handed: Source | None = None
+    handed: DataSource | None = None
     """The data that a parent gives to this manifest instead of its own."""
     has_data = True
     """Whether all of its data is known; without it resources are checked, but nothing is made of what they would be."""
@@ -301,7 +301,7 @@ class _Loader:
 
         What is wrong for want of the parent's data is not noted.
         """
-        nothing = Source(Origin.MANIFEST, self.name, {})
+        nothing = DataSource(Origin.MANIFEST, self.name, {})
         try:
             data = self._find_data(nothing)
             failures = data.failures()
@@ -312,7 +312,7 @@ class _Loader:
             self.family.refused += failures
         return data
 
-    def _find_data(self, nothing: Source) -> BundleData:
+    def _find_data(self, nothing: DataSource) -> BundleData:
         if self.parent is not None:
             above = self.parent.home.data.of_child(nothing, self.handed)
         else:
@@ -321,7 +321,7 @@ class _Loader:
             above = BundleData(nothing, tree, inputs.sources)
         return above.over(self._own_data(above))
 
-    def _own_data(self, above: BundleData) -> Source:
+    def _own_data(self, above: BundleData) -> DataSource:
         values = {key: self.value[key] for key in _DATA_KEYS if key in self.value}
         document = Document.from_value(values, self.name, self.problems.locate, self.annotations)
         facts, environ = self.inputs.facts, self.inputs.environ
@@ -333,7 +333,9 @@ class _Loader:
 
         resolved = document.resolve(facts, environ, is_replaced=is_replaced)
         explanation = resolved.explanation
-        return Source(Origin.MANIFEST, self.name, resolved.data, document, explanation, unresolved=unresolved)
+        return DataSource(
+            Origin.MANIFEST, self.name, resolved.data, document, explanation, unresolved=unresolved
+        )
 
     def _scope(self) -> Scope:
         from puller.templates.functions import bundle_functions
@@ -445,5 +447,5 @@ class _Loader:
         child.has_data = self.has_data and "data" not in parent.unknown
         if data is not None:
             where = parent.problems.where((*parent.path, "data"))
-            child.handed = Source(Origin.PARENT, where, data, joins_lists=True)
+            child.handed = DataSource(Origin.PARENT, where, data, joins_lists=True)
         return child.read()

@@ -15,7 +15,7 @@ _BUNDLE_ENDINGS = (".tar.gz", ".tgz")
 _ARCHIVE_ENDINGS = (".tar", ".zip", ".tar.xz", ".tar.bz2", ".tar.zst")
 
 
-class Source(NamedTuple):
+class ManifestSource(NamedTuple):
     """A manifest file, and what messages call it."""
 
     path: Path
@@ -33,14 +33,14 @@ def working_directory() -> Path:
 
 
 @contextlib.contextmanager
-def open_source(argument: str) -> Iterator[Source]:
+def open_source(argument: str) -> Iterator[ManifestSource]:
     """The manifest that is meant; a bundle file is verified against itself and unpacked for as long as the block runs.
 
     Raises ``SourceError`` when there is nothing to apply, ``UnpackError`` for a bundle that is not valid.
     """
     path = Path(argument)
     if path.is_dir():
-        yield Source(path.absolute() / MANIFEST, os.path.join(argument, MANIFEST))
+        yield ManifestSource(path.absolute() / MANIFEST, os.path.join(argument, MANIFEST))
     elif argument.endswith(_BUNDLE_ENDINGS) and path.exists():
         import tempfile
 
@@ -49,13 +49,13 @@ def open_source(argument: str) -> Iterator[Source]:
         with tempfile.TemporaryDirectory(prefix="puller-", ignore_cleanup_errors=True) as directory:
             unpacked = Path(directory) / "bundle"
             unpack(path, unpacked, name=None, version=None, check=signals.check)
-            yield Source(unpacked / MANIFEST, f"{path.name}:{MANIFEST}")
+            yield ManifestSource(unpacked / MANIFEST, f"{path.name}:{MANIFEST}")
     elif argument.endswith(_ARCHIVE_ENDINGS) and path.exists():
         raise SourceError(
             f"{argument}: is an archive and no bundle, which ends in .tar.gz: unpack it, and name its directory"
         )
     elif path.exists():
-        yield Source(path.absolute(), argument)
+        yield ManifestSource(path.absolute(), argument)
     elif "://" in argument:
         what = "is a URL, wanted a file or directory of this machine: download it first"
         raise SourceError(f"{mask_location(argument)}: {what}; hosts that follow a site run `puller run`")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from puller.config.configuration import Configuration
-from puller.data.sources import Origin, Source, Surroundings, host_files
+from puller.data.sources import DataSource, Origin, Surroundings, host_files
 from puller.facts.tree import Facts, gather
 from puller.manifest.loader import Inputs
 
@@ -58,7 +58,7 @@ class Host(msgspec.Struct, frozen=True):
             self._site_data(copies, note, None, keep=False).load_copies(self.configuration.site_data)
         )
 
-    def _inputs(self, site: tuple[Source, ...]) -> Inputs:
+    def _inputs(self, site: tuple[DataSource, ...]) -> Inputs:
         paths = host_files(Path(self.configuration.host_data), Path(self.configuration.host_data_directory))
         sources = Surroundings(self.facts, self.environ).load(paths, Origin.HOST, site)
         return Inputs(self.facts, self.environ, sources, self.configuration.eyaml_private_key)

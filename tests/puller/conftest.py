@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from puller.data.sources import Origin, Source
+from puller.data.sources import DataSource, Origin
 from puller.manifest.loader import Inputs, Manifest, load_manifest
 
 Load = Callable[..., Manifest]
@@ -22,7 +22,7 @@ def load(tmp_path: Path) -> Load:
     ) -> Manifest:
         path = tmp_path / "manifest.yaml"
         path.write_text(textwrap.dedent(text))
-        given = tuple(Source(Origin.HOST, "data.yaml", data) for data in sources)
+        given = tuple(DataSource(Origin.HOST, "data.yaml", data) for data in sources)
         return load_manifest(path, "web/manifest.yaml", Inputs(facts or {}, {}, given))
 
     return build

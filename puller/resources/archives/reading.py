@@ -19,8 +19,8 @@ def read_members(stream: BinaryIO, kind: Kind, limits: Limits = LIMITS) -> Membe
         from puller.resources.archives.zip import ZipReader
 
         return iter(ZipReader(stream, size, limits, budget))
-    from puller.resources.archives.source import Source, inflated, plain
+    from puller.resources.archives.source import ArchiveSource, inflated, plain
     from puller.resources.archives.tar import TarReader
 
     pieces = inflated(stream) if kind is Kind.TAR_GZ else plain(stream)
-    return iter(TarReader(Source(pieces, budget), budget))
+    return iter(TarReader(ArchiveSource(pieces, budget), budget))

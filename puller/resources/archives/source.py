@@ -17,7 +17,7 @@ _PIECE = 256 * 1024
 _GZIP = b"\x1f\x8b"
 
 
-class Source:
+class ArchiveSource:
     """Reads ``pieces`` in portions; ``place`` is what is being read, for messages. Raises ``FormatError``."""
 
     def __init__(self, pieces: Iterator[bytes], budget: Budget) -> None:

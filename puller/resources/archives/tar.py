@@ -15,7 +15,7 @@ from bundles.errors import FormatError
 from bundles.format.paths import MemberPath, shown
 from puller.resources.archives.limits import Budget
 from puller.resources.archives.members import Member, Type, directory_mode, file_mode, link_target, parse_path
-from puller.resources.archives.source import Source
+from puller.resources.archives.source import ArchiveSource
 
 BLOCK = 512
 
@@ -52,7 +52,7 @@ class TarReader:
     Each comes with its contents, of which those that are not read are passed over.
     """
 
-    def __init__(self, source: Source, budget: Budget) -> None:
+    def __init__(self, source: ArchiveSource, budget: Budget) -> None:
         self._source = source
         self._budget = budget
 

@@ -22,7 +22,7 @@ MOST_BYTES = 256 * 1024 * 1024
 _DEEPEST = 100  # directories in one another
 
 
-class Source(msgspec.Struct, frozen=True):
+class ScaffoldSource(msgspec.Struct, frozen=True):
     """The files of a source by their paths, relative and with ``/``."""
 
     texts: Mapping[str, str]
@@ -37,7 +37,7 @@ class Source(msgspec.Struct, frozen=True):
         return {path: text for path, text in self.texts.items() if path not in self.binary}
 
 
-def read_source(directory: str, name: str, system: System, delimiters: tuple[str, ...]) -> Source:
+def read_source(directory: str, name: str, system: System, delimiters: tuple[str, ...]) -> ScaffoldSource:
     """Read all files below ``directory``; ``name`` is what messages call it.
 
     ``delimiters`` are those that begin something in a template. Raises ``ResourceError``.
@@ -59,7 +59,7 @@ class _Reader:
         self.entries = 0
         self.bytes = 0
 
-    def read(self) -> Source:
+    def read(self) -> ScaffoldSource:
         texts: dict[str, str] = {}
         binary, executable = set(), set()
         for path, real, found in self.files(self.root, "", ()):
@@ -72,7 +72,7 @@ class _Reader:
                 executable.add(path)
         if not texts:
             raise ResourceError(f"source {self.name} holds no files")
-        return Source(texts, frozenset(binary), frozenset(executable))
+        return ScaffoldSource(texts, frozenset(binary), frozenset(executable))
 
     def files(
         self, directory: str, prefix: str, above: tuple[str, ...]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from puller.templates.errors import LimitError, TemplateError
-from puller.templates.gotemplate.rendering import Frame, Source
+from puller.templates.gotemplate.rendering import Frame, TemplateSource
 from puller.templates.limits import LONG_TEXT, Exceeded
 
 Evaluate = Callable[[Frame, Any], Any]
@@ -22,7 +22,7 @@ Failure = Callable[[Exception], Exception]
 _COUNTED: Final = (str, list)
 
 
-def failure_of(source: Source, name: str, position: int) -> Failure:
+def failure_of(source: TemplateSource, name: str, position: int) -> Failure:
     """What becomes of an error that the function ``name``, called at ``position``, raises."""
 
     def failure(error: Exception) -> Exception:

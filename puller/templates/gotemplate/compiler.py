@@ -12,7 +12,7 @@ from typing import Any
 from puller.templates.errors import FunctionError, LimitError
 from puller.templates.gotemplate.calls import Evaluate
 from puller.templates.gotemplate.expressions import Expressions, FindFunction
-from puller.templates.gotemplate.rendering import Frame, Source
+from puller.templates.gotemplate.rendering import Frame, TemplateSource
 from puller.templates.gotemplate.syntax.nodes import (
     Action,
     Body,
@@ -49,7 +49,9 @@ class Compiled:
         self.size = size
 
 
-def compile_bodies(source: Source, bodies: Mapping[str, Body], find: FindFunction) -> dict[str, Compiled]:
+def compile_bodies(
+    source: TemplateSource, bodies: Mapping[str, Body], find: FindFunction
+) -> dict[str, Compiled]:
     """Compile all trees of a file; ``template`` finds them by name when it is reached."""
     templates: dict[str, Compiled] = {}
     for name, body in bodies.items():
@@ -65,7 +67,9 @@ def text_of(value: Any) -> str:
 
 
 class _Compiler:
-    def __init__(self, source: Source, expressions: Expressions, templates: Mapping[str, Compiled]) -> None:
+    def __init__(
+        self, source: TemplateSource, expressions: Expressions, templates: Mapping[str, Compiled]
+    ) -> None:
         self.expressions = expressions
         self._source = source
         self._templates = templates

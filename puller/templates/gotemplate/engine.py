@@ -15,7 +15,7 @@ from puller.templates.engine import Scope
 from puller.templates.errors import LimitError
 from puller.templates.gotemplate.compiler import compile_bodies
 from puller.templates.gotemplate.functions import complaint_about, find_function
-from puller.templates.gotemplate.rendering import Frame, Rendering, Source
+from puller.templates.gotemplate.rendering import Frame, Rendering, TemplateSource
 from puller.templates.gotemplate.syntax.parser import parse
 from puller.templates.govalue.types import MISSING
 from puller.templates.limits import Budget, Exceeded
@@ -32,7 +32,7 @@ class GoTemplate:
 
     __slots__ = ("_root", "_source")
 
-    def __init__(self, source: Source, left: str, right: str) -> None:
+    def __init__(self, source: TemplateSource, left: str, right: str) -> None:
         name = source.name.rpartition("/")[2]
         bodies = parse(source.name, source.text, complaint_about, left, right, root=name)
         self._source = source
@@ -74,7 +74,7 @@ class GoEngine:
 
     def compile(self, name: str, text: str) -> GoTemplate:
         """Parse the text. Raises TemplateError with ``name``, line and column."""
-        source = Source(name, text)
+        source = TemplateSource(name, text)
         try:
             return GoTemplate(source, self._left, self._right)
         except RecursionError:

@@ -22,7 +22,7 @@ from puller.templates.gotemplate.calls import (
     run,
 )
 from puller.templates.gotemplate.functions import Function
-from puller.templates.gotemplate.rendering import Frame, Source
+from puller.templates.gotemplate.rendering import Frame, TemplateSource
 from puller.templates.gotemplate.signature import ANY, Constant, Type, signature_of
 from puller.templates.gotemplate.syntax.nodes import (
     Boolean,
@@ -80,7 +80,7 @@ class Variables:
 class Expressions:
     """Compiles the pipelines of one template of a file."""
 
-    def __init__(self, source: Source, find_function: FindFunction) -> None:
+    def __init__(self, source: TemplateSource, find_function: FindFunction) -> None:
         self.variables = Variables()
         self._source = source
         self._find_function = find_function

@@ -12,7 +12,7 @@ from puller.templates.limits import Budget, Pieces
 _CHARACTERS_PER_ITEM: Final = 8  # what an item of a list takes of the memory that the limit is about
 
 
-class Source:
+class TemplateSource:
     """The text of a template with its name, for messages."""
 
     __slots__ = ("name", "text")

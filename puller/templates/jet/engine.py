@@ -18,7 +18,7 @@ from puller.templates.jet.frame import BlockCode, Frame, Program
 from puller.templates.jet.functions import BUILTINS, external
 from puller.templates.jet.nodes import Reference
 from puller.templates.jet.parser import parse
-from puller.templates.jet.source import Source
+from puller.templates.jet.source import TemplateSource
 from puller.templates.jet.statements import StatementCompiler
 from puller.templates.limits import Budget, Exceeded
 
@@ -33,7 +33,7 @@ class JetTemplate:
 
     __slots__ = ("_engine", "_program", "_source")
 
-    def __init__(self, engine: JetEngine, source: Source, program: Program) -> None:
+    def __init__(self, engine: JetEngine, source: TemplateSource, program: Program) -> None:
         self._engine = engine
         self._source = source
         self._program = program
@@ -70,7 +70,7 @@ class JetEngine:
 
     def compile(self, name: str, text: str) -> JetTemplate:
         """Parse the text. Raises TemplateError with ``name``, line and column."""
-        source = Source(name, text)
+        source = TemplateSource(name, text)
         return JetTemplate(self, source, self._compile(source))
 
     def load(self, path: str, sibling: str) -> Program | None:
@@ -81,11 +81,11 @@ class JetEngine:
                 return self._programs[candidate]
             text = self._loader(candidate) if self._loader else None
             if text is not None:
-                self._programs[candidate] = program = self._compile(Source(candidate, text))
+                self._programs[candidate] = program = self._compile(TemplateSource(candidate, text))
                 return program
         return None
 
-    def _compile(self, source: Source) -> Program:
+    def _compile(self, source: TemplateSource) -> Program:
         tree = parse(source, self._left, self._right)
         compiler = StatementCompiler(source)
         blocks: dict[str, BlockCode] = {}
@@ -102,7 +102,7 @@ class JetEngine:
         compiler.finish()
         return Program(body, blocks)
 
-    def _referenced(self, source: Source, path: str, reference: Reference) -> Program:
+    def _referenced(self, source: TemplateSource, path: str, reference: Reference) -> Program:
         if path in self._loading:
             raise source.error(reference.offset, f"{path} extends or imports itself")
         self._loading.append(path)

@@ -34,7 +34,7 @@ from puller.templates.jet.nodes import (
     Ternary,
     Underscore,
 )
-from puller.templates.jet.source import Source
+from puller.templates.jet.source import TemplateSource
 
 _LEVELS: Final = {
     "&&": 1, "||": 1,
@@ -50,7 +50,7 @@ _CAN_BE_CALLED: Final = (Name, Dot, Call, Field, Chain, Index)
 class ExpressionParser:
     """Reads expressions from the tokens of a template, from wherever it stands."""
 
-    def __init__(self, source: Source, tokens: list[Token]) -> None:
+    def __init__(self, source: TemplateSource, tokens: list[Token]) -> None:
         self.source = source
         self.tokens = tokens
         self.position = 0

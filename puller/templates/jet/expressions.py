@@ -35,7 +35,7 @@ from puller.templates.jet.nodes import (
     Ternary,
     Underscore,
 )
-from puller.templates.jet.source import Source
+from puller.templates.jet.source import TemplateSource
 from puller.templates.jet.values import is_true, to_text
 from puller.templates.limits import LONG_TEXT, Exceeded
 
@@ -59,7 +59,7 @@ _GIVES_BOOLEAN: Final = frozenset(("<", "<=", ">", ">=", "==", "!=", "&&", "||")
 class ExpressionCompiler:
     """Compiles the expressions of one template; calls are compiled by the subclass."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: TemplateSource) -> None:
         self.source = source
         self._compiled: dict[int, Value] = {}
 

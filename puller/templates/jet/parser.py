@@ -52,7 +52,7 @@ from puller.templates.jet.nodes import (
     Yield,
     YieldContent,
 )
-from puller.templates.jet.source import Source
+from puller.templates.jet.source import TemplateSource
 
 
 class _Mark(NamedTuple):
@@ -63,7 +63,7 @@ class _Mark(NamedTuple):
     catch: Catch | None = None
 
 
-def parse(source: Source, left: str, right: str) -> Tree:
+def parse(source: TemplateSource, left: str, right: str) -> Tree:
     """The tree of a template. Raises TemplateError."""
     try:
         return _Parser(source, tokenize(source.text, left, right)).template()
@@ -72,7 +72,7 @@ def parse(source: Source, left: str, right: str) -> Tree:
 
 
 class _Parser(ExpressionParser):
-    def __init__(self, source: Source, tokens: list[Token]) -> None:
+    def __init__(self, source: TemplateSource, tokens: list[Token]) -> None:
         super().__init__(source, tokens)
         self.blocks: dict[str, Block] = {}
 

@@ -6,7 +6,7 @@ from puller.templates.errors import LimitError, TemplateError, error_at
 from puller.templates.limits import Exceeded
 
 
-class Source:
+class TemplateSource:
     """Name and text of a template."""
 
     __slots__ = ("name", "text")

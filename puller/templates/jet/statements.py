@@ -40,7 +40,7 @@ from puller.templates.jet.nodes import (
     Yield,
     YieldContent,
 )
-from puller.templates.jet.source import Source
+from puller.templates.jet.source import TemplateSource
 from puller.templates.jet.values import rows, rows_are_boxed
 from puller.templates.limits import Exceeded, Pieces
 
@@ -54,7 +54,7 @@ Store = Callable[[Frame, Any], None]
 class StatementCompiler(CallCompiler):
     """Compiles the statements of one template. ``path`` is the template's, from ``/``."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: TemplateSource) -> None:
         super().__init__(source)
         self.path = "/" + source.name.lstrip("/")
 

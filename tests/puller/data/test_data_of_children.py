@@ -12,7 +12,7 @@ import pytest
 
 from hiera.expressions.expressions import evaluate
 from hiera.values.secrets import Secret
-from puller.data.sources import Origin, Source
+from puller.data.sources import DataSource, Origin
 from puller.errors import ManifestError
 from puller.manifest.loader import Inputs, Manifest, load_manifest
 
@@ -37,7 +37,7 @@ def load(tmp_path: Path) -> Load:
         for name, text in files.items():
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(textwrap.dedent(text))
-        sources = tuple(Source(Origin.HOST, "data.yaml", data) for data in outside)
+        sources = tuple(DataSource(Origin.HOST, "data.yaml", data) for data in outside)
         return load_manifest(tmp_path / "manifest.yaml", "web/manifest.yaml", Inputs({}, {}, sources))
 
     return build

@@ -25,7 +25,7 @@ from hiera.tree.lookup import Tree
 from hiera.values.merge import merge_sources
 from hiera.values.secrets import Secret
 from puller.data.bundle_data import BundleData
-from puller.data.sources import Origin, Source, Surroundings, assigned, merged
+from puller.data.sources import DataSource, Origin, Surroundings, assigned, merged
 from puller.engine.explain import explain_key
 from puller.errors import ConfigurationError, ManifestError, UsageError
 from puller.manifest.loader import Inputs, Manifest, load_manifest
@@ -65,7 +65,7 @@ def bundle(tmp_path: Path) -> Bundle:
         for path, text in {**texts, **files, "manifest.yaml": textwrap.dedent(manifest)}.items():
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / path).write_text(text)
-        sources = tuple(Source(Origin.HOST, "data.yaml", data) for data in outside)
+        sources = tuple(DataSource(Origin.HOST, "data.yaml", data) for data in outside)
         inputs = Inputs({"role": role}, {}, sources, str(tmp_path / "private.pem"))
         return load_manifest(tmp_path / "manifest.yaml", "web/manifest.yaml", inputs)
 
@@ -337,8 +337,8 @@ LEVELS = "version: 5\nhierarchy: [{name: one, path: one.json, data_hash: json_da
 def bundle_data(own: dict[str, Any], tree: dict[str, Any] | None, *outside: dict[str, Any]) -> BundleData:
     files = {"hiera.yaml": LEVELS, "data/one.json": json.dumps(tree)}
     opened = Tree({"role": "db"}, environment="/", documents=Texts(files)) if tree is not None else None
-    sources = tuple(Source(Origin.HOST, str(number), data) for number, data in enumerate(outside))
-    return BundleData(Source(Origin.MANIFEST, "manifest", own), opened, sources)
+    sources = tuple(DataSource(Origin.HOST, str(number), data) for number, data in enumerate(outside))
+    return BundleData(DataSource(Origin.MANIFEST, "manifest", own), opened, sources)
 
 
 def without_interpolation(value: Any) -> Any:
@@ -368,7 +368,7 @@ def test_an_empty_tree_changes_nothing(own: dict[str, Any], host: dict[str, Any]
 
 @given(st.lists(DATA, min_size=1, max_size=4))
 def test_what_the_last_source_has_is_there_and_wins(sources: list[dict[str, Any]]) -> None:
-    whole = merged(Source(Origin.HOST, "x", data) for data in sources)
+    whole = merged(DataSource(Origin.HOST, "x", data) for data in sources)
     assert merge_sources(whole, sources[-1]) == whole
     for key, item in sources[-1].items():
         assert isinstance(item, dict) or whole[key] == item

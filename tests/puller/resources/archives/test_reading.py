@@ -19,7 +19,7 @@ from bundles.errors import FormatError
 from puller.resources.archives.kinds import Kind, find_kind
 from puller.resources.archives.limits import Budget, Limits
 from puller.resources.archives.reading import read_members
-from puller.resources.archives.source import Source
+from puller.resources.archives.source import ArchiveSource
 
 extract: Any = run_path(str(Path(__file__).parents[3] / "simulators/extraction.py"))["extract"]
 
@@ -157,7 +157,7 @@ def test_an_archive_cut_off_anywhere_is_refused(tmp_path: Path, kind: Kind) -> N
 
 @given(st.lists(st.binary(min_size=1, max_size=9), max_size=9), st.lists(st.integers(0, 12), max_size=9))
 def test_a_source_gives_exactly_what_is_asked_for(pieces: list[bytes], counts: list[int]) -> None:
-    data, source, at = b"".join(pieces), Source(iter(pieces), Budget(Limits(), 100)), 0
+    data, source, at = b"".join(pieces), ArchiveSource(iter(pieces), Budget(Limits(), 100)), 0
     for number, count in enumerate(counts):
         if at + count > len(data):
             with pytest.raises(FormatError, match="cut off"):
