@@ -42,7 +42,7 @@ def choose_engine(path: str, given: str | None = None, otherwise: str = "jinja")
     return given
 
 
-class Scope(dict[str, Any]):
+class TemplateScope(dict[str, Any]):
     """What a template sees at its top: ``facts``, ``data``, ``environ``; also ``Facts``, ``Data``, ``Environ``.
 
     * The capitalised names are found by ``scope[name]`` and are not shown by walking the mapping.
@@ -108,7 +108,7 @@ class Template(Protocol):
     def render(
         self, dot: Any, functions: Mapping[str, Function] | None = None, *, budget: Budget | None = None
     ) -> str:
-        """The text. ``dot`` is a Scope, or for a partial whatever ``render(path, value)`` was given.
+        """The text. ``dot`` is a TemplateScope, or for a partial whatever ``render(path, value)`` was given.
 
         ``budget`` is shared by a template and its partials; without one the default limits hold.
         Raises TemplateError.

@@ -13,7 +13,7 @@ import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from puller.templates.engine import Engine, Function, Scope, Template
+from puller.templates.engine import Engine, Function, Template, TemplateScope
 from puller.templates.errors import FunctionError, SkippedEmpty, TemplateError
 from puller.templates.govalue.text import is_blank
 from puller.templates.limits import DEFAULT_LIMITS, Budget, Limits
@@ -24,7 +24,7 @@ PARTIALS: Final = "_partials"
 def render_tree(
     files: Mapping[str, str],
     engine: Engine,
-    scope: Scope,
+    scope: TemplateScope,
     *,
     skip_empty: bool = False,
     functions: Mapping[str, Function] | None = None,
@@ -66,7 +66,7 @@ class _Tree:
         self,
         files: Mapping[str, str],
         engine: Engine,
-        scope: Scope,
+        scope: TemplateScope,
         skip_empty: bool,
         functions: Mapping[str, Function],
         limits: Limits,

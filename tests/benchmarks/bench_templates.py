@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import jinja2
 
-from puller.templates.engine import Engine, Scope, load_engine
+from puller.templates.engine import Engine, TemplateScope, load_engine
 
 SECTIONS = 10
 
@@ -104,14 +104,14 @@ class Contender:
         return statistics.median(self.samples)
 
 
-def scope() -> Scope:
+def scope() -> TemplateScope:
     backends = [{"host": f"10.0.0.{n}", "port": 8080 + n, "weight": n} for n in range(1, 9)]
     sites = {
         f"s{n}": {"name": f"Shop{n}", "port": 80 + n, "tls": n % 2 == 0, "backends": backends}
         for n in range(SECTIONS)
     }
     data = {"sites": sites, "tls": {"protocols": "TLSv1.3"}, "limits": {"body": 16}}
-    return Scope({"hostname": "web01", "domain": "example.net", "processors": 8}, data, {})
+    return TemplateScope({"hostname": "web01", "domain": "example.net", "processors": 8}, data, {})
 
 
 def whole(section: str) -> str:

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
-from puller.templates.engine import Scope
+from puller.templates.engine import TemplateScope
 from puller.templates.errors import LimitError
 from puller.templates.gotemplate.compiler import compile_bodies
 from puller.templates.gotemplate.functions import complaint_about, find_function
@@ -49,7 +49,7 @@ class GoTemplate:
         dot = (
             MISSING if dot is None else dot
         )  # as in Go, where a template without data has fields without value
-        before = _environ.set(dot["environ"]) if isinstance(dot, Scope) else None
+        before = _environ.set(dot["environ"]) if isinstance(dot, TemplateScope) else None
         rendering = Rendering(functions or _NOTHING, _environ.get(), budget or Budget())
         try:
             self._root.execute(Frame(rendering, dot, self._root.size), dot)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from puller.templates.engine import Scope
+from puller.templates.engine import TemplateScope
 from puller.templates.govalue.types import MISSING
 from puller.templates.limits import Budget
 
@@ -78,7 +78,7 @@ class Frame:
     ) -> None:
         self.dot = dot
         self.boxed = False
-        self.scope = dot if isinstance(dot, Scope) else None
+        self.scope = dot if isinstance(dot, TemplateScope) else None
         self.functions = functions
         self.blocks = program.blocks
         self.load = load

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal
 
-from puller.templates.engine import Scope
+from puller.templates.engine import TemplateScope
 from puller.templates.errors import FunctionError
 from puller.templates.govalue.printf import format_value, sprint
 from puller.templates.govalue.strconv import format_float, parse_float, parse_int, parse_uint
@@ -352,7 +352,7 @@ def _equal_containers(left: Any, right: Any) -> bool:
 def field(value: Any, name: str) -> Any:
     """``value.name``, or MISSING when a map has no such key."""
     if isinstance(value, dict):
-        if isinstance(value, Scope):
+        if isinstance(value, TemplateScope):
             raise FunctionError(f"facts, data and environ are names: write {name}, not .{name}")
         return value.get(name, MISSING)
     if isinstance(value, GoError) and name == "Error":

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from puller.templates.engine import Scope, load_engine
+from puller.templates.engine import TemplateScope, load_engine
 from puller.templates.errors import FunctionError, TemplateError
 from puller.templates.gotemplate.engine import GoEngine
 from puller.templates.limits import Budget, Limits
@@ -48,7 +48,7 @@ def test_a_tree_comes_out_as_from_the_go_implementation(case: Case) -> None:
 
     def rendered() -> dict[str, str]:
         return render_tree(
-            case["files"], engine, Scope(**case["env"]), skip_empty=case.get("skip_empty", False)
+            case["files"], engine, TemplateScope(**case["env"]), skip_empty=case.get("skip_empty", False)
         )
 
     if "out" in case:
@@ -62,7 +62,7 @@ def test_a_tree_comes_out_as_from_the_go_implementation(case: Case) -> None:
 
 @pytest.mark.parametrize("case", [*cases("go_more.json"), *cases("go_printf.json")])
 def test_a_template_comes_out_as_the_rules_of_go_and_sprig_say(case: Case) -> None:
-    scope = Scope({}, case.get("data"), {"HOME": "/root"})
+    scope = TemplateScope({}, case.get("data"), {"HOME": "/root"})
     if "out" in case:
         assert render(case["template"], scope) == case["out"]
         return
@@ -76,14 +76,14 @@ def test_a_template_comes_out_as_the_rules_of_go_and_sprig_say(case: Case) -> No
 )
 def test_a_partial_without_data_has_fields_without_value(engine_call: str) -> None:
     files = {"out": engine_call, "_partials/p": "{{ . }} {{ .x }} {{ $.x.y }} {{ .x | default 3 }}"}
-    tree = render_tree(files, GoEngine(), Scope({}, {"nul": None}, {}))
+    tree = render_tree(files, GoEngine(), TemplateScope({}, {"nul": None}, {}))
     assert tree == {"out": "<no value> <no value> <no value> 3"}
 
 
 @pytest.mark.parametrize("value", [".data", ".data.list", '(list "a")'])
 def test_an_address_is_not_printed(value: str) -> None:
     with pytest.raises(TemplateError, match="%p is an address, which would be another one in each run"):
-        render(f'{{{{ printf "%p" {value} }}}}', Scope(data={"list": [1]}))
+        render(f'{{{{ printf "%p" {value} }}}}', TemplateScope(data={"list": [1]}))
 
 
 def test_a_duration_prints_as_a_number_where_one_is_asked_for() -> None:
@@ -95,7 +95,7 @@ def test_a_duration_prints_as_a_number_where_one_is_asked_for() -> None:
 
 def test_a_template_is_parsed_once_and_keeps_nothing_between_renderings() -> None:
     template = GoEngine().compile("t", "{{ $n := .data.n }}{{ $n = add $n 1 }}{{ $n }}")
-    assert [template.render(Scope(data={"n": n})) for n in (1, 2, 1)] == ["2", "3", "2"]
+    assert [template.render(TemplateScope(data={"n": n})) for n in (1, 2, 1)] == ["2", "3", "2"]
 
 
 def test_the_environment_is_what_was_given_also_in_a_partial(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,13 +104,13 @@ def test_the_environment_is_what_was_given_also_in_a_partial(monkeypatch: pytest
         "a": '{{ env "SECRET" }}|{{ env "TIER" }}|{{ render "_partials/p" 5 }}',
         "_partials/p": '{{ env "TIER" }}',
     }
-    assert render_tree(files, GoEngine(), Scope(environ={"TIER": "prod"})) == {"a": "|prod|prod"}
+    assert render_tree(files, GoEngine(), TemplateScope(environ={"TIER": "prod"})) == {"a": "|prod|prod"}
     assert render('{{ env "TIER" }}') == ""
 
 
 def test_a_file_can_call_itself_by_its_own_name() -> None:
     files = {"etc/a.conf": '{{ if kindIs "map" . }}{{ template "a.conf" 2 }}{{ else }}<{{ . }}>{{ end }}'}
-    assert render_tree(files, GoEngine(), Scope()) == {"etc/a.conf": "<2>"}
+    assert render_tree(files, GoEngine(), TemplateScope()) == {"etc/a.conf": "<2>"}
 
 
 def test_functions_of_the_host_are_called_with_what_the_template_gives() -> None:
@@ -159,15 +159,15 @@ def test_rendering_is_deterministic_and_ranging_a_map_follows_its_keys(value: An
     template = GoEngine().compile("t", text)
     forwards = {"v": value, "m": {"a": value, "b": 2}}
     backwards = {"m": {"b": 2, "a": value}, "v": value}
-    assert template.render(Scope(data=forwards)) == template.render(Scope(data=backwards))
+    assert template.render(TemplateScope(data=forwards)) == template.render(TemplateScope(data=backwards))
 
 
 @given(VALUES.filter(lambda value: value == value))
 def test_json_that_is_written_reads_back_as_the_same_text(value: Any) -> None:
-    once = render("{{ toJson .data.v }}", Scope(data={"v": value}))
+    once = render("{{ toJson .data.v }}", TemplateScope(data={"v": value}))
     if once:  # infinities and NaN give nothing
-        assert render("{{ fromJson .data.j | toJson }}", Scope(data={"j": once})) == render(
-            "{{ fromJson .data.j | toJson | fromJson | toJson }}", Scope(data={"j": once})
+        assert render("{{ fromJson .data.j | toJson }}", TemplateScope(data={"j": once})) == render(
+            "{{ fromJson .data.j | toJson | fromJson | toJson }}", TemplateScope(data={"j": once})
         )
 
 
@@ -199,7 +199,7 @@ FRAGMENTS = st.sampled_from(
 def test_a_broken_template_ends_soon_and_raises_nothing_but_a_template_error(text: str, value: Any) -> None:
     budget = Budget(Limits(seconds=2))
     try:
-        GoEngine().compile("t", text).render(Scope(data={"a": value}), budget=budget)
+        GoEngine().compile("t", text).render(TemplateScope(data={"a": value}), budget=budget)
     except TemplateError as error:
         assert error.file == "t"
         assert 1 <= error.line <= text.count("\n") + 1

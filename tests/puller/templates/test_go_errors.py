@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from puller.templates.engine import Scope
+from puller.templates.engine import TemplateScope
 from puller.templates.errors import LimitError, TemplateError
 from puller.templates.gotemplate.engine import GoEngine
 from puller.templates.govalue import types
@@ -24,7 +24,7 @@ DATA: dict[str, Any] = {
 def failure(text: str, limits: Limits | None = None) -> TemplateError:
     with pytest.raises(TemplateError) as failed:
         GoEngine().compile("a.conf", text).render(
-            Scope({"hostname": "web01"}, DATA, {}), budget=Budget(limits) if limits else None
+            TemplateScope({"hostname": "web01"}, DATA, {}), budget=Budget(limits) if limits else None
         )
     return failed.value
 
@@ -89,7 +89,7 @@ def test_the_excerpt_points_at_the_mistake() -> None:
 def test_a_mistake_in_a_partial_is_reported_with_both_places() -> None:
     files = {"a.conf": '\n{{ render "_partials/p" . }}', "_partials/p": "x\n{{ index .data.list 9 }}"}
     with pytest.raises(TemplateError) as failed:
-        render_tree(files, GoEngine(), Scope(data=DATA))
+        render_tree(files, GoEngine(), TemplateScope(data=DATA))
     assert str(failed.value) == (
         "a.conf:2:4: error calling render: _partials/p:2:4: error calling index: index out of range: 9"
     )

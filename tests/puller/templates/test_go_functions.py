@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import serialization
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from puller.templates.engine import Scope
+from puller.templates.engine import TemplateScope
 from puller.templates.errors import FunctionError, TemplateError
 from puller.templates.gotemplate.builtins import FUNCTIONS as BUILTINS
 from puller.templates.gotemplate.engine import GoEngine
@@ -36,7 +36,7 @@ SLOW = {
 
 
 def render(text: str, **data: Any) -> str:
-    return GoEngine().compile("t", text).render(Scope(data=data))
+    return GoEngine().compile("t", text).render(TemplateScope(data=data))
 
 
 # Names ---------------------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def test_a_function_takes_anything_and_raises_nothing_but_a_template_error(
     call = f"{last} | {name} {' '.join(arguments)}" if is_piped else f"{name} {' '.join([*arguments, last])}"
     try:
         template = GoEngine().compile("t", f"{{{{ {call} }}}}")
-        template.render(Scope(data=DATA), budget=Budget(Limits(seconds=5)))
+        template.render(TemplateScope(data=DATA), budget=Budget(Limits(seconds=5)))
     except TemplateError as error:
         cause = error.__cause__
         assert cause is None or isinstance(cause, FunctionError | ValueError), repr(cause)

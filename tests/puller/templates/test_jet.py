@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from puller.templates.engine import Scope, load_engine
+from puller.templates.engine import TemplateScope, load_engine
 from puller.templates.errors import TemplateError
 from puller.templates.jet.engine import JetEngine
 from puller.templates.limits import Budget, Limits
@@ -23,7 +23,7 @@ def cases(name: str) -> list[Any]:
 
 
 def render(text: str, **data: Any) -> str:
-    return JetEngine().compile("out.txt", text).render(Scope(data=data))
+    return JetEngine().compile("out.txt", text).render(TemplateScope(data=data))
 
 
 @pytest.mark.parametrize("case", cases("jet.json"))
@@ -36,7 +36,7 @@ def test_a_tree_comes_out_as_from_the_go_implementation(case: Case) -> None:
 
     def rendered() -> dict[str, str]:
         return render_tree(
-            case["files"], engine, Scope(**case["env"]), skip_empty=case.get("skip_empty", False)
+            case["files"], engine, TemplateScope(**case["env"]), skip_empty=case.get("skip_empty", False)
         )
 
     if "out" in case:
@@ -50,7 +50,10 @@ def test_a_tree_comes_out_as_from_the_go_implementation(case: Case) -> None:
 
 @pytest.mark.parametrize("case", cases("jet-more.json"))
 def test_a_template_comes_out_as_the_rules_of_jet_say(case: Case) -> None:
-    template, scope = case["template"], Scope(case.get("facts"), case.get("data"), case.get("environ"))
+    template, scope = (
+        case["template"],
+        TemplateScope(case.get("facts"), case.get("data"), case.get("environ")),
+    )
     if "out" in case:
         assert JetEngine().compile("out.txt", template).render(scope) == case["out"]
         return
@@ -60,13 +63,15 @@ def test_a_template_comes_out_as_the_rules_of_jet_say(case: Case) -> None:
 
 def test_a_template_is_parsed_once_and_keeps_nothing_between_renderings() -> None:
     template = JetEngine().compile("t", "[[ n := data.n ]][[ n = n + 1 ]][[ n ]]")
-    assert [template.render(Scope(data={"n": n})) for n in (1, 2, 1)] == ["2", "3", "2"]
+    assert [template.render(TemplateScope(data={"n": n})) for n in (1, 2, 1)] == ["2", "3", "2"]
 
 
 def test_what_a_template_changes_stays_in_its_scope() -> None:
     data = {"list": [{"n": 1}], "map": {}}
     text = (
-        JetEngine().compile("t", "[[ data.map.k = 1 ]][[ data.new = 2 ]][[ data ]]").render(Scope(data=data))
+        JetEngine()
+        .compile("t", "[[ data.map.k = 1 ]][[ data.new = 2 ]][[ data ]]")
+        .render(TemplateScope(data=data))
     )
     assert text == "map[list:[map[n:1]] map:map[k:1] new:2]"
     assert data == {"list": [{"n": 1}], "map": {}}
@@ -92,7 +97,7 @@ def test_a_partial_sees_only_what_it_is_given() -> None:
 def test_functions_of_the_caller_come_before_jet_s_own() -> None:
     template = JetEngine().compile("t", '[[ upper("a") ]] [[ lookup("x") ]] [[ 1 | lookup ]]')
     assert (
-        template.render(Scope(), {"upper": lambda text: f"my {text}", "lookup": lambda key: key})
+        template.render(TemplateScope(), {"upper": lambda text: f"my {text}", "lookup": lambda key: key})
         == "my a x 1"
     )
 
@@ -162,7 +167,7 @@ FRAGMENTS = [
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=40).map(" ".join), st.booleans())
 def test_a_hostile_template_ends_and_raises_only_its_own_errors(text: str, wrapped: bool) -> None:
     template = f"[[ {text} ]]" if wrapped else text
-    scope = Scope(data={"a": 1, "b": [1, {"k": None}], "m": {"k": "v"}})
+    scope = TemplateScope(data={"a": 1, "b": [1, {"k": None}], "m": {"k": "v"}})
     budget = Budget(Limits(seconds=5, characters=100_000))
     try:
         first = JetEngine().compile("t", template).render(scope, budget=budget)
@@ -180,7 +185,7 @@ def test_rendering_is_deterministic(case: Any) -> None:
 
     def rendered() -> object:
         try:
-            return render_tree(values["files"], engine, Scope(**values["env"]))
+            return render_tree(values["files"], engine, TemplateScope(**values["env"]))
         except TemplateError as error:
             return str(error)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from puller.templates.engine import Scope
+from puller.templates.engine import TemplateScope
 from puller.templates.errors import FunctionError, LimitError, TemplateError
 from puller.templates.jet.engine import JetEngine
 from puller.templates.limits import Budget, Limits
@@ -20,7 +20,7 @@ DATA: dict[str, Any] = {
 
 def failure(text: str, **functions: Any) -> TemplateError:
     with pytest.raises(TemplateError) as failed:
-        JetEngine().compile("a.conf", text).render(Scope({"hostname": "web01"}, DATA, {}), functions)
+        JetEngine().compile("a.conf", text).render(TemplateScope({"hostname": "web01"}, DATA, {}), functions)
     return failed.value
 
 
@@ -149,7 +149,7 @@ def test_a_defect_in_a_function_of_the_caller_is_not_hidden() -> None:
         return len(5)  # type: ignore[arg-type,return-value]  # the defect
 
     with pytest.raises(TypeError):
-        JetEngine().compile("t", "[[ f(1) ]]").render(Scope(), {"f": broken})
+        JetEngine().compile("t", "[[ f(1) ]]").render(TemplateScope(), {"f": broken})
 
 
 def test_the_cause_of_an_error_is_kept() -> None:
@@ -164,7 +164,7 @@ def test_the_cause_of_an_error_is_kept() -> None:
 
 def limited(text: str, limits: Limits) -> LimitError:
     with pytest.raises(LimitError) as failed:
-        JetEngine().compile("t", text).render(Scope(), budget=Budget(limits, Clock()))
+        JetEngine().compile("t", text).render(TemplateScope(), budget=Budget(limits, Clock()))
     return failed.value
 
 
@@ -272,4 +272,4 @@ def test_try_does_not_catch_a_limit() -> None:
 def test_a_block_that_fails_leaves_the_depth_as_it_was() -> None:
     text = "[[ block b() ]][[ nope ]][[ end ]]"
     many = f"[[ try ]]{text}[[ end ]][[ range ints(0, 50) ]][[ try ]][[ yield b() ]][[ end ]][[ end ]]ok"
-    assert JetEngine().compile("t", many).render(Scope(), budget=Budget(Limits(depth=3))) == "ok"
+    assert JetEngine().compile("t", many).render(TemplateScope(), budget=Budget(Limits(depth=3))) == "ok"

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from puller.templates.engine import Scope
+from puller.templates.engine import TemplateScope
 from puller.templates.errors import TemplateError
 from puller.templates.jet.engine import JetEngine
 
 
 def render(files: Mapping[str, str], name: str = "main.jet", **data: Any) -> str:
     engine = JetEngine(loader=files.get)
-    return engine.compile(name, files[name]).render(Scope(data=data))
+    return engine.compile(name, files[name]).render(TemplateScope(data=data))
 
 
 @pytest.mark.parametrize(
@@ -175,6 +175,6 @@ def test_a_path_outside_is_never_asked_for() -> None:
 
     for path in ("../../etc/passwd", "/../x", "a/../../x", "//x"):
         with pytest.raises(TemplateError):
-            JetEngine(loader=loader).compile("d/main.jet", f'[[ include "{path}" ]]').render(Scope())
+            JetEngine(loader=loader).compile("d/main.jet", f'[[ include "{path}" ]]').render(TemplateScope())
     assert asked
     assert not [path for path in asked if path.startswith(("/", ".."))]

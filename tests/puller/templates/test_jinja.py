@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiera import limits
-from hiera.expressions.expressions import Scope
+from hiera.expressions.expressions import TemplateScope
 from hiera.values.secrets import Secret
-from puller.templates.engine import Scope as TreeScope
+from puller.templates.engine import TemplateScope as TreeScope
 from puller.templates.engine import load_engine
 from puller.templates.errors import FunctionError, LimitError, TemplateError
 from puller.templates.jinja import JinjaEngine
@@ -22,10 +22,10 @@ CASES = Path(__file__).parents[2] / "cases"
 TEMPLATES = yaml.safe_load((CASES / "templates/jinja.yaml").read_text())
 REFUSED = yaml.safe_load((CASES / "hiera/refused.yaml").read_text())
 RUNAWAY = yaml.safe_load((CASES / "hiera/runaway.yaml").read_text())
-SCOPE = Scope(**TEMPLATES["scope"])
+SCOPE = TemplateScope(**TEMPLATES["scope"])
 
 
-def render(text: str, scope: Scope = SCOPE, **options: Any) -> str:
+def render(text: str, scope: TemplateScope = SCOPE, **options: Any) -> str:
     return JinjaEngine(**options).render("main.j2", text, scope)
 
 
@@ -42,7 +42,7 @@ def test_a_template_becomes_text_or_an_error_at_its_line(case: dict[str, Any]) -
 @pytest.mark.attack("input.sandbox")
 @pytest.mark.parametrize("expression", [e for e in REFUSED if e not in ("loop.__class__", "super()")])
 def test_nothing_but_values_can_be_reached(expression: str) -> None:
-    scope = Scope({"x": 1}, {"map": {"b": 1}, "list": [1]}, functions={"hello": lambda: "hello"})
+    scope = TemplateScope({"x": 1}, {"map": {"b": 1}, "list": [1]}, functions={"hello": lambda: "hello"})
     with pytest.raises(TemplateError):
         render(f"{{{{ {expression} }}}}", scope)
 
@@ -176,7 +176,7 @@ def test_a_failure_in_an_included_file_names_that_file(source: Path) -> None:
 )
 def test_a_secret_is_rendered_where_it_is_used_and_the_engine_knows(text: str, rendered: str) -> None:
     engine = JinjaEngine()
-    scope = Scope({}, {"pw": Secret("s3cret"), "users": [{"pw": Secret("s3cret")}], "x": 1})
+    scope = TemplateScope({}, {"pw": Secret("s3cret"), "users": [{"pw": Secret("s3cret")}], "x": 1})
     assert engine.render("main.j2", text, scope) == rendered
     assert engine.used_secret
     assert engine.render("main.j2", "{{ data.x }}", scope) == "1"
@@ -188,7 +188,7 @@ def test_a_secret_is_rendered_where_it_is_used_and_the_engine_knows(text: str, r
 )
 def test_a_failure_does_not_show_a_secret(expression: str) -> None:
     with pytest.raises(TemplateError) as caught:
-        render(f"{{{{ {expression} }}}}", Scope({}, {"pw": Secret("s3cret"), "map": {}}))
+        render(f"{{{{ {expression} }}}}", TemplateScope({}, {"pw": Secret("s3cret"), "map": {}}))
     assert "s3cret" not in f"{caught.value} {caught.value.excerpt()}"
 
 

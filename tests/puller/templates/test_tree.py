@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from puller.templates.engine import ENGINES, Scope, load_engine
+from puller.templates.engine import ENGINES, TemplateScope, load_engine
 from puller.templates.errors import FunctionError, LimitError, TemplateError
 from puller.templates.limits import Limits
 from puller.templates.tree import render_tree, walk
 
 
 def rendered(files: Mapping[str, str], *, skip_empty: bool = False, **data: Any) -> dict[str, str]:
-    return render_tree(files, load_engine("jet"), Scope(data=data), skip_empty=skip_empty)
+    return render_tree(files, load_engine("jet"), TemplateScope(data=data), skip_empty=skip_empty)
 
 
 def failure(files: Mapping[str, str], *, skip_empty: bool = False) -> str:
@@ -106,12 +106,12 @@ def test_a_render_that_fails_fails_the_file_that_calls_it(call: str, message: st
 def test_partials_that_render_one_another_without_end_stop() -> None:
     files = {"a": '[[ render("_partials/p", .) ]]', "_partials/p": '[[ render("_partials/p", .) ]]'}
     with pytest.raises(LimitError, match="more than 10 levels deep"):
-        render_tree(files, load_engine("jet"), Scope(), limits=Limits(depth=10))
+        render_tree(files, load_engine("jet"), TemplateScope(), limits=Limits(depth=10))
 
 
 def test_limits_are_those_of_one_file() -> None:
     files = {f"f{n}": '[[ repeat("x", 6000) ]]' for n in range(5)}
-    assert len(render_tree(files, load_engine("jet"), Scope(), limits=Limits(characters=20_000))) == 5
+    assert len(render_tree(files, load_engine("jet"), TemplateScope(), limits=Limits(characters=20_000))) == 5
 
 
 # write
@@ -197,27 +197,29 @@ def test_functions_of_the_caller_reach_partials_too() -> None:
         "a": '[[ render("_partials/p", 1) ]] [[ lookup("data.y", 5) ]]',
         "_partials/p": '[[ lookup("data.x") ]]',
     }
-    assert render_tree(files, load_engine("jet"), Scope(), functions={"lookup": lookup}) == {"a": "found 5"}
+    assert render_tree(files, load_engine("jet"), TemplateScope(), functions={"lookup": lookup}) == {
+        "a": "found 5"
+    }
 
 
 def test_a_scope_knows_its_names_with_capitals_but_does_not_list_them() -> None:
-    scope = Scope({"h": 1}, {"d": 2}, {"e": 3})
+    scope = TemplateScope({"h": 1}, {"d": 2}, {"e": 3})
     assert (scope["Facts"], scope["Data"], scope["Environ"]) == ({"h": 1}, {"d": 2}, {"e": 3})
     assert list(scope) == ["facts", "data", "environ"]
     with pytest.raises(KeyError):
         scope["Nope"]
-    assert Scope() == {"facts": {}, "data": {}, "environ": {}}
+    assert TemplateScope() == {"facts": {}, "data": {}, "environ": {}}
 
 
 def test_a_scope_may_be_nested_to_any_depth() -> None:
     deep: list[object] = []
     for _ in range(100_000):
         deep = [deep]
-    assert len(Scope(data=deep)["data"]) == 1
+    assert len(TemplateScope(data=deep)["data"]) == 1
 
 
 def test_keys_of_a_scope_are_strings_and_its_integers_fit() -> None:
-    scope = Scope(data={80: "http", True: "yes", None: "nil", 1.5: [{2: "two"}], "big": 10**400})
+    scope = TemplateScope(data={80: "http", True: "yes", None: "nil", 1.5: [{2: "two"}], "big": 10**400})
     assert scope["data"] == {
         "80": "http",
         "true": "yes",
