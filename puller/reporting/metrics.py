@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bundles.filesystem.atomic import naming, remove_leftovers, replace_file
 from puller.reporting.report import Report
-from puller.system.safe_paths import open_directory
+from puller.system.safe_paths import open_safely
 
 _HELP = {
     "puller_last_run_timestamp_seconds": "When the last run finished.",
@@ -30,7 +30,7 @@ def write(report: Report, path: Path) -> None:
     raises ``ResourceError``.
     """
     directory, name = os.path.split(os.path.abspath(path))
-    with naming(path), open_directory(directory) as descriptor:
+    with naming(path), open_safely(directory) as descriptor:
         remove_leftovers(descriptor)
         replace_file(descriptor, name, [text(report).encode()], mode=0o644)
 

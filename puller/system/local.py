@@ -27,7 +27,7 @@ from bundles.filesystem.atomic import (
     temporary_name,
 )
 from puller.errors import ChangedMeanwhile, MutationInNoop, ResourceError
-from puller.system.safe_paths import REAL_DIRECTORY, open_directory, resolve
+from puller.system.safe_paths import REAL_DIRECTORY, open_safely, resolve
 
 if TYPE_CHECKING:  # starting programs is imported when one is started: most resources need none
     from puller.system.commands import Command, Completed
@@ -313,7 +313,7 @@ class LocalSystem:
 
     def remove_tree(self, path: str, looked_at: os.stat_result) -> None:
         directory, name = os.path.split(path)
-        with open_directory(directory) as parent:
+        with open_safely(directory) as parent:
             _require_same(path, looked_at, _stat_at(parent, name))
             descriptor = os.open(name, REAL_DIRECTORY, dir_fd=parent)
             try:
@@ -433,7 +433,7 @@ def _open_parent(path: str, within: str) -> Iterator[int]:
     directory = os.path.dirname(path)
     below = directory.removeprefix(within) if within else ""
     with naming(path), contextlib.ExitStack() as stack:
-        descriptor = stack.enter_context(open_directory(within or directory))
+        descriptor = stack.enter_context(open_safely(within or directory))
         for name in filter(None, below.split("/")):
             descriptor = os.open(name, REAL_DIRECTORY, dir_fd=descriptor)
             stack.callback(os.close, descriptor)

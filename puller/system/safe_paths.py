@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 @contextlib.contextmanager
-def open_directory(path: str) -> Iterator[int]:
+def open_safely(path: str) -> Iterator[int]:
     """A descriptor of the directory at an absolute path; raises ``OSError``, and ``ResourceError`` for such a link."""
     descriptor = _at_end(path, lambda walk: os.open(".", REAL_DIRECTORY, dir_fd=walk.here))
     try:
@@ -43,7 +43,7 @@ def hold_directory(path: str) -> Iterator[int]:
 
 
 def resolve(path: str) -> str:
-    """The same without links. Raises what ``open_directory`` raises; it need not be a directory, but must be there."""
+    """The same without links. Raises what ``open_safely`` raises; it need not be a directory, but must be there."""
     return _at_end(path, lambda walk: walk.real)
 
 

@@ -30,7 +30,7 @@ from puller.resources.archives.kinds import Kind
 from puller.resources.archives.opened import Opened
 from puller.resources.archives.space import needing_space
 from puller.system import signals
-from puller.system.safe_paths import open_directory
+from puller.system.safe_paths import open_safely
 
 MODE = 0o600
 """Of the archive's file."""
@@ -74,7 +74,7 @@ def download(
     directory, name = os.path.split(path)
     seen = _Seen(progress)
     with (
-        open_directory(directory) as parent,
+        open_safely(directory) as parent,
         # Outside of the file, as what is buffered may fail to be written when it is closed.
         needing_space(directory, parent, name, lambda: seen.total),
         _part(parent, name, request.checksum) as (part, part_name, is_new),

@@ -28,7 +28,7 @@ from puller.resources.archives.placing import Unpacked
 from puller.resources.archives.reading import read_members
 from puller.resources.archives.space import needing_space
 from puller.system.local import require_new
-from puller.system.safe_paths import REAL_DIRECTORY, open_directory
+from puller.system.safe_paths import REAL_DIRECTORY, open_safely
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _STAGING = re.compile(r"\.puller-[0-9a-f]{12}(-[0-9a-f]{12})?\.new")
@@ -43,7 +43,7 @@ def unpacked(
     Raises ``FormatError`` when the archive is not what it should be, ``ResourceError`` when it has been changed by
     somebody else or there is no space for it; ``OSError``.
     """
-    with naming(parent), open_directory(parent) as target, _private_directory(target) as staging:
+    with naming(parent), open_safely(parent) as target, _private_directory(target) as staging:
         with kept(archive, staging, parent) as stream:
             what = f"what {archive.path} holds"
             with needing_space(parent, target, what, lambda: _size_of(stream, kind, limits)):

@@ -14,7 +14,7 @@ from puller.resources.archives.opened import open_archive
 from puller.resources.archives.placing import in_the_way, is_another
 from puller.resources.archives.reading import read_members
 from puller.resources.archives.receipts import Made, Members
-from puller.system.safe_paths import open_directory
+from puller.system.safe_paths import open_safely
 
 _KINDS = {Type.FILE: "file", Type.HARD_LINK: "file", Type.LINK: "link", Type.DIRECTORY: "directory"}
 
@@ -23,7 +23,7 @@ _KINDS = {Type.FILE: "file", Type.HARD_LINK: "file", Type.LINK: "link", Type.DIR
 def listed(archive: str, kind: Kind, parent: str, limits: Limits = LIMITS) -> Iterator["Listed"]:
     """What an archive holds, beside what is in ``parent``; raises ``FormatError``, ``ResourceError``, ``OSError``."""
     with ExitStack() as stack:
-        target = stack.enter_context(open_directory(parent)) if os.path.isdir(parent) else None
+        target = stack.enter_context(open_safely(parent)) if os.path.isdir(parent) else None
         found = Listed(parent, target)
         stream = stack.enter_context(open_archive(archive))
         for member, contents in read_members(stream, kind, limits):

@@ -19,7 +19,7 @@ from bundles.filesystem.trees import Counted, open_regular, pieces_of
 from puller.errors import ChangedMeanwhile
 from puller.resources.archives.receipts import identity_of
 from puller.resources.archives.space import needing_space
-from puller.system.safe_paths import open_directory
+from puller.system.safe_paths import open_safely
 
 _TICK = 20_000_000  # nanoseconds; the kernel's clock for files goes in steps of up to 10 ms
 _COPY = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -38,9 +38,9 @@ class Opened(msgspec.Struct, frozen=True):
 
 @contextmanager
 def open_archive(path: str) -> Iterator[BinaryIO]:
-    """The regular file at ``path``; raises ``OSError``, and ``ResourceError`` for links as ``open_directory`` does."""
+    """The regular file at ``path``; raises ``OSError``, and ``ResourceError`` for links as ``open_safely`` does."""
     directory, name = os.path.split(path)
-    with naming(path), open_directory(directory) as parent:
+    with naming(path), open_safely(directory) as parent:
         stream = open_regular(Path(name), directory=parent)
     with stream:
         yield stream

@@ -23,7 +23,7 @@ import yaml
 
 from puller.errors import ChangedMeanwhile, ResourceError
 from puller.system.local import Attributes, LocalSystem
-from puller.system.safe_paths import open_directory, resolve
+from puller.system.safe_paths import open_safely, resolve
 
 if TYPE_CHECKING:
     from tests.conftest import Host, Sweep
@@ -197,7 +197,7 @@ def test_a_link_of_roots_with_a_second_name_is_that_of_who_has_given_it_the_name
     message = (
         "the link 'site' in a directory that others may write (mode 1777) leads to a directory of user 0"
     )
-    with pytest.raises(ResourceError) as refused, open_directory(str(place.home / "site")):
+    with pytest.raises(ResourceError) as refused, open_safely(str(place.home / "site")):
         pass
     assert message in str(refused.value)
     (place.directory / "link").unlink()

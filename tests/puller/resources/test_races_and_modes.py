@@ -19,7 +19,7 @@ import pytest
 from bundles.filesystem.atomic import write_file
 from puller.errors import ChangedMeanwhile, ResourceError
 from puller.system.local import Attributes, LocalSystem
-from puller.system.safe_paths import open_directory
+from puller.system.safe_paths import open_safely
 
 OURS = Attributes(os.geteuid(), os.getegid(), 0o640)
 SOMEBODY = 65534
@@ -270,7 +270,7 @@ def test_every_other_path_leads_where_the_kernel_says(path: str, tmp_path: Path)
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "far").symlink_to(tmp_path / "deep" / "below")
     (tmp_path / "deep" / "link").symlink_to("../link")
-    with open_directory(str(tmp_path / path) if path == "/" else f"{tmp_path}/{path}") as descriptor:
+    with open_safely(str(tmp_path / path) if path == "/" else f"{tmp_path}/{path}") as descriptor:
         assert os.path.samestat(os.fstat(descriptor), os.stat(os.path.join(tmp_path, path)))
 
 
@@ -283,7 +283,7 @@ def test_links_in_a_circle_and_what_is_no_directory_are_errors_with_the_path(tmp
         "none": "No such file",
     }.items():
         before = len(os.listdir("/proc/self/fd"))
-        with pytest.raises(OSError, match=message) as refused, open_directory(f"{tmp_path}/{name}"):
+        with pytest.raises(OSError, match=message) as refused, open_safely(f"{tmp_path}/{name}"):
             pass
         assert refused.value.filename == f"{tmp_path}/{name}"
         assert len(os.listdir("/proc/self/fd")) == before
