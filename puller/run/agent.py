@@ -30,8 +30,8 @@ from puller.run.enforcement import Enforcement, Means
 from puller.run.host import Host
 from puller.run.policy.holds import Holds
 from puller.run.policy.selection import Chooser
-from puller.run.site import Offer, Published, Site, copy_trust, unchanged
-from puller.run.trials import Journal
+from puller.run.site import Offer, RefreshedSite, SiteView, copy_trust, unchanged
+from puller.run.trials import Trials
 from puller.state.directories import Directories, find_unfinished, save_report, save_status
 from puller.state.lock import only_run
 from puller.system.local import reason
@@ -148,15 +148,15 @@ class Agent(msgspec.Struct):
             self.problems.count(ExitStatus.HELD)
         return holds
 
-    def _refresh(self, downloads: Directories, chooser: Chooser) -> Published | None:
+    def _refresh(self, downloads: Directories, chooser: Chooser) -> SiteView | None:
         """What the site publishes, verified; ``None`` when it could not be had, with the reason noted.
 
         Whatever goes wrong here, be it a bug: what is here already is enforced.
         """
         try:
-            site: Published | None = unchanged(self.configuration, self.directories, chooser, self.fetching)
+            site: SiteView | None = unchanged(self.configuration, self.directories, chooser, self.fetching)
             if site is None:
-                site = Site.refreshed(self.configuration, downloads, self.fetching)
+                site = RefreshedSite.refreshed(self.configuration, downloads, self.fetching)
         except Exception as error:  # noqa: BLE001  see above
             self.problems.caught(error)
             return None
@@ -173,7 +173,7 @@ class Agent(msgspec.Struct):
             stops=self.stops,
             log=self.log,
             problems=self.problems,
-            journal=Journal(self.directories, self.problems.warn, keep=not self.settings.noop),
+            journal=Trials(self.directories, self.problems.warn, keep=not self.settings.noop),
             quarantine=holds.quarantine,
             detailed_exitcodes=self.detailed_exitcodes,
         )
@@ -192,7 +192,7 @@ class Agent(msgspec.Struct):
     def _offer(
         self,
         choice: BundleChoice,
-        site: Published | None,
+        site: SiteView | None,
         chooser: Chooser,
         downloads: Directories,
         report: BundleReport,

@@ -28,7 +28,7 @@ from puller.reporting.run_problems import RunProblems, sentence_of
 from puller.resources.remote import fetch_url
 from puller.run.policy.quarantine import Quarantine
 from puller.run.rollback import find_way_back
-from puller.run.trials import Journal, Trial
+from puller.run.trials import Trial, Trials
 from puller.state.directories import Directories
 from puller.system.local import LocalSystem
 from puller.system.signals import StopRequests
@@ -47,7 +47,7 @@ class Means(msgspec.Struct, frozen=True):
     stops: StopRequests
     log: Log
     problems: RunProblems
-    journal: Journal
+    journal: Trials
     quarantine: Quarantine
     detailed_exitcodes: bool = False
 

@@ -19,7 +19,7 @@ from puller.config.configuration import Configuration
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import UsageError
 from puller.run.policy.pins import Pins
-from puller.run.trials import Journal
+from puller.run.trials import Trials
 from puller.state.directories import Directories
 
 
@@ -49,7 +49,7 @@ def forget(directories: Directories, name: str, note: Callable[[str], None]) -> 
     if not _is_name(name) or (name not in store.names() and pins.find(name) is None):
         raise UsageError(f"{name}: nothing of such a bundle is kept on this host")
     left = _left(name, store)
-    Journal(directories, note, keep=True).close(name)
+    Trials(directories, note, keep=True).close(name)
     PendingRefreshes(directories.pending_refreshes, name).keep_only(())
     pins.remove(name)
     store.remove(name)

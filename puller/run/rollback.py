@@ -10,7 +10,7 @@ from bundles.errors import StoreError
 from bundles.store.store import Installed, Store
 from puller.errors import UsageError
 from puller.run.policy.quarantine import Quarantine
-from puller.run.trials import Journal
+from puller.run.trials import Trials
 
 
 def find_way_back(store: Store, quarantine: Quarantine, name: str, *, but: str = "") -> Installed | None:
@@ -24,7 +24,7 @@ def find_way_back(store: Store, quarantine: Quarantine, name: str, *, but: str =
 
 
 def roll_back(
-    store: Store, quarantine: Quarantine, journal: Journal, name: str, why: str
+    store: Store, quarantine: Quarantine, journal: Trials, name: str, why: str
 ) -> tuple[Installed, Installed]:
     """Give up what is current for what was before; gives both.
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from bundles.client.client import TrustClient
 
 
-class Published(Protocol):
+class SiteView(Protocol):
     """What the site publishes, as far as this host can trust it."""
 
     @property
@@ -48,14 +48,16 @@ class Published(Protocol):
         """SHA-256 of the archive of a release, as signed; raises ``FormatError`` when it is not published."""
 
 
-class Site(msgspec.Struct, frozen=True):
+class RefreshedSite(msgspec.Struct, frozen=True):
     """What is published now, verified, and how to get it."""
 
     client: "TrustClient"
     index: Index
 
     @classmethod
-    def refreshed(cls, configuration: Configuration, directories: Directories, deadline: Deadline) -> "Site":
+    def refreshed(
+        cls, configuration: Configuration, directories: Directories, deadline: Deadline
+    ) -> "RefreshedSite":
         """Fetch and verify the metadata; ``deadline`` is that of all that is fetched from it, now and later.
 
         Raises ``BundleError``, ``ConfigurationError`` for what is ours, and what the deadline's check raises.
@@ -78,7 +80,7 @@ class Site(msgspec.Struct, frozen=True):
         return self.client.notes
 
     def digest(self, release: Release) -> str:
-        """See ``Published``."""
+        """See ``SiteView``."""
         return self.client.digest(release)
 
     def install(self, release: Release, store: Store, directories: Directories) -> Installed:
@@ -103,7 +105,7 @@ class Site(msgspec.Struct, frozen=True):
 
 def unchanged(
     configuration: Configuration, directories: Directories, chooser: Chooser, deadline: Deadline
-) -> Published | None:
+) -> SiteView | None:
     """What is published, when this host has all of it already; ``None`` when that takes more than a revalidation."""
     settings = transport_settings(configuration.http)
     anchor = _trusted(configuration.trust_anchor)
@@ -125,7 +127,7 @@ def unchanged(
 class Offer(msgspec.Struct, frozen=True):
     """What the site has for this host of one bundle; reasons go into ``report`` and ``problems``."""
 
-    site: Published
+    site: SiteView
     chooser: Chooser
     choice: BundleChoice
     directories: Directories
@@ -169,7 +171,7 @@ class Offer(msgspec.Struct, frozen=True):
         if (installed := self.store.find(release.bundle, digest)) is not None:
             return installed
         if not isinstance(
-            self.site, Site
+            self.site, RefreshedSite
         ):  # a revalidation said that all is here, and then the store changed
             raise StoreError(release.bundle, "was changed by somebody else during this run")
         self.problems.log.notice(f"{release}: fetching it from the site")

@@ -52,7 +52,7 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True):
     trials: dict[str, Trial] = {}
 
 
-class Journal:
+class Trials:
     """The trials on this host. With ``keep`` false nothing is written (noop). Methods raise ``OSError``."""
 
     def __init__(

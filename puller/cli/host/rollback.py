@@ -8,7 +8,7 @@ from puller.errors import BusyError
 from puller.run.policy.pins import Pins
 from puller.run.policy.quarantine import Quarantine
 from puller.run.rollback import roll_back
-from puller.run.trials import Journal
+from puller.run.trials import Trials
 from puller.state.lock import only_run
 
 
@@ -33,7 +33,7 @@ def rollback(bundle: str, reason: str, later: bool, path: str) -> int:
     why = f"rolled back by {user()}" + (f": {one_line('--reason', reason)}" if reason else "")
     with only_run(directories.run), state_in_use("written"):
         quarantine = Quarantine.load(directories, warn)
-        journal = Journal(directories, warn, keep=True)
+        journal = Trials(directories, warn, keep=True)
         current, target = roll_back(Store(directories.bundles), quarantine, journal, bundle, why)
         pinned = Pins.load(directories, warn).find(bundle) or choice.version
     _tell(current, target, pinned)

@@ -16,7 +16,7 @@ from puller.exit_status import ExitStatus
 from puller.reporting.report import BundleReport, Report
 from puller.run.forget import Left, find_left
 from puller.run.policy.holds import Holds
-from puller.run.trials import Journal
+from puller.run.trials import Trials
 from puller.state.directories import Directories, find_unfinished, load_last_report, load_status
 from puller.system.local import reason
 from puller.values.duration import Duration
@@ -115,7 +115,7 @@ def _collect(configuration: Configuration, directories: Directories, report: Rep
     notes: list[str] = []
     holds = Holds.load(configuration, directories, now, notes.append, keep=False)
     last = {bundle.name: bundle for bundle in report.bundles} if report else {}
-    store, journal = Store(directories.bundles), Journal(directories, notes.append, keep=False)
+    store, journal = Store(directories.bundles), Trials(directories, notes.append, keep=False)
     at_work = doing is not None and doing.state == "running"
     return {
         "running_since": doing.since if doing and at_work else None,
@@ -139,7 +139,7 @@ def _left(left: Left) -> dict[str, Any]:
     }
 
 
-def _bundle(name: str, store: Store, journal: Journal, last: BundleReport | None) -> dict[str, Any]:
+def _bundle(name: str, store: Store, journal: Trials, last: BundleReport | None) -> dict[str, Any]:
     found: dict[str, Any] = {"name": name, "enforced": None, "since": None, "sha256": None, "good": None}
     try:
         if current := store.current(name):

@@ -29,7 +29,7 @@ from bundles.store.store import Installed
 from puller.exit_status import ExitStatus
 from puller.run.policy.pins import Pins
 from puller.run.policy.quarantine import Quarantine
-from puller.run.trials import Journal
+from puller.run.trials import Trials
 from puller.state.directories import Directories
 from puller.state.state_file import StateFile
 
@@ -192,7 +192,7 @@ def full(settled: Host, publisher: Publisher, web: WebServer) -> Host:
     other = Installed("other", "3.0.0", "0" * 64, settled.state)
     Quarantine.load(directories, print).add("other", "2.0.0", "1" * 64, "it failed")
     Pins.load(directories, print).set("other", "1.0.0")
-    Journal(directories, print, keep=True).begin(other, {})
+    Trials(directories, print, keep=True).begin(other, {})
     outcome = settled.run()
     assert outcome.status == 0, outcome.output
     StateFile(directories.pending_refreshes, dict[str, list[str]], "").save({"other": ["exec#other"]})
