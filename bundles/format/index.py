@@ -64,7 +64,7 @@ class Release(msgspec.Struct, frozen=True):
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """What one host should run: ``None`` means whatever it has. ``held`` says why it is not what the channel names; a sentence."""
+    """What one host should run: ``None``: whatever it has. ``held``: why not what the channel names, a sentence."""
 
     release: Release | None
     held: str = ""

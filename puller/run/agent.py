@@ -173,7 +173,7 @@ class Agent(msgspec.Struct):
             stops=self.stops,
             log=self.log,
             problems=self.problems,
-            journal=Trials(self.directories, self.problems.warn, keep=not self.settings.noop),
+            trials=Trials(self.directories, self.problems.warn, keep=not self.settings.noop),
             quarantine=holds.quarantine,
             detailed_exitcodes=self.detailed_exitcodes,
         )

@@ -47,7 +47,7 @@ class Means(msgspec.Struct, frozen=True):
     stops: StopRequests
     log: Log
     problems: RunProblems
-    journal: Trials
+    trials: Trials
     quarantine: Quarantine
     detailed_exitcodes: bool = False
 
@@ -176,8 +176,8 @@ class Enforcement(msgspec.Struct):
 
     def _is_fit(self, bundle: Installed) -> bool:
         """Whether a bundle may be applied, given how earlier attempts ended; one that may not goes into quarantine."""
-        trial = self.means.journal.find(bundle)
-        if trial is None or not (how := trial.interruption(self.means.journal.boot)):
+        trial = self.means.trials.find(bundle)
+        if trial is None or not (how := trial.interruption(self.means.trials.boot)):
             return True
         times = trial.cut_short + 1
         what = f"{_named(bundle)}: the last run was cut short while it applied it ({how})"
@@ -199,9 +199,9 @@ class Enforcement(msgspec.Struct):
         if self.means.settings.noop or (good is not None and good.sha256 == bundle.sha256):
             return None
         try:
-            known = self.means.journal.find(bundle)
+            known = self.means.trials.find(bundle)
             before = known.health if known else self._health_before(current, bundle, manifest)
-            return self.means.journal.begin(bundle, before)
+            return self.means.trials.begin(bundle, before)
         except OSError as error:
             if current is None or current.sha256 != bundle.sha256:
                 raise
@@ -317,11 +317,11 @@ class Enforcement(msgspec.Struct):
             self._end(bundle, failed=True)
             return
         self._record(lambda: self.means.store.mark_good(bundle.name, bundle.sha256))
-        self._record(lambda: self.means.journal.close(bundle.name))
+        self._record(lambda: self.means.trials.close(bundle.name))
 
     def _end(self, bundle: Installed, *, failed: bool = False) -> None:
         """Nothing was cut short; the bundle stays on trial if it is."""
-        self._record(lambda: self.means.journal.end(bundle, failed=failed))
+        self._record(lambda: self.means.trials.end(bundle, failed=failed))
 
     def _prune(self) -> None:
         """Remove the bundles that nobody needs.
@@ -379,7 +379,7 @@ class Enforcement(msgspec.Struct):
         self._record(
             lambda: self.means.quarantine.add(bundle.name, bundle.version, bundle.sha256, reason, failed)
         )
-        self._record(lambda: self.means.journal.close(bundle.name))
+        self._record(lambda: self.means.trials.close(bundle.name))
 
     def _error(self, sentence: str, status: ExitStatus) -> None:
         self.means.problems.error(f"{self.report.name}: {sentence}", status)

@@ -24,7 +24,7 @@ def find_way_back(store: Store, quarantine: Quarantine, name: str, *, but: str =
 
 
 def roll_back(
-    store: Store, quarantine: Quarantine, journal: Trials, name: str, why: str
+    store: Store, quarantine: Quarantine, trials: Trials, name: str, why: str
 ) -> tuple[Installed, Installed]:
     """Give up what is current for what was before; gives both.
 
@@ -39,7 +39,7 @@ def roll_back(
             f"{name} {current.version}: there is nothing to go back to: {_why(store, quarantine, name)}"
         )
     quarantine.add(name, current.version, current.sha256, why)
-    journal.close(name)
+    trials.close(name)
     store.activate(name, target.sha256)
     store.mark_good(name, target.sha256)  # or damage to a link would lead back to what was given up
     return current, target

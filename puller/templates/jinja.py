@@ -121,7 +121,7 @@ class JinjaTemplate:
 
 
 def _names(dot: Any, functions: Mapping[str, engine.Function]) -> Mapping[str, Any]:
-    if isinstance(dot, engine.Scope):
+    if isinstance(dot, engine.TemplateScope):
         return Scope(dot["facts"], dot["data"], dot["environ"], functions).names
     keys = dot if isinstance(dot, Mapping) else {}
     return {**keys, **functions, "value": dot}

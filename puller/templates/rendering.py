@@ -134,7 +134,11 @@ class Seen:
     """What a template sees at its top, and may call beside its engine's own functions."""
 
     def __init__(
-        self, dot: engines.Scope, functions: Mapping[str, Callable[..., Any]], *, is_secret: bool = False
+        self,
+        dot: engines.TemplateScope,
+        functions: Mapping[str, Callable[..., Any]],
+        *,
+        is_secret: bool = False,
     ) -> None:
         self.dot = dot
         self.functions = functions
@@ -153,10 +157,10 @@ def seen_by(engine: str, scope: Scope, directory: Path) -> Seen:
     For the engines of Go's kind values are plain: all facts are gathered, and secrets opened.
     """
     if engine == "jinja":
-        return Seen(engines.Scope(scope.facts, scope.data, scope.environ), scope.functions)
+        return Seen(engines.TemplateScope(scope.facts, scope.data, scope.environ), scope.functions)
     data = dict(scope.data)
     is_secret = has_secret(data)
-    dot = engines.Scope(dict(scope.facts), revealed(data) if is_secret else data, scope.environ)
+    dot = engines.TemplateScope(dict(scope.facts), revealed(data) if is_secret else data, scope.environ)
     functions = _functions(Scope(dot["facts"], dot["data"], dot["environ"]), directory)
     seen = Seen(dot, functions, is_secret=is_secret)
     if (hiera := scope.functions.get("hiera")) is not None:

@@ -33,8 +33,8 @@ def rollback(bundle: str, reason: str, later: bool, path: str) -> int:
     why = f"rolled back by {user()}" + (f": {one_line('--reason', reason)}" if reason else "")
     with only_run(directories.run), state_in_use("written"):
         quarantine = Quarantine.load(directories, warn)
-        journal = Trials(directories, warn, keep=True)
-        current, target = roll_back(Store(directories.bundles), quarantine, journal, bundle, why)
+        trials = Trials(directories, warn, keep=True)
+        current, target = roll_back(Store(directories.bundles), quarantine, trials, bundle, why)
         pinned = Pins.load(directories, warn).find(bundle) or choice.version
     _tell(current, target, pinned)
     if later:

@@ -115,7 +115,7 @@ def _collect(configuration: Configuration, directories: Directories, report: Rep
     notes: list[str] = []
     holds = Holds.load(configuration, directories, now, notes.append, keep=False)
     last = {bundle.name: bundle for bundle in report.bundles} if report else {}
-    store, journal = Store(directories.bundles), Trials(directories, notes.append, keep=False)
+    store, trials = Store(directories.bundles), Trials(directories, notes.append, keep=False)
     at_work = doing is not None and doing.state == "running"
     return {
         "running_since": doing.since if doing and at_work else None,
@@ -123,7 +123,7 @@ def _collect(configuration: Configuration, directories: Directories, report: Rep
         "holds": {**holds.data(now), "lines": [*holds.lines(now), *notes]},
         "notes": notes,
         "bundles": [
-            _bundle(choice.name, store, journal, last.get(choice.name)) for choice in configuration.bundles
+            _bundle(choice.name, store, trials, last.get(choice.name)) for choice in configuration.bundles
         ],
         "left": [_left(left) for left in find_left(store, configuration)],
         "last_run": _last_run(report) if report else None,
@@ -139,7 +139,7 @@ def _left(left: Left) -> dict[str, Any]:
     }
 
 
-def _bundle(name: str, store: Store, journal: Trials, last: BundleReport | None) -> dict[str, Any]:
+def _bundle(name: str, store: Store, trials: Trials, last: BundleReport | None) -> dict[str, Any]:
     found: dict[str, Any] = {"name": name, "enforced": None, "since": None, "sha256": None, "good": None}
     try:
         if current := store.current(name):
@@ -150,7 +150,7 @@ def _bundle(name: str, store: Store, journal: Trials, last: BundleReport | None)
                 last and last.sha256 and last.sha256 != current.sha256
             ):  # `rollback --later`, or a run was cut short
                 found["applied"] = last.version
-        if current and (trial := journal.find(current)):
+        if current and (trial := trials.find(current)):
             found["trial"] = {"since": trial.since, "failed_runs": trial.failed}
         if good := store.good(name):
             found["good"] = good.version

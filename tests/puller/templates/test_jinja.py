@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiera import limits
-from hiera.expressions.expressions import TemplateScope
+from hiera.expressions.expressions import Scope
 from hiera.values.secrets import Secret
-from puller.templates.engine import TemplateScope as TreeScope
-from puller.templates.engine import load_engine
+from puller.templates.engine import TemplateScope, load_engine
 from puller.templates.errors import FunctionError, LimitError, TemplateError
 from puller.templates.jinja import JinjaEngine
 from puller.templates.limits import Budget, Limits
@@ -22,10 +21,10 @@ CASES = Path(__file__).parents[2] / "cases"
 TEMPLATES = yaml.safe_load((CASES / "templates/jinja.yaml").read_text())
 REFUSED = yaml.safe_load((CASES / "hiera/refused.yaml").read_text())
 RUNAWAY = yaml.safe_load((CASES / "hiera/runaway.yaml").read_text())
-SCOPE = TemplateScope(**TEMPLATES["scope"])
+SCOPE = Scope(**TEMPLATES["scope"])
 
 
-def render(text: str, scope: TemplateScope = SCOPE, **options: Any) -> str:
+def render(text: str, scope: Scope = SCOPE, **options: Any) -> str:
     return JinjaEngine(**options).render("main.j2", text, scope)
 
 
@@ -42,7 +41,7 @@ def test_a_template_becomes_text_or_an_error_at_its_line(case: dict[str, Any]) -
 @pytest.mark.attack("input.sandbox")
 @pytest.mark.parametrize("expression", [e for e in REFUSED if e not in ("loop.__class__", "super()")])
 def test_nothing_but_values_can_be_reached(expression: str) -> None:
-    scope = TemplateScope({"x": 1}, {"map": {"b": 1}, "list": [1]}, functions={"hello": lambda: "hello"})
+    scope = Scope({"x": 1}, {"map": {"b": 1}, "list": [1]}, functions={"hello": lambda: "hello"})
     with pytest.raises(TemplateError):
         render(f"{{{{ {expression} }}}}", scope)
 
@@ -176,7 +175,7 @@ def test_a_failure_in_an_included_file_names_that_file(source: Path) -> None:
 )
 def test_a_secret_is_rendered_where_it_is_used_and_the_engine_knows(text: str, rendered: str) -> None:
     engine = JinjaEngine()
-    scope = TemplateScope({}, {"pw": Secret("s3cret"), "users": [{"pw": Secret("s3cret")}], "x": 1})
+    scope = Scope({}, {"pw": Secret("s3cret"), "users": [{"pw": Secret("s3cret")}], "x": 1})
     assert engine.render("main.j2", text, scope) == rendered
     assert engine.used_secret
     assert engine.render("main.j2", "{{ data.x }}", scope) == "1"
@@ -188,7 +187,7 @@ def test_a_secret_is_rendered_where_it_is_used_and_the_engine_knows(text: str, r
 )
 def test_a_failure_does_not_show_a_secret(expression: str) -> None:
     with pytest.raises(TemplateError) as caught:
-        render(f"{{{{ {expression} }}}}", TemplateScope({}, {"pw": Secret("s3cret"), "map": {}}))
+        render(f"{{{{ {expression} }}}}", Scope({}, {"pw": Secret("s3cret"), "map": {}}))
     assert "s3cret" not in f"{caught.value} {caught.value.excerpt()}"
 
 
@@ -201,7 +200,7 @@ def test_a_tree_is_rendered_with_its_functions() -> None:
         "a.conf": names + " {{ render('_partials/p', {'x': 2}) }}{{ write('b', 'B') }}",
         "_partials/p": "[{{ x }} {{ value.x }}]",
     }
-    scope = TreeScope(facts={"hostname": "web01"}, data={"n": 1})
+    scope = TemplateScope(facts={"hostname": "web01"}, data={"n": 1})
     assert render_tree(files, load_engine("jinja"), scope) == {"a.conf": "11 d [2 2]", "b": "B"}
 
 
@@ -211,15 +210,15 @@ def test_what_a_function_says_is_the_message() -> None:
 
     template = load_engine("jinja").compile("x.j2", "a\n{{ fail() }}")
     with pytest.raises(TemplateError, match=r"^x.j2:2:1: no such thing$"):
-        template.render(TreeScope(), {"fail": fail})
+        template.render(TemplateScope(), {"fail": fail})
 
 
 def test_a_partial_without_end_and_a_text_too_large_are_stopped() -> None:
     with pytest.raises(LimitError, match="call one another more than 100 levels deep"):
-        render_tree({"a": "{{ render('a', 1) }}"}, load_engine("jinja"), TreeScope())
+        render_tree({"a": "{{ render('a', 1) }}"}, load_engine("jinja"), TemplateScope())
     template = load_engine("jinja").compile("x.j2", "{{ 'x' * 100 }}")
     with pytest.raises(LimitError, match="makes more than 50 characters"):
-        template.render(TreeScope(), budget=Budget(Limits(characters=50)))
+        template.render(TemplateScope(), budget=Budget(Limits(characters=50)))
 
 
 # -- laws -----------------------------------------------------------------------------------------
