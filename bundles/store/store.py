@@ -165,8 +165,8 @@ class Store:
 
     # Housekeeping
 
-    def prune(self, name: str, *, but: str = "") -> list[str]:
-        """Remove all bundles but current, good, previous and the one with the SHA-256 ``but``, and leftovers.
+    def prune(self, name: str, *, except_for: str = "") -> list[str]:
+        """Remove all bundles but current, good, previous and the one with the SHA-256 ``except_for``, and leftovers.
 
         Returns the SHA-256 of what was removed.
 
@@ -180,7 +180,7 @@ class Store:
                 raise
             self._set_aside(self._directory(name) / "previous")
             raise StoreError(error.where, f"{error.what}; set aside") from error
-        kept = {but, *(self._target(name, link) for link in ("current", "good", "previous"))}
+        kept = {except_for, *(self._target(name, link) for link in ("current", "good", "previous"))}
         with _explained(directory := self._directory(name)):
             removed = sorted(
                 entry for entry in _entries(directory) if _SHA256.fullmatch(entry) and entry not in kept

@@ -46,7 +46,7 @@ class SiteData(msgspec.Struct, frozen=True):
     """Told of all problems."""
     deadline: Deadline | None = None
     """Of all that is fetched; ``None``: each document has a limit of its own."""
-    keep: bool = True
+    noop: bool = False
     """False leaves the copies as they are: for a dry run."""
 
     def load(self, locations: Iterable[str]) -> tuple[DataSource, ...]:
@@ -88,7 +88,7 @@ class SiteData(msgspec.Struct, frozen=True):
             then = "its last good copy is used" if known else "there is no good copy: going on without it"
             self.note(f"{sentence_of(error)}; {then}", error)
             return known
-        if self.keep and new != copy:
+        if not self.noop and new != copy:
             self._keep(new, self._path(location))
         return source
 

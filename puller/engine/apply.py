@@ -36,7 +36,7 @@ def apply_manifest(
     stops it between two resources.
     """
     system: System = NoopSystem() if settings.noop else LocalSystem()
-    refreshes = PendingRefreshes(pending, scope, keep=not settings.noop)
+    refreshes = PendingRefreshes(pending, scope, noop=settings.noop)
     settings = msgspec.structs.replace(settings, state_directory=pending.parent)
     engine = Engine(manifest, system, fetch, refreshes, settings)
     with stops.deferred():

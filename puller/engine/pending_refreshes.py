@@ -12,20 +12,20 @@ from puller.state.state_file import StateFile
 
 
 class PendingRefreshes:
-    """Of one manifest, known by ``scope``, in the file ``path``; with ``keep`` false nothing is written (noop).
+    """Of one manifest, known by ``scope``, in the file ``path``; with ``noop`` nothing is written (noop).
 
     Without a path they are those of this run alone.
     """
 
-    def __init__(self, path: Path | None, scope: str, *, keep: bool = True) -> None:
+    def __init__(self, path: Path | None, scope: str, *, noop: bool = False) -> None:
         self._file = (
             StateFile(path, dict[str, list[str]], "pending refreshes in it are lost") if path else None
         )
-        self._keep = keep
+        self._noop = noop
         self._scope = scope
         self.notes: list[str] = []
         """Sentences for people: what was lost."""
-        self._all = (self._file and self._file.load(self.notes.append, keep=keep)) or {}
+        self._all = (self._file and self._file.load(self.notes.append, noop=noop)) or {}
         self.before = frozenset(self._all.get(scope, ()))
         """Subscribers that an earlier run left without their refresh."""
         self._pending = set(self.before)
@@ -51,5 +51,5 @@ class PendingRefreshes:
     def _save(self) -> None:
         pending = {**self._all, self._scope: sorted(map(str, self._pending))}
         self._all = {scope: names for scope, names in pending.items() if names}
-        if self._keep and self._file:
+        if not self._noop and self._file:
             self._file.save(self._all)

@@ -140,7 +140,7 @@ class Agent(msgspec.Struct):
     def _holds(self, now: datetime) -> Holds:
         """What this host's operator has said; whether anything is applied by this run follows from it."""
         holds = Holds.load(
-            self.configuration, self.directories, now, self.problems.warn, keep=not self.settings.noop
+            self.configuration, self.directories, now, self.problems.warn, noop=self.settings.noop
         )
         if paused := holds.why_not_applying(now):
             self._paused = paused
@@ -173,7 +173,7 @@ class Agent(msgspec.Struct):
             stops=self.stops,
             log=self.log,
             problems=self.problems,
-            trials=Trials(self.directories, self.problems.warn, keep=not self.settings.noop),
+            trials=Trials(self.directories, self.problems.warn, noop=self.settings.noop),
             quarantine=holds.quarantine,
             detailed_exitcodes=self.detailed_exitcodes,
         )
@@ -185,9 +185,7 @@ class Agent(msgspec.Struct):
             status = ExitStatus.FETCH_FAILED if isinstance(error, MemoryError) else status_of(error)
             self.problems.error(sentence, status or ExitStatus.BUG)
 
-        return self.host.inputs(
-            self.directories.data, note, deadline=self.fetching, keep=not self.settings.noop
-        )
+        return self.host.inputs(self.directories.data, note, deadline=self.fetching, noop=self.settings.noop)
 
     def _offer(
         self,

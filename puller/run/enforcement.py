@@ -108,8 +108,8 @@ class Enforcement(msgspec.Struct):
             self.means.problems.warn(str(error))
         return self._way_back()
 
-    def _way_back(self, but: str = "") -> Installed | None:
-        return find_way_back(self.means.store, self.means.quarantine, self.report.name, but=but)
+    def _way_back(self, except_for: str = "") -> Installed | None:
+        return find_way_back(self.means.store, self.means.quarantine, self.report.name, except_for=except_for)
 
     def _obtain(self, offer: Offer | None, current: Installed | None) -> Installed | None:
         """What the site has for this host, unpacked."""
@@ -128,7 +128,7 @@ class Enforcement(msgspec.Struct):
             seen.add(bundle.sha256)
             yield bundle
         if current is not None and self._is_quarantined(current):  # a way back that a crash has cut short
-            back = self._way_back(but=current.sha256)
+            back = self._way_back(except_for=current.sha256)
             if back is not None and back.sha256 not in seen:
                 yield back
 
@@ -181,7 +181,7 @@ class Enforcement(msgspec.Struct):
             return True
         times = trial.cut_short + 1
         what = f"{_named(bundle)}: the last run was cut short while it applied it ({how})"
-        if times < _MOST_CUT_SHORT or self._way_back(but=bundle.sha256) is None:
+        if times < _MOST_CUT_SHORT or self._way_back(except_for=bundle.sha256) is None:
             self.means.problems.warn(f"{what}; trying it again")
             return True
         reason = f"{times} runs in a row were cut short while they applied it, at last because {how}"
@@ -329,7 +329,7 @@ class Enforcement(msgspec.Struct):
         What the site has stays, also where it is rejected or has to wait, or every run would download it again.
         """
         if not self.means.settings.noop:
-            self._record(lambda: self.means.store.prune(self.report.name, but=self._obtained))
+            self._record(lambda: self.means.store.prune(self.report.name, except_for=self._obtained))
 
     def _record(self, save: Callable[[], object]) -> None:
         """What is remembered of something done; that it cannot be is no reason to hide what was done."""
@@ -344,7 +344,7 @@ class Enforcement(msgspec.Struct):
 
     def _go_back(self, bundle: Installed, failure: str) -> None:
         """Give up a bundle that was applied, and apply the last good one again."""
-        back = self._way_back(but=bundle.sha256)
+        back = self._way_back(except_for=bundle.sha256)
         if back is None:
             self.means.problems.warn(
                 f"{_named(bundle)}: {failure}; there is no other bundle on this host to return to"

@@ -49,7 +49,7 @@ def forget(directories: Directories, name: str, note: Callable[[str], None]) -> 
     if not _is_name(name) or (name not in store.names() and pins.find(name) is None):
         raise UsageError(f"{name}: nothing of such a bundle is kept on this host")
     left = _left(name, store)
-    Trials(directories, note, keep=True).close(name)
+    Trials(directories, note, noop=False).close(name)
     PendingRefreshes(directories.pending_refreshes, name).keep_only(())
     pins.remove(name)
     store.remove(name)

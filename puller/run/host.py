@@ -37,25 +37,25 @@ class Host(msgspec.Struct, frozen=True):
         return self.configuration.host_name or str(self.facts["networking"]["fqdn"])
 
     def inputs(
-        self, copies: Path, note: "Note", *, deadline: "Deadline | None" = None, keep: bool = True
+        self, copies: Path, note: "Note", *, deadline: "Deadline | None" = None, noop: bool = False
     ) -> Inputs:
         """What manifests are resolved with; ``copies`` is the directory for site data, ``note`` is told its problems.
 
-        ``deadline`` is that of all that is fetched. Without ``keep`` nothing is written. Raises ``ConfigurationError``
+        ``deadline`` is that of all that is fetched. With ``noop`` nothing is written. Raises ``ConfigurationError``
         for data of this host that is not valid.
         """
         locations = self.configuration.site_data
         if not locations and not copies.exists():  # most hosts have none, and need nothing imported for it
             return self._inputs(())
-        site = self._site_data(copies, note, deadline, keep=keep)
-        if keep:
+        site = self._site_data(copies, note, deadline, noop=noop)
+        if not noop:
             site.forget_others(locations)
         return self._inputs(site.load(locations))
 
     def inputs_of_last_run(self, copies: Path, note: "Note") -> Inputs:
         """The same without asking anybody else: site data is what the last run has kept."""
         return self._inputs(
-            self._site_data(copies, note, None, keep=False).load_copies(self.configuration.site_data)
+            self._site_data(copies, note, None, noop=True).load_copies(self.configuration.site_data)
         )
 
     def _inputs(self, site: tuple[DataSource, ...]) -> Inputs:
@@ -64,12 +64,12 @@ class Host(msgspec.Struct, frozen=True):
         return Inputs(self.facts, self.environ, sources, self.configuration.eyaml_private_key)
 
     def _site_data(
-        self, copies: Path, note: "Note", deadline: "Deadline | None", *, keep: bool
+        self, copies: Path, note: "Note", deadline: "Deadline | None", *, noop: bool
     ) -> "SiteData":
         from puller.data.site_data import SiteData
 
         surroundings = Surroundings(self.facts, self.environ)
-        return SiteData(copies, surroundings, self._settings, note, deadline, keep)
+        return SiteData(copies, surroundings, self._settings, note, deadline, noop)
 
     def _settings(self, url: str) -> "TransportSettings":
         """How a URL is reached: the site's credentials are for its own origin."""

@@ -13,12 +13,14 @@ from puller.run.policy.quarantine import Quarantine
 from puller.run.trials import Trials
 
 
-def find_way_back(store: Store, quarantine: Quarantine, name: str, *, but: str = "") -> Installed | None:
-    """What to return to: the last good one, else the one before; never the one with the SHA-256 ``but``."""
+def find_way_back(
+    store: Store, quarantine: Quarantine, name: str, *, except_for: str = ""
+) -> Installed | None:
+    """What to return to: the last good one, else the one before; never the one with the SHA-256 ``except_for``."""
     for find in (store.good, store.previous):
         with suppress(StoreError):  # damaged: there is nothing in it to return to
             other = find(name)
-            if other and other.sha256 != but and not quarantine.find(other.sha256):
+            if other and other.sha256 != except_for and not quarantine.find(other.sha256):
                 return other
     return None
 
@@ -33,7 +35,7 @@ def roll_back(
     current = store.current(name)
     if current is None:
         raise UsageError(f"{name}: nothing is enforced on this host, so there is nothing to go back from")
-    target = find_way_back(store, quarantine, name, but=current.sha256)
+    target = find_way_back(store, quarantine, name, except_for=current.sha256)
     if target is None:
         raise UsageError(
             f"{name} {current.version}: there is nothing to go back to: {_why(store, quarantine, name)}"

@@ -53,16 +53,16 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Trials:
-    """The trials on this host. With ``keep`` false nothing is written (noop). Methods raise ``OSError``."""
+    """The trials on this host. With ``noop`` nothing is written (noop). Methods raise ``OSError``."""
 
     def __init__(
-        self, directories: Directories, note: Callable[[str], None], *, keep: bool, boot: str | None = None
+        self, directories: Directories, note: Callable[[str], None], *, noop: bool, boot: str | None = None
     ) -> None:
         self._file = StateFile(
             directories.journal, _Record, "bundles on trial are tried as if for the first time"
         )
-        self._keep = keep
-        self._trials = (self._file.load(note, keep=keep) or _Record()).trials
+        self._noop = noop
+        self._trials = (self._file.load(note, noop=noop) or _Record()).trials
         self._boot = boot
 
     @property
@@ -100,7 +100,7 @@ class Trials:
         return trial
 
     def _save(self, trials: dict[str, Trial]) -> None:
-        if self._keep:
+        if not self._noop:
             self._file.save(_Record(trials=trials))
         self._trials = trials
 

@@ -34,15 +34,15 @@ class StateFile(Generic[_Document]):
         self._kind = kind
         self._loss = loss
 
-    def load(self, note: Callable[[str], None], *, keep: bool = True) -> _Document | None:
+    def load(self, note: Callable[[str], None], *, noop: bool = False) -> _Document | None:
         """What was saved last; ``None`` when there is nothing that can be used, and ``note`` is told why.
 
-        With ``keep`` false nothing is changed, for a dry run. Raises ``OSError``.
+        With ``noop`` nothing is changed, for a dry run. Raises ``OSError``.
         """
         try:
             return self.read()
         except ValueError as error:
-            aside = f"set aside as {set_aside(self.path)}" if keep else "left as it is"
+            aside = "left as it is" if noop else f"set aside as {set_aside(self.path)}"
             note(f"{self.path}: {error}; {aside}, and {self._loss}")
             return None
 

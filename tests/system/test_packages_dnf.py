@@ -161,7 +161,7 @@ def apply(fedora: Fedora, tmp_path: Path) -> Apply:
         path.write_text(yaml.safe_dump({"resources": resources}))
         manifest = load_manifest(path, "manifest.yaml", Inputs({"os": {"family": "RedHat"}}, {}))
         system: System = LookingOnly(fedora) if noop else fedora
-        pending = PendingRefreshes(tmp_path / "owed.json", "test", keep=False)
+        pending = PendingRefreshes(tmp_path / "owed.json", "test", noop=True)
         engine = Engine(manifest, system, lambda url: b"", pending, Settings(noop=noop))
         return {event.name: event for event in engine.apply()}
 

@@ -84,6 +84,6 @@ def _tell(bundle: str, version: str, enforced: Installed | None) -> None:
 
 
 def _tell_of_quarantine(directories: Directories, bundle: str, version: str) -> None:
-    for entry in Quarantine.load(directories, warn, keep=False).entries:
+    for entry in Quarantine.load(directories, warn, noop=True).entries:
         if (entry.bundle, entry.version) == (bundle, version):
             click.echo(f"{entry}; `puller quarantine clear {bundle} {version}` lets it be tried again")

@@ -32,7 +32,7 @@ def list_entries(output_format: str, path: str) -> None:
     """
     _, directories = load_host(path)
     with state_in_use("read"):
-        entries = Quarantine.load(directories, warn, keep=False).entries
+        entries = Quarantine.load(directories, warn, noop=True).entries
     if output_format == "json":
         show(msgspec.to_builtins(entries), "json")
         return

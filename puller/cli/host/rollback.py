@@ -33,7 +33,7 @@ def rollback(bundle: str, reason: str, later: bool, path: str) -> int:
     why = f"rolled back by {user()}" + (f": {one_line('--reason', reason)}" if reason else "")
     with only_run(directories.run), state_in_use("written"):
         quarantine = Quarantine.load(directories, warn)
-        trials = Trials(directories, warn, keep=True)
+        trials = Trials(directories, warn, noop=False)
         current, target = roll_back(Store(directories.bundles), quarantine, trials, bundle, why)
         pinned = Pins.load(directories, warn).find(bundle) or choice.version
     _tell(current, target, pinned)

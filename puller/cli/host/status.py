@@ -113,9 +113,9 @@ def _look(path: str) -> tuple[dict[str, Any], Report | None]:
 def _collect(configuration: Configuration, directories: Directories, report: Report | None) -> dict[str, Any]:
     doing, now = load_status(directories), datetime.now(UTC)
     notes: list[str] = []
-    holds = Holds.load(configuration, directories, now, notes.append, keep=False)
+    holds = Holds.load(configuration, directories, now, notes.append, noop=True)
     last = {bundle.name: bundle for bundle in report.bundles} if report else {}
-    store, trials = Store(directories.bundles), Trials(directories, notes.append, keep=False)
+    store, trials = Store(directories.bundles), Trials(directories, notes.append, noop=True)
     at_work = doing is not None and doing.state == "running"
     return {
         "running_since": doing.since if doing and at_work else None,

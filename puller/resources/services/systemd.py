@@ -123,7 +123,7 @@ class Systemd:
         self._sleep = sleep
         state = context.state_directory
         self._files = UnitFiles(
-            context.system, state and state / "units.json", context.log, keep=not context.noop
+            context.system, state and state / "units.json", context.log, noop=context.noop
         )
         self._looked_after = -1
         """How many resources had been changed when the unit files were looked at."""

@@ -30,14 +30,14 @@ class Holds(msgspec.Struct, frozen=True):
         now: datetime,
         note: Callable[[str], None],
         *,
-        keep: bool = True,
+        noop: bool = False,
     ) -> "Holds":
-        """Read them; ``note`` is told what is damaged. With ``keep`` false nothing is written. Raises ``OSError``."""
+        """Read them; ``note`` is told what is damaged. With ``noop`` nothing is written. Raises ``OSError``."""
         return cls(
             find_disabled(directories, now),
             configuration.windows,
-            Pins.load(directories, note, keep=keep),
-            Quarantine.load(directories, note, keep=keep),
+            Pins.load(directories, note, noop=noop),
+            Quarantine.load(directories, note, noop=noop),
         )
 
     def why_not_applying(self, now: datetime) -> str:

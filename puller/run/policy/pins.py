@@ -25,17 +25,17 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
 class Pins:
     """All of them, by the name of the bundle."""
 
-    def __init__(self, file: StateFile[_Document], entries: Mapping[str, str], *, keep: bool) -> None:
+    def __init__(self, file: StateFile[_Document], entries: Mapping[str, str], *, noop: bool) -> None:
         self.entries = dict(entries)
         self._file = file
-        self._keep = keep
+        self._noop = noop
 
     @classmethod
-    def load(cls, directories: Directories, note: Callable[[str], None], *, keep: bool = True) -> "Pins":
+    def load(cls, directories: Directories, note: Callable[[str], None], *, noop: bool = False) -> "Pins":
         """What was saved last; ``note`` is told when it cannot be used. Raises ``OSError``."""
         file = StateFile(directories.pins, _Document, _LOSS)
-        document = file.load(note, keep=keep)
-        return cls(file, document.bundles if document else {}, keep=keep)
+        document = file.load(note, noop=noop)
+        return cls(file, document.bundles if document else {}, noop=noop)
 
     def find(self, bundle: str) -> str | None:
         """The version that a bundle is held at."""
@@ -65,6 +65,6 @@ class Pins:
         return version
 
     def _save(self, entries: dict[str, str]) -> None:
-        if self._keep:
+        if not self._noop:
             self._file.save(_Document(1, entries))
         self.entries = entries

@@ -45,19 +45,19 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
 class Quarantine:
     """All of them, oldest first."""
 
-    def __init__(self, file: StateFile[_Document], entries: tuple[Quarantined, ...], *, keep: bool) -> None:
+    def __init__(self, file: StateFile[_Document], entries: tuple[Quarantined, ...], *, noop: bool) -> None:
         self.entries = entries
         self._file = file
-        self._keep = keep
+        self._noop = noop
 
     @classmethod
     def load(
-        cls, directories: Directories, note: Callable[[str], None], *, keep: bool = True
+        cls, directories: Directories, note: Callable[[str], None], *, noop: bool = False
     ) -> "Quarantine":
         """What was saved last; ``note`` is told when it cannot be used. Raises ``OSError``."""
         file = StateFile(directories.quarantine, _Document, _LOSS)
-        document = file.load(note, keep=keep)
-        return cls(file, document.bundles if document else (), keep=keep)
+        document = file.load(note, noop=noop)
+        return cls(file, document.bundles if document else (), noop=noop)
 
     def find(self, sha256: str) -> Quarantined | None:
         """The entry of the archive with this SHA-256."""
@@ -86,6 +86,6 @@ class Quarantine:
         return cleared
 
     def _save(self, entries: tuple[Quarantined, ...]) -> None:
-        if self._keep:
+        if not self._noop:
             self._file.save(_Document(1, entries))
         self.entries = entries

@@ -33,7 +33,7 @@ def test_bundles_do_not_see_what_others_are_owed(path: Path) -> None:
 
 
 def test_a_dry_run_records_nothing(path: Path) -> None:
-    PendingRefreshes(path, "web", keep=False).record(["exec#a"])
+    PendingRefreshes(path, "web", noop=True).record(["exec#a"])
     assert not path.exists()
 
 
@@ -67,5 +67,5 @@ def test_a_directory_in_its_place_is_set_aside(path: Path) -> None:
 
 def test_a_dry_run_leaves_a_damaged_file_alone(path: Path) -> None:
     path.write_bytes(b"garbage")
-    assert "left as it is" in PendingRefreshes(path, "web", keep=False).notes[0]
+    assert "left as it is" in PendingRefreshes(path, "web", noop=True).notes[0]
     assert path.read_bytes() == b"garbage"

@@ -192,7 +192,7 @@ def full(settled: Host, publisher: Publisher, web: WebServer) -> Host:
     other = Installed("other", "3.0.0", "0" * 64, settled.state)
     Quarantine.load(directories, print).add("other", "2.0.0", "1" * 64, "it failed")
     Pins.load(directories, print).set("other", "1.0.0")
-    Trials(directories, print, keep=True).begin(other, {})
+    Trials(directories, print, noop=False).begin(other, {})
     outcome = settled.run()
     assert outcome.status == 0, outcome.output
     StateFile(directories.pending_refreshes, dict[str, list[str]], "").save({"other": ["exec#other"]})

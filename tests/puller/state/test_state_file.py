@@ -79,7 +79,7 @@ def test_what_is_not_a_document_of_ours_is_set_aside_and_told(
     damage(path)
     before = os.lstat(path)
     notes: list[str] = []
-    assert document(path).load(notes.append, keep=False) is None
+    assert document(path).load(notes.append, noop=True) is None
     assert "left as it is, and things are forgotten" in notes[0]
     assert os.lstat(path).st_ino == before.st_ino
 

@@ -31,7 +31,7 @@ def files(path: Path | None = None) -> UnitFiles:
     def note(line: str) -> None:
         raise AssertionError(line)
 
-    return UnitFiles(LocalSystem(), path, note, keep=True)
+    return UnitFiles(LocalSystem(), path, note, noop=False)
 
 
 def unasked() -> float:

@@ -32,7 +32,7 @@ def test_a_pin_holds_in_later_runs_until_it_is_removed(directories: Directories)
 
 
 def test_a_dry_run_writes_nothing(directories: Directories) -> None:
-    pins = Pins.load(directories, pytest.fail, keep=False)
+    pins = Pins.load(directories, pytest.fail, noop=True)
     pins.set("web", "1.4.0")
     assert pins.find("web") == "1.4.0"
     assert not directories.state.exists()
@@ -78,7 +78,7 @@ def test_damage_says_loudly_that_pins_are_lost(directories: Directories, damage:
     load(directories).set("web", "1.4.0")
     directories.pins.write_bytes(damage)
     notes: list[str] = []
-    assert Pins.load(directories, notes.append, keep=False).entries == {}
+    assert Pins.load(directories, notes.append, noop=True).entries == {}
     assert directories.pins.read_bytes() == damage
     assert Pins.load(directories, notes.append).entries == {}
     assert directories.pins.with_name("pins.json.unreadable").read_bytes() == damage

@@ -70,7 +70,7 @@ def test_clearing_takes_out_all_or_those_of_a_bundle_or_one_version(
 
 
 def test_a_dry_run_remembers_and_writes_nothing(directories: Directories) -> None:
-    quarantine = Quarantine.load(directories, pytest.fail, keep=False)
+    quarantine = Quarantine.load(directories, pytest.fail, noop=True)
     added = quarantine.add("web", "1.5.0", BAD, "x")
     assert quarantine.find(BAD) == added
     assert not directories.state.exists()
