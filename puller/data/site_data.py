@@ -21,7 +21,7 @@ from puller.state.state_file import write_state
 from puller.state.stored_json import decode
 from puller.system.local import reason
 
-Note = Callable[[str, Exception], None]
+Warn = Callable[[str, Exception], None]
 """Told a sentence, and the error that it is about."""
 
 
@@ -42,7 +42,7 @@ class SiteData(msgspec.Struct, frozen=True):
     surroundings: Surroundings
     settings: Callable[[str], TransportSettings]
     """How a URL is reached."""
-    note: Note
+    warn: Warn
     """Told of all problems."""
     deadline: Deadline | None = None
     """Of all that is fetched; ``None``: each document has a limit of its own."""
@@ -86,7 +86,7 @@ class SiteData(msgspec.Struct, frozen=True):
         except Exception as error:  # noqa: BLE001  whatever it is, what is here already is enforced
             known = self._resolved(copy, below)
             then = "its last good copy is used" if known else "there is no good copy: going on without it"
-            self.note(f"{sentence_of(error)}; {then}", error)
+            self.warn(f"{sentence_of(error)}; {then}", error)
             return known
         if not self.noop and new != copy:
             self._keep(new, self._path(location))
@@ -142,7 +142,7 @@ class SiteData(msgspec.Struct, frozen=True):
             self._note_os(error)
 
     def _note_os(self, error: OSError) -> None:
-        self.note(f"{error.filename or self.directory}: {reason(error)}", error)
+        self.warn(f"{error.filename or self.directory}: {reason(error)}", error)
 
 
 def shown(location: str) -> str:

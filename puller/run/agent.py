@@ -181,11 +181,11 @@ class Agent(msgspec.Struct):
     def _inputs(self) -> Inputs:
         """Facts and data of this host; a problem with site data is noted, and stops nothing."""
 
-        def note(sentence: str, error: Exception) -> None:
+        def warn(sentence: str, error: Exception) -> None:
             status = ExitStatus.FETCH_FAILED if isinstance(error, MemoryError) else status_of(error)
             self.problems.error(sentence, status or ExitStatus.BUG)
 
-        return self.host.inputs(self.directories.data, note, deadline=self.fetching, noop=self.settings.noop)
+        return self.host.inputs(self.directories.data, warn, deadline=self.fetching, noop=self.settings.noop)
 
     def _offer(
         self,

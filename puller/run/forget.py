@@ -40,16 +40,16 @@ def find_left(store: Store, configuration: Configuration) -> list[Left]:
     return []
 
 
-def forget(directories: Directories, name: str, note: Callable[[str], None]) -> Left:
-    """Remove what is kept of a bundle; ``note`` is told what is damaged.
+def forget(directories: Directories, name: str, warn: Callable[[str], None]) -> Left:
+    """Remove what is kept of a bundle; ``warn`` is told what is damaged.
 
     Raises ``UsageError`` when there is nothing, ``StoreError``, ``OSError``.
     """
-    store, pins = Store(directories.bundles), Pins.load(directories, note)
+    store, pins = Store(directories.bundles), Pins.load(directories, warn)
     if not _is_name(name) or (name not in store.names() and pins.find(name) is None):
         raise UsageError(f"{name}: nothing of such a bundle is kept on this host")
     left = _left(name, store)
-    Trials(directories, note, noop=False).close(name)
+    Trials(directories, warn, noop=False).close(name)
     PendingRefreshes(directories.pending_refreshes, name).keep_only(())
     pins.remove(name)
     store.remove(name)

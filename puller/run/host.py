@@ -15,7 +15,7 @@ from puller.manifest.loader import Inputs
 if TYPE_CHECKING:
     from bundles.transport.deadline import Deadline
     from bundles.transport.download import TransportSettings
-    from puller.data.site_data import Note, SiteData
+    from puller.data.site_data import SiteData, Warn
 
 
 class Host(msgspec.Struct, frozen=True):
@@ -37,9 +37,9 @@ class Host(msgspec.Struct, frozen=True):
         return self.configuration.host_name or str(self.facts["networking"]["fqdn"])
 
     def inputs(
-        self, copies: Path, note: "Note", *, deadline: "Deadline | None" = None, noop: bool = False
+        self, copies: Path, warn: "Warn", *, deadline: "Deadline | None" = None, noop: bool = False
     ) -> Inputs:
-        """What manifests are resolved with; ``copies`` is the directory for site data, ``note`` is told its problems.
+        """What manifests are resolved with; ``copies`` is the directory for site data, ``warn`` is told its problems.
 
         ``deadline`` is that of all that is fetched. With ``noop`` nothing is written. Raises ``ConfigurationError``
         for data of this host that is not valid.
@@ -47,15 +47,15 @@ class Host(msgspec.Struct, frozen=True):
         locations = self.configuration.site_data
         if not locations and not copies.exists():  # most hosts have none, and need nothing imported for it
             return self._inputs(())
-        site = self._site_data(copies, note, deadline, noop=noop)
+        site = self._site_data(copies, warn, deadline, noop=noop)
         if not noop:
             site.forget_others(locations)
         return self._inputs(site.load(locations))
 
-    def inputs_of_last_run(self, copies: Path, note: "Note") -> Inputs:
+    def inputs_of_last_run(self, copies: Path, warn: "Warn") -> Inputs:
         """The same without asking anybody else: site data is what the last run has kept."""
         return self._inputs(
-            self._site_data(copies, note, None, noop=True).load_copies(self.configuration.site_data)
+            self._site_data(copies, warn, None, noop=True).load_copies(self.configuration.site_data)
         )
 
     def _inputs(self, site: tuple[DataSource, ...]) -> Inputs:
@@ -64,12 +64,12 @@ class Host(msgspec.Struct, frozen=True):
         return Inputs(self.facts, self.environ, sources, self.configuration.eyaml_private_key)
 
     def _site_data(
-        self, copies: Path, note: "Note", deadline: "Deadline | None", *, noop: bool
+        self, copies: Path, warn: "Warn", deadline: "Deadline | None", *, noop: bool
     ) -> "SiteData":
         from puller.data.site_data import SiteData
 
         surroundings = Surroundings(self.facts, self.environ)
-        return SiteData(copies, surroundings, self._settings, note, deadline, noop)
+        return SiteData(copies, surroundings, self._settings, warn, deadline, noop)
 
     def _settings(self, url: str) -> "TransportSettings":
         """How a URL is reached: the site's credentials are for its own origin."""

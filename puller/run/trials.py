@@ -56,13 +56,13 @@ class Trials:
     """The trials on this host. With ``noop`` nothing is written (noop). Methods raise ``OSError``."""
 
     def __init__(
-        self, directories: Directories, note: Callable[[str], None], *, noop: bool, boot: str | None = None
+        self, directories: Directories, warn: Callable[[str], None], *, noop: bool, boot: str | None = None
     ) -> None:
         self._file = StateFile(
             directories.journal, _Record, "bundles on trial are tried as if for the first time"
         )
         self._noop = noop
-        self._trials = (self._file.load(note, noop=noop) or _Record()).trials
+        self._trials = (self._file.load(warn, noop=noop) or _Record()).trials
         self._boot = boot
 
     @property

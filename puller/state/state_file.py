@@ -34,8 +34,8 @@ class StateFile(Generic[_Document]):
         self._kind = kind
         self._loss = loss
 
-    def load(self, note: Callable[[str], None], *, noop: bool = False) -> _Document | None:
-        """What was saved last; ``None`` when there is nothing that can be used, and ``note`` is told why.
+    def load(self, warn: Callable[[str], None], *, noop: bool = False) -> _Document | None:
+        """What was saved last; ``None`` when there is nothing that can be used, and ``warn`` is told why.
 
         With ``noop`` nothing is changed, for a dry run. Raises ``OSError``.
         """
@@ -43,7 +43,7 @@ class StateFile(Generic[_Document]):
             return self.read()
         except ValueError as error:
             aside = "left as it is" if noop else f"set aside as {set_aside(self.path)}"
-            note(f"{self.path}: {error}; {aside}, and {self._loss}")
+            warn(f"{self.path}: {error}; {aside}, and {self._loss}")
             return None
 
     def read(self) -> _Document | None:

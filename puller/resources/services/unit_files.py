@@ -36,13 +36,13 @@ Listing = dict[str, tuple[int, int]]
 class UnitFiles:
     """The files of all units; ``path`` is where to keep what systemd has read of them."""
 
-    def __init__(self, system: System, path: Path | None, note: Callable[[str], None], *, noop: bool) -> None:
+    def __init__(self, system: System, path: Path | None, warn: Callable[[str], None], *, noop: bool) -> None:
         self._system = system
         self._noop = noop
         self._file = StateFile(path, Listing, "systemd is asked what it has read") if path else None
         self._read: Listing = {}
         with contextlib.suppress(OSError):  # it only saves a question
-            self._read = (self._file and self._file.load(note, noop=noop)) or {}
+            self._read = (self._file and self._file.load(warn, noop=noop)) or {}
 
     def look(self) -> Listing:
         """What is there now; raises ``OSError``."""

@@ -28,16 +28,16 @@ class Holds(msgspec.Struct, frozen=True):
         configuration: Configuration,
         directories: Directories,
         now: datetime,
-        note: Callable[[str], None],
+        warn: Callable[[str], None],
         *,
         noop: bool = False,
     ) -> "Holds":
-        """Read them; ``note`` is told what is damaged. With ``noop`` nothing is written. Raises ``OSError``."""
+        """Read them; ``warn`` is told what is damaged. With ``noop`` nothing is written. Raises ``OSError``."""
         return cls(
             find_disabled(directories, now),
             configuration.windows,
-            Pins.load(directories, note, noop=noop),
-            Quarantine.load(directories, note, noop=noop),
+            Pins.load(directories, warn, noop=noop),
+            Quarantine.load(directories, warn, noop=noop),
         )
 
     def why_not_applying(self, now: datetime) -> str:

@@ -31,10 +31,10 @@ class Pins:
         self._noop = noop
 
     @classmethod
-    def load(cls, directories: Directories, note: Callable[[str], None], *, noop: bool = False) -> "Pins":
-        """What was saved last; ``note`` is told when it cannot be used. Raises ``OSError``."""
+    def load(cls, directories: Directories, warn: Callable[[str], None], *, noop: bool = False) -> "Pins":
+        """What was saved last; ``warn`` is told when it cannot be used. Raises ``OSError``."""
         file = StateFile(directories.pins, _Document, _LOSS)
-        document = file.load(note, noop=noop)
+        document = file.load(warn, noop=noop)
         return cls(file, document.bundles if document else {}, noop=noop)
 
     def find(self, bundle: str) -> str | None:

@@ -52,11 +52,11 @@ class Quarantine:
 
     @classmethod
     def load(
-        cls, directories: Directories, note: Callable[[str], None], *, noop: bool = False
+        cls, directories: Directories, warn: Callable[[str], None], *, noop: bool = False
     ) -> "Quarantine":
-        """What was saved last; ``note`` is told when it cannot be used. Raises ``OSError``."""
+        """What was saved last; ``warn`` is told when it cannot be used. Raises ``OSError``."""
         file = StateFile(directories.quarantine, _Document, _LOSS)
-        document = file.load(note, noop=noop)
+        document = file.load(warn, noop=noop)
         return cls(file, document.bundles if document else (), noop=noop)
 
     def find(self, sha256: str) -> Quarantined | None:
