@@ -19,7 +19,7 @@ class ExitStatus(IntEnum):
     HEALTH_FAILED = 7
     """A new bundle was given up, as its health checks failed; the last good one is enforced again."""
     HEALTH_FAILED_TWICE = 8
-    """A new bundle was given up, and going back has failed, too."""
+    """A new bundle was given up, and rolling back has failed, too."""
     SIGNATURE = 10
     """Bytes, signatures or thresholds are not what trusted keys signed."""
     EXPIRED = 11

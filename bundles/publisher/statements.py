@@ -114,7 +114,7 @@ def release_before(current: Release) -> Release:
     """What hosts ran before the rollout of ``current``; raises `PublishError`."""
     if current.rollout is None or current.rollout.before is None:
         raise PublishError(
-            str(current), "does not say what hosts ran before it; give the version to go back to"
+            str(current), "does not say what hosts ran before it; give the version to roll back to"
         )
     return current.rollout.before
 

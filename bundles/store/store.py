@@ -156,7 +156,7 @@ class Store:
         return bundle
 
     def mark_good(self, name: str, sha256: str) -> None:
-        """Remember an installed bundle as the one to return to."""
+        """Remember an installed bundle as the one to roll back to."""
         self._read_intact(name, sha256)
         with suppress(StoreError):
             if self._target(name, "good") == sha256:

@@ -35,7 +35,7 @@ _COMMANDS = {
     "status": ("puller.cli.host.status:status", "Show what is enforced here, and how the last run went."),
     "disable": ("puller.cli.host.disable:disable", "Apply nothing on this host for now, and say why."),
     "enable": ("puller.cli.host.disable:enable", "Apply again what is published."),
-    "rollback": ("puller.cli.host.rollback:rollback", "Go back to the bundle before, and stay there."),
+    "rollback": ("puller.cli.host.rollback:rollback", "Roll back to the bundle before, and stay there."),
     "pin": ("puller.cli.host.pin:pin", "Hold a bundle at a version on this host."),
     "unpin": ("puller.cli.host.pin:unpin", "Let a bundle follow its channel again."),
     "forget": (

@@ -17,7 +17,7 @@ _HELP = {
     "puller_last_run_applied": "0 when it was disabled or outside of the maintenance windows.",
     "puller_bundle_info": "The version of each bundle that is enforced.",
     "puller_bundle_held": "1 when something keeps this host from the version that it should run.",
-    "puller_bundle_given_up": "1 when the last run gave up a new version and went back.",
+    "puller_bundle_given_up": "1 when the last run gave up a new version and rolled back.",
     "puller_resources": "Resources of each bundle, by what became of them.",
 }
 _STATES = ("stable", "changed", "refreshed", "failed", "skipped", "would_change")

@@ -1,10 +1,10 @@
-"""Bringing this host to one bundle: candidates, trial, health, and the way back.
+"""Bringing this host to one bundle: candidates, trial, health, and the rollback.
 
 * The newest candidate that can be had, is understood and is not in quarantine is applied.
 * A bundle that has not passed yet is on trial (``puller.run.trials``). Health checks that it has broken, two attempts
   in a row that were cut short, or as many with failed resources as its author or the operator allows (by default any
   number) give it up: it goes into quarantine, and the last good bundle is applied again.
-* Nothing is given up without a bundle to return to: the first one on a host stays, whatever its checks say.
+* Nothing is given up without a bundle to roll back to: the first one on a host stays, whatever its checks say.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from puller.reporting.report import BundleReport, Event, Health, State, Summary,
 from puller.reporting.run_problems import RunProblems, sentence_of
 from puller.resources.remote import fetch_url
 from puller.run.policy.quarantine import Quarantine
-from puller.run.rollback import find_way_back
+from puller.run.rollback import find_rollback_target
 from puller.run.trials import Trial, Trials
 from puller.state.directories import Directories
 from puller.system.local import LocalSystem
@@ -101,15 +101,17 @@ class Enforcement(msgspec.Struct):
         return False
 
     def _current(self) -> Installed | None:
-        """What is enforced now; when that is damaged, what there is to return to instead, with the damage noted."""
+        """What is enforced now; when that is damaged, what there is to roll back to instead, with the damage noted."""
         try:
             return self.means.store.current(self.report.name)
         except BundleError as error:
             self.means.problems.warn(str(error))
-        return self._way_back()
+        return self._rollback_target()
 
-    def _way_back(self, except_for: str = "") -> Installed | None:
-        return find_way_back(self.means.store, self.means.quarantine, self.report.name, except_for=except_for)
+    def _rollback_target(self, except_for: str = "") -> Installed | None:
+        return find_rollback_target(
+            self.means.store, self.means.quarantine, self.report.name, except_for=except_for
+        )
 
     def _obtain(self, offer: Offer | None, current: Installed | None) -> Installed | None:
         """What the site has for this host, unpacked."""
@@ -127,8 +129,8 @@ class Enforcement(msgspec.Struct):
                 continue
             seen.add(bundle.sha256)
             yield bundle
-        if current is not None and self._is_quarantined(current):  # a way back that a crash has cut short
-            back = self._way_back(except_for=current.sha256)
+        if current is not None and self._is_quarantined(current):  # a rollback that a crash has cut short
+            back = self._rollback_target(except_for=current.sha256)
             if back is not None and back.sha256 not in seen:
                 yield back
 
@@ -181,7 +183,7 @@ class Enforcement(msgspec.Struct):
             return True
         times = trial.cut_short + 1
         what = f"{_named(bundle)}: the last run was cut short while it applied it ({how})"
-        if times < _MOST_CUT_SHORT or self._way_back(except_for=bundle.sha256) is None:
+        if times < _MOST_CUT_SHORT or self._rollback_target(except_for=bundle.sha256) is None:
             self.means.problems.warn(f"{what}; trying it again")
             return True
         reason = f"{times} runs in a row were cut short while they applied it, at last because {how}"
@@ -249,7 +251,7 @@ class Enforcement(msgspec.Struct):
         elif trial and (
             failure := self._failure(manifest, applied, trial) or self._worn_out(manifest, trial)
         ):
-            self._go_back(bundle, failure)
+            self._roll_back(bundle, failure)
         else:
             self._settle(bundle)
 
@@ -289,7 +291,7 @@ class Enforcement(msgspec.Struct):
     def _worn_out(self, manifest: Manifest, trial: Trial) -> str:
         """Why a bundle on trial is given up after so many runs; empty when it is not.
 
-        Only a bundle that has passed here is worth going back to for that: another may fail for the same reason.
+        Only a bundle that has passed here is worth rolling back to for that: another may fail for the same reason.
         """
         limit = manifest.give_up_after if self.give_up_after is None else self.give_up_after
         good = self._linked("good")
@@ -312,7 +314,7 @@ class Enforcement(msgspec.Struct):
         return bool(self.report.summary.failed or self.report.summary.unmet)
 
     def _settle(self, bundle: Installed) -> None:
-        """A bundle that was applied without failures is the one to return to."""
+        """A bundle that was applied without failures is the one to roll back to."""
         if self._is_failed:
             self._end(bundle, failed=True)
             return
@@ -340,14 +342,14 @@ class Enforcement(msgspec.Struct):
         except BundleError as error:
             self.means.problems.warn(str(error))
 
-    # The way back
+    # The rollback
 
-    def _go_back(self, bundle: Installed, failure: str) -> None:
+    def _roll_back(self, bundle: Installed, failure: str) -> None:
         """Give up a bundle that was applied, and apply the last good one again."""
-        back = self._way_back(except_for=bundle.sha256)
+        back = self._rollback_target(except_for=bundle.sha256)
         if back is None:
             self.means.problems.warn(
-                f"{_named(bundle)}: {failure}; there is no other bundle on this host to return to"
+                f"{_named(bundle)}: {failure}; there is no other bundle on this host to roll back to"
             )
             self._settle(bundle)
             return
@@ -358,13 +360,13 @@ class Enforcement(msgspec.Struct):
                 raise StoreError(back.name, f"{back.version} is not understood any more")
             self._activate(back)
         except (BundleError, OSError) as error:
-            self._error(f"cannot go back to {back.version}: {error}", ExitStatus.HEALTH_FAILED_TWICE)
+            self._error(f"cannot roll back to {back.version}: {error}", ExitStatus.HEALTH_FAILED_TWICE)
             return
         self._conclude_return(back, self._applied(back, manifest))
 
     def _conclude_return(self, back: Installed, applied: Applied | None) -> None:
         if applied is None or _has_failed(applied.events):
-            self._error(f"went back to {back.version}, and not all is well", ExitStatus.HEALTH_FAILED_TWICE)
+            self._error(f"rolled back to {back.version}, and not all is well", ExitStatus.HEALTH_FAILED_TWICE)
         if applied is None or self.means.stops.reason:
             self._end(back)
         else:

@@ -1,4 +1,4 @@
-"""The way back from a bundle: which one to return to, and the order of steps that a crash may cut anywhere.
+"""The rollback from a bundle: which one to roll back to, and the order of steps that a crash may cut anywhere.
 
 * What is given up is in quarantine before anything else changes, so that no run between the steps takes it for new.
 * What is returned to was current here before, and is not in quarantine itself.
@@ -13,12 +13,12 @@ from puller.run.policy.quarantine import Quarantine
 from puller.run.trials import Trials
 
 
-def find_way_back(
+def find_rollback_target(
     store: Store, quarantine: Quarantine, name: str, *, except_for: str = ""
 ) -> Installed | None:
-    """What to return to: the last good one, else the one before; never the one with the SHA-256 ``except_for``."""
+    """What to roll back to: the last good one, else the one before; never the one with the SHA-256 ``except_for``."""
     for find in (store.good, store.previous):
-        with suppress(StoreError):  # damaged: there is nothing in it to return to
+        with suppress(StoreError):  # damaged: there is nothing in it to roll back to
             other = find(name)
             if other and other.sha256 != except_for and not quarantine.find(other.sha256):
                 return other
@@ -30,15 +30,15 @@ def roll_back(
 ) -> tuple[Installed, Installed]:
     """Give up what is current for what was before; gives both.
 
-    Raises ``UsageError`` when there is nothing to go back from or to, ``StoreError``, ``OSError``.
+    Raises ``UsageError`` when there is nothing to roll back from or to, ``StoreError``, ``OSError``.
     """
     current = store.current(name)
     if current is None:
-        raise UsageError(f"{name}: nothing is enforced on this host, so there is nothing to go back from")
-    target = find_way_back(store, quarantine, name, except_for=current.sha256)
+        raise UsageError(f"{name}: nothing is enforced on this host, so there is nothing to roll back from")
+    target = find_rollback_target(store, quarantine, name, except_for=current.sha256)
     if target is None:
         raise UsageError(
-            f"{name} {current.version}: there is nothing to go back to: {_why(store, quarantine, name)}"
+            f"{name} {current.version}: there is nothing to roll back to: {_why(store, quarantine, name)}"
         )
     quarantine.add(name, current.version, current.sha256, why)
     trials.close(name)

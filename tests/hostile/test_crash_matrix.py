@@ -9,7 +9,7 @@ on a fresh copy of the settled host. Whatever the point:
 * the next plain run comes to 2.0.0, with each pending refresh; nothing is left over, nothing is set aside;
 * the run after that changes nothing.
 
-A second, smaller story is about the way back: a host on 1.0.0 meets a 2.0.0 that breaks a health check, and the run
+A second, smaller story is about the rollback: a host on 1.0.0 meets a 2.0.0 that breaks a health check, and the run
 that gives it up is killed at every point. Whatever the point, the next run leaves 1.0.0 enforced, 2.0.0 in quarantine.
 
 What strace sees of the same update is compared with what was counted, so the matrix has every call.
@@ -167,7 +167,7 @@ def tree(root: Path) -> dict[str, Found]:
 
 
 class Stage:
-    """One host, its settled state to go back to, and a launcher for its runs."""
+    """One host, its settled state to roll back to, and a launcher for its runs."""
 
     def __init__(self, host: Host, launcher: Launcher, programs: Path) -> None:
         self.host, self.launcher, self.programs = host, launcher, programs
@@ -457,7 +457,7 @@ def check_ending(stage: Stage, fault: Fault, ended: Ended) -> None:
         assert re.search("ERROR|puller: ", ended.output), ended.output
 
 
-# --- the way back -------------------------------------------------------------------------------------------
+# --- the rollback -------------------------------------------------------------------------------------------
 
 # The check of app.conf is in order as long as 1.0.0 is what is on the machine.
 CHECKED = """\
@@ -479,7 +479,7 @@ resources:
 
 
 @pytest.mark.attack("crash.write", "crash.rename", "crash.link", "crash.command")
-def test_wherever_a_way_back_is_killed_the_next_run_takes_it_to_its_end(
+def test_wherever_a_rollback_is_killed_the_next_run_takes_it_to_its_end(
     new_stages: list[Stage], publisher: Publisher, tell: Callable[[str], None]
 ) -> None:
     publisher.publish("1.0.0", CHECKED, files={})
@@ -489,12 +489,12 @@ def test_wherever_a_way_back_is_killed_the_next_run_takes_it_to_its_end(
         assert stage.host.run().status == 0
         stage.keep()
     publisher.publish("2.0.0", CHECKED, files={})
-    calls, *_ = [learn_the_way_back(stage) for stage in new_stages]
-    tell(f"the way back, killed before it: {sweep(new_stages, calls, Row('BEFORE'), check_back)}")
+    calls, *_ = [learn_the_rollback(stage) for stage in new_stages]
+    tell(f"the rollback, killed before it: {sweep(new_stages, calls, Row('BEFORE'), check_back)}")
 
 
-def learn_the_way_back(stage: Stage) -> list[Call]:
-    """Meet 2.0.0 without a fault: the calls that this takes, with those of going back."""
+def learn_the_rollback(stage: Stage) -> list[Call]:
+    """Meet 2.0.0 without a fault: the calls that this takes, with those of rolling back."""
     ended = stage.run()
     assert ended.status == ExitStatus.HEALTH_FAILED, ended.output
     assert tree(stage.host.machine) == stage.before

@@ -98,7 +98,7 @@ def cut_power_during_a_run(machine: Machine, waited: Path) -> None:
         machine.cut_power()
 
 
-def test_a_machine_finds_its_way_back_from_a_broken_service_and_from_power_cuts(
+def test_a_machine_finds_its_rollback_from_a_broken_service_and_from_power_cuts(
     debian_disk: Path, tmp_path: Path
 ) -> None:
     from tests.system.conftest import powered_on

@@ -18,7 +18,7 @@ from puller.state.lock import only_run
 @click.option("--later", is_flag=True, help="Leave it to the next run to apply it.")
 @config_option
 def rollback(bundle: str, reason: str, later: bool, path: str) -> int:
-    """Go back to the last good version of BUNDLE, or else to the one before, and apply it.
+    """Roll back to the last good version of BUNDLE, or else to the one before, and apply it.
 
     What is enforced now is quarantined by its digest, so that no run takes it again; something newer from the site is
     taken as usual. Applying asks no site, and the exit status is that of the run. Refuses when there is nothing to go

@@ -26,7 +26,7 @@ def run(**options: Any) -> int:
        6  some failed, others changed      20  held back, or disabled (puller status says why)
        7  new one given up, back on the    75  another run is at work
           last good bundle                 78  configuration
-       8  and going back failed, too
+       8  and rolling back failed, too
       10  signature or checksum is wrong
       11  metadata has expired
     """

@@ -133,7 +133,7 @@ class _Demo:
         self._say("Version 1.2.0 breaks the application: a health check of the bundle says so.")
         self._write_bundle("1.2.0", template=_TEMPLATE.replace("{{ data.workers }}", "many"))
         self._command("site", "publish", "site", "web", "--version", "1.2.0")
-        self._say("The host goes back to the last good version by itself, and does not try this one again.")
+        self._say("The host rolls back to the last good version by itself, and does not try this one again.")
         self._run(ExitStatus.HEALTH_FAILED)
         self._show(self.machine / "app.conf")
 
@@ -145,7 +145,7 @@ class _Demo:
         self._command("site", "publish", "site", "web", "--version", "1.3.0")
         self._say("After the first the host goes on with it: what failed may have been away for a moment.")
         self._run(ExitStatus.CHANGED_AND_FAILED)
-        self._say("After the second it goes back by itself.")
+        self._say("After the second it rolls back by itself.")
         self._run(ExitStatus.HEALTH_FAILED)
         self._show(self.machine / "motd")
 

@@ -115,7 +115,7 @@ def halt(directory: Path, bundle: str, channel: str, passphrase_file: Path | Non
     statement = _channels(directory, passphrase_file).halt(bundle, channel)
     _tell(statement, directory)
     click.echo(f"Go on:    puller site rollout {directory} {bundle} --channel {channel} --resume")
-    click.echo(f"Go back:  puller site back {directory} {bundle} --channel {channel}")
+    click.echo(f"Roll back:  puller site back {directory} {bundle} --channel {channel}")
 
 
 @click.command()
@@ -209,7 +209,7 @@ def _after_that(ended: "Release", after: "Release") -> str:
         return f"get {after.version} as all others"
     if ended.rollout is None or ended.rollout.before is None:
         return f"stay on it until {after.version} reaches them"
-    return f"go back to {ended.rollout.before.version} until {after.version} reaches them"
+    return f"roll back to {ended.rollout.before.version} until {after.version} reaches them"
 
 
 def _channels(directory: Path, passphrase_file: Path | None) -> "Channels":

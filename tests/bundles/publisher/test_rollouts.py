@@ -220,7 +220,7 @@ def test_saying_the_same_again_signs_nothing(publisher: Publisher, channels: Cha
     assert before == {path: path.read_bytes() for path in publisher.site.public.rglob("*") if path.is_file()}
 
 
-def test_the_way_back_leads_to_any_published_version(
+def test_the_rollback_leads_to_any_published_version(
     publisher: Publisher, channels: Channels, host: Host
 ) -> None:
     for version in ("1.1.0", "1.2.0"):
@@ -232,7 +232,7 @@ def test_the_way_back_leads_to_any_published_version(
 
 
 @pytest.mark.parametrize("halted", [True, False])
-def test_going_back_to_the_release_of_the_rollout_does_not_complete_it(
+def test_rolling_back_to_the_release_of_the_rollout_does_not_complete_it(
     publisher: Publisher, channels: Channels, halted: bool
 ) -> None:
     publish(publisher, "1.1.0", RolloutRequest(percent=10))

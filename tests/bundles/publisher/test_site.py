@@ -178,7 +178,7 @@ def test_channels_are_told_apart(publisher: Publisher, host: Host) -> None:
     assert host.version() == "1.1.0"
 
 
-def test_going_back_is_a_new_statement_that_hosts_follow(publisher: Publisher, host: Host) -> None:
+def test_rolling_back_is_a_new_statement_that_hosts_follow(publisher: Publisher, host: Host) -> None:
     publisher.publish("1.1.0")
     assert host.version() == "1.1.0"
     done = publisher.publish("1.0.0")

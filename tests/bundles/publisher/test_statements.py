@@ -227,7 +227,7 @@ def test_what_no_rollout_brings_cannot_be_halted() -> None:
         halted(NEW, NOW)
 
 
-def test_the_way_back_is_the_release_before_the_rollout() -> None:
+def test_the_rollback_is_the_release_before_the_rollout() -> None:
     assert release_before(HALTED) == release_before(FINISHED) == OLD
     for without in (NEW, rolling_out(before=None, percent=10)):
         with pytest.raises(PublishError, match="does not say what hosts ran before it; give the version"):

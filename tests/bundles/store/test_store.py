@@ -1,4 +1,4 @@
-"""The store: what is installed, applied and good on a machine, and the way back from damage."""
+"""The store: what is installed, applied and good on a machine, and the rollback from damage."""
 
 import os
 import re

@@ -342,31 +342,33 @@ def test_a_rollback_that_was_cut_short_is_finished_by_the_next_run_or_rollback(
     assert [entry["reason"] for entry in quarantine_of(say)] == ["the first step"]
 
 
-def test_there_is_one_way_back_and_not_a_second(say: Say, settled: Host, publisher: Publisher) -> None:
+def test_there_is_one_rollback_and_not_a_second(say: Say, settled: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0")
     settled.run()
     say("rollback", "web")
     refused = say("rollback", "web")
     assert refused.status == 64
     assert (
-        "puller: web 1.0.0: there is nothing to go back to: web 1.1.0 is quarantined since 20"
+        "puller: web 1.0.0: there is nothing to roll back to: web 1.1.0 is quarantined since 20"
         in refused.output
     )
     settled.assert_enforces("1.0.0")
     assert len(quarantine_of(say)) == 1, "refusing gives nothing up"
 
 
-def test_a_rollback_with_nothing_to_go_back_to_is_refused(say: Say, host: Host, publisher: Publisher) -> None:
+def test_a_rollback_with_nothing_to_roll_back_to_is_refused(
+    say: Say, host: Host, publisher: Publisher
+) -> None:
     assert say("rollback", "web") == (
         64,
-        "puller: web: nothing is enforced on this host, so there is nothing to go back from\n",
+        "puller: web: nothing is enforced on this host, so there is nothing to roll back from\n",
     )
     publisher.publish("1.0.0")
     host.run()
     refused = say("rollback", "web")
     assert refused.status == 64
     assert (
-        "web 1.0.0: there is nothing to go back to: no other version was enforced here before"
+        "web 1.0.0: there is nothing to roll back to: no other version was enforced here before"
         in refused.output
     )
     assert quarantine_of(say) == []
@@ -392,7 +394,7 @@ def test_after_a_rollback_damage_does_not_lead_back_to_what_was_given_up(
     settled.assert_enforces("1.0.0")
 
 
-def test_a_way_back_that_is_damaged_is_not_taken(
+def test_a_rollback_that_is_damaged_is_not_taken(
     say: Say, settled: Host, publisher: Publisher, directories: Directories
 ) -> None:
     publisher.publish("1.1.0")
@@ -402,7 +404,7 @@ def test_a_way_back_that_is_damaged_is_not_taken(
     remove_tree(before.path)
     refused = say("rollback", "web")
     assert refused.status == 64
-    assert "there is nothing to go back to: " in refused.output
+    assert "there is nothing to roll back to: " in refused.output
     assert "points to a damaged bundle" in refused.output
     assert quarantine_of(say) == []
 

@@ -178,7 +178,7 @@ def test_a_rollout_grows_is_halted_goes_on_and_is_completed(rollout: Path) -> No
         "Next:",
         "  rsync -a --delay-updates site/public/ www:/srv/www/puller/",
         "Go on:    puller site rollout site web --channel stable --resume",
-        "Go back:  puller site back site web --channel stable",
+        "Roll back:  puller site back site web --channel stable",
     ]
     assert hosts_in_list() == "halted at 50 % of the hosts; the others run 1.0.0"
     with pytest.raises(PublishError, match="is halted at 50 %; --resume lets it go on"):
@@ -192,7 +192,7 @@ def test_a_rollout_grows_is_halted_goes_on_and_is_completed(rollout: Path) -> No
 
 
 def test_the_commands_that_a_halt_names_are_the_right_ones(rollout: Path) -> None:
-    for name in ("Go on", "Go back"):
+    for name in ("Go on", "Roll back"):
         said = run("halt", "site", "web").output
         (line,) = (line for line in said.splitlines() if line.startswith(f"{name}: "))
         run(*line.split("puller site ")[1].split())
@@ -200,7 +200,7 @@ def test_the_commands_that_a_halt_names_are_the_right_ones(rollout: Path) -> Non
     assert run("list", "site").output.splitlines()[1].split()[2] == "1.0.0"
 
 
-def test_going_back_says_what_becomes_of_the_rollout(rollout: Path) -> None:
+def test_rolling_back_says_what_becomes_of_the_rollout(rollout: Path) -> None:
     assert run("back", "site", "web").output.splitlines()[:2] == [
         "web 1.0.0 is in channel stable, was 1.1.0, for all hosts",
         "The rollout of web 1.1.0 ends at 10 %: its hosts get 1.0.0 as all others",
@@ -214,7 +214,7 @@ def test_a_rollout_over_a_rollout_says_what_becomes_of_the_first(rollout: Path) 
     said = run("publish", "site", "web", "--version", "1.2.0", "--percent", "5").output.splitlines()
     assert "for 5 % of the hosts; the others run 1.0.0" in said[0]
     assert said[1] == (
-        "The rollout of web 1.1.0 ends at 10 %: its hosts go back to 1.0.0 until 1.2.0 reaches them"
+        "The rollout of web 1.1.0 ends at 10 %: its hosts roll back to 1.0.0 until 1.2.0 reaches them"
     )
 
 

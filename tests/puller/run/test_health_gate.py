@@ -231,12 +231,12 @@ def test_the_first_bundle_of_a_host_stays_whatever_its_checks_say(host: Host, pu
     publisher.publish("1.0.0", checked(2))
     outcome = host.run()
     assert outcome.status == 6
-    host.assert_told("there is no other bundle on this host to return to", outcome)
+    host.assert_told("there is no other bundle on this host to roll back to", outcome)
     host.assert_enforces("1.0.0")
     assert quarantined(host) == []
 
 
-def test_when_going_back_helps_nothing_the_exit_status_says_so(healthy: Host, publisher: Publisher) -> None:
+def test_when_rolling_back_helps_nothing_the_exit_status_says_so(healthy: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0", checked(0).replace('/health": {content: "0\\n"}', '/other": {content: "x"}'))
     assert healthy.run().status == 0
     spoil = "  - exec:\n      - spoil: {command: \"sh -c 'echo 2 > {{ facts.machine }}/health'\"}\n"
@@ -245,7 +245,7 @@ def test_when_going_back_helps_nothing_the_exit_status_says_so(healthy: Host, pu
     publisher.publish("1.2.0", manifest[:checks] + spoil + "  - file:\n" + FILE_DEFAULTS + manifest[checks:])
     outcome = healthy.run()
     assert outcome.status == 8
-    healthy.assert_told("web: went back to 1.1.0, and not all is well", outcome)
+    healthy.assert_told("web: rolled back to 1.1.0, and not all is well", outcome)
     healthy.assert_enforces("1.1.0")
 
 
@@ -351,7 +351,7 @@ def test_without_a_bundle_to_return_to_a_run_that_was_cut_short_is_tried_for_eve
     host.assert_enforces("1.0.0")
 
 
-def test_a_way_back_that_was_cut_short_is_gone_by_the_next_run(healthy: Host, publisher: Publisher) -> None:
+def test_a_rollback_that_was_cut_short_is_gone_by_the_next_run(healthy: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0", checked(0))
     assert healthy.run().status == 0
     directories = Directories(healthy.state, Path(healthy.settings["run_directory"]))
@@ -386,7 +386,7 @@ def test_what_could_not_even_begin_was_not_cut_short(
     host.assert_enforces("1.1.0")
 
 
-def test_a_way_back_that_was_stopped_proves_nothing(host: Host, publisher: Publisher) -> None:
+def test_a_rollback_that_was_stopped_proves_nothing(host: Host, publisher: Publisher) -> None:
     stop = "  - exec:\n      - stop: {command: \"sh -c 'test ! -e {{ facts.machine }}/doom || kill -TERM $PPID'\"}\n"
     publisher.publish("1.0.0", checked(1).replace("resources:\n", f"resources:\n{stop}"))
     host.run()
@@ -402,7 +402,7 @@ def test_a_way_back_that_was_stopped_proves_nothing(host: Host, publisher: Publi
     host.assert_enforces("1.0.0")
 
 
-def test_when_going_back_after_killed_runs_helps_nothing_the_exit_status_says_so(
+def test_when_rolling_back_after_killed_runs_helps_nothing_the_exit_status_says_so(
     host: Host, publisher: Publisher
 ) -> None:
     doomed = '  - exec:\n      - doomed: {command: "test ! -e {{ facts.machine }}/doom"}\n'
@@ -414,7 +414,7 @@ def test_when_going_back_after_killed_runs_helps_nothing_the_exit_status_says_so
     (host.machine / "doom").touch()
     outcome = host.run()
     assert outcome.status == 8
-    host.assert_told("web: went back to 1.0.0, and not all is well", outcome)
+    host.assert_told("web: rolled back to 1.0.0, and not all is well", outcome)
 
 
 def test_the_reason_of_a_quarantine_is_short_whatever_checks_print(
@@ -542,7 +542,7 @@ def test_without_a_bundle_that_has_passed_here_nothing_is_given_up_for_failed_re
     assert host.run().status == 0
 
 
-def test_an_operator_who_goes_back_ends_the_count(healthy: Host, publisher: Publisher) -> None:
+def test_an_operator_who_rolls_back_ends_the_count(healthy: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0", doomed(3))
     assert healthy.run().status == 6
     assert healthy.puller("rollback", "web").status == 0
@@ -572,5 +572,5 @@ def test_when_what_fails_is_the_machine_the_exit_status_says_so(healthy: Host, p
     publisher.publish("1.2.0", doomed(1))
     outcome = healthy.run()
     assert outcome.status == 8
-    healthy.assert_told("web: went back to 1.1.0, and not all is well", outcome)
+    healthy.assert_told("web: rolled back to 1.1.0, and not all is well", outcome)
     assert quarantined(healthy) == ["1.2.0"]

@@ -54,7 +54,7 @@ def test_the_first_run_changes_the_second_does_not_and_an_update_changes_the_dif
     assert (host.machine / "reloads").read_text() == "1.0.0\n1.1.0\n"
 
 
-def test_a_publisher_goes_back_by_publishing_the_older_version_again(
+def test_a_publisher_rolls_back_by_publishing_the_older_version_again(
     settled: Host, publisher: Publisher
 ) -> None:
     publisher.publish("1.1.0")

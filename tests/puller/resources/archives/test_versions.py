@@ -1,4 +1,4 @@
-"""An archive through time: the next version, the way back, what is left of the one before, and what stands beside."""
+"""An archive through time: the next version, the rollback, what is left of the one before, and what stands beside."""
 
 from __future__ import annotations
 
