@@ -52,11 +52,11 @@ class Fleet:
         now = self._clock()
         self.held.clear()
         for host, version in self.running.items():
-            verdict = release.chosen_for(host, now, current=version == release.version)
-            if verdict.release is not None:
-                self.running[host] = verdict.release.version
-            if verdict.held is not None:
-                self.held[host] = verdict.held
+            selection = release.chosen_for(host, now, current=version == release.version)
+            if selection.release is not None:
+                self.running[host] = selection.release.version
+            if selection.held:
+                self.held[host] = selection.held
         return Counter({version: count / 100 for version, count in Counter(self.running.values()).items()})
 
     def on(self, version: str) -> set[str]:

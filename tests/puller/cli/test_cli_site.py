@@ -128,7 +128,7 @@ def test_what_is_no_site_is_said_to_be_none(command: str) -> None:
 
 
 @pytest.fixture
-def rolling_out(made: Path) -> Path:
+def rollout(made: Path) -> Path:
     """Over ``web 1.0.0``: ``web 1.1.0`` for a tenth of the hosts."""
     run("publish", str(made), "web", "--version", "1.1.0", "--percent", "10")
     return made
