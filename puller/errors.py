@@ -13,6 +13,7 @@ PullerError
 * MutationInNoop        us: a resource tried to write while it should only look (a bug, 1)
 """
 
+import errno
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -79,3 +80,10 @@ class ChangedMeanwhile(ResourceError):
 
 class MutationInNoop(PullerError):
     """A write was asked of a system that only looks."""
+
+
+def reason(error: OSError) -> str:
+    """The system's own words for an error, without Python's numbers."""
+    if error.errno == errno.ENOSPC:
+        return "no space left on the file system"
+    return error.strerror.lower() if error.strerror else str(error)

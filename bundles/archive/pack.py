@@ -23,11 +23,11 @@ from bundles.archive.canonical_tar import (
     file_header,
     padding,
 )
-from bundles.archive.limits import LIMITS, Limits
 from bundles.errors import FormatError, PublishError
 from bundles.filesystem.atomic import open_directory, remove_leftovers, replace_file
 from bundles.filesystem.trees import Counted, kind_of, open_regular, pieces_of, walk
 from bundles.format.description import BundleDescription, FileEntry, FileMode
+from bundles.format.limits import LIMITS, Limits
 from bundles.format.paths import MemberPath, shown
 
 

@@ -18,12 +18,12 @@ from bundles.archive.canonical_tar import (
     file_header,
     padding,
 )
-from bundles.archive.limits import Limits
 from bundles.archive.tar_diagnosis import diagnose
 from bundles.errors import FormatError
 from bundles.filesystem.trees import Counted
 from bundles.format.description import BundleDescription
 from bundles.format.identity import DESCRIPTION
+from bundles.format.limits import Limits
 from bundles.format.paths import MemberPath, shown
 
 _COMPRESSED = 64 * 1024

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bundles.archive.limits import LIMITS, Limits
 from bundles.archive.reader import BundleReader
 from bundles.errors import FormatError, SignatureError, StoreError, UnpackError
 from bundles.filesystem.atomic import sync_directory
@@ -22,6 +21,7 @@ from bundles.filesystem.free_space import check_free_space
 from bundles.filesystem.trees import Counted, open_regular, pieces_of, remove_tree, sync_filesystem
 from bundles.format.description import BundleDescription
 from bundles.format.identity import DESCRIPTION
+from bundles.format.limits import LIMITS, Limits
 from bundles.format.paths import MemberPath
 
 _DIRECTORY_MODE = 0o555

@@ -16,7 +16,6 @@ from typing import Any
 from tuf.api.exceptions import DownloadError, RepositoryError
 from tuf.api.metadata import Metadata, Root, TargetFile, Targets
 
-from bundles.archive.limits import LARGEST_INDEX, LARGEST_STORED
 from bundles.client.mirror_backoff import MEMORY, MirrorMemory
 from bundles.client.partial_downloads import discard_left
 from bundles.client.targets import download_target, explained, fetch_target, is_target, target_path
@@ -24,6 +23,7 @@ from bundles.client.trust_anchor import Anchor
 from bundles.client.trusted_metadata import TrustDirectory
 from bundles.client.tuf_errors import verdict
 from bundles.client.updater import Workflow
+from bundles.deadline import Deadline
 from bundles.errors import (
     BundleError,
     FormatError,
@@ -35,7 +35,7 @@ from bundles.errors import (
 )
 from bundles.filesystem.atomic import read_limited
 from bundles.format.index import INDEX, Index, Release
-from bundles.transport.deadline import Deadline
+from bundles.format.limits import LARGEST_INDEX, LARGEST_STORED
 from bundles.transport.download import Mirror
 
 

@@ -26,12 +26,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from bundles.archive.limits import LARGEST_STORED
+from bundles.deadline import Deadline, aside
 from bundles.errors import BundleError, FormatError
 from bundles.filesystem.atomic import read_limited
 from bundles.format.index import INDEX, Index, Release
+from bundles.format.limits import LARGEST_STORED
 from bundles.transport.credentials import credentials
-from bundles.transport.deadline import Deadline, aside
 from bundles.transport.download import TransportSettings, locate
 from bundles.transport.location import Location
 from bundles.transport.reading import Reading, answers_under

@@ -15,10 +15,10 @@ from tuf.api.metadata import TargetFile
 
 from bundles.client.partial_downloads import is_kept, partial_download
 from bundles.client.tuf_errors import mismatch
+from bundles.deadline import Deadline, aside
 from bundles.errors import OversizeError, SignatureError, StoreError, TransportError
 from bundles.filesystem.free_space import check_free_space, readable
 from bundles.filesystem.trees import open_regular
-from bundles.transport.deadline import Deadline, aside
 from bundles.transport.download import Mirror
 
 _Verify = Callable[[bytes | BinaryIO], None]

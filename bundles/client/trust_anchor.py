@@ -10,9 +10,9 @@ from pathlib import Path
 from tuf.api.exceptions import RepositoryError, UnsignedMetadataError
 from tuf.api.metadata import Metadata, Root
 
-from bundles.archive.limits import LARGEST_METADATA
 from bundles.errors import BundleError, SettingsError
 from bundles.filesystem.atomic import read_limited
+from bundles.format.limits import LARGEST_METADATA
 from bundles.format.metadata import check_metadata
 
 _LARGEST = LARGEST_METADATA["root"]

@@ -25,7 +25,6 @@ from typing import Any
 from tuf.api.exceptions import RepositoryError, UnsignedMetadataError
 from tuf.api.metadata import Metadata, Root, Snapshot, Targets, Timestamp
 
-from bundles.archive.limits import LARGEST_STORED
 from bundles.client.trust_anchor import Anchor, parse_root
 from bundles.errors import SettingsError
 from bundles.filesystem.atomic import (
@@ -37,6 +36,7 @@ from bundles.filesystem.atomic import (
     write_file,
 )
 from bundles.format.index import INDEX
+from bundles.format.limits import LARGEST_STORED
 
 _HISTORY = "root_history"
 _ROOT = re.compile(r"(\d{1,15})\.root\.json")

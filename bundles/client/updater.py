@@ -23,10 +23,10 @@ from tuf.ngclient import UpdaterConfig
 from tuf.ngclient.fetcher import FetcherInterface
 from tuf.ngclient.updater import Updater
 
-from bundles.archive.limits import LARGEST_METADATA, LARGEST_STORED
 from bundles.client.trust_anchor import Anchor
 from bundles.client.trusted_metadata import TrustDirectory
 from bundles.errors import FormatError, NotFoundError, OversizeError, RollbackError, SignatureError
+from bundles.format.limits import LARGEST_METADATA, LARGEST_STORED
 from bundles.format.metadata import check_metadata
 from bundles.transport.download import Mirror
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from tuf.api.metadata import Metadata, Root
 
-from bundles.archive.limits import LARGEST_METADATA
 from bundles.errors import PublishError
 from bundles.filesystem.atomic import read_limited, sync_directory, write_file
+from bundles.format.limits import LARGEST_METADATA
 from bundles.publisher.ceremony import Proposal, check_thresholds, needed
 from bundles.publisher.keys import (
     PEM,

@@ -32,9 +32,9 @@ from tuf.api.metadata import (
     Timestamp,
 )
 
-from bundles.archive.limits import LARGEST_METADATA, LARGEST_STORED
 from bundles.errors import FormatError, KeyFileError, PublishError, SignatureError, TokenError, reason_of
 from bundles.filesystem.atomic import read_limited, write_file
+from bundles.format.limits import LARGEST_METADATA, LARGEST_STORED
 from bundles.format.metadata import check_metadata
 from bundles.publisher.expiry import Lifetimes
 from bundles.publisher.keys import NewKey, Passphrase, Signer, find_key_file, key_file, open_key

@@ -33,7 +33,6 @@ from pathlib import Path
 from tuf.api.exceptions import LengthOrHashMismatchError
 from tuf.api.metadata import Root, TargetFile, Targets
 
-from bundles.archive.limits import LARGEST_INDEX, LARGEST_STORED
 from bundles.archive.pack import BuiltBundle, build_bundle
 from bundles.archive.unpack import inspect
 from bundles.client.client import TrustClient
@@ -57,6 +56,7 @@ from bundles.filesystem.atomic import (
 from bundles.filesystem.trees import measure, open_regular, pieces_of, remove_tree
 from bundles.format import strict_yaml
 from bundles.format.index import INDEX, Index, Release, parse_channel
+from bundles.format.limits import LARGEST_INDEX, LARGEST_STORED
 from bundles.publisher import statements, transaction
 from bundles.publisher.ceremony import Proposal
 from bundles.publisher.expiry import Lifetimes

@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bundles.archive.limits import LIMITS, Limits
 from bundles.errors import FormatError, StoreError, UnpackError
 from bundles.filesystem.atomic import forget_oldest, read_limited, remove_any, sync_directory
 from bundles.format.identity import DESCRIPTION, parse_identity, parse_name
+from bundles.format.limits import LIMITS, Limits
 from bundles.format.paths import shown
 
 if TYPE_CHECKING:

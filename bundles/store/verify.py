@@ -9,11 +9,11 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from bundles.archive.limits import LIMITS
 from bundles.filesystem.atomic import read_limited
 from bundles.filesystem.trees import kind_of, measure, walk
 from bundles.format.description import BundleDescription, FileEntry
 from bundles.format.identity import DESCRIPTION
+from bundles.format.limits import LIMITS
 from bundles.format.paths import MemberPath, shown
 
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import msgspec
 
+from bundles.deadline import Deadline, DeadlineError
 from bundles.errors import NotFoundError, OversizeError, SettingsError, TransportError
 from bundles.filesystem.atomic import open_directory
 from bundles.filesystem.trees import open_regular
 from bundles.masking import Hidden
-from bundles.transport.deadline import Deadline, DeadlineError
 from bundles.transport.location import Location
 
 if TYPE_CHECKING:

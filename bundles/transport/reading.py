@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from bundles.transport.deadline import Deadline
+from bundles.deadline import Deadline
 
 SLOWEST = 1000
 """Bytes a second, on average over the longest silence that is allowed."""

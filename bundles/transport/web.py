@@ -27,10 +27,10 @@ import urllib3.exceptions as urllib3
 from requests.adapters import HTTPAdapter
 from requests.utils import get_environ_proxies
 
+from bundles.deadline import Deadline, DeadlineError, aside
 from bundles.errors import NotFoundError, OversizeError, SettingsError, TransportError
 from bundles.masking import MASK, Hidden
 from bundles.transport.credentials import credentials
-from bundles.transport.deadline import Deadline, DeadlineError, aside
 from bundles.transport.download import CHUNK, TransportSettings
 from bundles.transport.location import Location, origin_of
 from bundles.transport.reading import Reading, StalledError, answers_under

@@ -68,7 +68,7 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
-            from puller.manifest.problems import did_you_mean
+            from puller.values.suggestions import did_you_mean
 
             ctx.fail(f"no command {args[0]!r}{did_you_mean(args[0], _COMMANDS)}")
         return super().resolve_command(ctx, args)

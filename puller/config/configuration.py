@@ -17,11 +17,10 @@ from hiera.errors import HieraError
 from hiera.text import yaml_text
 from hiera.values.secrets import Secret
 from puller.config.maintenance_windows import Window, find_problem
-from puller.errors import ConfigurationError
-from puller.manifest.properties import explain, parse_value
+from puller.errors import ConfigurationError, reason
 from puller.state.directories import PRIVATE_KEY
-from puller.system.local import reason
 from puller.system.trusted import trusted
+from puller.values.convert import explain, parse_value
 from puller.values.duration import Duration
 
 _SIZE_LIMIT = 1024 * 1024  # bytes

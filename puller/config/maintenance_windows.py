@@ -97,7 +97,7 @@ class Zone(str):
 def _meant(name: str) -> str:
     from zoneinfo import available_timezones
 
-    from puller.manifest.problems import did_you_mean
+    from puller.values.suggestions import did_you_mean
 
     return did_you_mean(name, available_timezones()) or " (names are such as 'Europe/Berlin')"
 

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import msgspec
 
+from bundles.deadline import Deadline
 from bundles.filesystem.atomic import read_limited
 from bundles.masking import mask_urls
-from bundles.transport.deadline import Deadline
 from bundles.transport.download import TransportSettings, Validators
 from puller.data.sources import SIZE_LIMIT, DataSource, Origin, Surroundings, read_trusted
+from puller.errors import reason
 from puller.reporting.run_problems import sentence_of
 from puller.state.state_file import write_state
 from puller.state.stored_json import decode
-from puller.system.local import reason
 
 Warn = Callable[[str, Exception], None]
 """Told a sentence, and the error that it is about."""

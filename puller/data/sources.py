@@ -17,8 +17,7 @@ from hiera.document.document import Document
 from hiera.document.explain import Explanation
 from hiera.errors import HieraError
 from hiera.values.merge import merge_deep, merge_sources
-from puller.errors import ConfigurationError
-from puller.system.local import reason
+from puller.errors import ConfigurationError, reason
 from puller.system.trusted import trusted
 
 if TYPE_CHECKING:

@@ -18,14 +18,14 @@ from bundles.errors import BundleError
 from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope, evaluate
 from puller.engine.pending_refreshes import PendingRefreshes
-from puller.errors import MutationInNoop, PullerError, ResourceError, StoppedDownload
+from puller.errors import MutationInNoop, PullerError, ResourceError, StoppedDownload, reason
 from puller.manifest.declaration import Declaration, Home
 from puller.manifest.loader import Manifest
 from puller.manifest.masking import Masks
 from puller.reporting.report import Event, Health, State
 from puller.resources.base import Context, Difference, Resource
 from puller.resources.registry import choose_provider
-from puller.system.local import NoopSystem, System, reason
+from puller.system.local import NoopSystem, System
 
 
 class Settings(msgspec.Struct, frozen=True):

@@ -14,7 +14,6 @@ from puller.engine.pending_refreshes import PendingRefreshes
 from puller.engine.sessions import Recorded, Session, change_since, latest
 from puller.errors import ManifestError, UsageError
 from puller.manifest.loader import Inputs, Manifest, load_value
-from puller.manifest.problems import Path as KeyPath
 from puller.manifest.problems import Problems
 from puller.manifest.source import MANIFEST, working_directory
 from puller.reporting.report import Event
@@ -24,6 +23,7 @@ from puller.state.directories import Directories
 from puller.system.local import LocalSystem, NoopSystem
 from puller.system.signals import StopRequests
 from puller.values.reference import Reference
+from puller.values.suggestions import Path as KeyPath
 
 _REFERENCES = ("require", "after", "subscribe")
 

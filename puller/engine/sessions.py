@@ -14,10 +14,9 @@ from pathlib import Path
 import msgspec
 
 from bundles.filesystem.atomic import write_file
-from puller.errors import UsageError
+from puller.errors import UsageError, reason
 from puller.reporting.report import Event
 from puller.state.stored_json import decode
-from puller.system.local import reason
 from puller.values.reference import Reference
 
 VARIABLE = "PULLER_SESSION"

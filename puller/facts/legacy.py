@@ -5,8 +5,8 @@ They are looked up through the tree, so that a custom fact or ``--fact os.family
 
 from __future__ import annotations
 
-from puller.facts.units import megabytes
 from puller.facts.values import ABSENT, find
+from puller.values.units import megabytes
 
 TYPE_CHECKING = False  # see limits.py
 if TYPE_CHECKING:

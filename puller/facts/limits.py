@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from bundles.transport.deadline import Deadline, DeadlineError, aside
+from bundles.deadline import Deadline, DeadlineError, aside
 from puller.system import signals
 
 TYPE_CHECKING = False  # as in ``typing``, whose import would be half the time of a small lookup

@@ -9,10 +9,10 @@ import msgspec
 from bundles.masking import mask_urls, mask_userinfo
 from hiera.expressions.expressions import Scope
 from puller.data.bundle_data import BundleData
-from puller.manifest.problems import Path as KeyPath
 from puller.manifest.problems import Problems
 from puller.resources.base import Properties, PropertyError, ResourceType
 from puller.values.reference import Reference
+from puller.values.suggestions import Path as KeyPath
 
 HIDDEN = "(sensitive)"
 """What is shown in the place of a property that must not be."""

@@ -8,8 +8,9 @@ keeps it.
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from puller.manifest.problems import Path, Problems, did_you_mean
+from puller.manifest.problems import Problems
 from puller.resources.registry import find_type, type_names
+from puller.values.suggestions import Path, did_you_mean
 
 DEFAULTS = "defaults"
 

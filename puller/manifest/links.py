@@ -12,8 +12,8 @@ import msgspec
 
 from puller.manifest.declaration import Declaration
 from puller.manifest.order import CycleError, ordered
-from puller.manifest.problems import did_you_mean
 from puller.values.reference import Reference
+from puller.values.suggestions import did_you_mean
 
 _APPLY = "apply#"
 Found = list[tuple[Reference, int]]

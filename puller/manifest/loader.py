@@ -20,20 +20,20 @@ from hiera.limits import total
 from hiera.text import yaml_text
 from puller.data.bundle_data import BundleData, open_tree
 from puller.data.sources import DataSource, Origin
-from puller.errors import ManifestError, ResourceError, SourceError
+from puller.errors import ManifestError, ResourceError, SourceError, reason
 from puller.manifest import children
 from puller.manifest.children import Family
 from puller.manifest.declaration import Declaration, Home, label
 from puller.manifest.declare import Draft
 from puller.manifest.entries import Entry, read_entries
 from puller.manifest.links import Links, link, order
-from puller.manifest.problems import Path as KeyPath
-from puller.manifest.problems import Problems, unknown_key
+from puller.manifest.problems import Problems
 from puller.resources.base import PropertyError
 from puller.state.directories import PRIVATE_KEY
 from puller.system import signals
-from puller.system.local import reason
 from puller.values.reference import Reference
+from puller.values.suggestions import Path as KeyPath
+from puller.values.suggestions import unknown_key
 
 if TYPE_CHECKING:
     from hiera.document.annotations import Annotations

@@ -3,15 +3,14 @@
 Places are paths of keys; lines are found only when there is something to say, by reading the text again.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from bundles.masking import mask_urls
 from hiera.text import yaml_text
 from puller.errors import ManifestError
-
-Path = tuple[str | int, ...]
+from puller.values.suggestions import Path
 
 
 class Problems(msgspec.Struct):
@@ -55,18 +54,3 @@ class Problems(msgspec.Struct):
         """Raise ``ManifestError`` when anything was found."""
         if self._found:
             raise ManifestError(self.sentences())
-
-
-def unknown_key(key: object, known: Iterable[str]) -> str:
-    """The sentence for a key that nobody knows, with the one that may have been meant."""
-    return f"unknown key {key!r}{did_you_mean(str(key), known)}"
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`` (did you mean 'owner'?)``, or the known words when none is near and they are few."""
-    import difflib  # only for messages
-
-    words = sorted(known)
-    if near := difflib.get_close_matches(word, words, 1):
-        return f" (did you mean {near[0]!r}?)"
-    return f" (known: {', '.join(words)})" if len(words) <= 30 else ""

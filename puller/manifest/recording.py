@@ -12,8 +12,8 @@ from typing import Any
 
 from hiera.expressions.expressions import Scope
 from hiera.values.paths import MISSING
-from puller.manifest.problems import Path as KeyPath
 from puller.templates.functions import bundle_functions
+from puller.values.suggestions import Path as KeyPath
 
 _METHODS = frozenset({"get", "items", "keys", "values"})
 """What an expression may call; it is looked for among the keys first."""

@@ -3,10 +3,10 @@
 import msgspec
 
 from bundles.masking import mask_urls
+from puller.errors import reason
 from puller.exit_status import ExitStatus, worst
 from puller.reporting.exit_codes import status_of
 from puller.reporting.log import Log
-from puller.system.local import reason
 
 
 class RunProblems(msgspec.Struct):

@@ -13,10 +13,9 @@ from typing import Any
 
 import msgspec
 
-from puller.errors import ResourceError
+from puller.errors import ResourceError, reason
 from puller.resources.base import Difference, Properties, PropertyError, Resource
 from puller.system.commands import Command, Completed
-from puller.system.local import reason
 from puller.system.shell_words import split_words
 from puller.values.duration import Duration
 from puller.values.reference import Reference

@@ -17,7 +17,7 @@ TIME_LIMIT = 300.0
 
 def fetch_url(url: str) -> bytes:
     """The bytes at ``url``; raises ``TransportError``, and as ``signals.check_download``."""
-    from bundles.transport.deadline import Deadline
+    from bundles.deadline import Deadline
     from bundles.transport.download import download_url  # and with it requests, which is slow to import
 
     buffer = io.BytesIO()

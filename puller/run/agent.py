@@ -14,15 +14,16 @@ from pathlib import Path
 
 import msgspec
 
+from bundles.deadline import Deadline
 from bundles.store.store import Store
-from bundles.transport.deadline import Deadline
 from puller.config.configuration import BundleChoice, Configuration
 from puller.engine.engine import Settings
-from puller.errors import ConfigurationError, ResourceError
+from puller.errors import ConfigurationError, ResourceError, reason
 from puller.exit_status import ExitStatus
 from puller.manifest.loader import Inputs
 from puller.reporting import metrics
 from puller.reporting.exit_codes import status_of
+from puller.reporting.history import find_unfinished, save_report, save_status
 from puller.reporting.log import Log
 from puller.reporting.report import BundleReport, Report
 from puller.reporting.run_problems import RunProblems, sentence_of
@@ -32,9 +33,8 @@ from puller.run.policy.holds import Holds
 from puller.run.policy.selection import Chooser
 from puller.run.site import Offer, RefreshedSite, SiteView, copy_trust, unchanged
 from puller.run.trials import Trials
-from puller.state.directories import Directories, find_unfinished, save_report, save_status
+from puller.state.directories import Directories
 from puller.state.lock import only_run
-from puller.system.local import reason
 from puller.system.signals import Stopped, StopRequests
 from puller.version import __version__
 

@@ -13,7 +13,7 @@ from puller.facts.tree import Facts, gather
 from puller.manifest.loader import Inputs
 
 if TYPE_CHECKING:
-    from bundles.transport.deadline import Deadline
+    from bundles.deadline import Deadline
     from bundles.transport.download import TransportSettings
     from puller.data.site_data import SiteData, Warn
 

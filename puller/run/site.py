@@ -12,20 +12,19 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from bundles.client.revalidation import revalidate
+from bundles.deadline import Deadline
 from bundles.errors import BundleError, FormatError, SettingsError, StoreError
 from bundles.format.index import Index, Release
 from bundles.store.store import Installed, Store
-from bundles.transport.deadline import Deadline
 from bundles.transport.download import TransportSettings, open_mirrors
 from hiera.values.secrets import Secret
 from puller.config.configuration import BundleChoice, Configuration, HttpOptions
-from puller.errors import ConfigurationError
+from puller.errors import ConfigurationError, reason
 from puller.exit_status import ExitStatus
 from puller.reporting.report import BundleReport
 from puller.reporting.run_problems import RunProblems
 from puller.run.policy.selection import Chooser
 from puller.state.directories import Directories
-from puller.system.local import reason
 from puller.system.trusted import trusted
 from puller.version import __version__
 

@@ -5,30 +5,17 @@ How damage to one of them is answered is in ``puller.state.state_file``.
 
 import contextlib
 import os
-from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
-from bundles.filesystem.atomic import read_limited
-from puller.reporting.report import Report
-from puller.state.state_file import LARGEST, set_aside, write_state
-from puller.state.stored_json import decode
+from puller.state.state_file import set_aside
 
 DEFAULT_CONFIGURATION = "/etc/puller/config.yaml"
 PRIVATE_KEY = "/etc/puller/keys/private_key.pkcs7.pem"
 """Where a host's key for encrypted values is, unless something else is said."""
-_LARGEST_REPORT = 64 * 1024 * 1024  # bytes: an event for each of a hundred thousand resources
 _ROOT_STATE = Path("/var/lib/puller")
 _ROOT_RUN = Path("/run/puller")
-
-
-class Status(msgspec.Struct, frozen=True):
-    """What an agent is doing; ``since`` is UTC in ISO 8601."""
-
-    state: str
-    since: str
-    process: int
 
 
 class Directories(msgspec.Struct, frozen=True):
@@ -136,52 +123,3 @@ class Directories(msgspec.Struct, frozen=True):
         with contextlib.suppress(OSError):
             for path in self.downloads.glob("*.tar.gz"):
                 path.unlink()
-
-
-def save_report(report: Report, directories: Directories, keep: int) -> Path:
-    """Keep a report and forget the oldest; gives where it is. Raises ``OSError``."""
-    data = msgspec.json.encode(report)
-    path = directories.runs / f"{report.run}.json"
-    # Reports hold file names and differences, which not everybody on the machine needs to see.
-    write_state(path, data)
-    write_state(directories.last_run, data)
-    for old in sorted(directories.runs.glob("*.json"))[:-keep]:
-        with contextlib.suppress(IsADirectoryError):  # somebody's own; it is in nobody's way
-            old.unlink(missing_ok=True)
-    return path
-
-
-def save_status(directories: Directories, state: str) -> None:
-    """Say what is going on: ``running`` since now in this process, or ``idle``. Raises ``OSError``."""
-    status = Status(state=state, since=datetime.now(UTC).isoformat(timespec="seconds"), process=os.getpid())
-    # It does not survive a reboot anyway.
-    write_state(directories.status, msgspec.json.encode(status), mode=0o644, durable=False)
-
-
-def load_status(directories: Directories) -> Status | None:
-    """What is going on, as far as it can be told: ``running`` only while that process is there."""
-    status = _read_status(directories)
-    if status is None:
-        return None
-    return status if status.state != "running" or os.path.exists(f"/proc/{status.process}") else None
-
-
-def find_unfinished(directories: Directories) -> str | None:
-    """When a run began that has no end on record; to be asked by the holder of the lock. ``None``: there is none."""
-    status = _read_status(directories)
-    return status.since if status and status.state == "running" else None
-
-
-def _read_status(directories: Directories) -> Status | None:
-    try:
-        return decode(read_limited(directories.status, LARGEST), Status)
-    except (OSError, ValueError):
-        return None
-
-
-def load_last_report(directories: Directories) -> Report | None:
-    """The newest report; ``None`` when there is none. Raises ``OSError``, ``ValueError`` for what is no report."""
-    try:
-        return decode(read_limited(directories.last_run, _LARGEST_REPORT), Report)
-    except FileNotFoundError:
-        return None

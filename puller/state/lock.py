@@ -7,8 +7,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from puller.errors import BusyError, ConfigurationError
-from puller.system.local import reason
+from puller.errors import BusyError, ConfigurationError, reason
 
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 

@@ -526,10 +526,3 @@ def _old_file(parent: int, name: str, path: str, looked_at: os.stat_result | Non
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def reason(error: OSError) -> str:
-    """The system's own words for an error, without Python's numbers."""
-    if error.errno == errno.ENOSPC:
-        return "no space left on the file system"
-    return error.strerror.lower() if error.strerror else str(error)

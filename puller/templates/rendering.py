@@ -9,8 +9,7 @@ from bundles.filesystem.atomic import read_limited
 from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope
 from hiera.values.secrets import has_secret, revealed
-from puller.errors import ResourceError
-from puller.system.local import reason
+from puller.errors import ResourceError, reason
 from puller.templates import engine as engines
 from puller.templates.errors import FunctionError, LimitError, TemplateError
 

@@ -21,11 +21,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bundles.archive.limits import Limits
 from bundles.archive.unpack import inspect, unpack
 from bundles.errors import UnpackError
 from bundles.filesystem.trees import remove_tree
 from bundles.format import paths
+from bundles.format.limits import Limits
 
 TABLES = Path(__file__).with_name("tables.py")
 tables: Any = SimpleNamespace(**run_path(str(TABLES)))  # tests are not a package to import from

@@ -140,8 +140,8 @@ def _subject(title: str, path: Path, name: str, inputs: Inputs) -> _Subject:
 
 
 def _last_report(directories: Directories) -> Report | None:
-    from puller.state.directories import load_last_report
-    from puller.system.local import reason
+    from puller.errors import reason
+    from puller.reporting.history import load_last_report
 
     try:
         return load_last_report(directories)
@@ -155,8 +155,8 @@ def _last_report(directories: Directories) -> Report | None:
 def _explained(subject: str, about: _Subject) -> Iterator[dict[str, Any]]:
     """What there is to say of a key or resource in one bundle; nothing for a resource that it does not declare."""
     from puller.engine import explain
-    from puller.manifest.problems import did_you_mean
     from puller.resources.registry import find_type
+    from puller.values.suggestions import did_you_mean
 
     kind, mark, _ = subject.partition("#")
     if not mark or find_type(kind) is None:

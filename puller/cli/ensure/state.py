@@ -9,13 +9,13 @@ from puller.cli.options import fact_options
 from puller.cli.output import format_option, show
 from puller.errors import UsageError
 from puller.facts.given import facts_from
-from puller.manifest.problems import did_you_mean
 from puller.manifest.properties import decode, find_problems
 from puller.manifest.source import working_directory
 from puller.resources.base import Context, Resource, ResourceType
 from puller.resources.registry import find_type, type_names
 from puller.resources.remote import fetch_url
 from puller.system.local import NoopSystem
+from puller.values.suggestions import did_you_mean
 
 
 @click.command()

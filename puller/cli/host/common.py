@@ -9,9 +9,8 @@ from typing import Any
 import click
 
 from puller.config.configuration import BundleChoice, Configuration, load_configuration
-from puller.errors import ConfigurationError, UsageError
+from puller.errors import ConfigurationError, UsageError, reason
 from puller.state.directories import DEFAULT_CONFIGURATION, Directories
-from puller.system.local import reason
 
 config_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
     "--config", "path", default=DEFAULT_CONFIGURATION, show_default=True, help="The configuration to use."
@@ -28,7 +27,7 @@ def chosen(configuration: Configuration, bundle: str) -> BundleChoice:
     """What the configuration says about a bundle; raises ``UsageError`` when it does not name it."""
     names = {choice.name: choice for choice in configuration.bundles}
     if bundle not in names:
-        from puller.manifest.problems import did_you_mean
+        from puller.values.suggestions import did_you_mean
 
         raise UsageError(f"{bundle}: the configuration names no such bundle{did_you_mean(bundle, names)}")
     return names[bundle]

@@ -6,9 +6,10 @@ import click
 
 from puller.cli.host.common import config_option, load_host, one_line, state_in_use, user
 from puller.errors import UsageError
+from puller.reporting.history import load_status
 from puller.run.policy.disable import disable as save_hold
 from puller.run.policy.disable import enable as end_hold
-from puller.state.directories import Directories, load_status
+from puller.state.directories import Directories
 from puller.values.times import parse_until
 
 

@@ -75,7 +75,7 @@ def _plain_text(value: Any) -> Any:
 def _missing(found: Any, steps: tuple[str, ...]) -> str:
     """Why there is nothing at a path, with the nearest names that there are."""
     from hiera.values.paths import first_missing, path_text
-    from puller.manifest.problems import did_you_mean
+    from puller.values.suggestions import did_you_mean
 
     above, count = first_missing(found, steps)
     place = path_text(steps[:count])

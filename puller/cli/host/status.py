@@ -11,14 +11,14 @@ from bundles.store.store import Store
 from puller.cli.host.common import config_option, load_host
 from puller.cli.output import show, text_format_option
 from puller.config.configuration import Configuration
-from puller.errors import ConfigurationError, PullerError, UsageError
+from puller.errors import ConfigurationError, PullerError, UsageError, reason
 from puller.exit_status import ExitStatus
+from puller.reporting.history import find_unfinished, load_last_report, load_status
 from puller.reporting.report import BundleReport, Report
 from puller.run.forget import Left, find_left
 from puller.run.policy.holds import Holds
 from puller.run.trials import Trials
-from puller.state.directories import Directories, find_unfinished, load_last_report, load_status
-from puller.system.local import reason
+from puller.state.directories import Directories
 from puller.values.duration import Duration
 from puller.values.times import parse_moment, shown
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from bundles.filesystem.atomic import write_file
-from puller.errors import ConfigurationError, UsageError
-from puller.system.local import reason
+from puller.errors import ConfigurationError, UsageError, reason
 
 _PLACEHOLDER = "@PULLER@"
 _PLACES = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from puller.facts.units import bytes_text, hertz_text
 from puller.facts.values import present
+from puller.values.units import bytes_text, hertz_text
 
 TYPE_CHECKING = False  # see limits.py
 if TYPE_CHECKING:

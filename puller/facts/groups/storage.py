@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 from puller.facts.limits import within
-from puller.facts.units import bytes_text, percent_text
 from puller.facts.values import present
+from puller.values.units import bytes_text, percent_text
 
 TYPE_CHECKING = False  # see limits.py
 if TYPE_CHECKING:

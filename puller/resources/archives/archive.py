@@ -20,7 +20,7 @@ import msgspec
 
 from bundles.errors import FormatError
 from hiera.values.secrets import Secret
-from puller.errors import ResourceError
+from puller.errors import ResourceError, reason
 from puller.resources.archives.kinds import ENDINGS, Kind, find_kind
 from puller.resources.archives.receipts import (
     Filling,
@@ -32,7 +32,7 @@ from puller.resources.archives.receipts import (
 )
 from puller.resources.base import Difference, Properties, PropertyError, Resource
 from puller.resources.owners import group_id, group_name, user_id, user_name
-from puller.system.local import Attributes, reason, require_one_name
+from puller.system.local import Attributes, require_one_name
 from puller.values.duration import Duration
 
 if TYPE_CHECKING:  # opening archives is imported when one is opened

@@ -16,12 +16,12 @@ from typing import BinaryIO
 import msgspec
 import requests
 
+from bundles.deadline import Deadline
 from bundles.errors import BundleError, TransportError
 from bundles.filesystem.free_space import readable
 from bundles.filesystem.trees import Counted, pieces_of
 from bundles.format.paths import shown
 from bundles.masking import Hidden
-from bundles.transport.deadline import Deadline
 from bundles.transport.download import TransportSettings
 from bundles.transport.location import Location
 from bundles.transport.web import WebMirror

@@ -22,7 +22,7 @@ def needing_space(where: str, directory: int, what: str, need: Callable[[], int 
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        from puller.facts.units import bytes_text
+        from puller.values.units import bytes_text
 
         size, free = need(), bytes_text(found.f_bavail * found.f_frsize)
         space = "space" if size is None else bytes_text(size)

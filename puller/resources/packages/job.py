@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from puller.errors import ResourceError
+from puller.errors import ResourceError, reason
 from puller.system.commands import Command, Completed
-from puller.system.local import System, reason
+from puller.system.local import System
 
 _QUERY_TIMEOUT = 300.0  # seconds; dnf may have to fetch metadata first
 _OUTPUT_LIMIT = 64 * 1024 * 1024  # bytes; an answer must be whole, a line for each package of a large machine

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from puller.errors import ResourceError
+from puller.errors import ResourceError, reason
 from puller.resources.scaffolds.names import printable
-from puller.system.local import System, reason
+from puller.system.local import System
 
 MOST_ENTRIES = 100_000
 """Files and directories of one source."""

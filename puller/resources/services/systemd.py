@@ -16,11 +16,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from puller.errors import ResourceError
+from puller.errors import ResourceError, reason
 from puller.resources.base import Context
 from puller.resources.services.unit_files import UNIT_DIRECTORIES, UnitFiles, parse_last_read
 from puller.system.commands import Command, Completed
-from puller.system.local import reason
 
 PATIENCE = 30.0
 """Seconds that a passing state is waited for."""

@@ -10,9 +10,9 @@ from typing import Literal
 
 import msgspec
 
+from puller.errors import reason as reason_of
 from puller.state.directories import Directories
 from puller.state.state_file import StateFile, set_aside
-from puller.system.local import reason as reason_of
 from puller.values.times import parse_moment, shown, written
 
 

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bundles.archive.canonical_tar import HEADER, member_header
-from bundles.archive.limits import Limits
 from bundles.archive.pack import BuiltBundle, build_bundle
 from bundles.archive.unpack import inspect
 from bundles.errors import PublishError
 from bundles.format.description import BundleDescription, FileMode
 from bundles.format.identity import DESCRIPTION
+from bundles.format.limits import Limits
 from bundles.format.paths import MemberPath
 
 WriteTree = Callable[[Path, Mapping[str, bytes]], Path]

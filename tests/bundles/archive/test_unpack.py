@@ -17,12 +17,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bundles.archive.limits import Limits
 from bundles.archive.pack import BuiltBundle, build_bundle
 from bundles.archive.unpack import inspect, unpack
 from bundles.errors import SignatureError, StoreError, UnpackError
 from bundles.filesystem.trees import remove_tree
 from bundles.format.identity import DESCRIPTION
+from bundles.format.limits import Limits
 
 WriteTree = Callable[[Path, Mapping[str, bytes]], Path]
 ReadTree = Callable[[Path], dict[str, tuple[bytes, int]]]

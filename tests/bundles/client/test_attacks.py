@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tuf.api.metadata import Metadata, MetaFile, TargetFile
 
-from bundles.archive.limits import LARGEST_METADATA
 from bundles.errors import ExpiredError, FormatError, RollbackError, SignatureError, TrustError
+from bundles.format.limits import LARGEST_METADATA
 
 if TYPE_CHECKING:
     from tests.bundles.conftest import Clock, Forge, Host, Publisher

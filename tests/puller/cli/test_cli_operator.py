@@ -13,8 +13,9 @@ import pytest
 from bundles.filesystem.trees import remove_tree
 from bundles.store.store import Store
 from puller.errors import BusyError
+from puller.reporting.history import save_status
 from puller.run.policy.quarantine import Quarantine
-from puller.state.directories import Directories, save_status
+from puller.state.directories import Directories
 from puller.state.lock import only_run
 from tests.conftest import Execute, Host, Outcome, Publisher
 

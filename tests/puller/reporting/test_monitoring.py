@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from puller.exit_status import ExitStatus
+from puller.reporting.history import save_status
 from puller.reporting.monitoring import Records, judge
 from puller.reporting.report import BundleReport, Event, Health, Report, State, Summary
-from puller.state.directories import Directories, save_status
+from puller.state.directories import Directories
 from tests.conftest import Host, Publisher, WebServer
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)

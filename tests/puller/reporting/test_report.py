@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from puller.reporting import metrics
+from puller.reporting.history import load_last_report, load_status, save_report, save_status
 from puller.reporting.report import BundleReport, Event, Health, HealthResult, Report, State, Summary
-from puller.state.directories import Directories, load_last_report, load_status, save_report, save_status
+from puller.state.directories import Directories
 from puller.state.state_file import set_aside
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 from tuf.api.metadata import TargetFile
 
-from bundles.archive.limits import LARGEST_METADATA
+from bundles.format.limits import LARGEST_METADATA
 from puller.manifest.loader import Inputs, Manifest, load_manifest
 
 if TYPE_CHECKING:

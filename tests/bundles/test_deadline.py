@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from bundles.transport.deadline import Deadline, DeadlineError, aside
+from bundles.deadline import Deadline, DeadlineError, aside
 
 
 class AskedToStop(BaseException):

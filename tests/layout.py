@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""The layout as the imports draw it: which folder imports which, in how many layers, and where that goes in circles.
+
+    python tests/layout.py [DIRECTORY]      prints the figures of a checkout, by default of this one
+
+* Every import counts: at the top of a module, in a function, for type checkers only.
+* A *room* is a file or folder directly below `puller/`; `hiera/` and `bundles/` are one room each.
+* The table of docs/architecture.md says what each folder may import; `test_imports.py` holds the tree to it.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+PACKAGES = ("bundles", "hiera", "puller")
+
+Graph = Mapping[str, set[str]]
+"""By importer what it imports; modules are dotted names, rooms are the names of section 2."""
+
+
+def modules(tree: Path) -> dict[str, Path]:
+    """Every module of the product, by its dotted name; a package goes by the name of its folder."""
+    paths = (path for package in PACKAGES for path in sorted((tree / package).rglob("*.py")))
+    return {
+        ".".join(path.relative_to(tree).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in paths
+    }
+
+
+def imports(tree: Path) -> dict[str, set[str]]:
+    """Which modules each module imports."""
+    found = modules(tree)
+    return {name: set(_imported(path, found)) - {name} for name, path in found.items()}
+
+
+def _imported(path: Path, known: Mapping[str, Path]) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] in PACKAGES:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in known else node.module
+
+
+def circles(graph: Graph) -> list[list[str]]:
+    """Groups of two or more that import each other, directly or by others (Tarjan's strongly connected components)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    groups: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in sorted(graph.get(node, ())):
+            if other not in index:
+                visit(other)
+            if other in stack:
+                low[node] = min(low[node], low[other])
+        if low[node] == index[node]:
+            group = [stack.pop()]
+            while group[-1] != node:
+                group.append(stack.pop())
+            groups.append(sorted(group))
+
+    for node in graph:
+        if node not in index:
+            visit(node)
+    return sorted(group for group in groups if len(group) > 1)
+
+
+def grouped(graph: Graph, group: Mapping[str, str]) -> dict[str, set[str]]:
+    """The graph of groups of nodes; what a group imports of itself is left out."""
+    result: dict[str, set[str]] = {name: set() for name in group.values()}
+    for node, others in graph.items():
+        result[group[node]] |= {group[other] for other in others} - {group[node]}
+    return result
+
+
+def rooms(graph: Graph) -> dict[str, set[str]]:
+    """The graph of rooms."""
+    return grouped(graph, {name: _room(name) for name in graph})
+
+
+def _room(module: str) -> str:
+    package, _, rest = module.partition(".")
+    return f"puller/{rest.partition('.')[0]}".rstrip("/") if package == "puller" else package
+
+
+def layers(graph: Graph) -> int:
+    """How many rooms stand above each other at most; those of one circle are one."""
+    member = {node: group[0] for group in circles(graph) for node in group}
+    acyclic = grouped(graph, {node: member.get(node, node) for node in graph})
+    depth: dict[str, int] = {}
+
+    def height(node: str) -> int:
+        if node not in depth:
+            depth[node] = 1 + max((height(other) for other in acyclic[node]), default=0)
+        return depth[node]
+
+    return max(map(height, acyclic))
+
+
+def folder_of(module: str, path: Path, folders: Iterable[str]) -> str:
+    """The folder of the table that a module lies in, the deepest that fits; its own name when there is none."""
+    name = module.replace(".", "/")
+    candidates = [folder for folder in folders if name == folder or name.startswith(f"{folder}/")]
+    return max(candidates, key=len, default=name)
+
+
+def allowed(page: Path) -> tuple[set[str], dict[str, set[str]]]:
+    """What the page says: the ground, which everybody may import, and by folder what else it may."""
+    rows: dict[str, set[str]] = {}
+    ground: set[str] = set()
+    for line in page.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if not line.startswith("| `") or len(cells) != 3 or cells[0].strip("`") in PACKAGES:
+            continue
+        names = re.findall(r"`([a-z_/]+)`", cells[0])
+        may = set(re.findall(r"`([a-z_/]+)`", cells[2]))
+        if "everybody" in cells[2]:
+            ground |= set(names)
+        for name in names:
+            rows[name] = may
+    return ground, rows
+
+
+def violations(tree: Path) -> list[str]:
+    """Imports that the table of docs/architecture.md does not allow."""
+    ground, rows = allowed(tree / "docs/architecture.md")
+    graph, known = imports(tree), modules(tree)
+    place = {name: folder_of(name, path, [*rows, *ground]) for name, path in known.items()}
+    found = []
+    for name, others in sorted(graph.items()):
+        for other in sorted(others):
+            here, there = place[name], place[other]
+            may = ground | rows.get(here, set())
+            if here != there and there not in PACKAGES and not _covered(there, may):
+                found.append(f"{known[name].relative_to(tree)} ({here}) imports {other} ({there})")
+    return found
+
+
+def _covered(folder: str, may: Iterable[str]) -> bool:
+    return any(folder == name or folder.startswith(f"{name}/") for name in may)
+
+
+def main() -> None:
+    tree = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1]
+    sys.setrecursionlimit(10_000)
+    graph = imports(tree)
+    drawn = rooms(graph)
+    found = circles(graph)
+    print(f"{len(drawn)} rooms, {layers(drawn)} layers, {sum(map(len, drawn.values()))} arrows between rooms")
+    print(f"{len(found)} circles of modules, {len(circles(drawn))} of rooms")
+    for group in [*found, *circles(drawn)]:
+        print("  circle:", " ".join(group))
+    for line in violations(tree):
+        print("  not allowed:", line)
+
+
+if __name__ == "__main__":
+    main()
