@@ -104,7 +104,7 @@ def layers(graph: Graph) -> int:
     return max(map(height, acyclic))
 
 
-def folder_of(module: str, path: Path, folders: Iterable[str]) -> str:
+def folder_of(module: str, folders: Iterable[str]) -> str:
     """The folder of the table that a module lies in, the deepest that fits; its own name when there is none."""
     name = module.replace(".", "/")
     candidates = [folder for folder in folders if name == folder or name.startswith(f"{folder}/")]
@@ -132,7 +132,7 @@ def violations(tree: Path) -> list[str]:
     """Imports that the table of docs/architecture.md does not allow."""
     ground, rows = allowed(tree / "docs/architecture.md")
     graph, known = imports(tree), modules(tree)
-    place = {name: folder_of(name, path, [*rows, *ground]) for name, path in known.items()}
+    place = {name: folder_of(name, [*rows, *ground]) for name in known}
     found = []
     for name, others in sorted(graph.items()):
         for other in sorted(others):

@@ -3,13 +3,14 @@
 A run that finds nothing to do spends most of its time importing; so what a command does not need stays out.
 """
 
-import ast
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
+from runpy import run_path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -98,29 +99,52 @@ def test_other_commands_import_no_more_than_they_need(command: tuple[str, ...], 
     assert imported_by(*command) & HEAVY <= allowed
 
 
-def modules(package: str) -> Iterator[Path]:
-    spec = find_spec(package)
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent.rglob("*.py")
+ROOT = Path(__file__).parents[2]
+layout: Any = SimpleNamespace(**run_path(str(ROOT / "tests/layout.py")))
 
 
-def imports_of(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
+def test_no_folder_imports_what_the_page_does_not_allow() -> None:
+    """The table of docs/architecture.md; imports within functions and for type checkers count."""
+    assert layout.violations(ROOT) == []
 
 
-@pytest.mark.parametrize(
-    ("package", "forbidden"), [("hiera", {"puller", "bundles"}), ("bundles", {"puller", "hiera"})]
-)
-def test_imports_run_from_puller_to_hiera_and_bundles_only(package: str, forbidden: set[str]) -> None:
-    found = {
-        f"{path}: {name}"
-        for path in modules(package)
-        for name in imports_of(path)
-        if name.partition(".")[0] in forbidden
-    }
-    assert found == set()
+def test_no_modules_import_each_other() -> None:
+    """Neither directly nor by others; rooms neither."""
+    graph = layout.imports(ROOT)
+    assert layout.circles(graph) == []
+    assert layout.circles(layout.rooms(graph)) == []
+
+
+def test_the_table_has_every_folder_and_its_rows_go_downwards() -> None:
+    """What a row allows allows nothing above it, so that the rows alone have no circle either."""
+    ground, rows = layout.allowed(ROOT / "docs/architecture.md")
+    above: set[str] = set()
+    for folder, may in rows.items():
+        if folder not in ground and folder != "puller/cli":
+            assert may & above == set(), folder
+        above |= {folder} - ground
+    placed = {layout.folder_of(name, [*rows, *ground]) for name in layout.modules(ROOT)}
+    assert placed - {*rows} <= {*layout.PACKAGES}
+
+
+def test_an_import_that_is_not_allowed_is_found(tmp_path: Path) -> None:
+    """At the top, within a function, for type checkers: in a tree that has each."""
+    shutil.copytree(ROOT / "bundles", tmp_path / "bundles")
+    for package in ("hiera", "puller"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").touch()
+    (tmp_path / "docs").mkdir()
+    shutil.copy(ROOT / "docs/architecture.md", tmp_path / "docs")
+    assert layout.violations(tmp_path) == []
+    description = tmp_path / "bundles/format/description.py"
+    text = description.read_text()
+    for statement in (
+        "from bundles.store.store import Store",
+        "def f():\n    import bundles.store.store",
+        "if TYPE_CHECKING:\n    from bundles.store import store",
+    ):
+        description.write_text(f"{text}\n{statement}\n")
+        what = "bundles/format/description.py (bundles/format) imports bundles.store.store (bundles/store)"
+        assert layout.violations(tmp_path) == [what]
+        circles = layout.circles(layout.imports(tmp_path))
+        assert any({"bundles.format.description", "bundles.store.store"} <= {*circle} for circle in circles)
