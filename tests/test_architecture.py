@@ -1,0 +1,54 @@
+"""docs/architecture.md says in which order a run goes through which folders; a real run is held to it."""
+
+import re
+import sys
+from inspect import CO_OPTIMIZED
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.conftest import Host, Publisher
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs/architecture.md"
+PATH = re.compile(r"`((?:puller|bundles|hiera)/[\w/]+(?:\.py)?/?)`")
+
+
+def steps() -> list[str]:
+    """The file or folder that each numbered step of *A run* begins with."""
+    section = PAGE.read_text().partition("\n## A run\n")[2].partition("\n## ")[0]
+    found = [PATH.search(step) for step in re.findall(r"^\d+\. (.*)$", section, re.MULTILINE)]
+    return [match[1] for match in found if match]
+
+
+def test_all_that_the_page_names_is_there() -> None:
+    named = PATH.findall(PAGE.read_text())
+    assert len(named) > 40
+    assert [name for name in named if not ((ROOT / name).exists() or (ROOT / f"{name}.py").exists())] == []
+
+
+def test_a_run_goes_through_the_folders_in_the_order_of_the_page(
+    host: "Host", publisher: "Publisher"
+) -> None:
+    """By the first call into each of them, in a run that installs and applies a first bundle."""
+    publisher.publish("1.0.0")
+    wanted = steps()
+    assert len(wanted) >= 8
+    order: list[str] = []
+
+    def profile(frame: FrameType, event: str, argument: Any) -> None:
+        code = frame.f_code
+        if (
+            event == "call" and code.co_flags & CO_OPTIMIZED and code.co_name[0] != "<"
+        ):  # importing is no step
+            file = code.co_filename.removeprefix(f"{ROOT}/")
+            order.extend(step for step in wanted if file.startswith(step) and step not in order)
+
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        assert host.run().status == 0
+    finally:
+        sys.setprofile(before)
+    assert order == wanted
