@@ -11,7 +11,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,15 +18,12 @@ import msgspec
 from hiera.errors import HieraError
 from hiera.values.paths import MISSING
 from hiera.values.secrets import hidden_at
+from puller.data.hiera_tree import TREE, ask_tree
 from puller.data.sources import DataSource, Origin, merged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hiera.document.annotations import Annotations
     from hiera.tree.lookup import Tree
-
-TREE = "hiera.yaml"
 
 
 class BundleData:
@@ -120,12 +116,6 @@ class BundleData:
         """What annotations find wrong; raises ``HieraError`` where the tree cannot answer."""
         return [failure for annotations in self.annotations for failure in annotations.failures(self.all)]
 
-    def hiera(self, key: str, default: Any = MISSING, merge: Any = None) -> Any:
-        """The function ``hiera`` of expressions and templates; see ``puller.data.hiera_function``."""
-        from puller.data.hiera_function import look_up  # few manifests call it
-
-        return look_up(self, key, default, merge)
-
 
 class _WithTree(Mapping[str, Any]):
     """The documents with a tree between them."""
@@ -180,7 +170,6 @@ class _WithTree(Mapping[str, Any]):
 
     def _of_tree(self, key: Any) -> Any:
         from hiera.tree.context.keys import literal
-        from puller.data.hiera_function import ask_tree
 
         return ask_tree(self._tree, literal(key)) if isinstance(key, str) else MISSING
 
@@ -198,19 +187,3 @@ def _with_key(sources: tuple[DataSource, ...], key: Any) -> Iterator[DataSource]
 def known(data: Mapping[Any, Any]) -> Mapping[Any, Any]:
     """What has been read of all data: of those with a tree, the keys that somebody has asked for."""
     return data.found if isinstance(data, _WithTree) else data
-
-
-def open_tree(
-    directory: Path, facts: Mapping[str, Any], private_key: str, warn: "Callable[[str], None]"
-) -> "Tree | None":
-    """The Hiera tree beside a manifest; ``None`` when there is none. Raises ``HieraError`` when it is not usable."""
-    if not (directory / TREE).exists():
-        return None
-    from hiera.tree.lookup import Tree
-
-    tree = Tree(facts, environment=str(directory), private_key=private_key, warn=warn)
-    try:
-        tree.verify()
-    except HieraError as error:
-        raise (error if error.where else error.at(TREE)) from None
-    return tree

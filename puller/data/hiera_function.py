@@ -8,23 +8,23 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hiera.errors import ExpressionError, KeyNotFound, UndefinedError
+from hiera.errors import ExpressionError, UndefinedError
 from hiera.tree import strategies
 from hiera.tree.context import keys
 from hiera.tree.context.absent import ABSENT
 from hiera.tree.context.explain import SILENT, Step
 from hiera.tree.context.keys import Key
-from hiera.tree.ruby.printable import printable
 from hiera.values.paths import MISSING
 from hiera.values.plain import described
 from hiera.values.secrets import hidden_at
+from puller.data.bundle_data import BundleData
+from puller.data.hiera_tree import ask_tree
 
 if TYPE_CHECKING:
     from hiera.tree.lookup import Tree
-    from puller.data.bundle_data import BundleData
 
 
-def look_up(data: "BundleData", name: str, default: Any = MISSING, merge: Any = None) -> Any:
+def look_up(data: BundleData, name: str, default: Any = MISSING, merge: Any = None) -> Any:
     """The value of a key, else ``default``, else ``UndefinedError``; raises any other ``HieraError``."""
     if not isinstance(name, str):
         raise ExpressionError("", f"hiera wants a key such as 'profile::web::port', not {described(name)}")
@@ -37,15 +37,7 @@ def look_up(data: "BundleData", name: str, default: Any = MISSING, merge: Any = 
     return default
 
 
-def ask_tree(tree: "Tree", name: str, merge: Any = None, step: Step = SILENT) -> Any:
-    """What the tree has for a key, or ``MISSING``; raises ``HieraError``."""
-    try:
-        return printable(tree.lookup(name, merge=merge, step=step), lambda secret: secret)
-    except KeyNotFound:
-        return MISSING
-
-
-def _found(data: "BundleData", key: Key) -> Any:
+def _found(data: BundleData, key: Key) -> Any:
     is_elsewhere = any(key.root in source.data for source in data.documents)
     if data.tree is not None and not is_elsewhere:
         # The tree knows more than the value: a module's default hierarchy may have the part that is missing.
@@ -53,7 +45,7 @@ def _found(data: "BundleData", key: Key) -> Any:
     return _dug(key, data.all.get(key.root, ABSENT))
 
 
-def _merged(data: "BundleData", key: Key, merge: Any) -> Any:
+def _merged(data: BundleData, key: Key, merge: Any) -> Any:
     """The values of all sources as the strategy combines them; dug into afterwards, as in a tree."""
     places: list[Mapping[str, Any] | Tree] = [source.data for source in reversed(data.above)]
     places += [] if data.tree is None else [data.tree]
@@ -76,7 +68,7 @@ def _dug(key: Key, value: Any) -> Any:
     return MISSING if found is ABSENT else found
 
 
-def _hidden(data: "BundleData", key: Key, value: Any) -> Any:
+def _hidden(data: BundleData, key: Key, value: Any) -> Any:
     """A part of the tree's value, as a secret where annotations say so."""
     way = (key.root, *key.segments)
     for path in data.sensitive(key.root):

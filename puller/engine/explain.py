@@ -17,8 +17,9 @@ from hiera.tree.context.keys import Key
 from hiera.tree.ruby.printable import printable
 from hiera.values.paths import MISSING, path_text
 from hiera.values.secrets import hidden_at
-from puller.data.bundle_data import TREE, BundleData
-from puller.data.hiera_function import ask_tree
+from puller.data.bundle_data import BundleData
+from puller.data.hiera_function import look_up
+from puller.data.hiera_tree import TREE, ask_tree
 from puller.data.sources import DataSource
 from puller.manifest.declaration import Declaration
 from puller.manifest.loader import Manifest
@@ -50,7 +51,7 @@ def explain_key(data: BundleData, name: str) -> dict[str, Any]:
     """
     key = keys.parse(name.removeprefix("data."))
     try:
-        answer: dict[str, Any] = {"found": True, "value": printable(data.hiera(key.text))}
+        answer: dict[str, Any] = {"found": True, "value": printable(look_up(data, key.text))}
     except UndefinedError:
         answer = {"found": False}
     except HieraError as error:

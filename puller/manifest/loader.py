@@ -18,7 +18,9 @@ from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope, resolve
 from hiera.limits import total
 from hiera.text import yaml_text
-from puller.data.bundle_data import BundleData, open_tree
+from hiera.values.paths import MISSING
+from puller.data.bundle_data import BundleData
+from puller.data.hiera_tree import open_tree
 from puller.data.sources import DataSource, Origin
 from puller.errors import ManifestError, ResourceError, SourceError, reason
 from puller.manifest import children
@@ -341,7 +343,13 @@ class _Loader:
         from puller.templates.functions import bundle_functions
 
         data = self.data
-        scope = Scope(self.inputs.facts, data.all, self.inputs.environ, {"hiera": data.hiera})
+
+        def hiera(key: str, default: Any = MISSING, merge: Any = None) -> Any:
+            from puller.data.hiera_function import look_up  # few manifests call it
+
+            return look_up(data, key, default, merge)
+
+        scope = Scope(self.inputs.facts, data.all, self.inputs.environ, {"hiera": hiera})
         return scope.with_names(bundle_functions(self.directory, scope))
 
     # Resources

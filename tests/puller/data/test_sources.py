@@ -25,6 +25,7 @@ from hiera.tree.lookup import Tree
 from hiera.values.merge import merge_sources
 from hiera.values.secrets import Secret
 from puller.data.bundle_data import BundleData
+from puller.data.hiera_function import look_up
 from puller.data.sources import DataSource, Origin, Surroundings, assigned, merged
 from puller.engine.explain import explain_key
 from puller.errors import ConfigurationError, ManifestError, UsageError
@@ -381,7 +382,7 @@ def test_any_question_has_an_answer_or_an_error_of_ours(
     data = bundle_data(own, tree, {})
     for name in itertools.chain([key], [f"{key}.0", f"'{key}'.a"]):
         try:
-            data.hiera(name, merge=merge)
+            look_up(data, name, merge=merge)
         except UndefinedError as error:
             assert name in str(error)
         except HieraError as error:
@@ -408,7 +409,7 @@ def test_recording_what_is_used_changes_no_value(
     own: dict[str, Any], tree: dict[str, Any], steps: list[str]
 ) -> None:
     data = bundle_data(own, tree)
-    scope = Scope({}, data.all, {}, {"hiera": data.hiera})
+    scope = Scope({}, data.all, {}, {"hiera": functools.partial(look_up, data)})
     uses = Uses()
     recording = uses.scope(scope, Path("/"))
     path = ".".join(["data", *steps])

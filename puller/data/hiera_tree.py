@@ -1,0 +1,49 @@
+"""The Hiera tree beside a manifest: opened, and asked for one key.
+
+* No tree is no error; one that cannot be read refuses the manifest at once, not at the first key that is asked for.
+* ``hiera.tree`` is imported where there is a tree: most manifests have none.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hiera.errors import HieraError, KeyNotFound
+from hiera.values.paths import MISSING
+
+if TYPE_CHECKING:
+    from hiera.tree.context.explain import Step
+    from hiera.tree.lookup import Tree
+
+TREE = "hiera.yaml"
+
+
+def open_tree(
+    directory: Path, facts: Mapping[str, Any], private_key: str, warn: Callable[[str], None]
+) -> "Tree | None":
+    """The Hiera tree beside a manifest; ``None`` when there is none. Raises ``HieraError`` when it is not usable."""
+    if not (directory / TREE).exists():
+        return None
+    from hiera.tree.lookup import Tree
+
+    tree = Tree(facts, environment=str(directory), private_key=private_key, warn=warn)
+    try:
+        tree.verify()
+    except HieraError as error:
+        raise (error if error.where else error.at(TREE)) from None
+    return tree
+
+
+def ask_tree(tree: "Tree", name: str, merge: Any = None, step: "Step | None" = None) -> Any:
+    """The tree's value of a key, or ``MISSING``; ``step`` records how it is found. Raises ``HieraError``.
+
+    The value is plain: Ruby's symbols and odd keys are text. Secrets stay secrets.
+    """
+    from hiera.tree.context.explain import SILENT
+    from hiera.tree.ruby.printable import printable
+
+    try:
+        value = tree.lookup(name, merge=merge, step=SILENT if step is None else step)
+        return printable(value, lambda secret: secret)
+    except KeyNotFound:
+        return MISSING
