@@ -11,7 +11,8 @@ import pytest
 from puller.cli.commands import cli
 from puller.errors import ManifestError
 from puller.exit_status import ExitStatus
-from puller.manifest.loader import Inputs, load_manifest
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Inputs
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])

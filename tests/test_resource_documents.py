@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from puller.engine.schema import manifest_schema
-from puller.manifest.loader import Inputs, load_manifest
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Inputs
 from puller.resources.base import HealthCheck, Properties
 from puller.resources.registry import find_type
 from puller.values.duration import Duration

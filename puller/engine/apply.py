@@ -7,7 +7,7 @@ import msgspec
 
 from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
-from puller.manifest.loader import Manifest
+from puller.manifest.manifest import Manifest
 from puller.reporting.report import Event
 from puller.system.local import LocalSystem, NoopSystem, System
 from puller.system.signals import StopRequests

@@ -20,7 +20,7 @@ from hiera.expressions.expressions import Scope, evaluate
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import MutationInNoop, PullerError, ResourceError, StoppedDownload, reason
 from puller.manifest.declaration import Declaration, Home
-from puller.manifest.loader import Manifest
+from puller.manifest.manifest import Manifest
 from puller.manifest.masking import Masks
 from puller.reporting.report import Event, Health, State
 from puller.resources.base import Context, Difference, Resource

@@ -13,7 +13,8 @@ from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.engine.sessions import Recorded, Session, change_since, latest
 from puller.errors import ManifestError, UsageError
-from puller.manifest.loader import Inputs, Manifest, load_value
+from puller.manifest.loader import load_value
+from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.problems import Problems
 from puller.manifest.source import MANIFEST, working_directory
 from puller.reporting.report import Event

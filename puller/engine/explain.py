@@ -22,7 +22,7 @@ from puller.data.hiera_function import look_up
 from puller.data.hiera_tree import TREE, ask_tree
 from puller.data.sources import DataSource
 from puller.manifest.declaration import Declaration
-from puller.manifest.loader import Manifest
+from puller.manifest.manifest import Manifest
 from puller.manifest.recording import Recorder, Uses
 from puller.reporting.report import Event
 

@@ -120,6 +120,26 @@ class Declaration(msgspec.Struct):
         else:
             self.refuse(error.property, sentence)
 
+    def merge(self, second: "Declaration") -> None:
+        """Take what another declaration of the same name says, where the type can; what does not agree is noted."""
+        sentence = f"is declared twice, first at {self.where}"
+        if self.home is not second.home:  # their relative paths, data and conditions are not the same
+            second.refuse("name", f"{sentence}, in another manifest")
+            return
+        try:
+            properties = self.type.merge(self.properties, second.properties)
+        except PropertyError as error:
+            what = error.sentence(secret=error.property in self.hidden | second.hidden)
+            properties, sentence = None, f"{sentence}, and the two do not agree: {what}"
+        if properties is None:
+            second.problems.add(second.path, sentence, f"{second.label} {second.reference}")
+            return
+        self.properties = properties
+        self.failure = self.failure or second.failure
+        self.unknown |= second.unknown
+        self.dynamic |= second.dynamic
+        self.secret |= second.secret
+
     def refuse(self, name: str, sentence: str) -> None:
         """Note a problem of the manifest with one property."""
         self.problems.add((*self.path, name), sentence, f"{self.label} {self.reference}")

@@ -14,12 +14,36 @@ from hiera.expressions.expressions import Scope, has_expression, resolve_tree
 from hiera.values.secrets import has_secret, revealed
 from puller.manifest.declaration import Declaration, Home, label
 from puller.manifest.entries import Entry
+from puller.manifest.manifest import Inputs
 from puller.manifest.problems import Problems
 from puller.manifest.properties import as_texts, decode, decode_known, find_problems, value_at
 from puller.resources.base import Properties, PropertyError, ResourceType
+from puller.resources.registry import find_type
 
 if TYPE_CHECKING:
     from puller.manifest.masking import Mask
+
+
+def declare(
+    entry: Entry, problems: Problems, home: Home, inputs: Inputs, mask: "Mask | None"
+) -> Declaration | None:
+    """The declaration of one entry; ``None`` with the reason noted when nothing can be made of it.
+
+    ``mask`` is given for an entry that a template has written with secrets at hand.
+    """
+    resource_type = find_type(entry.type_name)
+    if resource_type is None:  # read_entries has reported it
+        return None
+    draft = Draft(entry, resource_type, problems)
+    if not draft.accept():
+        return None
+    scope = home.scope
+    if inputs.watch is not None:
+        scope = inputs.watch(problems.source, entry.path, scope, home.directory)
+    draft.resolve(scope)
+    if mask is not None:
+        draft.mark_secrets(mask)
+    return draft.declaration(home)
 
 
 class Draft(msgspec.Struct):
@@ -94,7 +118,7 @@ class Draft(msgspec.Struct):
         }
 
     def declaration(self, home: Home) -> Declaration | None:
-        """What is declared; ``None`` with the reason noted for a resource without a name that could be referred to."""
+        """The declaration; ``None`` with the reason noted for a resource without a name that could be referred to."""
         properties = self._decoded()
         declaration = Declaration(
             self.type,

@@ -20,7 +20,7 @@ from puller.config.configuration import BundleChoice, Configuration
 from puller.engine.engine import Settings
 from puller.errors import ConfigurationError, ResourceError, reason
 from puller.exit_status import ExitStatus
-from puller.manifest.loader import Inputs
+from puller.manifest.manifest import Inputs
 from puller.reporting import metrics
 from puller.reporting.exit_codes import status_of
 from puller.reporting.history import find_unfinished, save_report, save_status

@@ -20,7 +20,8 @@ from puller.engine.apply import Applied, apply_manifest
 from puller.engine.engine import Settings
 from puller.errors import PullerError
 from puller.exit_status import ExitStatus
-from puller.manifest.loader import Inputs, Manifest, load_manifest
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.source import MANIFEST
 from puller.reporting.log import Log
 from puller.reporting.report import BundleReport, Event, Health, State, Summary, told_failures

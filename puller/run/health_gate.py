@@ -16,7 +16,7 @@ import msgspec
 
 from puller.engine.health_checks import check_health
 from puller.manifest.declaration import Declaration
-from puller.manifest.loader import Manifest
+from puller.manifest.manifest import Manifest
 from puller.manifest.masking import Masks
 from puller.reporting.report import Event, Health, State
 from puller.resources.base import HealthCheck

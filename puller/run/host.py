@@ -10,7 +10,7 @@ import msgspec
 from puller.config.configuration import Configuration
 from puller.data.sources import DataSource, Origin, Surroundings, host_files
 from puller.facts.tree import Facts, gather
-from puller.manifest.loader import Inputs
+from puller.manifest.manifest import Inputs
 
 if TYPE_CHECKING:
     from bundles.deadline import Deadline

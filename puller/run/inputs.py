@@ -10,7 +10,7 @@ import msgspec
 
 from puller.data.sources import Origin, Surroundings, assigned
 from puller.facts.given import chosen_facts
-from puller.manifest.loader import Inputs
+from puller.manifest.manifest import Inputs
 
 
 class CommandInputs(msgspec.Struct, frozen=True):

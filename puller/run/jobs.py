@@ -15,7 +15,8 @@ import msgspec
 from puller.engine.apply import Applied, apply_manifest
 from puller.engine.engine import Settings
 from puller.exit_status import ExitStatus, worst
-from puller.manifest.loader import Manifest, load_manifest
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Manifest
 from puller.manifest.source import open_source
 from puller.reporting.log import Log, verbosity
 from puller.reporting.report import Summary

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from puller.data.sources import DataSource, Origin
-from puller.manifest.loader import Inputs, Manifest, load_manifest
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Inputs, Manifest
 
 Load = Callable[..., Manifest]
 

@@ -19,7 +19,8 @@ import yaml
 
 from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
-from puller.manifest.loader import Inputs, load_manifest
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Inputs
 from puller.reporting.report import Event
 from puller.resources.packages.dnf import parse_records, parse_updates
 from puller.system.commands import Command, Completed, run

@@ -15,7 +15,8 @@ from puller.cli.options import fact_options, no_system_facts_option
 from puller.cli.output import text_format_option
 from puller.errors import UsageError
 from puller.exit_status import ExitStatus
-from puller.manifest.loader import Inputs, Manifest, load_manifest
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Inputs, Manifest
 from puller.run.inputs import load_inputs
 from puller.state.directories import DEFAULT_CONFIGURATION, Directories
 

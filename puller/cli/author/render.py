@@ -9,7 +9,8 @@ from puller.cli.inputs import data_options
 from puller.cli.options import fact_options, no_system_facts_option
 from puller.cli.output import format_option, show
 from puller.manifest.declaration import Declaration
-from puller.manifest.loader import Manifest, load_manifest
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Manifest
 from puller.manifest.source import open_source
 from puller.run.inputs import load_inputs
 

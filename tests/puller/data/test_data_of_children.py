@@ -14,7 +14,8 @@ from hiera.expressions.expressions import evaluate
 from hiera.values.secrets import Secret
 from puller.data.sources import DataSource, Origin
 from puller.errors import ManifestError
-from puller.manifest.loader import Inputs, Manifest, load_manifest
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Inputs, Manifest
 
 if TYPE_CHECKING:
     from tests.conftest import Execute, Host, Publisher

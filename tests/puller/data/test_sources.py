@@ -29,7 +29,8 @@ from puller.data.hiera_function import look_up
 from puller.data.sources import DataSource, Origin, Surroundings, assigned, merged
 from puller.engine.explain import explain_key
 from puller.errors import ConfigurationError, ManifestError, UsageError
-from puller.manifest.loader import Inputs, Manifest, load_manifest
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.recording import Uses
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 
 from puller.engine.apply import apply_manifest
 from puller.engine.engine import Settings
-from puller.manifest.loader import Manifest
+from puller.manifest.manifest import Manifest
 from puller.reporting.report import Event, State, Summary
 from puller.resources.files.file import File
 from puller.system.signals import StopRequests

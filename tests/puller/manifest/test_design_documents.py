@@ -11,7 +11,8 @@ import yaml
 from puller.engine.apply import apply_manifest
 from puller.engine.engine import Settings
 from puller.errors import ManifestError
-from puller.manifest.loader import Inputs, Manifest, load_manifest
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Inputs, Manifest
 from puller.reporting.report import Event
 from puller.system.signals import StopRequests
 

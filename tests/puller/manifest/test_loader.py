@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from puller.errors import ManifestError, SourceError
-from puller.manifest.loader import Inputs, Manifest, load_manifest
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Inputs, Manifest
 
 Load = Callable[..., Manifest]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from puller.errors import ManifestError
-from puller.manifest.loader import Manifest
+from puller.manifest.manifest import Manifest
 
 Load = Callable[..., Manifest]
 SHA256 = "a" * 64

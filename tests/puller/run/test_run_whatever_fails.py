@@ -15,7 +15,8 @@ import pytest
 from tuf.api.metadata import TargetFile
 
 from bundles.format.limits import LARGEST_METADATA
-from puller.manifest.loader import Inputs, Manifest, load_manifest
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Inputs, Manifest
 
 if TYPE_CHECKING:
     from pathlib import Path

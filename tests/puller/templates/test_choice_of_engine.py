@@ -12,7 +12,8 @@ import pytest
 
 from hiera.expressions.expressions import evaluate
 from puller.errors import ManifestError
-from puller.manifest.loader import Inputs, Manifest, load_manifest
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Inputs, Manifest
 
 if TYPE_CHECKING:
     from tests.conftest import Execute

@@ -23,7 +23,7 @@ import pytest
 from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import MutationInNoop, ResourceError
-from puller.manifest.loader import Manifest
+from puller.manifest.manifest import Manifest
 from puller.manifest.properties import find_problems
 from puller.reporting.log import Log
 from puller.reporting.report import State

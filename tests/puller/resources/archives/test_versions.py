@@ -19,7 +19,7 @@ import pytest
 from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ResourceError
-from puller.manifest.loader import Manifest
+from puller.manifest.manifest import Manifest
 from puller.reporting.report import Event
 from puller.resources.archives import receipts
 from puller.resources.archives.archive import Archive

@@ -10,7 +10,8 @@ import yaml
 
 from puller.cli import main
 from puller.errors import ManifestError
-from puller.manifest.loader import Inputs, Manifest, load_manifest
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Inputs, Manifest
 
 Load = Callable[..., Manifest]
 

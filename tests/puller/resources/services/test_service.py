@@ -18,7 +18,7 @@ import pytest
 from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ResourceError
-from puller.manifest.loader import Manifest
+from puller.manifest.manifest import Manifest
 from puller.reporting.report import State
 from puller.resources.base import PropertyError, Resource
 from puller.resources.services.service import Service

@@ -1,0 +1,231 @@
+"""Reading one manifest: its text, the section that says what to run, its data, and the scope of its resources.
+
+* Nothing here touches the machine: facts and outer data are handed in, only files below the manifest are read.
+* What hides the data is told once. What is wrong for want of it is not told again, here or of any resource.
+"""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from bundles.filesystem.atomic import read_limited
+from hiera.document.document import Document, annotations_of
+from hiera.errors import HieraError
+from hiera.expressions.expressions import Scope, resolve
+from hiera.text import yaml_text
+from hiera.values.paths import MISSING
+from puller.data.bundle_data import BundleData
+from puller.data.hiera_tree import open_tree
+from puller.data.sources import DataSource, Origin
+from puller.errors import ManifestError, SourceError, reason
+from puller.manifest.children import Family
+from puller.manifest.declaration import Declaration, Home
+from puller.manifest.manifest import Inputs
+from puller.manifest.problems import Problems
+from puller.values.suggestions import Path as KeyPath
+from puller.values.suggestions import unknown_key
+
+if TYPE_CHECKING:
+    from hiera.document.annotations import Annotations
+
+_DATA_KEYS = ("data", "hierarchy", "overrides")
+_RUN_KEYS = (
+    "resources",
+    "resources_template",
+    "fail_on_error",
+    "give_up_after",
+    "pre_message",
+    "post_message",
+)
+_OF_THE_TOP = {"give_up_after": "counts", "pre_message": "is shown", "post_message": "is shown"}
+_CCM = "ccm"  # the reference's section for the same keys
+_CCM_TEMPLATE = "resources_jet_file"  # and its name for resources_template
+_SIZE_LIMIT = 64 * 1024 * 1024  # bytes
+
+
+class ManifestText(msgspec.Struct, frozen=True):
+    """A manifest as written: a mapping, and where each part of it stands."""
+
+    directory: Path
+    name: str
+    """What messages call it."""
+    value: dict[str, Any]
+    problems: Problems
+    run: dict[str, Any]
+    """The mapping that holds ``resources`` and its company: the document itself, or its ``ccm`` section."""
+    run_path: KeyPath
+    """Where that mapping stands."""
+    annotations: "Annotations | None" = None
+
+    @classmethod
+    def of_file(cls, path: Path, name: str) -> "ManifestText":
+        """The manifest at ``path``; raises ``SourceError`` and ``ManifestError``."""
+        text = _read(path, name)
+        try:
+            value = yaml_text.load(text, name)
+        except HieraError as error:
+            raise ManifestError([str(error)]) from error
+        problems = Problems.of_text(name, text)
+        if not isinstance(value, dict):
+            problems.add((), "is not a mapping; wanted keys such as data and resources")
+            problems.raise_any()
+        return cls.of_value(path.parent, value, problems, annotations_of(text, name))
+
+    @classmethod
+    def of_value(
+        cls,
+        directory: Path,
+        value: dict[str, Any],
+        problems: Problems,
+        annotations: "Annotations | None" = None,
+    ) -> "ManifestText":
+        """A mapping as if it had been read from a manifest in ``directory``."""
+        run, run_path = _run_section(value, problems)
+        return cls(directory, problems.source, value, problems, run, run_path, annotations)
+
+    @property
+    def list_engine(self) -> str | None:
+        """The engine that renders ``resources_template``; ``None`` where the template's own name says it."""
+        return "jet" if _CCM_TEMPLATE in (self.value.get(_CCM) or ()) else None
+
+    def refuse(self, key: str, sentence: str) -> None:
+        """Note a problem with a key of the run section."""
+        self.problems.add((*self.run_path, key), sentence)
+
+    def check_keys(self) -> None:
+        """Note every key that is unknown, has a value of the wrong kind, or does not go with another."""
+        top = (*_DATA_KEYS, _CCM) if self.run_path else (*_DATA_KEYS, *_RUN_KEYS)
+        for key in self.value:
+            if key not in top and key != _CCM:
+                self.problems.add((key,), unknown_key(key, top))
+        for key in self.run if self.run_path else ():
+            if key not in _RUN_KEYS:
+                self.refuse(key, unknown_key(key, _RUN_KEYS))
+        if not isinstance(self.run.get("fail_on_error", False), bool):
+            self.refuse("fail_on_error", "fail_on_error is not true or false")
+        runs = self.run.get("give_up_after", 0)
+        if type(runs) is not int or runs < 0:  # a bool is an int, and no number of runs
+            self.refuse("give_up_after", f"give_up_after is {runs!r}, wanted a number of runs")
+        if "resources" in self.run and "resources_template" in self.run:
+            self.refuse("resources", "resources cannot be given together with resources_template")
+        if "resources" not in self.run and "resources_template" not in self.run:
+            self.problems.add((), "declares no resources; wanted resources or resources_template")
+
+    def unheard_messages(self) -> list[str]:
+        """A warning for each key of a child manifest that only the top manifest's is heeded of."""
+        return [
+            f"{self.problems.where((*self.run_path, key))}: {key} {is_heeded} of the top manifest only"
+            for key, is_heeded in _OF_THE_TOP.items()
+            if key in self.run
+        ]
+
+    def message(self, key: str, home: Home) -> str:
+        """The text of ``pre_message`` or ``post_message`` with its expressions resolved; what is wrong is noted."""
+        text = self.run.get(key, "")
+        if not isinstance(text, str):
+            self.refuse(key, f"{key} is {text!r}, wanted text")
+            return ""
+        if not home.has_data:
+            return ""
+        try:
+            return str(resolve(text, home.scope))
+        except HieraError as error:
+            self.refuse(key, f"{key}: {error}")
+            return ""
+
+
+def _read(path: Path, name: str) -> str:
+    try:
+        return read_limited(path, _SIZE_LIMIT).decode("utf-8")
+    except FileNotFoundError:
+        raise SourceError(f"{name}: there is no manifest here ({path})") from None
+    except UnicodeDecodeError as error:
+        raise ManifestError([f"{name}: is not UTF-8 text, at byte {error.start}"]) from None
+    except OSError as error:
+        raise SourceError(f"{name}: cannot be read: {reason(error)}") from error
+    except ValueError as error:
+        raise SourceError(str(error)) from error
+
+
+def _run_section(value: dict[str, Any], problems: Problems) -> tuple[dict[str, Any], KeyPath]:
+    if _CCM not in value:
+        return value, ()
+    section = value[_CCM]
+    if both := [key for key in _RUN_KEYS if key in value]:
+        problems.add((both[0],), f"{both[0]} cannot be given beside {_CCM}")
+    if not isinstance(section, dict):
+        problems.add((_CCM,), f"{_CCM} is {section!r}, wanted a mapping")
+        return {}, (_CCM,)
+    return {("resources_template" if k == _CCM_TEMPLATE else k): v for k, v in section.items()}, (_CCM,)
+
+
+def home_of(
+    text: ManifestText,
+    inputs: Inputs,
+    family: Family,
+    parent: Declaration | None = None,
+    handed: DataSource | None = None,
+) -> Home:
+    """The data and the scope that a manifest's resources see; what is wrong is noted, and then they have no data.
+
+    ``parent`` is the ``apply`` resource that brings a child manifest, ``handed`` the data that it gives to this one
+    instead of its own.
+    """
+    has_data = parent is None or (parent.home.has_data and "data" not in parent.unknown)
+    data, failures = _checked_data(text, inputs, family, parent, handed)
+    if failures and has_data:
+        has_data = False
+        family.refused += failures
+    prefix = "" if parent is None else os.path.dirname(parent.properties.name)
+    fail_on_error = text.run.get("fail_on_error") is True
+    return Home(text.directory, _scope(text, inputs, data), data, fail_on_error, prefix, parent, has_data)
+
+
+def _checked_data(
+    text: ManifestText,
+    inputs: Inputs,
+    family: Family,
+    parent: Declaration | None,
+    handed: DataSource | None,
+) -> tuple[BundleData, list[str]]:
+    """All sources of data, and what their annotations find wrong in it; no data where one cannot be read."""
+    nothing = DataSource(Origin.MANIFEST, text.name, {})
+    try:
+        if parent is not None:
+            above = parent.home.data.of_child(nothing, handed)
+        else:
+            tree = open_tree(text.directory, inputs.facts, inputs.private_key, family.warnings.append)
+            above = BundleData(nothing, tree, inputs.sources)
+        data = above.over(_own_data(text, inputs, above))
+        return data, data.failures()
+    except HieraError as error:
+        return BundleData(nothing, None, ()), [str(error)]
+
+
+def _own_data(text: ManifestText, inputs: Inputs, above: BundleData) -> DataSource:
+    """The manifest's own document; an expression that cannot be resolved is no harm where ``above`` replaces it."""
+    values = {key: text.value[key] for key in _DATA_KEYS if key in text.value}
+    document = Document.from_value(values, text.name, text.problems.locate, text.annotations)
+    unresolved: dict[object, str] = {}
+
+    def is_replaced(path: KeyPath, error: HieraError) -> bool:
+        unresolved[path[0]] = str(error)
+        return above.is_replaced(path)
+
+    resolved = document.resolve(inputs.facts, inputs.environ, is_replaced=is_replaced)
+    explanation = resolved.explanation
+    return DataSource(Origin.MANIFEST, text.name, resolved.data, document, explanation, unresolved=unresolved)
+
+
+def _scope(text: ManifestText, inputs: Inputs, data: BundleData) -> Scope:
+    from puller.templates.functions import bundle_functions
+
+    def hiera(key: str, default: Any = MISSING, merge: Any = None) -> Any:
+        from puller.data.hiera_function import look_up  # few manifests call it
+
+        return look_up(data, key, default, merge)
+
+    scope = Scope(inputs.facts, data.all, inputs.environ, {"hiera": hiera})
+    return scope.with_names(bundle_functions(text.directory, scope))
