@@ -1,0 +1,29 @@
+"""The sentence of a failure that does not speak for itself: of the operating system, or of a bug."""
+
+import contextlib
+import errno
+import traceback
+from pathlib import Path
+
+from bundles.filesystem.free_space import free_space
+from puller.errors import reason
+from puller.manifest.declaration import Declaration
+
+
+def system_failure(error: OSError, declaration: Declaration) -> str:
+    """The reason that the system has given, the path, and of a full disk how full it is."""
+    name = declaration.properties.name
+    path = error.filename or (name if name.startswith("/") else "")
+    what = reason(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT) and isinstance(path, str) and path.startswith("/"):
+        known = [*getattr(error, "__notes__", [])]
+        with contextlib.suppress(OSError):
+            known.append(free_space(Path(path)))
+        what = ": ".join([what, *([", ".join(known)] if known else [])])
+    return f"{path}: {what}" if path else what
+
+
+def bug(error: Exception, declaration: Declaration) -> str:
+    """An error that nobody has expected, with the end of its traceback; what it says of itself may be a secret."""
+    said = type(error).__name__ if declaration.properties.sensitive else repr(error)
+    return f"internal error: {said}\n{''.join(traceback.format_tb(error.__traceback__, limit=-3))}"

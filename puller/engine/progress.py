@@ -1,0 +1,110 @@
+"""The events of a run so far, and what follows from them for the resources to come.
+
+* Resources go by their index in the manifest. The indexes after its last one are events of other processes.
+* A requirement is met unless the resource failed, was not reached, or has unmet requirements itself; one that
+  ``control`` left out counts as met (``resources.md`` section 2).
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+
+from puller.manifest.declaration import Declaration, Home
+from puller.manifest.manifest import Manifest
+from puller.reporting.report import Event, State
+
+
+class Progress:
+    """The progress of one run."""
+
+    def __init__(self, manifest: Manifest, before: Sequence[Event] = ()) -> None:
+        self._manifest = manifest
+        self.events: list[Event | None] = [*([None] * len(manifest.declarations)), *before]
+        """By index; ``None`` for what has not had its turn."""
+        self._stopped: dict[int, str] = {}
+        """Manifests that nothing more is applied of, by the identity of their ``Home``, and why."""
+        self._reaches: list[tuple[str, str]] = []
+
+    # Manifests that stop at the first failure
+
+    def stop_after(self, declaration: Declaration, event: Event) -> None:
+        """Stop the manifests with ``fail_on_error`` that a resource is in, when it failed."""
+        if event.state is State.FAILED:
+            for home in homes(declaration):
+                if home.fail_on_error:
+                    self._stopped[id(home)] = f"{event.reference} failed, and fail_on_error is set"
+
+    def why_stopped(self, declaration: Declaration) -> str:
+        """Why nothing more is applied of a manifest that a resource is in; empty to go on."""
+        if not self._stopped:
+            return ""
+        return next((self._stopped[id(home)] for home in homes(declaration) if id(home) in self._stopped), "")
+
+    # What a resource requires and subscribes to
+
+    def unmet_requirements(self, index: int) -> list[str]:
+        """The references of a resource to what has not succeeded."""
+        unmet = []
+        for reference, other in self._manifest.requirements(index):
+            event = self.events[other]
+            if event is None or event.state is State.FAILED or event.unmet_requirements or not event.reached:
+                unmet.append(str(reference))
+        return unmet
+
+    def is_refresh_due(
+        self, index: int, declaration: Declaration, pending: Collection[str], *, noop: bool
+    ) -> bool:
+        """Whether a resource is to be refreshed; ``pending`` are those that an earlier run left without it."""
+        subscriptions = [self.events[other] for other in self._manifest.subscriptions(index)]
+        if not subscriptions:
+            return False
+        if declaration.reference in pending or any(event and event.changed for event in subscriptions):
+            return True
+        # What an upstream would have changed refreshes only what is itself predicted (a noop resource changed nothing).
+        return noop and any(event and event.state is State.WOULD_CHANGE for event in subscriptions)
+
+    # Child manifests
+
+    def has_failed_children(self, index: int) -> bool:
+        """Whether any resource of a child manifest has failed by now."""
+        events = (self.events[other] for other in self._manifest.children(index))
+        return any(event and event.state is State.FAILED for event in events)
+
+    def sum_up_children(self, children: Sequence[int], event: Event) -> None:
+        """Make the event of a child manifest what those of its resources come to."""
+        events = [found for index in children if (found := self.events[index]) is not None]
+        for found in events:
+            event.children[found.state] = event.children.get(found.state, 0) + 1
+        failed = event.children.get(State.FAILED, 0)
+        unmet = sum(bool(found.unmet_requirements) or not found.reached for found in events)
+        if failed or unmet:
+            and_skipped = f", and {unmet} that were not reached" if unmet else ""
+            event.state = State.FAILED
+            event.errors.append(f"child manifest had {failed} failed resources{and_skipped}")
+            return
+        changed = sum(found.changed for found in events)
+        expected = event.children.get(State.WOULD_CHANGE, 0)
+        if changed:
+            event.state = State.CHANGED
+            event.differences.append(f"{changed} of {len(events)} resources were not as wanted")
+        elif expected:
+            event.state = State.WOULD_CHANGE
+            event.noop_message = f"Would have changed {expected} of {len(events)} resources"
+
+    # What noop cannot predict
+
+    def note_reach(self, reach: str, type_name: str) -> None:
+        """A resource of a type would have done what cannot be predicted, somewhere below the directory ``reach``."""
+        self._reaches.append((f"{reach.rstrip('/')}/", type_name))
+
+    def is_uncertain(self, path: str, apart_from: str = "") -> bool:
+        """Whether what an earlier resource would have done reaches to a path, or below it: that makes it, too."""
+        if not self._reaches:
+            return False
+        below = f"{path.rstrip('/')}/"
+        reaches = (reach for reach, type_name in self._reaches if type_name != apart_from)
+        return any(below.startswith(reach) or reach.startswith(below) for reach in reaches)
+
+
+def homes(declaration: Declaration) -> Iterator[Home]:
+    """The manifest that a resource is in, and those that it is in by child manifests."""
+    yield declaration.home
+    yield from (parent.home for parent in declaration.parents())
