@@ -155,15 +155,16 @@ def _last_report(directories: Directories) -> Report | None:
 
 def _explained(subject: str, about: _Subject) -> Iterator[dict[str, Any]]:
     """What there is to say of a key or resource in one bundle; nothing for a resource that it does not declare."""
-    from puller.engine import explain
+    from puller.engine.explain_data import explain_everywhere
+    from puller.engine.explain_resource import explain_resource
     from puller.resources.registry import find_type
     from puller.values.suggestions import did_you_mean
 
     kind, mark, _ = subject.partition("#")
     if not mark or find_type(kind) is None:
-        yield from explain.explain_everywhere(about.manifest, subject)
+        yield from explain_everywhere(about.manifest, subject)
         return
-    found = explain.explain_resource(about.manifest, subject, about.recorder, about.state)
+    found = explain_resource(about.manifest, subject, about.recorder, about.state)
     if found is None:
         known = [str(declaration.reference) for declaration in about.manifest.declarations]
         _say(f"{about.title}: {subject} is not declared{did_you_mean(subject, known)}")
@@ -173,7 +174,7 @@ def _explained(subject: str, about: _Subject) -> Iterator[dict[str, Any]]:
 
 def _last_run(reference: str, about: _Subject) -> dict[str, Any]:
     """What the last run did with a resource, and why."""
-    from puller.engine.explain import why
+    from puller.engine.explain_resource import why
 
     if about.report is None or about.bundle is None:
         return {}

@@ -27,7 +27,7 @@ from hiera.values.secrets import Secret
 from puller.data.bundle_data import BundleData
 from puller.data.hiera_function import look_up
 from puller.data.sources import DataSource, Origin, Surroundings, assigned, merged
-from puller.engine.explain import explain_key
+from puller.engine.explain_data import explain_key
 from puller.errors import ConfigurationError, ManifestError, UsageError
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest

@@ -1,0 +1,123 @@
+"""Why a value of the data is what it is: what each source has for its key; ``puller explain KEY`` shows it.
+
+* The same code answers that a run uses: what is shown here is what happens there.
+* Everything is a plain value; secrets are masked, wherever the annotation stands that makes them so.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hiera.errors import HieraError, UndefinedError
+from hiera.tree.context import keys
+from hiera.tree.context.absent import ABSENT
+from hiera.tree.context.explain import SILENT, recorder
+from hiera.tree.context.keys import Key
+from hiera.tree.ruby.printable import printable
+from hiera.values.paths import MISSING, path_text
+from hiera.values.secrets import hidden_at
+from puller.data.bundle_data import BundleData
+from puller.data.hiera_function import look_up
+from puller.data.hiera_tree import TREE, ask_tree
+from puller.data.sources import DataSource
+from puller.manifest.manifest import Manifest
+
+ORIGIN_OF_TREE = "bundle tree"
+
+
+def explain_everywhere(manifest: Manifest, name: str) -> Iterator[dict[str, Any]]:
+    """The explanation of a key in a manifest, then in each child manifest where the value is another.
+
+    Raises ``HieraError`` for what is no key.
+    """
+    first = explain_key(manifest.data, name)
+    yield first
+    parents_first = sorted(manifest.declarations, key=lambda found: len(list(found.parents())))
+    for data in {id(found.home.data): found.home.data for found in parents_first}.values():
+        found = explain_key(data, name)
+        if _outcome(found) != _outcome(first):
+            yield {"manifest": data.own.name, **found}
+
+
+def _outcome(found: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(found.get(part) for part in ("found", "value", "error"))
+
+
+def explain_key(data: BundleData, name: str) -> dict[str, Any]:
+    """The value of a key (``web.port``, ``profile::web::port``), and what each source has, the highest first.
+
+    Raises ``HieraError`` for what is no key.
+    """
+    key = keys.parse(name.removeprefix("data."))
+    try:
+        answer: dict[str, Any] = {"found": True, "value": printable(look_up(data, key.text))}
+    except UndefinedError:
+        answer = {"found": False}
+    except HieraError as error:
+        answer = {"found": False, "error": str(error)}
+    return {"key": key.text, **answer, "sources": list(_sources(data, key))}
+
+
+def _sources(data: BundleData, key: Key) -> Iterator[dict[str, Any]]:
+    for source in reversed(data.above):
+        yield _of_document(source, data, key)
+    if data.tree is not None:
+        yield _of_tree(data, key)
+    for source in reversed(data.below):
+        yield _of_document(source, data, key)
+
+
+def _of_document(source: DataSource, data: BundleData, key: Key) -> dict[str, Any]:
+    found: dict[str, Any] = {"source": str(source.origin), "name": source.name, "found": False}
+    try:
+        value = _dug(key, source.data.get(key.root, ABSENT), data)
+    except HieraError as error:
+        return {**found, "error": str(error)}
+    if value is not ABSENT:
+        found |= {"found": True, "value": printable(value), "from": places_of(source, key.root)}
+    elif key.root in source.unresolved:
+        found["error"] = source.unresolved[key.root]
+    if source.document is not None and source.explanation is not None and source.document.has_hierarchy:
+        found["hierarchy"] = [entry.sentence() for entry in source.explanation.entries]
+        found["merge"] = source.explanation.merge
+    return found
+
+
+def places_of(source: DataSource, root: str) -> list[str]:
+    """File and line of each part of a document that the value was made of, the one that wins first."""
+    document, explanation = source.document, source.explanation
+    if document is None or explanation is None:
+        return [source.name]
+    sections = [
+        ("data",),
+        *(("overrides", entry.name or "") for entry in explanation.entries if entry.merged),
+    ]
+    held = explanation.keys.get(root, ())
+    return [
+        f"{source.name}:{document.locate((*section, root))[0]} ({path_text(section)})"
+        for section in reversed(sections)
+        if path_text(section) in held
+    ]
+
+
+def _of_tree(data: BundleData, key: Key) -> dict[str, Any]:
+    found: dict[str, Any] = {"source": ORIGIN_OF_TREE, "name": TREE, "found": False}
+    step = recorder()
+    try:
+        value = ask_tree(data.tree, key.text, step=step) if data.tree else MISSING
+    except HieraError as error:
+        found["error"] = str(error)
+        value = MISSING
+    if any(data.sensitive(key.root)):
+        step.conceal()
+        value = value if value is MISSING else hidden_at({"": value}, ("",))[""]
+    if value is not MISSING:
+        places = [f'level "{level}" ({path})' for level, path in step.holders()]
+        found |= {"found": True, "value": printable(value), "from": places}
+    return {**found, "explanation": printable(step.as_data()), "lines": str(step).splitlines()}
+
+
+def _dug(key: Key, value: Any, data: BundleData) -> Any:
+    """The part of a source's value that a key asks for, masked where the annotation of any source says so."""
+    for path in data.sensitive(key.root):
+        value = value if value is ABSENT else hidden_at({key.root: value}, path)[key.root]
+    return value if value is ABSENT else keys.dig(key.text, key.segments, value, SILENT)
