@@ -46,7 +46,10 @@ class BundleData:
         self.inherited: tuple[DataSource, ...] = ()
         self.handed: tuple[DataSource, ...] = () if handed is None else (handed,)
         if parent is not None and handed is None:
-            self.inherited = tuple(map(_joining, (parent.own, *parent.inherited)))
+            self.inherited = tuple(
+                msgspec.structs.replace(source, origin=Origin.PARENT, joins_lists=True)
+                for source in (parent.own, *parent.inherited)
+            )
             self.handed = parent.handed
 
     def of_child(self, own: DataSource, handed: DataSource | None) -> "BundleData":
@@ -172,10 +175,6 @@ class _WithTree(Mapping[str, Any]):
         from hiera.tree.context.keys import literal
 
         return ask_tree(self._tree, literal(key)) if isinstance(key, str) else MISSING
-
-
-def _joining(source: DataSource) -> DataSource:
-    return msgspec.structs.replace(source, origin=Origin.PARENT, joins_lists=True)
 
 
 def _with_key(sources: tuple[DataSource, ...], key: Any) -> Iterator[DataSource]:

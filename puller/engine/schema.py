@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from puller.engine.requests import REQUEST
-from puller.resources.base import Properties, ResourceType
+from puller.resources.base import ResourceType
 from puller.resources.descriptions import describe_properties
 from puller.resources.registry import find_type, type_names
 from puller.values.duration import Duration
@@ -102,9 +102,16 @@ def _types() -> dict[str, ResourceType]:
 def _definitions(kinds: dict[str, ResourceType]) -> Schema:
     structs = [_with_plain_defaults(found.properties_type) for found in kinds.values()]
     _, components = msgspec.json.schema_components(
-        structs, schema_hook=_of_our_type, ref_template=_REFERENCES
+        # Whatever is parsed from text is text.
+        structs,
+        schema_hook=lambda kind: dict(_OF_OUR_TYPES.get(kind, _TEXT)),
+        ref_template=_REFERENCES,
     )
-    definitions: Schema = {name: _flexible(schema) for name, schema in components.items()}
+    definitions: Schema = {}
+    for name, schema in components.items():  # expressions may give any value
+        properties = schema.get("properties", {})
+        flexible = {key: _or_expression(value) for key, value in properties.items()}
+        definitions[name] = {**schema, "properties": flexible}
     for name, found in kinds.items():
         own = found.properties_type.__name__
         definitions[own] = _properties(found, definitions[own])
@@ -136,20 +143,11 @@ def _plain(kind: Any) -> Any:
     return kind
 
 
-def _of_our_type(kind: type) -> Schema:
-    """Whatever is parsed from text is text."""
-    return dict(_OF_OUR_TYPES.get(kind, _TEXT))
-
-
-def _flexible(schema: Schema) -> Schema:
-    """A mapping whose values may be given by expressions."""
-    properties = schema.get("properties", {})
-    return {**schema, "properties": {name: _or_expression(value) for name, value in properties.items()}}
-
-
 def _properties(resource_type: ResourceType, schema: Schema) -> Schema:
     """Of the properties of a type: nothing is required, because defaults may give it."""
-    descriptions = _descriptions(resource_type.properties_type)
+    own = describe_properties(resource_type.properties_type)
+    fields = msgspec.structs.fields(resource_type.properties_type)
+    descriptions = {field.encode_name: own.get(field.name, "") for field in fields}
     properties = {
         name: {"description": descriptions.get(name, ""), **value}
         for name, value in {**schema["properties"], **resource_type.spellings}.items()
@@ -160,11 +158,6 @@ def _properties(resource_type: ResourceType, schema: Schema) -> Schema:
         "properties": properties,
         "additionalProperties": False,
     }
-
-
-def _descriptions(properties: type[Properties]) -> dict[str, str]:
-    own = describe_properties(properties)
-    return {field.encode_name: own.get(field.name, "") for field in msgspec.structs.fields(properties)}
 
 
 def _or_expression(schema: Schema) -> Schema:

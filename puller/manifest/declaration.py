@@ -101,7 +101,8 @@ class Declaration(msgspec.Struct):
             if name in hidden:
                 properties[name] = HIDDEN
             elif isinstance(value, str):
-                properties[name] = mask_urls(value) if _is_url(value) else mask_userinfo(value)
+                is_url = value.startswith(("http://", "https://"))
+                properties[name] = mask_urls(value) if is_url else mask_userinfo(value)
         return {"ensure": self.properties.ensure, **properties}
 
     def check(self) -> None:
@@ -143,10 +144,6 @@ class Declaration(msgspec.Struct):
     def refuse(self, name: str, sentence: str) -> None:
         """Note a problem of the manifest with one property."""
         self.problems.add((*self.path, name), sentence, f"{self.label} {self.reference}")
-
-
-def _is_url(text: str) -> bool:
-    return text.startswith(("http://", "https://"))
 
 
 def label(path: KeyPath) -> str:

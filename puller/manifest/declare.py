@@ -88,7 +88,10 @@ class Draft(msgspec.Struct):
                     continue
             elif not isinstance(value, list | dict):
                 continue
-            if self._is_kept(key):
+            # For somebody else to resolve: the engine, or TinyCM's format fields.
+            if key in self.type.expressions_kept or (
+                key == "content" and self.raw.get("interpolate") is True
+            ):
                 continue
             try:
                 new = resolve_tree(value, scope)
@@ -139,10 +142,6 @@ class Draft(msgspec.Struct):
             self.problems.add(self.entry.path, self.failures["name"], self._subject)
         declaration.check()
         return None
-
-    def _is_kept(self, key: str) -> bool:
-        """Whether expressions in a property are for somebody else to resolve."""
-        return key in self.type.expressions_kept or (key == "content" and self.raw.get("interpolate") is True)
 
     def _decoded(self) -> Properties:
         try:

@@ -107,11 +107,10 @@ def _hidden_texts(declaration: Declaration) -> Iterator[str]:
         if name == "health_checks":
             value = [check.command for check in value]  # their names are for people
         if name in hidden or has_secret(value):
-            yield from _texts(msgspec.to_builtins(value, enc_hook=_opened))
-
-
-def _opened(value: Any) -> Any:
-    return value.reveal() if isinstance(value, Secret) else str(value)
+            plain = msgspec.to_builtins(
+                value, enc_hook=lambda one: one.reveal() if isinstance(one, Secret) else str(one)
+            )
+            yield from _texts(plain)
 
 
 def _secret_texts(value: Any) -> Iterator[str]:
@@ -151,18 +150,14 @@ def _forms(text: str) -> Iterator[str]:
             yield from (write(text), write(text.strip()))
 
 
-def _as_in_json(text: str) -> str:
-    return msgspec.json.encode(text).decode()[1:-1]
-
-
-def _as_in_python(text: str) -> str:
-    return repr(text)[1:-1]
-
-
 def _as_in_url(text: str) -> str:
-    from urllib.parse import quote
+    from urllib.parse import quote  # few runs have secrets, and anything to say of them
 
     return quote(text, safe="")
 
 
-_WRITERS: tuple[Callable[[str], str], ...] = (_as_in_json, _as_in_python, _as_in_url)
+_WRITERS: tuple[Callable[[str], str], ...] = (
+    lambda text: msgspec.json.encode(text).decode()[1:-1],
+    lambda text: repr(text)[1:-1],
+    _as_in_url,
+)

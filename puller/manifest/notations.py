@@ -28,7 +28,9 @@ def find_foreign(text: str) -> Iterator[tuple[int, str]]:
     except HieraError:
         return
     for path, found in _walk(value, ()):
-        yield yaml_text.locate(text, path)[0], _shortened(found)
+        first, *more = found.splitlines()
+        shown = f"{first[:_LONGEST]}…" if more or len(first) > _LONGEST else first
+        yield yaml_text.locate(text, path)[0], shown
 
 
 def _walk(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
@@ -48,8 +50,3 @@ def _expressions(text: str, path: Path) -> Iterator[str]:
     for found in _ANY.finditer(text):
         if in_order or not _OF_SHELL.match(found[0]):
             yield found[0]
-
-
-def _shortened(text: str) -> str:
-    line, *more = text.splitlines()
-    return f"{line[:_LONGEST]}…" if more or len(line) > _LONGEST else line
