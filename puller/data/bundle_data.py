@@ -53,11 +53,11 @@ class BundleData:
             self.handed = parent.handed
 
     def of_child(self, own: DataSource, handed: DataSource | None) -> "BundleData":
-        """That of a child manifest with a document of its own."""
+        """The data of a child manifest with a document of its own."""
         return BundleData(own, self.tree, self.outside, parent=self, handed=handed)
 
     def over(self, own: DataSource) -> "BundleData":
-        """The same with another document at the bottom."""
+        """A copy with another document at the bottom."""
         handed = self.handed[0] if self.handed and not self.inherited else None
         return BundleData(own, self.tree, self.outside, parent=self.parent, handed=handed)
 
@@ -78,7 +78,7 @@ class BundleData:
 
     @cached_property
     def annotations(self) -> "list[Annotations]":
-        """What the comments of its documents say; those that a parent has, too, are the parent's to check."""
+        """The annotations in its documents; those that a parent has, too, are the parent's to check."""
         documents = (self.own,) if self.parent is not None else self.documents
         return [source.annotations for source in documents if source.annotations is not None]
 
@@ -93,6 +93,7 @@ class BundleData:
 
     def is_replaced(self, path: Sequence[object]) -> bool:
         """Whether nothing below these sources is seen at a path; not where a value above may be merged with it."""
+        # A parent's lists are appended to the child's, so there a list hides nothing either.
         merging = (Mapping, list) if self.inherited or self.handed else (Mapping,)
         value: Any = self.all
         try:
@@ -116,7 +117,7 @@ class BundleData:
             yield from self.parent._all_annotations()
 
     def failures(self) -> list[str]:
-        """What annotations find wrong; raises ``HieraError`` where the tree cannot answer."""
+        """The sentences of all that annotations find wrong; raises ``HieraError`` where the tree cannot answer."""
         return [failure for annotations in self.annotations for failure in annotations.failures(self.all)]
 
 
@@ -126,6 +127,7 @@ class _WithTree(Mapping[str, Any]):
     def __init__(self, sources: BundleData, tree: "Tree") -> None:
         self._sources = sources
         self._tree = tree
+        # Kept, so that a key is the same for all resources of a run, and a tree is asked once.
         self._found: dict[Any, Any] = {}
 
     def __getitem__(self, key: Any) -> Any:
@@ -174,6 +176,7 @@ class _WithTree(Mapping[str, Any]):
     def _of_tree(self, key: Any) -> Any:
         from hiera.tree.context.keys import literal
 
+        # Here a key is one key, whatever dots are in it; only the function ``hiera`` digs.
         return ask_tree(self._tree, literal(key)) if isinstance(key, str) else MISSING
 
 
@@ -184,5 +187,5 @@ def _with_key(sources: tuple[DataSource, ...], key: Any) -> Iterator[DataSource]
 
 
 def known(data: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    """What has been read of all data: of those with a tree, the keys that somebody has asked for."""
+    """The part of all data that has been read: of data with a tree, the keys that somebody has asked for."""
     return data.found if isinstance(data, _WithTree) else data

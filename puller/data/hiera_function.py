@@ -47,6 +47,7 @@ def _found(data: BundleData, key: Key) -> Any:
 
 def _merged(data: BundleData, key: Key, merge: Any) -> Any:
     """The values of all sources as the strategy combines them; dug into afterwards, as in a tree."""
+    # The tree is one place among the sources, where ``data`` has it: over the manifest, under what is from outside.
     places: list[Mapping[str, Any] | Tree] = [source.data for source in reversed(data.above)]
     places += [] if data.tree is None else [data.tree]
     places += [source.data for source in reversed(data.below)]
@@ -54,6 +55,7 @@ def _merged(data: BundleData, key: Key, merge: Any) -> Any:
     def ask(place: "Mapping[str, Any] | Tree", step: Step) -> Any:
         if isinstance(place, Mapping):
             return place.get(key.root, ABSENT)
+        # The whole value: what is dug for may be in a mapping that only the merge brings about.
         value = ask_tree(place, keys.literal(key.root), merge)
         return ABSENT if value is MISSING else value
 

@@ -31,7 +31,7 @@ class Question(NamedTuple):
 
 @dataclass(slots=True)
 class Answer:
-    """What one key came to: a value, nothing, or an error."""
+    """The answer for one key: a value, nothing, or an error."""
 
     key: str
     found: bool = False
@@ -80,6 +80,7 @@ class TreeAnswers:
 
         step = recorder() if question.explained else SILENT
         answer = Answer(key)
+        # Not always: null is a default like any other.
         extra = {"default": question.default} if question.has_default else {}
         try:
             answer.value = self._tree.lookup(
@@ -109,6 +110,7 @@ class TreeAnswers:
     def ask_all(self, question: Question) -> dict[str, Answer]:
         from hiera.tree.context.keys import literal
 
+        # All are keys as they stand in files: dots in them lead nowhere.
         return {key: self.ask(literal(key), question) for key in self._tree.holders()}
 
     def holders(self) -> dict[str, list[str]]:
@@ -131,6 +133,7 @@ class DocumentAnswers:
         return frozenset(path[0] for path in annotations.sensitive) if annotations else frozenset()
 
     def _resolved(self) -> Resolved:
+        # Not before the first question, whose answer it then is that the document cannot be resolved.
         if self._done is None:
             self._done = self._document.resolve(facts=self._facts, environ=dict(os.environ))
         return self._done
@@ -172,6 +175,7 @@ class BundleAnswers:
 
     def ask(self, key: str, question: Question) -> Answer:
         """Mappings of several sources are merged; of anything else the first that has it wins."""
+        # Without the default, which would be found in the first source and hide all others.
         answers = [source.ask(key, question._replace(has_default=False)) for source in self._sources]
         answer = _combined(answers)
         if not answer.found and not answer.error and question.has_default:
@@ -194,6 +198,7 @@ class BundleAnswers:
 def _combined(answers: list[Answer]) -> Answer:
     from hiera.values.merge import merge_sources
 
+    # An error stands in its place: what that source would have had is not known, so no other stands in for it.
     first, *others = [answer for answer in answers if answer.found or answer.error] or answers
     for other in others:
         if first.found and other.found and isinstance(first.value, dict) and isinstance(other.value, dict):

@@ -47,10 +47,10 @@ class SiteData(msgspec.Struct, frozen=True):
     deadline: Deadline | None = None
     """Of all that is fetched; ``None``: each document has a limit of its own."""
     noop: bool = False
-    """False leaves the copies as they are: for a dry run."""
+    """True leaves the copies as they are: for a dry run."""
 
     def load(self, locations: Iterable[str]) -> tuple[DataSource, ...]:
-        """What the documents give, each over the ones before it."""
+        """The data of the documents, each over the ones before it."""
         sources: list[DataSource] = []
         for location in locations:
             source = self._newest(location, sources)
@@ -58,7 +58,7 @@ class SiteData(msgspec.Struct, frozen=True):
         return tuple(sources)
 
     def load_copies(self, locations: Iterable[str]) -> tuple[DataSource, ...]:
-        """The same from the last good copies alone: what the last run saw."""
+        """The data of the last good copies alone, as the last run saw it."""
         sources: list[DataSource] = []
         for location in locations:
             source = self._resolved(self._copy(location), sources)
@@ -88,6 +88,7 @@ class SiteData(msgspec.Struct, frozen=True):
             then = "its last good copy is used" if known else "there is no good copy: going on without it"
             self.warn(f"{sentence_of(error)}; {then}", error)
             return known
+        # Only now is it known to be good: it is valid, and can be resolved on this host.
         if not self.noop and new != copy:
             self._keep(new, self._path(location))
         return source
@@ -102,7 +103,7 @@ class SiteData(msgspec.Struct, frozen=True):
         known = copy.validators if copy else Validators()
         settings = self.settings(location)
         found = download_if_changed(location, SIZE_LIMIT, into, known, settings, self.deadline)
-        if found is None and copy is not None:
+        if found is None and copy is not None:  # not modified since
             return copy
         return Copy(shown(location), _decoded(into.getvalue(), location), found or Validators())
 
@@ -126,6 +127,7 @@ class SiteData(msgspec.Struct, frozen=True):
     def _copy(self, location: str) -> Copy | None:
         """The last good copy; one that is damaged is as good as none, for the next one replaces it."""
         try:
+            # As JSON the text may be several times as long: a control character has six bytes.
             copy = decode(read_limited(self._path(location), 8 * SIZE_LIMIT), Copy)
         except (FileNotFoundError, IsADirectoryError, msgspec.DecodeError, ValueError):
             return None

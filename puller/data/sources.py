@@ -38,7 +38,7 @@ class Origin(StrEnum):
 
 
 class DataSource(msgspec.Struct, frozen=True):
-    """What one document comes to on this host."""
+    """The data of one document on this host, and how it came to be."""
 
     origin: Origin
     name: str
@@ -55,7 +55,7 @@ class DataSource(msgspec.Struct, frozen=True):
 
     @property
     def annotations(self) -> "Annotations | None":
-        """What comments of the document say about values."""
+        """The annotations in comments of the document."""
         return self.document.annotations if self.document else None
 
     def over(self, data: Mapping[Any, Any]) -> Mapping[Any, Any]:
@@ -70,7 +70,7 @@ class DataSource(msgspec.Struct, frozen=True):
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """What documents see of this host."""
+    """The facts and environment that documents see of this host."""
 
     facts: Mapping[str, Any]
     environ: Mapping[str, str]
@@ -121,7 +121,7 @@ def host_files(file: Path, directory: Path) -> Iterator[Path]:
 
 
 def assigned(pairs: Iterable[str]) -> Iterator[DataSource]:
-    """What each ``--set KEY=VALUE`` gives; raises ``UsageError``.
+    """The data of each ``--set KEY=VALUE``; raises ``UsageError``.
 
     A dot in KEY leads into mappings. VALUE means what it would mean in a data file (``8080`` is a number), but is not
     searched for expressions: it is final.

@@ -14,7 +14,7 @@ from puller.system.signals import StopRequests
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """What became of a manifest."""
+    """The outcome of applying a manifest."""
 
     events: list[Event]
     notes: list[str]

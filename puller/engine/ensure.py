@@ -41,16 +41,25 @@ def ensure(
 ) -> list[Event]:
     """Apply a resource; its event is the last, after those of the resources below it, and all are in the session.
 
+    1. Its references are taken out: they are to events, and no manifest has them.
+    2. It is loaded as a manifest of one resource, in the current directory.
+    3. Its references become those events of the session that they name.
+    4. It is applied, as a resource of a manifest is.
+    5. Its events are recorded in the session.
+
     Raises ``UsageError`` when what is asked for is not valid.
     """
+    # 1. References.
     properties, resource_type = dict(wanted.properties), find_type(wanted.type)
     known = resource_type.properties_type.__struct_fields__ if resource_type else ()
     references = {
         name: _references(name, properties.pop(name, None)) for name in _REFERENCES if name in known
     }
+    # 2. A manifest of one resource.
     manifest = _load({"resources": [{wanted.type: properties}]}, inputs)
+    # 3. Events of the session.
     before = _link(manifest, references, session)
-    # A session has the events of all that went before, so no refreshes need to be remembered.
+    # 4. Apply it. A session has the events of all that went before, so no refreshes need to be remembered.
     pending = PendingRefreshes(None, "ensure")
     settings = msgspec.structs.replace(settings, state_directory=Directories.of_user().state)
     system = NoopSystem() if settings.noop else LocalSystem()
@@ -58,6 +67,7 @@ def ensure(
     stops.check()
     with stops.deferred():
         events = engine.apply()
+    # 5. Record.
     if session is not None:
         for event in events:
             session.record(event)
@@ -117,6 +127,7 @@ def _link(
         event for reference in subscribed if (event := _news(recorded, reference, since, session)) is not None
     ]
     for index in range(first):
+        # All of them, for an ``apply`` resource brings those of its child manifest.
         met = [(reference, first + number) for number, reference in enumerate(required)]
         links.requirements[index] = [*met, *links.requirements.get(index, [])]
     links.subscriptions[own] = [first + len(found) + number for number in range(len(news))]

@@ -45,15 +45,22 @@ def _outcome(found: Mapping[str, Any]) -> tuple[Any, ...]:
 def explain_key(data: BundleData, name: str) -> dict[str, Any]:
     """The value of a key (``web.port``, ``profile::web::port``), and what each source has, the highest first.
 
+    1. The key is parsed by Puppet's rules: dots dig, quotes keep them.
+    2. It is looked up as a run looks it up.
+    3. Each source is asked for it by itself: those over the tree, the tree, those under it.
+
     Raises ``HieraError`` for what is no key.
     """
+    # 1. The key.
     key = keys.parse(name.removeprefix("data."))
+    # 2. Its value.
     try:
         answer: dict[str, Any] = {"found": True, "value": printable(look_up(data, key.text))}
     except UndefinedError:
         answer = {"found": False}
     except HieraError as error:
         answer = {"found": False, "error": str(error)}
+    # 3. What each source has.
     return {"key": key.text, **answer, "sources": list(_sources(data, key))}
 
 
@@ -107,6 +114,7 @@ def _of_tree(data: BundleData, key: Key) -> dict[str, Any]:
     except HieraError as error:
         found["error"] = str(error)
         value = MISSING
+    # The explanation quotes what each level has, so all of it goes when any part of the key is sensitive.
     if any(data.sensitive(key.root)):
         step.conceal()
         value = value if value is MISSING else hidden_at({"": value}, ("",))[""]

@@ -30,22 +30,35 @@ def explain_resource(
 ) -> dict[str, Any] | None:
     """The declaration of a resource and what went into it; ``None`` when the manifest has none of this name.
 
+    1. It is found by its name or alias.
+    2. What its conditions and templates ask for is added to what its properties have asked for.
+    3. Where it is declared, and its properties, or why it cannot be applied on this machine.
+    4. Each fact and each key of the data that it has used, with its value and where that comes from.
+    5. What runs remember of what it manages.
+    6. The resources that it is linked to.
+
     ``recorded`` has watched the manifest being loaded; ``state_directory`` is where runs remember things, ``None`` for
     the user's own place.
     """
+    # 1. Find it.
     found = next((d for d in manifest.declarations if name in map(str, d.names())), None)
     if found is None:
         return None
+    # 2. All that it uses.
     uses = recorded.of(found.problems.source, found.path)
     _use_templates(found, uses)
+    # 3. Its declaration.
     explained: dict[str, Any] = {"resource": str(found.reference), "declared": found.where}
     if found.failure:
         explained["failure"] = found.failure
     else:
         explained["properties"] = found.shown()
+    # 4. Values and their sources.
     explained["uses"] = [_use(way, value, found.home.data) for way, value in uses.values.items()]
+    # 5. What is remembered.
     if not found.failure and (record := found.type.on_record(found.properties, state_directory)):
         explained["on_record"] = record
+    # 6. Links.
     index = manifest.declarations.index(found)
     links = {
         "requires": [str(reference) for reference, _ in manifest.requirements(index)],

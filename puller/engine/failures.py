@@ -13,6 +13,7 @@ from puller.manifest.declaration import Declaration
 def system_failure(error: OSError, declaration: Declaration) -> str:
     """The reason that the system has given, the path, and of a full disk how full it is."""
     name = declaration.properties.name
+    # Not all errors of the system name a path; a resource that is a path is the best that is known then.
     path = error.filename or (name if name.startswith("/") else "")
     what = reason(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT) and isinstance(path, str) and path.startswith("/"):

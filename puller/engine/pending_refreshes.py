@@ -12,9 +12,9 @@ from puller.state.state_file import StateFile
 
 
 class PendingRefreshes:
-    """Of one manifest, known by ``scope``, in the file ``path``; with ``noop`` nothing is written (noop).
+    """The pending refreshes of one manifest, known by ``scope``, in the file ``path``.
 
-    Without a path they are those of this run alone.
+    Without a path they are those of this run alone; with ``noop`` nothing is written.
     """
 
     def __init__(self, path: Path | None, scope: str, *, noop: bool = False) -> None:

@@ -22,7 +22,7 @@ _HEALTH = {Health.OK: 0, Health.WARNING: 1, Health.CRITICAL: 2, Health.UNKNOWN: 
 
 
 def parse_request(text: bytes) -> Wanted:
-    """What is asked for; JSON is YAML, too. Raises ``UsageError``."""
+    """The resource that a request asks for; JSON is YAML, too. Raises ``UsageError``."""
     try:
         request = yaml_text.load(text, "request")
     except HieraError as error:
@@ -56,6 +56,7 @@ def _only_resource(type_name: str, properties: Any) -> Wanted:
     problems = Problems("request", lambda path: (1, 1), lambda path: None)
     entries = read_entries([{type_name: properties}], ("resources",), problems)
     if sentences := problems.sentences():
+        # A request has no lines, and its resource no place in a list.
         raise UsageError(sentences[0].removeprefix("request:1: resources[0]: "))
     if len(entries) != 1:
         raise UsageError("multiple resources found" if entries else "no resources found")

@@ -33,7 +33,7 @@ _TEXT: Final[Schema] = {"type": "string"}
 
 
 def manifest_schema() -> Schema:
-    """Of ``manifest.yaml``."""
+    """The JSON Schema of ``manifest.yaml``."""
     kinds = _types()
     run = {
         "resources": {"type": "array", "items": {"$ref": "#/$defs/resource"}},
@@ -71,7 +71,7 @@ def manifest_schema() -> Schema:
 
 
 def request_schema() -> Schema:
-    """Of what ``puller ensure api pipe`` reads."""
+    """The JSON Schema of the requests that ``puller ensure api pipe`` reads."""
     kinds = _types()
     return {
         "$schema": _DIALECT,
@@ -144,7 +144,7 @@ def _plain(kind: Any) -> Any:
 
 
 def _properties(resource_type: ResourceType, schema: Schema) -> Schema:
-    """Of the properties of a type: nothing is required, because defaults may give it."""
+    """The schema of a type's properties: nothing is required, because defaults may give it."""
     own = describe_properties(resource_type.properties_type)
     fields = msgspec.structs.fields(resource_type.properties_type)
     descriptions = {field.encode_name: own.get(field.name, "") for field in fields}
@@ -168,6 +168,7 @@ def _or_expression(schema: Schema) -> Schema:
         value["items"] = _or_expression(value["items"])
     choices = [*value.pop("anyOf", []), *([value] if value else [])]
     others = [choice for choice in (_EXPRESSION, {"type": "null"}) if choice not in choices]
+    # Any text is allowed already, and an expression is text.
     if _TEXT in choices:
         others.remove(_EXPRESSION)
     return {"anyOf": [*choices, *others], **default}

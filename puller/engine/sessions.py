@@ -49,7 +49,7 @@ class Session:
 
     @classmethod
     def create(cls, directory: Path | None = None) -> "Session":
-        """A new one in ``directory``, which is made; or in a temporary one. Raises ``UsageError``, ``OSError``."""
+        """A new session in ``directory``, which is made; or in a temporary one. Raises ``UsageError``, ``OSError``."""
         if directory is None:
             import tempfile
 
@@ -64,7 +64,7 @@ class Session:
 
     @classmethod
     def open(cls, directory: Path) -> "Session":
-        """The one that is there; raises ``UsageError``."""
+        """The session that is in ``directory``; raises ``UsageError``."""
         try:
             if os.stat(directory).st_uid != os.geteuid():
                 # What it says decides what is run, so nobody else may say it.

@@ -70,6 +70,8 @@ class Transactions:
         for other in following:
             declaration = self._manifest.declarations[other]
             properties = declaration.properties
+            # A transaction ends at what has conditions of its own, fails, or must not be reached after a failure: what
+            # becomes of it may depend on what is done before it.
             if (
                 declaration.type is not type(first)
                 or declaration.failure
@@ -85,7 +87,7 @@ class Transactions:
             try:
                 found = member.look()
                 if not member.differences(found):
-                    continue
+                    continue  # nothing is done for it, so nothing can come out of order
                 if member.transaction(found) != key:
                     return
             except (OSError, ResourceError):

@@ -30,7 +30,7 @@ resource that brings it."""
 
 
 class Family(msgspec.Struct):
-    """What a manifest and its children have in common while they are read."""
+    """A manifest and its children while they are read: the files so far, and all that is said of them."""
 
     path: Path
     """The top manifest; children are in its directory or below."""
@@ -52,30 +52,40 @@ class Family(msgspec.Struct):
 
 
 def expand(declaration: Declaration, family: Family, read: Read) -> list[Declaration]:
-    """The resources below an ``apply`` resource; what is wrong is noted, and then there are none.
+    """The resources below an ``apply`` resource (``resources.md`` section 9); what is wrong is noted, and then none.
 
-    They are read also when it cannot be applied on this machine: what is wrong with them is to be seen all the same.
+    1. Its name, which is relative to its parent, becomes one that is relative to the top manifest.
+    2. The file is found: inside of the bundle, allowed by all parents, applied once and not within itself.
+    3. The data that it is handed is resolved in its parent's scope.
+    4. Its manifest is read, with the children of that.
+    5. ``noop`` and ``sensitive`` are handed down.
+    6. When it cannot be applied on this machine its resources are checked, and left out.
     """
     if "name" in declaration.unknown:
         return []
     properties = cast("ApplyProperties", declaration.properties)
     if any(error.property == "name" for error in declaration.type.problems(properties)):
         return []  # noted when all resources are checked
-    # As the top manifest would call it: two children may name different files alike.
+    # 1. Its name, as the top manifest would call it: two children may name different files alike.
     name = os.path.normpath(os.path.join(declaration.home.prefix, properties.name))
     declaration.properties = msgspec.structs.replace(properties, name=name)
     try:
+        # 2. Its file.
         path = _find(declaration, family)
+        # 3. Its data.
         data = _data_of(declaration, properties)
+        # 4. Its manifest.
         children = read(Path(path), os.path.join(os.path.dirname(family.name), name), data, declaration)
     except SourceError as error:
         declaration.refuse("name", str(error))
     except ManifestError as error:
         family.refused += error.problems
     else:
+        # 5. What it hands down.
         _hand_down(properties, children)
         if not declaration.failure:
             return children
+        # 6. What is wrong with them is to be seen all the same.
         for child in children:
             child.check()
     return []
@@ -101,10 +111,12 @@ def _find(declaration: Declaration, family: Family) -> str:
     for parent in parents:
         if not cast("ApplyProperties", parent.properties).allow_apply:
             raise SourceError(f"apply resources are denied, by allow_apply at {parent.where}")
+    # By real paths: a link may lead out of the bundle, or to a manifest that is being applied already.
     root = os.path.realpath(family.path.parent)
     path = os.path.realpath(os.path.join(root, name))
     if os.path.commonpath((root, path)) != root:
         raise SourceError(f"{name} is outside of the manifest's directory")
+    # Recursion before depth and repetition, which it would also be: its sentence shows the whole circle.
     _refuse_recursion(declaration, parents, path, family)
     if len(parents) >= _DEEPEST:
         raise SourceError(f"maximum apply depth of {_DEEPEST} exceeded")

@@ -29,20 +29,27 @@ def declare(
 ) -> Declaration | None:
     """The declaration of one entry; ``None`` with the reason noted when nothing can be made of it.
 
-    ``mask`` is given for an entry that a template has written with secrets at hand.
+    1. Other spellings become the type's own properties.
+    2. Expressions are replaced by what they give; what one cannot give is the resource's failure.
+    3. A list that a template has written with secrets at hand (``mask``) makes the resource sensitive.
+    4. The values become typed properties, those that are wrong left out.
     """
     resource_type = find_type(entry.type_name)
     if resource_type is None:  # read_entries has reported it
         return None
     draft = Draft(entry, resource_type, problems)
+    # 1. Spellings.
     if not draft.accept():
         return None
+    # 2. Expressions.
     scope = home.scope
     if inputs.watch is not None:
         scope = inputs.watch(problems.source, entry.path, scope, home.directory)
     draft.resolve(scope)
+    # 3. Secrets.
     if mask is not None:
         draft.mark_secrets(mask)
+    # 4. Types.
     return draft.declaration(home)
 
 
@@ -75,6 +82,7 @@ class Draft(msgspec.Struct):
                 self.unknown.add(error.property)
                 if error.property not in written:
                     return False
+                # Without it, so that all that is wrong with the others is found, too.
                 written = {key: value for key, value in written.items() if key != error.property}
             else:
                 return True
@@ -88,7 +96,7 @@ class Draft(msgspec.Struct):
                     continue
             elif not isinstance(value, list | dict):
                 continue
-            # For somebody else to resolve: the engine, or TinyCM's format fields.
+            # Those are resolved when the resource is applied; in TinyCM's content braces are format fields.
             if key in self.type.expressions_kept or (
                 key == "content" and self.raw.get("interpolate") is True
             ):
@@ -138,6 +146,7 @@ class Draft(msgspec.Struct):
             return None
         if "name" not in self.unknown:
             return declaration
+        # Nothing could refer to it, so this is no failure of its own: it refuses the manifest.
         if "name" in self.failures and home.has_data:
             self.problems.add(self.entry.path, self.failures["name"], self._subject)
         declaration.check()
@@ -160,6 +169,7 @@ class Draft(msgspec.Struct):
             return
         if name in self.given:
             sentence = error.sentence(secret=self._is_hidden(name))
+            # What an expression gives cannot be quoted.
             if isinstance(value_at(self.raw, (name, *error.place)), bool):
                 sentence = sentence.replace(": quote it", ": add | string to its expression")
             self._fail(name, sentence)

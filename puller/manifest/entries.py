@@ -79,6 +79,7 @@ def _read_type(type_name: str, body: object, path: Path, problems: Problems) -> 
 def _read_list(
     type_name: str, body: list[Any], path: Path, label: str, problems: Problems
 ) -> Iterator[Entry]:
+    # Wherever defaults stand in a list, they are for the whole of it.
     defaults = _read_defaults(body, path, label, problems)
     for index, item in enumerate(body):
         if not isinstance(item, dict) or len(item) != 1:

@@ -38,6 +38,7 @@ def link(declarations: Sequence[Declaration]) -> Links:
     for position, declaration in enumerate(declarations):
         properties = declaration.properties
         subscriptions = declaration.type.subscriptions(properties)
+        # Most have none: of ten thousand resources only those with links cost anything here.
         if not (properties.require or properties.after or subscriptions):
             continue
         required = _find_all(declaration, "require", properties.require, index)
@@ -62,7 +63,7 @@ def order(declarations: Sequence[Declaration], links: Links) -> list[int]:
         chain = [declarations[index] for index in cycle.indexes]
         sentence = "resources wait for each other: " + " → ".join(str(d.reference) for d in chain)
         chain[0].problems.add(chain[0].path, sentence, chain[0].label)
-        return list(range(len(declarations)))
+        return list(range(len(declarations)))  # any will do: it is never applied
 
 
 def _index(declarations: Sequence[Declaration]) -> dict[Reference, int]:
@@ -80,6 +81,7 @@ def _find_all(
 ) -> Found:
     found = []
     for reference in references:
+        # Relative to its own manifest first, then as the top manifest writes it.
         other = index.get(_from_top(reference, declaration.home.prefix))
         if other is None and (other := index.get(reference)) is None:
             declaration.refuse(
@@ -91,7 +93,7 @@ def _find_all(
 
 
 def _from_top(reference: Reference, prefix: str) -> Reference:
-    """The same reference as the top manifest would write it: child manifests are named relative to their parent."""
+    """A reference as the top manifest would write it: child manifests are named relative to their parent."""
     if not prefix or not reference.startswith(_APPLY):
         return reference
     return Reference(_APPLY + normpath(join(prefix, reference.removeprefix(_APPLY))))

@@ -1,4 +1,4 @@
-"""What a run says, without the secrets that it works with.
+"""The sentences of a run, without the secrets that it works with.
 
 * Types and templates do not show what must not be shown. This is for the sentences of others: of a server that quotes
   a URL, of the system about a path, of a command that prints what it was given.
@@ -55,6 +55,7 @@ class Masks:
     """The masks for the data of all manifests of a run; each is made when somebody has something to say."""
 
     def __init__(self) -> None:
+        # All events of a run ask for it, and the secrets of ten thousand keys take time to collect.
         self._known: dict[int, _Known] = {}
         """By the identity of the data."""
 
@@ -81,7 +82,7 @@ class Masks:
         event.diff = masked(event.diff)
 
     def hide(self, result: HealthResult, declaration: Declaration) -> None:
-        """The same for a health check of a resource, before a part of its output is quoted: half a secret is not found.
+        """Take secrets out of a health check's result, before a part of its output is quoted: half of one is not found.
 
         What the command of a sensitive resource prints may be any part of what must not be shown.
         """

@@ -66,6 +66,7 @@ def decode_known(resource_type: ResourceType, raw: Mapping[str, Any], unknown: C
         for key, value in raw.items()
         if key not in unknown or (key in fields and _fits(fields[key].type, value))
     }
+    # A required property that is open would keep all others from being read; its failure is noted already.
     missing = (key for key, field in fields.items() if field.required and key not in known)
     try:
         return decode(resource_type, {**dict.fromkeys(missing, ""), **known})
@@ -83,7 +84,7 @@ def _decode_common(raw: Mapping[str, Any]) -> Properties:
 
 
 def value_at(value: Any, path: Path) -> Any:
-    """What a path leads to; ``None`` where it leads nowhere."""
+    """The value at a path; ``None`` where there is none."""
     for key in path:
         try:
             value = value[key]

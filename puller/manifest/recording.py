@@ -1,4 +1,4 @@
-"""What a resource asks facts and data for, recorded while its values are resolved.
+"""The facts and data that a resource asks for, recorded while its values are resolved.
 
 * The mappings behave as those that they stand for; nothing is read that would not be read without them.
 * The deepest part that was asked for is what was used: ``facts.os.family``, not ``facts.os``. What was walked through
@@ -23,7 +23,7 @@ Way = tuple[Any, ...]
 
 
 class Uses:
-    """What one resource has used."""
+    """The facts and data that one resource has used."""
 
     def __init__(self) -> None:
         self.values: dict[Way, Any] = {}
@@ -31,11 +31,12 @@ class Uses:
 
     def note(self, way: Way, value: Any) -> None:
         """``value`` was asked for; what leads to it was only a step."""
+        # ``facts.os.family`` asks for ``facts.os`` first, which nobody would call a fact that was used.
         self.values.pop(way[:-1], None)
         self.values[way] = value
 
     def scope(self, scope: Scope, directory: Path) -> Scope:
-        """The same names, recording."""
+        """A scope with the names of ``scope`` that records what is asked of it."""
         recording = Scope(
             Recording(scope.facts, ("facts",), self),
             Recording(scope.data, ("data",), self),
@@ -76,6 +77,7 @@ class Recording(Mapping[Any, Any]):
         return Recording(value, way, self._uses) if isinstance(value, Mapping) else value
 
     def __iter__(self) -> Iterator[Any]:
+        # Whoever walks through it may have looked at anything in it: single keys say no more.
         self._whole = True
         if len(self._way) == 1:  # all facts, or all data: nobody has asked for it by a key
             self._uses.values[self._way] = {}
@@ -89,7 +91,7 @@ class Recording(Mapping[Any, Any]):
 
 
 class Recorder:
-    """What each resource of a manifest has used; ``watch`` is for ``Inputs``."""
+    """The facts and data that each resource of a manifest has used; ``watch`` is for ``Inputs``."""
 
     def __init__(self) -> None:
         self._uses: dict[tuple[str, KeyPath], Uses] = {}
@@ -99,5 +101,5 @@ class Recorder:
         return self.of(source, path).scope(scope, directory)
 
     def of(self, source: str, path: KeyPath) -> Uses:
-        """What that resource has used."""
+        """The facts and data that the resource at ``path`` of the text ``source`` has used."""
         return self._uses.setdefault((source, path), Uses())

@@ -1,4 +1,4 @@
-"""What a user may name to be applied: a manifest, a directory that holds one, or a bundle file."""
+"""The source that a user names to be applied: a manifest, a directory that holds one, or a bundle file."""
 
 import contextlib
 import os
@@ -48,8 +48,10 @@ def open_source(argument: str) -> Iterator[ManifestSource]:
 
         with tempfile.TemporaryDirectory(prefix="puller-", ignore_cleanup_errors=True) as directory:
             unpacked = Path(directory) / "bundle"
+            # There is no index to say which name and version it should have.
             unpack(path, unpacked, name=None, version=None, check=signals.check)
             yield ManifestSource(unpacked / MANIFEST, f"{path.name}:{MANIFEST}")
+    # Before the plain file: of an archive YAML would only say that it is not UTF-8 text.
     elif argument.endswith(_ARCHIVE_ENDINGS) and path.exists():
         raise SourceError(
             f"{argument}: is an archive and no bundle, which ends in .tar.gz: unpack it, and name its directory"
