@@ -72,11 +72,11 @@ def _dug(key: Key, value: Any) -> Any:
 
 def _hidden(data: BundleData, key: Key, value: Any) -> Any:
     """A part of the tree's value, as a secret where annotations say so."""
-    way = (key.root, *key.segments)
+    asked = (key.root, *key.segments)
     for path in data.sensitive(key.root):
-        if value is not MISSING and path[: len(way)] == way:
-            inside = path[len(way) - 1 :]
+        if value is not MISSING and path[: len(asked)] == asked:
+            inside = path[len(asked) - 1 :]
             value = hidden_at({inside[0]: value}, inside)[inside[0]]
-        elif value is not MISSING and way[: len(path)] == path:
+        elif value is not MISSING and asked[: len(path)] == path:
             value = hidden_at({"": value}, ("",))[""]
     return value

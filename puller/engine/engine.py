@@ -16,6 +16,7 @@ from bundles.errors import BundleError
 from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope
 from puller.engine.conditions import why_unmanaged
+from puller.engine.failures import bug, system_failure
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.engine.progress import Progress
 from puller.engine.transactions import Begun, Transactions
@@ -101,7 +102,10 @@ class Engine:
             self._noop_context = msgspec.structs.replace(self._context, system=NoopSystem(), noop=True)
 
     def apply(self) -> list[Event]:
-        """Attend to every resource, in order; gives the events in that order. Raises nothing for a resource.
+        """Attend to every resource, in order; gives the events in that order.
+
+        Whatever else goes wrong with a resource is its event; raises ``MutationInNoop`` and a ``PullerError`` that ends
+        the run.
 
         1. Refreshes that are pending for what does not subscribe any more are forgotten.
         2. Each resource has its turn, unless the run, or a manifest that it is in, has been stopped.
@@ -144,14 +148,10 @@ class Engine:
         except (ResourceError, HieraError, BundleError) as error:
             event = _event(declaration, State.FAILED, errors=[str(error)])
         except OSError as error:
-            from puller.engine.failures import system_failure
-
             event = _event(declaration, State.FAILED, errors=[system_failure(error, declaration)])
         except (MutationInNoop, PullerError):
             raise
         except Exception as error:  # noqa: BLE001  promise: one resource's failure, even a bug, never ends the run
-            from puller.engine.failures import bug
-
             event = _event(declaration, State.FAILED, errors=[bug(error, declaration)])
         event.duration = time.perf_counter() - started
         self._masks.apply(event, declaration)
@@ -204,13 +204,8 @@ class Engine:
             if self._settings.diffs and not declaration.properties.sensitive:
                 event.diff = resource.diff(actual) or ""
             if noop:
-                # 5. What would be done.
-                event.noop_message = resource.noop_message(differences, actual)
-                event.state = State.WOULD_CHANGE
-                if self._settings.noop and (reach := resource.reach()):
-                    self._progress.note_reach(reach, resource.type_name)
+                self._predict(event, resource, differences, actual)
             else:
-                # 6. to 8.
                 actual = self._change(index, resource, differences, actual, begun)
                 event.state = State.REFRESHED if any(d.refresh for d in differences) else State.CHANGED
         elif begun:  # changed already, in one transaction with a resource before it
@@ -227,6 +222,16 @@ class Engine:
             # 10. Its health checks.
             self._check_health(declaration, event)
         return event
+
+    def _predict(
+        self, event: Event, resource: Resource[Any, Any], differences: Sequence[Difference], actual: Any
+    ) -> None:
+        # 5. What would be done.
+        event.noop_message = resource.noop_message(differences, actual)
+        event.state = State.WOULD_CHANGE
+        # In a real run nothing comes of it, so what a noop resource would do makes nothing else uncertain.
+        if self._settings.noop and (reach := resource.reach()):
+            self._progress.note_reach(reach, resource.type_name)
 
     def _change(
         self,

@@ -54,7 +54,7 @@ def explain_resource(
     else:
         explained["properties"] = found.shown()
     # 4. Values and their sources.
-    explained["uses"] = [_use(way, value, found.home.data) for way, value in uses.values.items()]
+    explained["uses"] = [_use(path, value, found.home.data) for path, value in uses.values.items()]
     # 5. What is remembered.
     if not found.failure and (record := found.type.on_record(found.properties, state_directory)):
         explained["on_record"] = record
@@ -93,16 +93,16 @@ def _use_templates(declaration: Declaration, uses: Uses) -> None:
         return  # the run tells what is wrong with them
 
 
-def _use(way: tuple[Any, ...], value: Any, data: BundleData) -> dict[str, Any]:
-    is_function = way[0] == "hiera"
-    use: dict[str, Any] = {"name": f"hiera('{way[1]}')" if is_function else path_text(way)}
-    if len(way) == 1:
+def _use(path: tuple[Any, ...], value: Any, data: BundleData) -> dict[str, Any]:
+    is_function = path[0] == "hiera"
+    use: dict[str, Any] = {"name": f"hiera('{path[1]}')" if is_function else path_text(path)}
+    if len(path) == 1:
         return {**use, "whole": True}
     if value is MISSING:
         return {**use, "found": False}
     use["value"] = printable(_plain(value))
-    if way[0] in ("data", "hiera"):
-        root = keys.parse(way[1]).root if is_function else way[1]
+    if path[0] in ("data", "hiera"):
+        root = keys.parse(path[1]).root if is_function else path[1]
         use["from"] = list(_holders(data, root))
     return use
 

@@ -1,11 +1,12 @@
-"""The sentence of a failure that does not speak for itself: of the operating system, or of a bug."""
+"""The sentence of a failure that does not speak for itself: of the operating system, or of a bug.
+
+The module is there from the start of a run: without free descriptors nothing can be imported any more.
+"""
 
 import contextlib
 import errno
-import traceback
 from pathlib import Path
 
-from bundles.filesystem.free_space import free_space
 from puller.errors import reason
 from puller.manifest.declaration import Declaration
 
@@ -17,6 +18,8 @@ def system_failure(error: OSError, declaration: Declaration) -> str:
     path = error.filename or (name if name.startswith("/") else "")
     what = reason(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT) and isinstance(path, str) and path.startswith("/"):
+        from bundles.filesystem.free_space import free_space
+
         known = [*getattr(error, "__notes__", [])]
         with contextlib.suppress(OSError):
             known.append(free_space(Path(path)))
@@ -26,5 +29,7 @@ def system_failure(error: OSError, declaration: Declaration) -> str:
 
 def bug(error: Exception, declaration: Declaration) -> str:
     """An error that nobody has expected, with the end of its traceback; what it says of itself may be a secret."""
+    import traceback
+
     said = type(error).__name__ if declaration.properties.sensitive else repr(error)
     return f"internal error: {said}\n{''.join(traceback.format_tb(error.__traceback__, limit=-3))}"

@@ -18,7 +18,7 @@ from puller.values.suggestions import Path as KeyPath
 _METHODS = frozenset({"get", "items", "keys", "values"})
 """What an expression may call; it is looked for among the keys first."""
 
-Way = tuple[Any, ...]
+DataPath = tuple[Any, ...]
 """The keys that lead to a value: ``("data", "web", "port")``."""
 
 
@@ -26,14 +26,14 @@ class Uses:
     """The facts and data that one resource has used."""
 
     def __init__(self) -> None:
-        self.values: dict[Way, Any] = {}
-        """By way; ``MISSING`` for what is not there."""
+        self.values: dict[DataPath, Any] = {}
+        """By path; ``MISSING`` for what is not there."""
 
-    def note(self, way: Way, value: Any) -> None:
+    def note(self, path: DataPath, value: Any) -> None:
         """``value`` was asked for; what leads to it was only a step."""
         # ``facts.os.family`` asks for ``facts.os`` first, which nobody would call a fact that was used.
-        self.values.pop(way[:-1], None)
-        self.values[way] = value
+        self.values.pop(path[:-1], None)
+        self.values[path] = value
 
     def scope(self, scope: Scope, directory: Path) -> Scope:
         """A scope with the names of ``scope`` that records what is asked of it."""
@@ -57,30 +57,30 @@ class Uses:
 class Recording(Mapping[Any, Any]):
     """A mapping that notes what is asked of it."""
 
-    def __init__(self, values: Mapping[Any, Any], way: Way, uses: Uses) -> None:
+    def __init__(self, values: Mapping[Any, Any], path: DataPath, uses: Uses) -> None:
         self._values = values
-        self._way = way
+        self._path = path
         self._uses = uses
         self._whole = False
 
     def __getitem__(self, key: Any) -> Any:
-        way = (*self._way, key)
+        path = (*self._path, key)
         try:
             value = self._values[key]
         except KeyError:
             if not self._whole and key not in _METHODS:
-                self._uses.note(way, MISSING)
+                self._uses.note(path, MISSING)
             raise
         if self._whole:
             return value
-        self._uses.note(way, value)
-        return Recording(value, way, self._uses) if isinstance(value, Mapping) else value
+        self._uses.note(path, value)
+        return Recording(value, path, self._uses) if isinstance(value, Mapping) else value
 
     def __iter__(self) -> Iterator[Any]:
         # Whoever walks through it may have looked at anything in it: single keys say no more.
         self._whole = True
-        if len(self._way) == 1:  # all facts, or all data: nobody has asked for it by a key
-            self._uses.values[self._way] = {}
+        if len(self._path) == 1:  # all facts, or all data: nobody has asked for it by a key
+            self._uses.values[self._path] = {}
         return iter(self._values)
 
     def __len__(self) -> int:
