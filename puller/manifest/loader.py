@@ -35,8 +35,9 @@ def load_manifest(path: Path, name: str, inputs: Inputs) -> Manifest:
 
     For this manifest, and for each child manifest when its ``apply`` resource is reached (``_declared``):
 
-    1. Its text is read, and its keys are checked.
-    2. Its data is brought together from all sources and checked; it makes the scope for expressions.
+    1. Its text is read, and its keys are checked (``resources.md`` section 1).
+    2. Its data is brought together from all sources (``data.md`` section 1) and checked; it makes the scope for
+       expressions.
     3. Its list of resources is read, or rendered by a template and read.
     4. Each entry becomes a declaration, with its expressions resolved.
     5. An ``apply`` resource brings those of its child, which stand before it.

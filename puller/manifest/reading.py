@@ -205,7 +205,10 @@ def _checked_data(
 
 
 def _own_data(text: ManifestText, inputs: Inputs, above: BundleData) -> DataSource:
-    """The manifest's own document; an expression that cannot be resolved is no harm where ``above`` replaces it."""
+    """The manifest's own document (``data.md`` section 2).
+
+    An expression that cannot be resolved is no harm where ``above`` replaces its value.
+    """
     values = {key: text.value[key] for key in _DATA_KEYS if key in text.value}
     document = Document.from_value(values, text.name, text.problems.locate, text.annotations)
     unresolved: dict[object, str] = {}
