@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,6 @@ from puller.manifest.manifest import Inputs
 
 if TYPE_CHECKING:
     from bundles.deadline import Deadline
-    from bundles.transport.download import TransportSettings
     from puller.data.site_data import SiteData, Warn
 
 
@@ -66,20 +66,11 @@ class Host(msgspec.Struct, frozen=True):
     def _site_data(
         self, copies: Path, warn: "Warn", deadline: "Deadline | None", *, noop: bool
     ) -> "SiteData":
+        from puller.config.transport import settings_for
         from puller.data.site_data import SiteData
 
         surroundings = Surroundings(self.facts, self.environ)
-        return SiteData(copies, surroundings, self._settings, warn, deadline, noop)
-
-    def _settings(self, url: str) -> "TransportSettings":
-        """How a URL is reached: the site's credentials are for its own origin."""
-        from bundles.transport.location import origin_of
-        from puller.run.site import transport_settings
-
-        settings = transport_settings(self.configuration.http)
-        site = self.configuration.mirrors[0]
-        is_own = not site.startswith("/") and origin_of(site) == origin_of(url)
-        return settings if is_own else settings.without_credentials()
+        return SiteData(copies, surroundings, partial(settings_for, self.configuration), warn, deadline, noop)
 
 
 def _agent_facts(configuration: Configuration) -> Mapping[str, Any]:

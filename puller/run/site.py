@@ -16,17 +16,16 @@ from bundles.deadline import Deadline
 from bundles.errors import BundleError, FormatError, SettingsError, StoreError
 from bundles.format.index import Index, Release
 from bundles.store.store import Installed, Store
-from bundles.transport.download import TransportSettings, open_mirrors
-from hiera.values.secrets import Secret
-from puller.config.configuration import BundleChoice, Configuration, HttpOptions
-from puller.errors import ConfigurationError, reason
+from bundles.transport.download import open_mirrors
+from puller.config.configuration import BundleChoice, Configuration
+from puller.config.transport import transport_settings
+from puller.errors import ConfigurationError
 from puller.exit_status import ExitStatus
 from puller.reporting.report import BundleReport
 from puller.reporting.run_problems import RunProblems
 from puller.run.policy.selection import Chooser
 from puller.state.directories import Directories
-from puller.system.trusted import trusted
-from puller.version import __version__
+from puller.system.trusted import find_trusted
 
 if TYPE_CHECKING:
     from bundles.client.client import TrustClient
@@ -65,7 +64,7 @@ class RefreshedSite(msgspec.Struct, frozen=True):
 
         try:
             mirrors = open_mirrors(configuration.mirrors, transport_settings(configuration.http), deadline)
-            anchor = _trusted(configuration.trust_anchor)
+            anchor = find_trusted(configuration.trust_anchor)
             client = TrustClient(directories.trust, anchor, mirrors, deadline=deadline)
             index = client.refresh()
             client.discard_left(directories.downloads)
@@ -107,7 +106,7 @@ def unchanged(
 ) -> SiteView | None:
     """What is published, when this host has all of it already; ``None`` when that takes more than a revalidation."""
     settings = transport_settings(configuration.http)
-    anchor = _trusted(configuration.trust_anchor)
+    anchor = find_trusted(configuration.trust_anchor)
     known = revalidate(directories.trust, anchor, configuration.mirrors, settings, chooser.now, deadline)
     if known is None:
         return None
@@ -180,49 +179,6 @@ class Offer(msgspec.Struct, frozen=True):
         finally:
             for note in self.site.notes[told:]:  # of mirrors that failed while another one helped, or as well
                 self.problems.warn(note)
-
-
-def transport_settings(options: HttpOptions) -> TransportSettings:
-    """How the site is reached; raises ``ConfigurationError`` for a file that cannot be read, or others may write."""
-    token = _secret(options.token_file)
-    password = _secret(options.password_file) or options.password
-    try:
-        return TransportSettings(
-            connect_timeout=options.connect_timeout,
-            read_timeout=options.read_timeout,
-            total_timeout=options.total_timeout,
-            retries=options.retries,
-            proxy=options.proxy,
-            ca_bundle=options.ca_bundle and str(_trusted(options.ca_bundle)),
-            client_cert=options.client_certificate,
-            client_key=options.client_key,
-            username=options.username,
-            password=password,
-            token=token,
-            headers=options.headers,
-            user_agent=f"puller/{__version__}",
-        )
-    except ValueError as error:
-        raise ConfigurationError(f"http: {error}") from error
-
-
-def _secret(path: str | None) -> Secret | None:
-    if path is None:
-        return None
-    try:
-        return Secret(_trusted(path).read_text(encoding="utf-8").strip())
-    except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be read: {reason(error)}") from error
-    except UnicodeDecodeError:
-        raise ConfigurationError(f"{path}: is not UTF-8 text") from None
-
-
-def _trusted(path: str) -> Path:
-    """As ``trusted``; that there is nothing is for the reader to say."""
-    try:
-        return trusted(Path(path))
-    except OSError:
-        return Path(path)
 
 
 def copy_trust(source: Path, target: Path) -> None:

@@ -52,6 +52,17 @@ def trusted(path: Path) -> Path:
     return Path(judged.path)
 
 
+def find_trusted(path: str) -> Path:
+    """Where such a file is, also when nobody can tell: why it cannot be read is for its reader to say.
+
+    Raises ``ConfigurationError`` as ``trusted``.
+    """
+    try:
+        return trusted(Path(path))
+    except OSError:
+        return Path(path)
+
+
 class _Judging(Walk):
     """The first thing on the way that is not to be trusted is the ``reason``."""
 
