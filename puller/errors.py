@@ -82,6 +82,14 @@ class MutationInNoop(PullerError):
     """A write was asked of a system that only looks."""
 
 
+def file_problem(error: OSError, what: str = "", *, where: object = "") -> str:
+    """The sentence about a file: ``/etc/motd: cannot be read: permission denied``.
+
+    ``where`` takes the place of the path that the error names itself.
+    """
+    return ": ".join(str(part) for part in (where or error.filename, what, reason(error)) if part)
+
+
 def reason(error: OSError) -> str:
     """The system's own words for an error, without Python's numbers."""
     if error.errno == errno.ENOSPC:

@@ -4,12 +4,14 @@ from enum import IntEnum
 
 
 class ExitStatus(IntEnum):
-    """What a run ended with; where several apply, ``worst`` decides."""
+    """The end of a command; where several apply, ``worst`` decides."""
 
     OK = 0
     """In the desired state; changes may have been made on the way."""
     BUG = 1
-    """An error of Puller's own; please report it. Also: a question was answered with *no* (``puller hiera lookup``)."""
+    """An error of Puller's own; please report it."""
+    NO = 1
+    """A question was answered with *no*: there is no such key, resource or fact, or two things differ."""
     CHANGED = 2
     """With ``--detailed-exitcodes``: in the desired state, and changes were made."""
     FAILED = 4

@@ -17,7 +17,7 @@ from hiera.errors import HieraError
 from hiera.text import yaml_text
 from hiera.values.secrets import Secret
 from puller.config.maintenance_windows import Window, find_problem
-from puller.errors import ConfigurationError, reason
+from puller.errors import ConfigurationError, file_problem
 from puller.state.directories import PRIVATE_KEY
 from puller.system.trusted import trusted
 from puller.values.convert import explain, parse_value
@@ -106,7 +106,7 @@ def load_configuration(path: Path) -> Configuration:
             f"{path}: there is no configuration; `puller config sample` prints one to start from"
         ) from None
     except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be read: {reason(error)}") from error
+        raise ConfigurationError(file_problem(error, "cannot be read", where=path)) from error
     except (ValueError, HieraError) as error:
         raise ConfigurationError(str(error)) from error
     if not isinstance(value, dict):

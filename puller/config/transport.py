@@ -4,11 +4,10 @@
 * A file with a secret that others may write is refused, as the configuration itself is.
 """
 
-
 from bundles.transport.download import TransportSettings
 from hiera.values.secrets import Secret
 from puller.config.configuration import Configuration, HttpOptions
-from puller.errors import ConfigurationError, reason
+from puller.errors import ConfigurationError, file_problem
 from puller.system.trusted import find_trusted
 from puller.version import __version__
 
@@ -53,6 +52,6 @@ def _secret(path: str | None) -> Secret | None:
     try:
         return Secret(find_trusted(path).read_text(encoding="utf-8").strip())
     except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be read: {reason(error)}") from error
+        raise ConfigurationError(file_problem(error, "cannot be read", where=path)) from error
     except UnicodeDecodeError:
         raise ConfigurationError(f"{path}: is not UTF-8 text") from None

@@ -16,7 +16,7 @@ from bundles.filesystem.atomic import read_limited
 from bundles.masking import mask_urls
 from bundles.transport.download import TransportSettings, Validators
 from puller.data.sources import SIZE_LIMIT, DataSource, Origin, Surroundings, read_trusted
-from puller.errors import reason
+from puller.errors import file_problem
 from puller.reporting.run_problems import sentence_of
 from puller.state.state_file import write_state
 from puller.state.stored_json import decode
@@ -144,7 +144,7 @@ class SiteData(msgspec.Struct, frozen=True):
             self._note_os(error)
 
     def _note_os(self, error: OSError) -> None:
-        self.warn(f"{error.filename or self.directory}: {reason(error)}", error)
+        self.warn(file_problem(error, where=error.filename or self.directory), error)
 
 
 def shown(location: str) -> str:

@@ -17,7 +17,7 @@ from hiera.document.document import Document
 from hiera.document.explain import Explanation
 from hiera.errors import HieraError
 from hiera.values.merge import merge_deep, merge_sources
-from puller.errors import ConfigurationError, reason
+from puller.errors import ConfigurationError, file_problem
 from puller.system.trusted import trusted
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def host_files(file: Path, directory: Path) -> Iterator[Path]:
                 directory / path.name for path in found if path.suffix in (".yaml", ".yml", ".json")
             )
     except OSError as error:
-        raise ConfigurationError(f"{error.filename}: cannot be read: {reason(error)}") from error
+        raise ConfigurationError(file_problem(error, "cannot be read")) from error
 
 
 def assigned(pairs: Iterable[str]) -> Iterator[DataSource]:
@@ -156,7 +156,7 @@ def read_trusted(path: Path) -> str:
     try:
         return read(trusted(path))
     except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be read: {reason(error)}") from error
+        raise ConfigurationError(file_problem(error, "cannot be read", where=path)) from error
 
 
 def read(path: Path) -> str:
@@ -164,7 +164,7 @@ def read(path: Path) -> str:
     try:
         return read_limited(path, SIZE_LIMIT).decode("utf-8")
     except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be read: {reason(error)}") from error
+        raise ConfigurationError(file_problem(error, "cannot be read", where=path)) from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path}: is not UTF-8 text, at byte {error.start}") from None
     except ValueError as error:

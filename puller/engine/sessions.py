@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from bundles.filesystem.atomic import write_file
-from puller.errors import UsageError, reason
+from puller.errors import UsageError, file_problem
 from puller.reporting.report import Event
 from puller.state.stored_json import decode
 from puller.values.reference import Reference
@@ -75,7 +75,7 @@ class Session:
                 f"{directory}: there is no session here; make one with: puller session new"
             ) from None
         except OSError as error:
-            raise UsageError(f"{directory}: cannot be read: {reason(error)}") from error
+            raise UsageError(file_problem(error, "cannot be read", where=directory)) from error
         except msgspec.DecodeError as error:
             raise UsageError(f"{directory / _MARK}: is not a session ({error})") from error
 

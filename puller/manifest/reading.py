@@ -19,7 +19,7 @@ from hiera.values.paths import MISSING
 from puller.data.bundle_data import BundleData
 from puller.data.hiera_tree import open_tree
 from puller.data.sources import DataSource, Origin
-from puller.errors import ManifestError, SourceError, reason
+from puller.errors import ManifestError, SourceError, file_problem
 from puller.manifest.children import Family
 from puller.manifest.declaration import Declaration, Home
 from puller.manifest.manifest import Inputs
@@ -144,7 +144,7 @@ def _read(path: Path, name: str) -> str:
     except UnicodeDecodeError as error:
         raise ManifestError([f"{name}: is not UTF-8 text, at byte {error.start}"]) from None
     except OSError as error:
-        raise SourceError(f"{name}: cannot be read: {reason(error)}") from error
+        raise SourceError(file_problem(error, "cannot be read", where=name)) from error
     except ValueError as error:
         raise SourceError(str(error)) from error
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from bundles.masking import mask_urls
-from puller.errors import reason
+from puller.errors import file_problem
 from puller.exit_status import ExitStatus, worst
 from puller.reporting.exit_codes import status_of
 from puller.reporting.log import Log
@@ -53,8 +53,7 @@ class RunProblems(msgspec.Struct):
 def sentence_of(error: Exception) -> str:
     """What an error says: which file, and what about it; of a bug, that it is one."""
     if isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename else ""
-        return where + reason(error)
+        return file_problem(error)
     if isinstance(error, MemoryError):
         return "there is not enough memory for it"
     if status_of(error) is not None:

@@ -18,7 +18,7 @@ from bundles.deadline import Deadline
 from bundles.store.store import Store
 from puller.config.configuration import BundleChoice, Configuration
 from puller.engine.engine import Settings
-from puller.errors import ConfigurationError, ResourceError, reason
+from puller.errors import ConfigurationError, ResourceError, file_problem
 from puller.exit_status import ExitStatus
 from puller.manifest.manifest import Inputs
 from puller.reporting import metrics
@@ -109,7 +109,7 @@ class Agent(msgspec.Struct):
             try:
                 notes = self.directories.make()
             except OSError as error:
-                raise ConfigurationError(f"{error.filename}: cannot be made: {reason(error)}") from error
+                raise ConfigurationError(file_problem(error, "cannot be made")) from error
             for note in notes:
                 self.problems.warn(note)
             if unfinished := find_unfinished(self.directories):

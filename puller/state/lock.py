@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from puller.errors import BusyError, ConfigurationError, reason
+from puller.errors import BusyError, ConfigurationError, file_problem
 
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -23,7 +23,7 @@ def only_run(directory: Path) -> Iterator[None]:
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         descriptor = os.open(directory / "lock", _OPEN, 0o600)
     except OSError as error:
-        raise ConfigurationError(f"{directory}/lock: cannot be opened: {reason(error)}") from error
+        raise ConfigurationError(file_problem(error, "cannot be opened", where=directory / "lock")) from error
     try:
         _require_plain(descriptor, directory / "lock")
         try:

@@ -70,7 +70,7 @@ def explain(subject: str, source: str | None, path: str, output_format: str, **o
     for found in explained if output_format == "text" else ():
         for line in _resource_lines(found) if "resource" in found else _key_lines(found):
             click.echo(line)
-    return ExitStatus.OK if is_found else ExitStatus.BUG
+    return ExitStatus.OK if is_found else ExitStatus.NO
 
 
 class _Subject(NamedTuple):
@@ -141,13 +141,13 @@ def _subject(title: str, path: Path, name: str, inputs: Inputs) -> _Subject:
 
 
 def _last_report(directories: Directories) -> Report | None:
-    from puller.errors import reason
+    from puller.errors import file_problem
     from puller.reporting.history import load_last_report
 
     try:
         return load_last_report(directories)
     except OSError as error:
-        _say(f"{error.filename}: cannot be read: {reason(error)}")
+        _say(file_problem(error, "cannot be read"))
     except ValueError as error:
         _say(f"{directories.last_run}: is not a report ({error}); the next run replaces it")
     return None

@@ -109,7 +109,7 @@ def lookup(
             _show_explanation(answer)
     else:
         _show_values(found)
-    return ExitStatus.OK if all(answer.found for answer in found.values()) else ExitStatus.BUG
+    return ExitStatus.OK if all(answer.found for answer in found.values()) else ExitStatus.NO
 
 
 def _ask(
@@ -148,7 +148,7 @@ def resolve(source: str | None, output_format: str, reveal: bool, **options: Any
     errors = [answer.error for answer in found.values() if answer.error]
     for error in errors:
         click.echo(f"puller: {error}", err=True)
-    return ExitStatus.BUG if errors else ExitStatus.OK
+    return ExitStatus.NO if errors else ExitStatus.OK
 
 
 def _place(source: str | None, options: Mapping[str, Any]) -> str | None:
@@ -237,7 +237,7 @@ def diff(source: str | None, output_format: str, reveal: bool, **options: Any) -
         if _value(first.get(key)) != _value(second.get(key))
     }
     show(differences, output_format)
-    return ExitStatus.BUG if differences else ExitStatus.OK
+    return ExitStatus.NO if differences else ExitStatus.OK
 
 
 def _answers_of_host(options: Mapping[str, Any], place: str | None, file: str) -> dict[str, Answer]:

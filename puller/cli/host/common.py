@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from puller.config.configuration import BundleChoice, Configuration, load_configuration
-from puller.errors import ConfigurationError, UsageError, reason
+from puller.errors import ConfigurationError, UsageError, file_problem
 from puller.state.directories import DEFAULT_CONFIGURATION, Directories
 
 config_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
@@ -41,7 +41,7 @@ def state_in_use(verb: str) -> Iterator[None]:
     except OSError as error:
         hint = "; try as root" if isinstance(error, PermissionError) else ""
         where = error.filename or "the state directory"
-        raise ConfigurationError(f"{where}: cannot be {verb}: {reason(error)}{hint}") from error
+        raise ConfigurationError(file_problem(error, f"cannot be {verb}", where=where) + hint) from error
 
 
 def warn(sentence: str) -> None:

@@ -47,7 +47,7 @@ def _show_at(path: str, found: Any, output_format: str) -> ExitStatus:
     value = paths.find(found, steps)
     if value is paths.MISSING:
         click.echo(f"puller: {_missing(found, steps)}", err=True)
-        return ExitStatus.BUG
+        return ExitStatus.NO
     show(_plain_text(value) if output_format == "yaml" else value, output_format)
     return ExitStatus.OK
 

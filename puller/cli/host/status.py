@@ -11,7 +11,7 @@ from bundles.store.store import Store
 from puller.cli.host.common import config_option, load_host
 from puller.cli.output import show, text_format_option
 from puller.config.configuration import Configuration
-from puller.errors import ConfigurationError, PullerError, UsageError, reason
+from puller.errors import ConfigurationError, PullerError, UsageError, file_problem, reason
 from puller.exit_status import ExitStatus
 from puller.reporting.history import find_unfinished, load_last_report, load_status
 from puller.reporting.report import BundleReport, Report
@@ -103,7 +103,7 @@ def _look(path: str) -> tuple[dict[str, Any], Report | None]:
     try:
         report = load_last_report(directories)
     except PermissionError as error:
-        raise ConfigurationError(f"{error.filename}: cannot be read: {reason(error)}; try as root") from error
+        raise ConfigurationError(f"{file_problem(error, 'cannot be read')}; try as root") from error
     except (OSError, ValueError) as error:
         why = reason(error) if isinstance(error, OSError) else error
         problem = f"{directories.last_run}: is not a report ({why}); the next run replaces it"

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from bundles.filesystem.atomic import write_file
-from puller.errors import ConfigurationError, UsageError, reason
+from puller.errors import ConfigurationError, UsageError, file_problem
 
 _PLACEHOLDER = "@PULLER@"
 _PLACES = {
@@ -61,7 +61,7 @@ def _install(path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, text.encode())
     except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be written: {reason(error)}") from error
+        raise ConfigurationError(file_problem(error, "cannot be written", where=path)) from error
     click.echo(f"installed {path}")
 
 

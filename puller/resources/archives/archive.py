@@ -20,7 +20,7 @@ import msgspec
 
 from bundles.errors import FormatError
 from hiera.values.secrets import Secret
-from puller.errors import ResourceError, reason
+from puller.errors import ResourceError, file_problem
 from puller.resources.archives.kinds import ENDINGS, Kind, find_kind
 from puller.resources.archives.receipts import (
     Filling,
@@ -248,7 +248,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         try:
             place = receipts.place(properties.extract_parent)
         except OSError as error:
-            return [f"{error.filename}: cannot be read: {reason(error)}"]
+            return [file_problem(error, "cannot be read")]
         lost = [f"{place.directory}: an earlier receipt could not be read"] if place.lost else []
         return lost + [f"{place.directory} holds {filling}" for filling in place.fillings]
 
