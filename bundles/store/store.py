@@ -49,6 +49,9 @@ class Installed(msgspec.Struct, frozen=True):
     sha256: str
     path: Path
 
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
 
 class Store:
     """All bundles below ``root``. Methods raise ``StoreError`` when the machine is the reason.

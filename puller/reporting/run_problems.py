@@ -1,7 +1,11 @@
-"""What goes wrong in a run outside of its resources: said at once, kept for the report, counted in the exit status."""
+"""Problems of a run outside of its resources: said at once, kept for the report, counted in the exit status."""
+
+import contextlib
+from collections.abc import Iterator
 
 import msgspec
 
+from bundles.errors import BundleError
 from bundles.masking import mask_urls
 from puller.errors import file_problem
 from puller.exit_status import ExitStatus, worst
@@ -18,7 +22,7 @@ class RunProblems(msgspec.Struct):
 
     @property
     def exit_status(self) -> ExitStatus:
-        """What the run ends with."""
+        """The end of the run: the most serious of all that was counted."""
         return worst(*self.statuses)
 
     def error(self, sentence: str, status: ExitStatus) -> None:
@@ -28,7 +32,7 @@ class RunProblems(msgspec.Struct):
         self.statuses.append(status)
 
     def caught(self, error: Exception) -> str:
-        """The same for any error, of which the sentence is returned.
+        """An error of any kind, told like ``error``; gives its sentence.
 
         A problem with a file or the memory of this machine stops updates, as a site that is away does.
         """
@@ -46,12 +50,20 @@ class RunProblems(msgspec.Struct):
         self.sentences.append(sentence)
 
     def count(self, status: ExitStatus) -> None:
-        """What went well or wrong elsewhere."""
+        """Something that is told elsewhere counts in the exit status."""
         self.statuses.append(status)
+
+    @contextlib.contextmanager
+    def remembering(self) -> Iterator[None]:
+        """Write down what was done; that it cannot be written is told, and is no reason to hide what was done."""
+        try:
+            yield
+        except (BundleError, OSError) as error:
+            self.warn(sentence_of(error))
 
 
 def sentence_of(error: Exception) -> str:
-    """What an error says: which file, and what about it; of a bug, that it is one."""
+    """The sentence about an error: which file, and what about it; of a bug, that it is one."""
     if isinstance(error, OSError):
         return file_problem(error)
     if isinstance(error, MemoryError):

@@ -27,7 +27,8 @@ from puller.reporting.history import find_unfinished, save_report, save_status
 from puller.reporting.log import Log
 from puller.reporting.report import BundleReport, Report
 from puller.reporting.run_problems import RunProblems, sentence_of
-from puller.run.enforcement import Enforcement, Means
+from puller.run.application import Means
+from puller.run.enforcement import Enforcement
 from puller.run.host import Host
 from puller.run.policy.holds import Holds
 from puller.run.policy.selection import Chooser
@@ -73,7 +74,7 @@ class Agent(msgspec.Struct):
                     report = BundleReport(name=choice.name)
                     reports.append(report)
                     offer = self._offer(choice, site, chooser, downloads, report)
-                    self._attend(Enforcement(means, report, choice.give_up_after), offer)
+                    self._attend(Enforcement.of(means, report, choice.give_up_after), offer)
             except Stopped as stop:
                 self.problems.error(str(stop), stop.exit_status)
             except ConfigurationError as error:  # data of this host: without them nothing may be applied

@@ -2,21 +2,33 @@
 
 * What is given up is in quarantine before anything else changes, so that no run between the steps takes it for new.
 * What is returned to was current here before, and is not in quarantine itself.
+* A run rolls back from a bundle that fails its trial, and applies the other one (``Rollback``); ``puller rollback``
+  leaves the applying to a run (``roll_back``).
 """
 
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from bundles.errors import StoreError
+import msgspec
+
+from bundles.errors import BundleError, StoreError
 from bundles.store.store import Installed, Store
 from puller.errors import UsageError
+from puller.exit_status import ExitStatus
+from puller.reporting.report import BundleReport, Event, State, told_failures
 from puller.run.policy.quarantine import Quarantine
 from puller.run.trials import Trials
+
+if TYPE_CHECKING:
+    from puller.engine.apply import Applied
+    from puller.run.application import Application, Means
+    from puller.run.attempts import Attempts
 
 
 def find_rollback_target(
     store: Store, quarantine: Quarantine, name: str, *, except_for: str = ""
 ) -> Installed | None:
-    """What to roll back to: the last good one, else the one before; never the one with the SHA-256 ``except_for``."""
+    """The bundle to roll back to: the last good one, else the one before; ``except_for`` is a SHA-256 not to be taken."""
     for find in (store.good, store.previous):
         with suppress(StoreError):  # damaged: there is nothing in it to roll back to
             other = find(name)
@@ -25,13 +37,23 @@ def find_rollback_target(
     return None
 
 
+# By the operator
+
+
 def roll_back(
     store: Store, quarantine: Quarantine, trials: Trials, name: str, why: str
 ) -> tuple[Installed, Installed]:
     """Give up what is current for what was before; gives both.
 
+    1. What is current, and what to roll back to; nothing is changed without both.
+    2. Quarantine, so that a run after a crash does not take it for new.
+    3. Its trial is closed: it will not be tried again.
+    4. The other one becomes current; the next run applies it.
+    5. It becomes the good one, or damage to a link would lead back to what was given up.
+
     Raises ``UsageError`` when there is nothing to roll back from or to, ``StoreError``, ``OSError``.
     """
+    # 1. From what to what
     current = store.current(name)
     if current is None:
         raise UsageError(f"{name}: nothing is enforced on this host, so there is nothing to roll back from")
@@ -40,10 +62,14 @@ def roll_back(
         raise UsageError(
             f"{name} {current.version}: there is nothing to roll back to: {_why(store, quarantine, name)}"
         )
+    # 2. Quarantine
     quarantine.add(name, current.version, current.sha256, why)
+    # 3. No trial
     trials.close(name)
+    # 4. Current
     store.activate(name, target.sha256)
-    store.mark_good(name, target.sha256)  # or damage to a link would lead back to what was given up
+    # 5. Good
+    store.mark_good(name, target.sha256)
     return current, target
 
 
@@ -54,3 +80,80 @@ def _why(store: Store, quarantine: Quarantine, name: str) -> str:
         return str(error)
     entry = before and quarantine.find(before.sha256)
     return str(entry) if entry else "no other version was enforced here before"
+
+
+# By a run
+
+
+class Rollback(msgspec.Struct, frozen=True):
+    """The rollback of bundles of one name, in one run; ``report`` tells why."""
+
+    means: "Means"
+    report: BundleReport
+    application: "Application"
+    attempts: "Attempts"
+
+    def target(self, *, except_for: str = "") -> Installed | None:
+        """See ``find_rollback_target``."""
+        means = self.means
+        return find_rollback_target(means.store, means.quarantine, self.report.name, except_for=except_for)
+
+    def roll_back(self, bundle: Installed, failure: str) -> None:
+        """Give up a bundle that was applied, and apply the last good one again. The steps of ``Enforcement``:
+
+        7. It stays when there is no other one to roll back to.
+        8. It goes into quarantine, and its trial is closed.
+        9. The other one is understood still, becomes current, is applied, and passes if all is well.
+        """
+        # 7. Is there another one?
+        back = self.target(except_for=bundle.sha256)
+        if back is None:
+            what = "there is no other bundle on this host to roll back to"
+            self.means.problems.warn(f"{bundle}: {failure}; {what}")
+            self.attempts.settle(bundle)
+            return
+        # 8. Quarantine
+        self.give_up(bundle, failure, msgspec.structs.replace(self.report))
+        # 9. The other one again
+        manifest = self.application.understood(back)
+        try:
+            if manifest is None:
+                raise StoreError(back.name, f"{back.version} is not understood any more")
+            self.application.activate(back)
+        except (BundleError, OSError) as error:
+            self._error(f"cannot roll back to {back.version}: {error}", ExitStatus.HEALTH_FAILED_TWICE)
+            return
+        self.conclude(back, self.application.apply(back, manifest))
+
+    def give_up(self, bundle: Installed, reason: str, given_up: BundleReport) -> None:
+        """Never try a bundle again; ``given_up`` is its own report, which becomes part of that of the run."""
+        given_up.outcome = f"given up: {reason}"
+        self.report.given_up = given_up
+        self.report.held = f"{bundle} is in quarantine: {reason}"
+        self._error(f"{bundle.version} is given up: {reason}", ExitStatus.HEALTH_FAILED)
+        failed = told_failures(given_up.events)
+        with self.means.problems.remembering():
+            self.means.quarantine.add(bundle.name, bundle.version, bundle.sha256, reason, failed)
+        with self.means.problems.remembering():
+            self.means.trials.close(bundle.name)
+
+    def conclude(self, back: Installed, applied: "Applied | None") -> None:
+        """Decide about the bundle that was rolled back to; ``applied`` is ``None`` when that could not be."""
+        if applied is None or _has_failed(applied.events):
+            self._error(f"rolled back to {back.version}, and not all is well", ExitStatus.HEALTH_FAILED_TWICE)
+        if applied is None or self.means.stops.reason:
+            self.attempts.end(back)
+        else:
+            self.attempts.settle(back)
+
+    def _error(self, sentence: str, status: ExitStatus) -> None:
+        self.means.problems.error(f"{self.report.name}: {sentence}", status)
+
+
+def _has_failed(events: list[Event]) -> bool:
+    """Whether the last good bundle is not what it was: a health check that fails may have failed all along."""
+    return any(
+        (event.state is State.FAILED and not event.health_checks)
+        or any(not result.status.in_order for result in event.health_checks)
+        for event in events
+    )

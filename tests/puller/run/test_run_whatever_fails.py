@@ -143,7 +143,7 @@ def test_a_bug_while_reading_a_new_bundle_keeps_the_last_good_one_enforced(
 
     publisher.publish("1.1.0")
     (settled.machine / "motd").unlink()
-    monkeypatch.setattr("puller.run.enforcement.load_manifest", broken)
+    monkeypatch.setattr("puller.run.application.load_manifest", broken)
     outcome = settled.run()
     assert outcome.status == 1
     settled.assert_told("ZeroDivisionError: .*this is a bug in Puller", outcome)
