@@ -1,4 +1,4 @@
-"""One run on a host, from the lock to the report; ``Agent.run`` reads as the list of its steps.
+"""One run on a host, from the lock to the report: ``Agent.run`` is the list of its steps.
 
 * What the site or the network does can stop an update, never what is enforced: on any problem the last good bundle is
   applied as before, the problem is reported, and the exit status says so.
@@ -24,7 +24,6 @@ from puller.manifest.manifest import Inputs
 from puller.reporting import metrics
 from puller.reporting.exit_codes import status_of
 from puller.reporting.history import find_unfinished, save_report, save_status
-from puller.reporting.log import Log
 from puller.reporting.report import BundleReport, Report
 from puller.reporting.run_problems import RunProblems, sentence_of
 from puller.run.application import Means
@@ -32,7 +31,7 @@ from puller.run.enforcement import Enforcement
 from puller.run.host import Host
 from puller.run.policy.holds import Holds
 from puller.run.policy.selection import Chooser
-from puller.run.site import Offer, RefreshedSite, SiteView, copy_trust, unchanged
+from puller.run.site import Offer, SiteView, copy_trust, refresh
 from puller.run.trials import Trials
 from puller.state.directories import Directories
 from puller.state.lock import only_run
@@ -40,65 +39,59 @@ from puller.system.signals import Stopped, StopRequests
 from puller.version import __version__
 
 
-class Agent(msgspec.Struct):
-    """What a run works with, handed in."""
+class Agent(msgspec.Struct, frozen=True):
+    """An agent for one run; all that it works with is handed in."""
 
     configuration: Configuration
     directories: Directories
     host: Host
-    log: Log
+    problems: RunProblems
+    """Those of this run, and the log that they are said in."""
     stops: StopRequests
     settings: Settings
     detailed_exitcodes: bool = False
     offline: bool = False
     """Enforce what is here, without asking the site."""
-    _paused: str = ""
-    """Why nothing is applied by this run."""
-    _problems: RunProblems | None = None
-    _fetching: Deadline | None = None
 
     def run(self) -> Report:
         """Pull, verify, apply, report.
 
+        1. One run at a time, with directories to work in (``puller.state``).
+        2. The operator's word: disabled, maintenance windows, pins, quarantine (``puller.run.policy``).
+        3. Refresh: what the site publishes, verified (``puller.run.site``, ``bundles.client``).
+        4. Facts and data of this host, gathered when they are asked for (``puller.run.host``, ``puller.facts``,
+           ``puller.data``).
+        5. For each bundle: the site's offer (``puller.run.policy.selection``, ``bundles.store``) is enforced, or waits
+           (``puller.run.enforcement``).
+        6. The report, metrics, and the exit status (``puller.reporting``).
+
         Raises ``BusyError``, and ``ConfigurationError`` for directories of its own; the rest is in the report.
         """
-        started = datetime.now(UTC)
+        started, paused = datetime.now(UTC), ""
         reports: list[BundleReport] = []
+        # 1. Lock
         with self._exclusively(), self._place_for_downloads() as downloads:
-            try:
+            with self._reported():
+                # 2. Operator
                 holds = self._holds(started)
+                paused = self._why_paused(holds, started)
                 chooser = Chooser(lambda: self.host.name, started, holds.pins, holds.quarantine)
-                site = None if self.offline else self._refresh(downloads, chooser)
-                means = self._means(holds)
+                # 3. Refresh; metadata, site data and bundles have one limit
+                fetching = Deadline(self.configuration.http.total_timeout, self.stops.check)
+                site = None if self.offline else self._refresh(downloads, chooser, fetching)
+                # 4. Facts and data
+                means = self._means(holds, self._inputs(fetching))
+                # 5. Bundles
                 for choice in self.configuration.bundles:
                     report = BundleReport(name=choice.name)
                     reports.append(report)
                     offer = self._offer(choice, site, chooser, downloads, report)
-                    self._attend(Enforcement.of(means, report, choice.give_up_after), offer)
-            except Stopped as stop:
-                self.problems.error(str(stop), stop.exit_status)
-            except ConfigurationError as error:  # data of this host: without them nothing may be applied
-                self.problems.caught(error)
-            except OSError as error:  # so is what it remembers
-                self.problems.error(sentence_of(error), ExitStatus.CONFIGURATION)
+                    self._attend(Enforcement.of(means, report, choice.give_up_after), offer, paused)
+            # 6. Report
             with self.stops.deferred():
-                return self._conclude(started, reports)
+                return self._conclude(started, paused, reports)
 
-    @property
-    def problems(self) -> RunProblems:
-        """What has gone wrong so far."""
-        if self._problems is None:
-            self._problems = RunProblems(self.log)
-        return self._problems
-
-    @property
-    def fetching(self) -> Deadline:
-        """When this run stops fetching and enforces what it has: metadata, site data and bundles have one limit."""
-        if self._fetching is None:
-            self._fetching = Deadline(self.configuration.http.total_timeout, self.stops.check)
-        return self._fetching
-
-    # The steps
+    # 1. Lock
 
     @contextlib.contextmanager
     def _exclusively(self) -> Iterator[None]:
@@ -119,11 +112,9 @@ class Agent(msgspec.Struct):
             yield
 
     def _tell(self, state: str) -> None:
-        """What ``puller status`` says of this run; that it cannot be said is no reason not to do it."""
-        try:
+        """Let ``puller status`` say what this run does."""
+        with self.problems.remembering():
             save_status(self.directories, state)
-        except OSError as error:
-            self.problems.warn(sentence_of(error))
 
     @contextlib.contextmanager
     def _place_for_downloads(self) -> Iterator[Directories]:
@@ -138,26 +129,40 @@ class Agent(msgspec.Struct):
             copy_trust(self.directories.trust, downloads.trust)
             yield downloads
 
-    def _holds(self, now: datetime) -> Holds:
-        """What this host's operator has said; whether anything is applied by this run follows from it."""
-        holds = Holds.load(
-            self.configuration, self.directories, now, self.problems.warn, noop=self.settings.noop
-        )
-        if paused := holds.why_not_applying(now):
-            self._paused = paused
-            self.log.notice(f"nothing is applied: {paused}")
-            self.problems.count(ExitStatus.HELD)
-        return holds
+    @contextlib.contextmanager
+    def _reported(self) -> Iterator[None]:
+        """Let the report tell what ends the steps within, and end nothing else by it."""
+        try:
+            yield
+        except Stopped as stop:
+            self.problems.error(str(stop), stop.exit_status)
+        except ConfigurationError as error:  # data of this host: without them nothing may be applied
+            self.problems.caught(error)
+        except OSError as error:  # so is what it remembers
+            self.problems.error(sentence_of(error), ExitStatus.CONFIGURATION)
 
-    def _refresh(self, downloads: Directories, chooser: Chooser) -> SiteView | None:
-        """What the site publishes, verified; ``None`` when it could not be had, with the reason noted.
+    # 2. Operator
+
+    def _holds(self, now: datetime) -> Holds:
+        noop = self.settings.noop
+        return Holds.load(self.configuration, self.directories, now, self.problems.warn, noop=noop)
+
+    def _why_paused(self, holds: Holds, now: datetime) -> str:
+        """Why nothing is applied by this run; empty when it is."""
+        if paused := holds.why_not_applying(now):
+            self.problems.log.notice(f"nothing is applied: {paused}")
+            self.problems.count(ExitStatus.HELD)
+        return paused
+
+    # 3. Refresh
+
+    def _refresh(self, downloads: Directories, chooser: Chooser, fetching: Deadline) -> SiteView | None:
+        """The site, verified; ``None`` when it could not be had, with the reason noted.
 
         Whatever goes wrong here, be it a bug: what is here already is enforced.
         """
         try:
-            site: SiteView | None = unchanged(self.configuration, self.directories, chooser, self.fetching)
-            if site is None:
-                site = RefreshedSite.refreshed(self.configuration, downloads, self.fetching)
+            site = refresh(self.configuration, self.directories, downloads, chooser, fetching)
         except Exception as error:  # noqa: BLE001  see above
             self.problems.caught(error)
             return None
@@ -165,28 +170,31 @@ class Agent(msgspec.Struct):
             self.problems.warn(note)
         return site
 
-    def _means(self, holds: Holds) -> Means:
-        return Means(
-            store=Store(self.directories.bundles),
-            directories=self.directories,
-            inputs=self._inputs(),
-            settings=self.settings,
-            stops=self.stops,
-            log=self.log,
-            problems=self.problems,
-            trials=Trials(self.directories, self.problems.warn, noop=self.settings.noop),
-            quarantine=holds.quarantine,
-            detailed_exitcodes=self.detailed_exitcodes,
-        )
+    # 4. Facts and data
 
-    def _inputs(self) -> Inputs:
+    def _inputs(self, fetching: Deadline) -> Inputs:
         """Facts and data of this host; a problem with site data is noted, and stops nothing."""
 
         def warn(sentence: str, error: Exception) -> None:
             status = ExitStatus.FETCH_FAILED if isinstance(error, MemoryError) else status_of(error)
             self.problems.error(sentence, status or ExitStatus.BUG)
 
-        return self.host.inputs(self.directories.data, warn, deadline=self.fetching, noop=self.settings.noop)
+        return self.host.inputs(self.directories.data, warn, deadline=fetching, noop=self.settings.noop)
+
+    # 5. Bundles
+
+    def _means(self, holds: Holds, inputs: Inputs) -> Means:
+        return Means(
+            store=Store(self.directories.bundles),
+            directories=self.directories,
+            inputs=inputs,
+            settings=self.settings,
+            stops=self.stops,
+            problems=self.problems,
+            trials=Trials(self.directories, self.problems.warn, noop=self.settings.noop),
+            quarantine=holds.quarantine,
+            detailed_exitcodes=self.detailed_exitcodes,
+        )
 
     def _offer(
         self,
@@ -201,17 +209,19 @@ class Agent(msgspec.Struct):
         store = Store(self.directories.bundles)
         return Offer(site, chooser, choice, downloads, store, report, self.problems)
 
-    def _attend(self, enforcement: Enforcement, offer: Offer | None) -> None:
+    def _attend(self, enforcement: Enforcement, offer: Offer | None, paused: str) -> None:
         """Enforce one bundle, or wait while nothing is to be applied."""
         if self.stops.reason:  # during a bundle before this one, which was brought to its end
             self.problems.warn(f"{enforcement.report.name}: not applied: {self.stops.reason}")
             enforcement.wait(None, self.stops.reason)
-        elif self._paused:
-            enforcement.wait(offer, self._paused)
+        elif paused:
+            enforcement.wait(offer, paused)
         else:
             enforcement.enforce(offer)
 
-    def _conclude(self, started: datetime, bundles: list[BundleReport]) -> Report:
+    # 6. Report
+
+    def _conclude(self, started: datetime, paused: str, bundles: list[BundleReport]) -> Report:
         for problem in self.host.facts.problems:
             self.problems.warn(str(problem))
         self.problems.count(self.stops.exit_status)
@@ -223,7 +233,7 @@ class Agent(msgspec.Struct):
             puller=__version__,
             noop=self.settings.noop,
             exit_status=self.problems.exit_status,
-            paused=self._paused,
+            paused=paused,
             problems=self.problems.sentences,
             bundles=bundles,
         )
@@ -240,7 +250,7 @@ class Agent(msgspec.Struct):
                 metrics.write(report, Path(textfile))
             except (OSError, ResourceError) as error:
                 self._note_unkept("metrics", report, error)
-                self._save(report)
+                self._save(report)  # once more: its exit status is another one now
 
     def _save(self, report: Report) -> None:
         try:
@@ -249,6 +259,5 @@ class Agent(msgspec.Struct):
             self._note_unkept("report", report, error)
 
     def _note_unkept(self, what: str, report: Report, error: OSError | ResourceError) -> None:
-        why = sentence_of(error) if isinstance(error, OSError) else str(error)
-        self.problems.error(f"the {what} cannot be kept: {why}", ExitStatus.CONFIGURATION)
+        self.problems.error(f"the {what} cannot be kept: {sentence_of(error)}", ExitStatus.CONFIGURATION)
         report.exit_status = self.problems.exit_status

@@ -19,7 +19,6 @@ from puller.engine.engine import Settings
 from puller.errors import PullerError
 from puller.manifest.loader import Inputs, Manifest, load_manifest
 from puller.manifest.source import MANIFEST
-from puller.reporting.log import Log
 from puller.reporting.report import BundleReport, Summary
 from puller.reporting.run_problems import RunProblems
 from puller.resources.remote import fetch_url
@@ -37,7 +36,6 @@ class Means(msgspec.Struct, frozen=True):
     inputs: Inputs
     settings: Settings
     stops: StopRequests
-    log: Log
     problems: RunProblems
     trials: Trials
     quarantine: Quarantine
@@ -97,10 +95,10 @@ class Application(msgspec.Struct, frozen=True):
             self.means.problems.caught(error)  # the link is damaged and the disk full; this is what there is
             return
         was = f", was {current.version}" if current else ""
-        self.means.log.notice(f"{bundle} is now enforced{was}")
+        self.means.problems.log.notice(f"{bundle} is now enforced{was}")
 
     def apply(self, bundle: Installed, manifest: Manifest) -> Applied | None:
-        """What became of the resources; ``None`` with the reason noted when none could be applied."""
+        """Bring the machine to the bundle; ``None`` with the reason noted when nothing could be applied."""
         report, problems, started = self.report, self.means.problems, time.perf_counter()
         report.version, report.sha256 = bundle.version, bundle.sha256
         try:
@@ -120,6 +118,6 @@ class Application(msgspec.Struct, frozen=True):
             problems.warn(note)
         report.outcome, report.events = "applied", applied.events
         report.summary = Summary.of(applied.events, time.perf_counter() - started)
-        self.means.log.notice(f"{bundle}: {report.summary}")
+        self.means.problems.log.notice(f"{bundle}: {report.summary}")
         problems.count(report.summary.exit_status(detailed=self.means.detailed_exitcodes))
         return applied

@@ -63,7 +63,7 @@ class Attempts(msgspec.Struct, frozen=True):
             enforced = manifest if is_same else read_manifest(current, self.means.inputs)
         except PullerError:  # it was understood when it was applied; facts change
             return {}
-        self.means.log.notice(f"{bundle}: asking the health checks before the change")
+        self.means.problems.log.notice(f"{bundle}: asking the health checks before the change")
         return health_before(enforced, manifest, LocalSystem())
 
     def failure(self, manifest: Manifest, applied: Applied, trial: Trial) -> str:
@@ -89,7 +89,9 @@ class Attempts(msgspec.Struct, frozen=True):
         runs = trial.failed + 1
         if runs < limit:
             left = f"{runs} of {limit} runs in a row after which it is given up"
-            self.means.log.notice(f"{self.report.name} {self.report.version}: resources failed in {left}")
+            self.means.problems.log.notice(
+                f"{self.report.name} {self.report.version}: resources failed in {left}"
+            )
             return ""
         told = "; ".join(told_failures(self.report.events, most=3))
         times = f" in {runs} runs in a row, at last" if runs > 1 else ":"
@@ -100,7 +102,7 @@ class Attempts(msgspec.Struct, frozen=True):
         return bool(self.report.summary.failed or self.report.summary.unmet)
 
     def settle(self, bundle: Installed) -> None:
-        """Let a bundle pass that was applied without failures: it is the one to roll back to. Another stays on trial."""
+        """A bundle that was applied without failures passes: it is the one to roll back to. Another stays on trial."""
         if self._has_failed:
             self.end(bundle, failed=True)
             return

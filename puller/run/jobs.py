@@ -28,7 +28,7 @@ from puller.system.signals import Stopped, StopRequests
 
 
 class Options(msgspec.Struct, kw_only=True):
-    """What both commands take."""
+    """Options that both commands take."""
 
     noop: bool = False
     diff: bool | None = None
@@ -38,7 +38,7 @@ class Options(msgspec.Struct, kw_only=True):
     quiet: bool = False
 
     def settings(self, log: Log, stops: StopRequests) -> Settings:
-        """How the engine works then."""
+        """The settings of the engine, whose lines go to ``log`` and which ends when ``stops`` says so."""
         return Settings(
             noop=self.noop,
             diffs=sys.stdout.isatty() if self.diff is None else self.diff,
@@ -54,14 +54,14 @@ class Options(msgspec.Struct, kw_only=True):
 
 
 class RunOptions(Options, kw_only=True):
-    """What ``puller run`` takes."""
+    """Options of ``puller run``."""
 
     config: str
     offline: bool = False
 
 
 class ApplyOptions(Options, kw_only=True):
-    """What ``puller apply`` takes."""
+    """Options of ``puller apply``."""
 
     source: str
     fact_pairs: tuple[str, ...] = ()
@@ -84,6 +84,7 @@ class ApplyOptions(Options, kw_only=True):
 def run(options: RunOptions) -> int:
     """Pull and apply what is published for this host; gives the exit status."""
     from puller.config.configuration import load_configuration
+    from puller.reporting.run_problems import RunProblems
     from puller.run.agent import Agent
     from puller.run.host import Host
 
@@ -96,7 +97,7 @@ def run(options: RunOptions) -> int:
                 configuration,
                 Directories(Path(configuration.state_directory), Path(configuration.run_directory)),
                 Host.of(configuration),
-                log,
+                RunProblems(log),
                 stops,
                 options.settings(log, stops),
                 options.detailed_exitcodes,

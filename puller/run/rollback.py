@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def find_rollback_target(
     store: Store, quarantine: Quarantine, name: str, *, except_for: str = ""
 ) -> Installed | None:
-    """The bundle to roll back to: the last good one, else the one before; ``except_for`` is a SHA-256 not to be taken."""
+    """The bundle to roll back to: the last good one, else the one before; not that with the SHA-256 ``except_for``."""
     for find in (store.good, store.previous):
         with suppress(StoreError):  # damaged: there is nothing in it to roll back to
             other = find(name)
@@ -116,12 +116,13 @@ class Rollback(msgspec.Struct, frozen=True):
         self.give_up(bundle, failure, msgspec.structs.replace(self.report))
         # 9. The other one again
         manifest = self.application.understood(back)
+        if manifest is None:
+            self._cannot(back, f"{back.name}: {back.version} is not understood any more")
+            return
         try:
-            if manifest is None:
-                raise StoreError(back.name, f"{back.version} is not understood any more")
             self.application.activate(back)
         except (BundleError, OSError) as error:
-            self._error(f"cannot roll back to {back.version}: {error}", ExitStatus.HEALTH_FAILED_TWICE)
+            self._cannot(back, error)
             return
         self.conclude(back, self.application.apply(back, manifest))
 
@@ -145,6 +146,9 @@ class Rollback(msgspec.Struct, frozen=True):
             self.attempts.end(back)
         else:
             self.attempts.settle(back)
+
+    def _cannot(self, back: Installed, why: object) -> None:
+        self._error(f"cannot roll back to {back.version}: {why}", ExitStatus.HEALTH_FAILED_TWICE)
 
     def _error(self, sentence: str, status: ExitStatus) -> None:
         self.means.problems.error(f"{self.report.name}: {sentence}", status)

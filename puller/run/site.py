@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class SiteView(Protocol):
-    """What the site publishes, as far as this host can trust it."""
+    """The site, as far as this host can trust it."""
 
     @property
     def index(self) -> Index:
@@ -47,7 +47,7 @@ class SiteView(Protocol):
 
 
 class RefreshedSite(msgspec.Struct, frozen=True):
-    """What is published now, verified, and how to get it."""
+    """The site as it is now, verified, and the way to its bundles."""
 
     client: "TrustClient"
     index: Index
@@ -56,9 +56,9 @@ class RefreshedSite(msgspec.Struct, frozen=True):
     def refreshed(
         cls, configuration: Configuration, directories: Directories, deadline: Deadline
     ) -> "RefreshedSite":
-        """Fetch and verify the metadata; ``deadline`` is that of all that is fetched from it, now and later.
+        """Fetch and verify the metadata: steps 3 and 4 of ``refresh``.
 
-        Raises ``BundleError``, ``ConfigurationError`` for what is ours, and what the deadline's check raises.
+        ``deadline`` is that of all that is fetched from the site, now and later. Raises as ``refresh``.
         """
         from bundles.client.client import TrustClient
 
@@ -66,7 +66,9 @@ class RefreshedSite(msgspec.Struct, frozen=True):
             mirrors = open_mirrors(configuration.mirrors, transport_settings(configuration.http), deadline)
             anchor = find_trusted(configuration.trust_anchor)
             client = TrustClient(directories.trust, anchor, mirrors, deadline=deadline)
+            # 3. Client workflow
             index = client.refresh()
+            # 4. Partial downloads
             client.discard_left(directories.downloads)
             return cls(client, index)
         except SettingsError as error:
@@ -101,29 +103,60 @@ class RefreshedSite(msgspec.Struct, frozen=True):
             archive.unlink(missing_ok=True)
 
 
-def unchanged(
+def refresh(
+    configuration: Configuration,
+    directories: Directories,
+    downloads: Directories,
+    chooser: Chooser,
+    deadline: Deadline,
+) -> SiteView:
+    """The site as it is now. ``downloads`` is where metadata and bundles arrive, ``deadline`` that of all fetching.
+
+    1. Revalidation: is the verified metadata of this host still the site's? (``bundles.client.revalidation``)
+    2. Is all that this host should run by it in the store? Then there is nothing to fetch.
+    3. Else the client workflow of the TUF specification, section 5 (``bundles.client.client``).
+    4. Partial downloads that nobody goes on with are removed.
+
+    Raises ``BundleError``, ``ConfigurationError`` for what is ours, and what the deadline's check raises.
+    """
+    # 1. Revalidation; in noop of what this host has, and not of the copy of it
+    known = _revalidated(configuration, directories, chooser, deadline)
+    # 2. All here?
+    if known is not None and _is_complete(known, configuration, Store(directories.bundles), chooser):
+        return known
+    # 3. and 4.
+    return RefreshedSite.refreshed(configuration, downloads, deadline)
+
+
+def _revalidated(
     configuration: Configuration, directories: Directories, chooser: Chooser, deadline: Deadline
 ) -> SiteView | None:
-    """What is published, when this host has all of it already; ``None`` when that takes more than a revalidation."""
     settings = transport_settings(configuration.http)
     anchor = find_trusted(configuration.trust_anchor)
-    known = revalidate(directories.trust, anchor, configuration.mirrors, settings, chooser.now, deadline)
-    if known is None:
-        return None
-    store = Store(directories.bundles)
+    return revalidate(directories.trust, anchor, configuration.mirrors, settings, chooser.now, deadline)
+
+
+def _is_complete(known: SiteView, configuration: Configuration, store: Store, chooser: Chooser) -> bool:
+    """Whether this host has all that it should run; no is also the answer when that cannot be told."""
     try:
         for choice in configuration.bundles:
             current = store.current(choice.name)
             release = chooser.choose(known.index, choice, known.digest, current).release
             if current is None or (release and store.find(choice.name, known.digest(release)) is None):
-                return None
+                return False
     except (BundleError, ConfigurationError):
-        return None
-    return known
+        return False
+    return True
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """What the site has for this host of one bundle; reasons go into ``report`` and ``problems``."""
+    """The site's offer of one bundle to this host; reasons go into ``report`` and ``problems``.
+
+    1. Selection: which release this host should run (``puller.run.policy.selection``); a held one is told.
+    2. Without one, the release that this host stays on, when that is damaged here.
+    3. What is current or in the store is not fetched again.
+    4. Download, verification, installation (``bundles.client``, ``bundles.store``).
+    """
 
     site: SiteView
     chooser: Chooser
@@ -137,10 +170,15 @@ class Offer(msgspec.Struct, frozen=True):
     def obtained(self, current: Installed | None) -> Installed | None:
         """The bundle that this host should run, unpacked; ``None`` when what is here stays, with the reason noted."""
         try:
-            wanted = self.chooser.choose(self.site.index, self.choice, self.site.digest, current)
-            if wanted.held:
-                self._hold(wanted.held)
-            release = wanted.release or self._damaged()
+            # 1. Selection
+            selection = self.chooser.choose(self.site.index, self.choice, self.site.digest, current)
+            if selection.held:
+                self.report.held = selection.held
+                self.problems.log.notice(f"held: {selection.held}")
+                self.problems.count(ExitStatus.HELD)
+            # 2. Damaged here?
+            release = selection.release or self._damaged()
+            # 3. and 4.
             return self._installed(release, current) if release else None
         except Exception as error:  # noqa: BLE001  whatever it is, what is here already is enforced
             self.report.held = self.problems.caught(error)
@@ -157,21 +195,16 @@ class Offer(msgspec.Struct, frozen=True):
                 return release
         return None
 
-    def _hold(self, why: str) -> None:
-        self.report.held = why
-        self.problems.log.notice(f"held: {why}")
-        self.problems.count(ExitStatus.HELD)
-
     def _installed(self, release: Release, current: Installed | None) -> Installed:
         digest = self.site.digest(release)
+        # 3. Here already?
         if current is not None and digest == current.sha256:
             return current
         if (installed := self.store.find(release.bundle, digest)) is not None:
             return installed
-        if not isinstance(
-            self.site, RefreshedSite
-        ):  # a revalidation said that all is here, and then the store changed
+        if not isinstance(self.site, RefreshedSite):  # all was here at step 2 of ``refresh``
             raise StoreError(release.bundle, "was changed by somebody else during this run")
+        # 4. Download
         self.problems.log.notice(f"{release}: fetching it from the site")
         told = len(self.site.notes)
         try:
@@ -182,6 +215,6 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 def copy_trust(source: Path, target: Path) -> None:
-    """What this host has trusted so far, for a dry run that must not add to it."""
+    """Copy the trusted metadata of this host, for a dry run that must not add to it; raises ``OSError``."""
     if source.exists():
         shutil.copytree(source, target, symlinks=True)
