@@ -1,4 +1,4 @@
-"""What health checks say about a new bundle: the rules by which it is kept or given up.
+"""Health checks decide about a new bundle: the rules by which it is kept or given up.
 
 * What is not in order gives a bundle up: CRITICAL, and UNKNOWN as well, which is any other exit status (`curl` without
   an answer ends with 7), a check that cannot be started, and one that takes too long.
@@ -34,12 +34,12 @@ class _Checked(msgspec.Struct, frozen=True):
 
 
 def key_of(reference: object, check: HealthCheck) -> str:
-    """What makes a check the same in two bundles; a digest, because commands may hold secrets."""
+    """The identity of a check, the same in two bundles; a digest, because commands may hold secrets."""
     return hashlib.sha256(f"{reference}\0{check.command}".encode()).hexdigest()
 
 
 def health_before(enforced: Manifest, new: Manifest, system: System) -> dict[str, Health]:
-    """What the checks say now that are in the bundle that is enforced and in the new one."""
+    """The health now, by ``key_of``, of the checks that are both in the bundle that is enforced and in the new one."""
     known = {key for _, resource in _checked(enforced) for key, _ in resource.checks}
     return {
         key: check_health(check, system).status
@@ -54,15 +54,22 @@ def find_failure(
 ) -> str:
     """Why a bundle that was applied is given up, in a few sentences; empty when it is kept.
 
+    1. Checks that the engine did not come to are asked, as far as they tell of the change.
+    2. A check that is not in order counts, unless it was not in order before the change either.
+    3. The first of those that count are the reason.
+
     ``events`` are in the order of the manifest. What is asked here is added to them.
     """
     failures = []
     for number, resource in _checked(manifest):
         event = events[number]
+        # 1. All asked?
         _ask_the_rest(resource, event, before, system)
+        # 2. In order, or never was?
         for (key, _), result in zip(resource.checks, event.health_checks, strict=False):
             if not result.status.in_order and before.get(key, Health.OK).in_order:
                 failures.append(f"{event.reference}: {result}")
+    # 3. Reason
     others = [f"and {len(failures) - _MOST_TOLD} more"] if len(failures) > _MOST_TOLD else []
     return "; ".join(failures[:_MOST_TOLD] + others)
 

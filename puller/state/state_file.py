@@ -35,7 +35,7 @@ class StateFile(Generic[_Document]):
         self._loss = loss
 
     def load(self, warn: Callable[[str], None], *, noop: bool = False) -> _Document | None:
-        """What was saved last; ``None`` when there is nothing that can be used, and ``warn`` is told why.
+        """The document that was saved last; ``None`` when there is none that can be used, and ``warn`` is told why.
 
         With ``noop`` nothing is changed, for a dry run. Raises ``OSError``.
         """
@@ -47,26 +47,42 @@ class StateFile(Generic[_Document]):
             return None
 
     def read(self) -> _Document | None:
-        """The same, for a document that must not be done without: raises ``ValueError`` for one that cannot be used."""
+        """The document that was saved last, ``None`` when there is none; for one that must not be done without.
+
+        Raises ``ValueError`` for one that cannot be used, ``OSError``.
+        """
         try:
             return decode(_read(self.path), self._kind)
         except FileNotFoundError:
             return None
 
     def save(self, document: _Document) -> None:
-        """Replace it, durably; raises ``OSError``."""
+        """Replace it, durably; raises ``OSError``.
+
+        1. The directory is there, for its owner alone.
+        2. The whole document, in memory: one that cannot be encoded leaves the old one as it is.
+        3. The one atomic write: temporary file in the same directory, contents, mode, fsync, rename, fsync of the
+           directory (``bundles.filesystem.atomic.replace_file``).
+        4. A directory in its place, which no rename replaces, is set aside, and step 3 is done again.
+        """
+        # 1. Directory
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_state(self.path, msgspec.json.format(msgspec.json.encode(document)) + b"\n")
+        # 2. Document
+        data = msgspec.json.format(msgspec.json.encode(document)) + b"\n"
+        # 3. and 4.
+        write_state(self.path, data)
 
     def remove(self) -> None:
-        """It is not needed any more; none is no error. Raises ``OSError``."""
+        """Remove it; none is no error. Raises ``OSError``."""
         self.path.unlink(missing_ok=True)
 
 
 def write_state(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
-    """Replace a file of ours. A directory in its place, which nothing replaces, is set aside. Raises ``OSError``."""
+    """Replace a file of ours: steps 3 and 4 of ``StateFile.save``. Raises ``OSError``."""
+    # 3. Write
     try:
         write_file(path, data, mode=mode, durable=durable)
+    # 4. A directory is in the way
     except IsADirectoryError:
         set_aside(path)
         write_file(path, data, mode=mode, durable=durable)

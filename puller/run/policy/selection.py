@@ -29,24 +29,35 @@ class Chooser(msgspec.Struct, frozen=True):
     def choose(
         self, index: Index, choice: BundleChoice, digest: Callable[[Release], str], current: Installed | None
     ) -> Selection:
-        """What ``choice`` comes to; ``digest`` gives the SHA-256 of a release, as signed.
+        """The release of ``choice`` for this host, or why there is none; ``digest`` gives its SHA-256, as signed.
+
+        1. A version that this host is held at, by a pin or its configuration.
+        2. Else the release in the channel of the signed index.
+        3. A rollout of it: how far that has come, this host's place in it, whether it is halted (docs/rollouts.md).
+        4. The quarantine of this host.
 
         Raises ``ConfigurationError`` when what this host asks for is not published, and what ``digest`` raises.
         """
+        # 1. Pin
         version = self.pins.version_for(choice.name, choice.version)
         if version is not None:
-            return self._unless_quarantined(Selection(_pinned(choice.name, version, digest)), digest)
-        release = index.find(choice.name, choice.channel)
-        if release is None:
-            raise ConfigurationError(
-                f"{choice.name}: channel {choice.channel!r} of the site has no such bundle"
-            )
-        return self._unless_quarantined(self._reached(release, digest, current), digest)
+            selection = Selection(_pinned(choice.name, version, digest))
+        else:
+            # 2. Channel
+            release = index.find(choice.name, choice.channel)
+            if release is None:
+                raise ConfigurationError(
+                    f"{choice.name}: channel {choice.channel!r} of the site has no such bundle"
+                )
+            # 3. Rollout
+            selection = self._reached(release, digest, current)
+        # 4. Quarantine
+        return self._unless_quarantined(selection, digest)
 
     def _reached(
         self, release: Release, digest: Callable[[Release], str], current: Installed | None
     ) -> Selection:
-        """What a rollout comes to for this host."""
+        """The release that a rollout gives to this host."""
         if release.rollout is None:
             return Selection(release)
         is_here = current is not None and current.sha256 == digest(release)
