@@ -1,4 +1,4 @@
-"""What can go wrong in the agent, split by who must act; each class carries the exit status of its cause.
+"""Errors of the agent, split by who must act; each class carries the exit status of its cause.
 
 PullerError
 * ConfigurationError    the operator of this machine: a configuration that is missing or not valid (78)

@@ -56,7 +56,7 @@ class HttpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class ReportOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is kept of runs."""
+    """Reports of runs: how many are kept, and the file for metrics."""
 
     keep: int = 20
     textfile: str | None = None

@@ -180,7 +180,7 @@ def why_closed(windows: Sequence[Window], now: datetime) -> str:
 def find_problem(
     windows: Sequence[Window], raw: Sequence[Any], original: Callable[[tuple[str | int, ...]], str | None]
 ) -> tuple[tuple[str | int, ...], str] | None:
-    """What is wrong beyond types with windows that were written as ``raw``: where, and a sentence.
+    """The first problem beyond types of windows that were written as ``raw``: where, and a sentence.
 
     ``original`` gives the text of a scalar as it was written: 800 is no time, though 13:20 is the same number.
     """

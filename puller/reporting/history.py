@@ -17,7 +17,7 @@ _LARGEST_REPORT = 64 * 1024 * 1024  # bytes: an event for each of a hundred thou
 
 
 class Status(msgspec.Struct, frozen=True):
-    """What an agent is doing; ``since`` is UTC in ISO 8601."""
+    """The state of an agent, ``running`` or ``idle``; ``since`` is UTC in ISO 8601."""
 
     state: str
     since: str
@@ -45,7 +45,7 @@ def save_status(directories: Directories, state: str) -> None:
 
 
 def load_status(directories: Directories) -> Status | None:
-    """What is going on, as far as it can be told: ``running`` only while that process is there."""
+    """The state of the agent, as far as it can be told: ``running`` only while that process is there."""
     status = _read_status(directories)
     if status is None:
         return None

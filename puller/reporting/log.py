@@ -105,7 +105,7 @@ class Log:
         self.write(Level.INFO, sentence)
 
     def event(self, event: Event) -> None:
-        """What became of a resource."""
+        """A line for a resource, at the level of what became of it."""
         level = _level_of(event)
         if self.is_shown(level):
             self.write(level, sentence(event))

@@ -1,4 +1,4 @@
-"""What monitoring is told of a host, by its own records: the rules of ``puller status --check``.
+"""The judgement of a host by its own records, for monitoring: the rules of ``puller status --check``.
 
 * OK is said only of a run that has ended lately: a host whose timer is off, or whose clock is wrong, is not in order.
 * CRITICAL: this machine may not be as published, or somebody attacks it. WARNING: it is as it was, and somebody should
@@ -52,7 +52,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        """That of a Nagios plugin."""
+        """The exit code of a Nagios plugin: 0 to 3."""
         return _EXIT_CODES[self.health]
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Records(msgspec.Struct, frozen=True):
-    """What a host knows of itself."""
+    """All that a host knows of itself."""
 
     report: Report | None
     running_since: datetime | None = None
@@ -90,7 +90,7 @@ def unknown(why: str) -> Verdict:
 
 
 def judge(records: Records, now: datetime, oldest: timedelta) -> Verdict:
-    """What there is to say of a host whose last run may be ``oldest``."""
+    """The verdict on a host whose last run may be ``oldest``."""
     report = records.report
     findings = [Finding(Health.CRITICAL, sentence) for sentence in records.damaged]
     findings += [Finding(Health.WARNING, sentence) for sentence in records.notes]

@@ -1,4 +1,4 @@
-"""What a run did: an event for each resource, a summary of them, and the report that is kept.
+"""The report of a run: an event for each resource, a summary of them, and the document that is kept.
 
 * Every resource of a manifest has exactly one event, also those that the run never reached.
 * Values here are plain and serialisable; nothing secret gets this far.
@@ -13,7 +13,7 @@ from puller.exit_status import ExitStatus
 
 
 class State(StrEnum):
-    """What became of a resource."""
+    """The end of a resource in a run."""
 
     STABLE = "stable"
     CHANGED = "changed"
@@ -70,7 +70,7 @@ def _beginning_of(text: str) -> str:
 
 
 class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """What became of one resource, and why. ``duration`` is in seconds."""
+    """The end of one resource in a run, and why. ``duration`` is in seconds."""
 
     type: str
     name: str
@@ -144,7 +144,7 @@ class Summary(msgspec.Struct, kw_only=True):
         return summary
 
     def exit_status(self, *, detailed: bool) -> ExitStatus:
-        """What the resources alone would end a run with."""
+        """The exit status that the resources alone would end a run with."""
         changes = self.changed + self.refreshed > 0
         if self.failed or self.unmet:
             return ExitStatus.CHANGED_AND_FAILED if changes else ExitStatus.FAILED
@@ -159,7 +159,7 @@ class Summary(msgspec.Struct, kw_only=True):
 
 
 class BundleReport(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What a run did with one bundle."""
+    """One bundle in a run."""
 
     name: str
     version: str = ""

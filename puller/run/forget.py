@@ -24,7 +24,7 @@ from puller.state.directories import Directories
 
 
 class Left(msgspec.Struct, frozen=True):
-    """What is kept of one bundle; ``version`` is what was enforced last, ``size`` is in bytes."""
+    """The remains of one bundle; ``version`` is what was enforced last, ``size`` is in bytes."""
 
     name: str
     version: str | None

@@ -39,7 +39,7 @@ class Host(msgspec.Struct, frozen=True):
     def inputs(
         self, copies: Path, warn: "Warn", *, deadline: "Deadline | None" = None, noop: bool = False
     ) -> Inputs:
-        """What manifests are resolved with; ``copies`` is the directory for site data, ``warn`` is told its problems.
+        """Facts and data for manifests; ``copies`` is the directory for site data, ``warn`` is told its problems.
 
         ``deadline`` is that of all that is fetched. With ``noop`` nothing is written. Raises ``ConfigurationError``
         for data of this host that is not valid.
@@ -53,7 +53,7 @@ class Host(msgspec.Struct, frozen=True):
         return self._inputs(site.load(locations))
 
     def inputs_of_last_run(self, copies: Path, warn: "Warn") -> Inputs:
-        """The same without asking anybody else: site data is what the last run has kept."""
+        """Facts and data for manifests without asking anybody else: site data is what the last run has kept."""
         return self._inputs(
             self._site_data(copies, warn, None, noop=True).load_copies(self.configuration.site_data)
         )

@@ -1,4 +1,4 @@
-"""Facts and data as the command line gives them, and what a manifest is resolved with in the end."""
+"""Facts and data as the command line gives them, made into the inputs of a manifest."""
 
 import os
 import sys
@@ -20,18 +20,18 @@ class CommandInputs(msgspec.Struct, frozen=True):
     options: Mapping[str, Any]
 
     def for_manifest(self) -> Inputs:
-        """What a manifest is resolved with."""
+        """Facts and data that a manifest is resolved with."""
         here = Surroundings(self.facts, dict(os.environ))
         sources = here.load(map(Path, self.options["data_files"]), Origin.COMMAND_LINE)
         given = assigned(self.options["data_pairs"])
         return Inputs(self.facts, here.environ, (*sources, *given), self.options["private_key"])
 
     def problems(self) -> list[str]:
-        """What could not be read while facts were gathered so far."""
+        """Sentences about facts that could not be read so far; they are gathered when they are asked for."""
         return [str(problem) for problem in getattr(self.facts, "problems", ())]
 
     def warn(self) -> None:
-        """Say them on stderr."""
+        """Say the problems on stderr."""
         for problem in self.problems():
             print(f"puller: {problem}", file=sys.stderr)
 

@@ -88,12 +88,12 @@ class Directories(msgspec.Struct, frozen=True):
 
     @property
     def disabled(self) -> Path:
-        """That nothing is applied for now, and why."""
+        """The operator's word that nothing is applied for now, and why."""
         return self.state / "disabled.json"
 
     @property
     def status(self) -> Path:
-        """What is going on right now."""
+        """The state of the agent right now."""
         return self.run / "status.json"
 
     @property

@@ -1,4 +1,4 @@
-"""That nothing is applied for now, because an operator said so: ``puller disable``.
+"""The operator's word that nothing is applied for now: ``puller disable``.
 
 * A hold is in force until ``puller enable``, or until its end if it has one. No run removes one: an operator may be
   replacing it at that moment, and a clock that was wrong for a while must not end it for good.

@@ -15,7 +15,7 @@ from puller.values.times import written
 
 
 class Holds(msgspec.Struct, frozen=True):
-    """What is in force."""
+    """All that is in force."""
 
     disabled: Disabled | None
     windows: tuple[Window, ...]
@@ -45,7 +45,7 @@ class Holds(msgspec.Struct, frozen=True):
         return str(self.disabled) if self.disabled else why_closed(self.windows, now)
 
     def lines(self, now: datetime) -> list[str]:
-        """What a person should know, a sentence each."""
+        """Sentences for people, one for each thing in force."""
         return [
             *([why] if (why := self.why_not_applying(now)) else []),
             *(f"{bundle} is pinned to {version}" for bundle, version in sorted(self.pins.entries.items())),
@@ -53,7 +53,7 @@ class Holds(msgspec.Struct, frozen=True):
         ]
 
     def data(self, now: datetime) -> dict[str, object]:
-        """The same for programs."""
+        """All of it for programs, as plain values."""
         opening = next_opening(self.windows, now) if self.windows else None
         return {
             "disabled": msgspec.to_builtins(self.disabled),

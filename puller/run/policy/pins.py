@@ -32,7 +32,7 @@ class Pins:
 
     @classmethod
     def load(cls, directories: Directories, warn: Callable[[str], None], *, noop: bool = False) -> "Pins":
-        """What was saved last; ``warn`` is told when it cannot be used. Raises ``OSError``."""
+        """Read the file; ``warn`` is told when it cannot be used, and there are none then. Raises ``OSError``."""
         file = StateFile(directories.pins, _Document, _LOSS)
         document = file.load(warn, noop=noop)
         return cls(file, document.bundles if document else {}, noop=noop)

@@ -54,7 +54,7 @@ class Quarantine:
     def load(
         cls, directories: Directories, warn: Callable[[str], None], *, noop: bool = False
     ) -> "Quarantine":
-        """What was saved last; ``warn`` is told when it cannot be used. Raises ``OSError``."""
+        """Read the file; ``warn`` is told when it cannot be used, and there are none then. Raises ``OSError``."""
         file = StateFile(directories.quarantine, _Document, _LOSS)
         document = file.load(warn, noop=noop)
         return cls(file, document.bundles if document else (), noop=noop)
