@@ -117,7 +117,7 @@ def load_configuration(path: Path) -> Configuration:
 def _decode(value: dict[str, Any], text: str, path: Path) -> Configuration:
     try:
         configuration = msgspec.convert(value, Configuration, dec_hook=parse_value)
-    except msgspec.ValidationError:
+    except msgspec.ValidationError:  # it names the first problem only, and no line
         problems = [
             f"{path}:{yaml_text.locate(text, place)[0]}: {sentence}"
             for place, sentence in explain(Configuration, value, "key of the configuration")

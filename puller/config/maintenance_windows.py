@@ -138,6 +138,7 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         for number in range(_SEARCHED):
             day = first + timedelta(days=number)
             begins = datetime.combine(day, time(*divmod(self.start, 60)), zone)
+            # In autumn a time of day may come twice, and the window opens at both.
             yield from (begins.replace(fold=fold).astimezone(UTC) for fold in (0, 1))
             if (change := _find_change(zone, day)) is not None:
                 yield change
@@ -150,6 +151,7 @@ def _find_change(zone: tzinfo, day: date) -> datetime | None:
     offset = before.astimezone(zone).utcoffset()
     if after.astimezone(zone).utcoffset() == offset:
         return None
+    # A zone tells its offset at a time, and not when that changes next.
     while after - before > timedelta(seconds=1):
         middle = before + timedelta(seconds=(after - before) // timedelta(seconds=2))
         before, after = (middle, after) if middle.astimezone(zone).utcoffset() == offset else (before, middle)

@@ -15,7 +15,7 @@ from hiera.errors import HieraError
 from puller.errors import PullerError
 from puller.exit_status import ExitStatus
 
-# Subclasses before their bases.
+# Subclasses before their bases. What the store of this machine refuses stops updates, as a site that is away does.
 _BUNDLE_ERRORS: tuple[tuple[type[BundleError], ExitStatus], ...] = (
     (ExpiredError, ExitStatus.EXPIRED),
     (RollbackError, ExitStatus.ROLLBACK),

@@ -31,7 +31,7 @@ def save_report(report: Report, directories: Directories, keep: int) -> Path:
     # Reports hold file names and differences, which not everybody on the machine needs to see.
     write_state(path, data)
     write_state(directories.last_run, data)
-    for old in sorted(directories.runs.glob("*.json"))[:-keep]:
+    for old in sorted(directories.runs.glob("*.json"))[:-keep]:  # by name is by time
         with contextlib.suppress(IsADirectoryError):  # somebody's own; it is in nobody's way
             old.unlink(missing_ok=True)
     return path

@@ -73,7 +73,8 @@ class Agent(msgspec.Struct, frozen=True):
         with self._exclusively(), self._place_for_downloads() as downloads:
             with self._reported():
                 # 2. Operator
-                holds = self._holds(started)
+                noop, warn = self.settings.noop, self.problems.warn
+                holds = Holds.load(self.configuration, self.directories, started, warn, noop=noop)
                 paused = self._why_paused(holds, started)
                 chooser = Chooser(lambda: self.host.name, started, holds.pins, holds.quarantine)
                 # 3. Refresh; metadata, site data and bundles have one limit
@@ -87,7 +88,7 @@ class Agent(msgspec.Struct, frozen=True):
                     reports.append(report)
                     offer = self._offer(choice, site, chooser, downloads, report)
                     self._attend(Enforcement.of(means, report, choice.give_up_after), offer, paused)
-            # 6. Report
+            # 6. Report; a signal that comes now does not keep it from being written
             with self.stops.deferred():
                 return self._conclude(started, paused, reports)
 
@@ -100,6 +101,7 @@ class Agent(msgspec.Struct, frozen=True):
             yield
             return
         with only_run(self.directories.run):
+            # Only the holder of the lock knows that what it finds half done is nobody's work in progress.
             try:
                 notes = self.directories.make()
             except OSError as error:
@@ -142,10 +144,6 @@ class Agent(msgspec.Struct, frozen=True):
             self.problems.error(sentence_of(error), ExitStatus.CONFIGURATION)
 
     # 2. Operator
-
-    def _holds(self, now: datetime) -> Holds:
-        noop = self.settings.noop
-        return Holds.load(self.configuration, self.directories, now, self.problems.warn, noop=noop)
 
     def _why_paused(self, holds: Holds, now: datetime) -> str:
         """Why nothing is applied by this run; empty when it is."""
@@ -222,7 +220,7 @@ class Agent(msgspec.Struct, frozen=True):
     # 6. Report
 
     def _conclude(self, started: datetime, paused: str, bundles: list[BundleReport]) -> Report:
-        for problem in self.host.facts.problems:
+        for problem in self.host.facts.problems:  # only now all that was asked for is gathered
             self.problems.warn(str(problem))
         self.problems.count(self.stops.exit_status)
         report = Report(

@@ -62,6 +62,7 @@ def _sound(find: Callable[[str], Installed | None], name: str) -> Installed | No
 
 def read_manifest(bundle: Installed, inputs: Inputs) -> Manifest:
     """The manifest of a bundle, as it is on this host; raises ``PullerError`` when it is not valid here."""
+    # Messages name it by its version: its place in the store is a digest, which tells people nothing.
     return load_manifest(bundle.path / MANIFEST, f"{bundle.name}-{bundle.version}/{MANIFEST}", inputs)
 
 

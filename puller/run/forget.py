@@ -23,7 +23,7 @@ from puller.run.trials import Trials
 from puller.state.directories import Directories
 
 
-class Left(msgspec.Struct, frozen=True):
+class Unconfigured(msgspec.Struct, frozen=True):
     """The remains of one bundle; ``version`` is what was enforced last, ``size`` is in bytes."""
 
     name: str
@@ -32,7 +32,7 @@ class Left(msgspec.Struct, frozen=True):
     size: int
 
 
-def find_left(store: Store, configuration: Configuration) -> list[Left]:
+def find_unconfigured(store: Store, configuration: Configuration) -> list[Unconfigured]:
     """All that is kept and not named; nothing where the store cannot be read, which its bundles tell of."""
     configured = {choice.name for choice in configuration.bundles}
     with suppress(BundleError):
@@ -40,7 +40,7 @@ def find_left(store: Store, configuration: Configuration) -> list[Left]:
     return []
 
 
-def forget(directories: Directories, name: str, warn: Callable[[str], None]) -> Left:
+def forget(directories: Directories, name: str, warn: Callable[[str], None]) -> Unconfigured:
     """Remove what is kept of a bundle; ``warn`` is told what is damaged.
 
     Raises ``UsageError`` when there is nothing, ``StoreError``, ``OSError``.
@@ -49,6 +49,7 @@ def forget(directories: Directories, name: str, warn: Callable[[str], None]) -> 
     if not _is_name(name) or (name not in store.names() and pins.find(name) is None):
         raise UsageError(f"{name}: nothing of such a bundle is kept on this host")
     left = _left(name, store)
+    # The store last: as long as something is in it, what was cut short here can be asked for again.
     Trials(directories, warn, noop=False).close(name)
     PendingRefreshes(directories.pending_refreshes, name).keep_only(())
     pins.remove(name)
@@ -56,9 +57,9 @@ def forget(directories: Directories, name: str, warn: Callable[[str], None]) -> 
     return left
 
 
-def _left(name: str, store: Store) -> Left:
+def _left(name: str, store: Store) -> Unconfigured:
     named, directory = store.named(name), store.root / name
-    return Left(name, named.version if named else None, directory, _size(directory))
+    return Unconfigured(name, named.version if named else None, directory, _size(directory))
 
 
 def _size(directory: Path) -> int:

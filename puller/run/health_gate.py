@@ -82,6 +82,7 @@ def _ask_the_rest(resource: _Checked, event: Event, before: Mapping[str, Health]
         if key not in before or not before[key].in_order:
             return
         result = check_health(check, system)
+        # As the engine does: what a check prints is kept in the report, and may hold a secret.
         Masks().hide(result, resource.declaration)
         event.health_checks.append(result)
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -28,7 +28,9 @@ class Host(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, configuration: Configuration) -> "Host":
         """The machine that we run on."""
-        facts = gather(custom_directories=[configuration.facts_directory], agent=_agent_facts(configuration))
+        # Puppet's word for the name that an agent goes by; hierarchies of sites ask for it.
+        own = {"clientcert": configuration.host_name} if configuration.host_name else {}
+        facts = gather(custom_directories=[configuration.facts_directory], agent=own)
         return cls(configuration, facts, dict(os.environ))
 
     @property
@@ -71,8 +73,3 @@ class Host(msgspec.Struct, frozen=True):
 
         surroundings = Surroundings(self.facts, self.environ)
         return SiteData(copies, surroundings, partial(settings_for, self.configuration), warn, deadline, noop)
-
-
-def _agent_facts(configuration: Configuration) -> Mapping[str, Any]:
-    """What the agent knows by itself: the name that this host goes by."""
-    return {"clientcert": configuration.host_name} if configuration.host_name else {}

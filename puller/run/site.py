@@ -99,7 +99,7 @@ class RefreshedSite(msgspec.Struct, frozen=True):
                 sha256=digest,
                 check=self.client.deadline.check,
             )
-        finally:
+        finally:  # a download that broke off lies beside it, under another name, and stays
             archive.unlink(missing_ok=True)
 
 

@@ -53,7 +53,7 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Trials:
-    """The trials on this host. With ``noop`` nothing is written (noop). Methods raise ``OSError``."""
+    """The trials on this host. With ``noop`` nothing is written. Methods raise ``OSError``."""
 
     def __init__(
         self, directories: Directories, warn: Callable[[str], None], *, noop: bool, boot: str | None = None
@@ -79,7 +79,8 @@ class Trials:
 
     def begin(self, bundle: Installed, health: Mapping[str, Health]) -> Trial:
         """An attempt begins now; ``health`` counts only for the first one."""
-        found = self.find(bundle) or Trial(bundle.version, bundle.sha256, _now(), dict(health))
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        found = self.find(bundle) or Trial(bundle.version, bundle.sha256, since, dict(health))
         cut_short = found.cut_short + 1 if found.boot else 0
         return self._put(bundle, msgspec.structs.replace(found, boot=self.boot, cut_short=cut_short))
 
@@ -103,7 +104,3 @@ class Trials:
         if not self._noop:
             self._file.save(_Record(trials=trials))
         self._trials = trials
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -92,12 +92,14 @@ def set_aside(path: Path) -> Path:
     """Move a file that is not understood out of the way, under a name of its own; raises ``OSError``."""
     aside = next(candidate for candidate in _names_aside(path) if not os.path.lexists(candidate))
     os.rename(path, aside)
+    # Otherwise whatever damages a file in every run would fill the disk.
     forget_oldest(path.parent, f"{path.name}.unreadable")
     return aside
 
 
 def _read(path: Path) -> bytes:
     """The bytes of a file of ours; raises ``ValueError`` for anything that is not one, and ``OSError``."""
+    # Never through a link, and never waiting: the other end of a FIFO is somebody else's.
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -107,6 +109,7 @@ def _read(path: Path) -> bytes:
             raise ValueError("is a socket") from None
         raise
     try:
+        # What is open is judged, not its name: that may be something else by now.
         _check(os.fstat(descriptor))
         data = bytearray()
         while len(data) <= LARGEST and (piece := os.read(descriptor, LARGEST)):

@@ -15,7 +15,7 @@ from puller.errors import ConfigurationError, PullerError, UsageError, file_prob
 from puller.exit_status import ExitStatus
 from puller.reporting.history import find_unfinished, load_last_report, load_status
 from puller.reporting.report import BundleReport, Report
-from puller.run.forget import Left, find_left
+from puller.run.forget import Unconfigured, find_unconfigured
 from puller.run.policy.holds import Holds
 from puller.run.trials import Trials
 from puller.state.directories import Directories
@@ -125,12 +125,12 @@ def _collect(configuration: Configuration, directories: Directories, report: Rep
         "bundles": [
             _bundle(choice.name, store, trials, last.get(choice.name)) for choice in configuration.bundles
         ],
-        "left": [_left(left) for left in find_left(store, configuration)],
+        "left": [_left(left) for left in find_unconfigured(store, configuration)],
         "last_run": _last_run(report) if report else None,
     }
 
 
-def _left(left: Left) -> dict[str, Any]:
+def _left(left: Unconfigured) -> dict[str, Any]:
     return {
         "name": left.name,
         "version": left.version,
