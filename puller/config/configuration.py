@@ -5,6 +5,7 @@ error with its line: a misspelt key must not mean its default.
 """
 
 import os
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,15 @@ from puller.values.convert import explain, parse_value
 from puller.values.duration import Duration
 
 _SIZE_LIMIT = 1024 * 1024  # bytes
+_PATHS = (
+    "trust_anchor",
+    "host_data",
+    "host_data_directory",
+    "eyaml_private_key",
+    "facts_directory",
+    "state_directory",
+    "run_directory",
+)
 
 
 class BundleChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -123,7 +133,7 @@ def _decode(value: dict[str, Any], text: str, path: Path) -> Configuration:
             for place, sentence in explain(Configuration, value, "key of the configuration")
         ]
         raise ConfigurationError("\n".join(problems)) from None
-    if problem := _problem(configuration):
+    if problem := next(_problems(configuration), None):
         key, sentence = problem
         raise ConfigurationError(f"{path}:{yaml_text.locate(text, (key,))[0]}: {key} {sentence}")
     original = partial(yaml_text.original, text)
@@ -133,40 +143,37 @@ def _decode(value: dict[str, Any], text: str, path: Path) -> Configuration:
     return configuration
 
 
-def _problem(configuration: Configuration) -> tuple[str, str] | None:
-    """The first thing that is wrong beyond types."""
+def _problems(configuration: Configuration) -> Iterator[tuple[str, str]]:
+    """All that is wrong beyond types: the key, and how the sentence about it goes on."""
+    yield from _problems_of_locations(configuration)
+    yield from _problems_of_bundles(configuration.bundles)
+    for key in _PATHS:
+        if not os.path.isabs(path := getattr(configuration, key)):
+            yield key, f"is {path!r}, wanted an absolute path"
+    if configuration.reports.keep < 1:
+        yield "reports", f"keeps {configuration.reports.keep} reports, wanted at least 1"
+
+
+def _problems_of_locations(configuration: Configuration) -> Iterator[tuple[str, str]]:
     if not configuration.mirrors:
-        return "site", "names no location"
+        yield "site", "names no location"
     for mirror in configuration.mirrors:
         if not mirror.startswith(("http://", "https://", "/")):
-            return "site", f"is {mask_location(mirror)!r}, wanted a URL or the absolute path of a directory"
+            yield "site", f"is {mask_location(mirror)!r}, wanted a URL or the absolute path of a directory"
     for location in configuration.site_data:
         if not location.startswith(("http://", "https://", "/")):
-            return "data", f"has {mask_location(location)!r}, wanted a URL or the absolute path of a file"
-    names = [choice.name for choice in configuration.bundles]
-    if not names:
-        return "bundles", "names no bundle"
-    if wrong := next((choice for choice in configuration.bundles if (choice.give_up_after or 0) < 0), None):
-        return (
-            "bundles",
-            f"has {wrong.name!r} with give_up_after: {wrong.give_up_after}, wanted a number of runs",
-        )
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        return "bundles", f"names {twice!r} twice"
-    for key in (
-        "trust_anchor",
-        "host_data",
-        "host_data_directory",
-        "eyaml_private_key",
-        "facts_directory",
-        "state_directory",
-        "run_directory",
-    ):
-        if not os.path.isabs(getattr(configuration, key)):
-            return key, f"is {getattr(configuration, key)!r}, wanted an absolute path"
-    if configuration.reports.keep < 1:
-        return "reports", f"keeps {configuration.reports.keep} reports, wanted at least 1"
-    return None
+            yield "data", f"has {mask_location(location)!r}, wanted a URL or the absolute path of a file"
+
+
+def _problems_of_bundles(bundles: Sequence[BundleChoice]) -> Iterator[tuple[str, str]]:
+    if not bundles:
+        yield "bundles", "names no bundle"
+    for choice in bundles:
+        if (choice.give_up_after or 0) < 0:
+            what = f"has {choice.name!r} with give_up_after: {choice.give_up_after}"
+            yield "bundles", f"{what}, wanted a number of runs"
+    names = [choice.name for choice in bundles]
+    yield from (("bundles", f"names {name!r} twice") for name in names if names.count(name) > 1)
 
 
 def sample() -> str:

@@ -97,9 +97,8 @@ class Enforcement(msgspec.Struct, frozen=True):
                 continue
             seen.add(bundle.sha256)
             yield bundle
-        if current is not None and self.means.is_quarantined(
-            current
-        ):  # a rollback that a crash has cut short
+        # A rollback that a crash has cut short: what is current was given up.
+        if current is not None and self.means.is_quarantined(current):
             back = self.rollback.target(except_for=current.sha256)
             if back is not None and back.sha256 not in seen:
                 yield back
