@@ -158,14 +158,13 @@ def test_files_are_site_data_too_and_later_ones_win(host: Host, publisher: Publi
 @pytest.mark.attack("credentials.other-host")
 def test_the_sites_credentials_go_to_its_own_origin_only(host: Host, publisher: Publisher) -> None:
     from puller.config.configuration import load_configuration
-    from puller.run.host import Host as ThisHost
+    from puller.config.transport import settings_for
 
     publisher.publish("1.0.0", MANIFEST, files={})
     host.configure(http={"username": "fleet", "password": "s3cret"})
     configuration = load_configuration(host.configuration)
-    settings = ThisHost.of(configuration)._settings
-    assert settings(f"{configuration.mirrors[0]}/site.yaml").username == "fleet"
-    assert settings("https://data.example.org/site.yaml").username is None
+    assert settings_for(configuration, f"{configuration.mirrors[0]}/site.yaml").username == "fleet"
+    assert settings_for(configuration, "https://data.example.org/site.yaml").username is None
 
 
 def test_what_is_no_location_is_refused(host: Host) -> None:
