@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from hiera.errors import HieraError, LimitError, LookupFailure
 from hiera.tree.backends import backend
-from hiera.tree.backends.backend import DataFunction, Tools
+from hiera.tree.backends.base import DataFunction, Tools
 from hiera.tree.config.documents import Kind
 from hiera.tree.config.locations import Location, Resolver
-from hiera.tree.config.version5 import Config, LevelConfig
+from hiera.tree.config.model import Config, LevelConfig
 from hiera.tree.context.absent import ABSENT, Absent
 from hiera.tree.context.explain import SILENT, Step
 from hiera.tree.context.invocation import Place, Run

@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from hiera.tree import modules
-from hiera.tree.backends.backend import Tools
-from hiera.tree.config import providers, version5
+from hiera.tree.backends.base import Tools
+from hiera.tree.config import providers
 from hiera.tree.config.documents import Kind
+from hiera.tree.config.load import load_config
+from hiera.tree.config.model import ENVIRONMENT, GLOBAL, MODULE
 from hiera.tree.config.providers import Provider
 from hiera.tree.context.absent import ABSENT, Absent
 from hiera.tree.context.explain import SILENT, Step
@@ -43,7 +45,7 @@ class Layout:
 
     def global_layer(self) -> Layer | None:
         """The layer above all others, if a global ``hiera.yaml`` was named."""
-        return self._layer(version5.GLOBAL, self._global_config) if self._global_config else None
+        return self._layer(GLOBAL, self._global_config) if self._global_config else None
 
     def environment_layer(self) -> Layer | None:
         """The layer of the environment, if it has a ``hiera.yaml``, or a data provider of Puppet 4."""
@@ -55,7 +57,7 @@ class Layout:
         directory = self._environment
         path = self._config_path or (directory and posixpath.join(directory, "hiera.yaml"))
         provider = providers.of_environment(directory, self._documents) if directory else None
-        return self._provided(version5.ENVIRONMENT, path, provider, None) if path else None
+        return self._provided(ENVIRONMENT, path, provider, None) if path else None
 
     def _provided(self, place: str, path: str, provider: Provider | None, module: str | None) -> Layer | None:
         """The layer of the ``hiera.yaml`` at ``path``; a provider counts where that is not of version 5."""
@@ -81,7 +83,7 @@ class Layout:
         if module not in self._module_layers:
             provider = providers.of_module(directory, self._documents, self._tools.warn)
             path = posixpath.join(directory, "hiera.yaml")
-            self._module_layers[module] = self._provided(version5.MODULE, path, provider, module)
+            self._module_layers[module] = self._provided(MODULE, path, provider, module)
         layer = self._module_layers[module]
         if layer is None:
             step.add("module", module).skipped("module_provider_not_found")
@@ -104,6 +106,6 @@ class Layout:
 
     def _layer(self, place: str, path: str, module: str | None = None) -> Layer | None:
         if path not in self._layers:
-            loaded = version5.load(path, self._documents, place, self._tools.warn)
+            loaded = load_config(path, self._documents, place, self._tools.warn)
             self._layers[path] = Layer(place, loaded, self._tools, path, module) if loaded else None
         return self._layers[path]

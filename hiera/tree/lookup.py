@@ -15,7 +15,7 @@ from typing import Any
 
 from hiera.errors import HieraError, KeyNotFound, LimitError, LookupFailure
 from hiera.tree import options, strategies
-from hiera.tree.backends.backend import Tools
+from hiera.tree.backends.base import Tools
 from hiera.tree.backends.data_files import DataFiles
 from hiera.tree.config.documents import Documents, Files
 from hiera.tree.context import keys

@@ -6,7 +6,7 @@ from typing import Any
 from hiera.errors import ConfigError
 from hiera.tree.config import schema
 from hiera.tree.config.documents import join
-from hiera.tree.config.version5 import ENVIRONMENT, GLOBAL, Config, LevelConfig, verify_shape
+from hiera.tree.config.model import ENVIRONMENT, GLOBAL, Config, LevelConfig, verify_shape
 from hiera.tree.context.interpolation import Warn
 from hiera.tree.ruby import values
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from hiera.errors import ConfigError
 from hiera.tree.config import globs
 from hiera.tree.config.documents import Documents, Kind, join
-from hiera.tree.config.version5 import LevelConfig
+from hiera.tree.config.model import LevelConfig
 from hiera.tree.context.explain import Step
 from hiera.tree.context.interpolation import Interpolator
 from hiera.tree.context.invocation import Run

@@ -11,7 +11,7 @@ import re
 
 from hiera.errors import ConfigError
 from hiera.tree.config.documents import Documents, Kind
-from hiera.tree.config.version5 import Config, LevelConfig
+from hiera.tree.config.model import Config, LevelConfig
 from hiera.tree.context.interpolation import Warn
 
 NONE, HIERA, FUNCTION = "none", "hiera", "function"

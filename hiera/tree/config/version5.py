@@ -1,87 +1,21 @@
-"""``hiera.yaml``, version 5: the levels it declares, before any fact is put in.
+"""``hiera.yaml``, version 5.
 
 * Everything is checked when the file is first used, all problems of its shape at once.
 * A level has one function (its own, or the default one) and at most one kind of location.
-* Files of version 3 and 4 are read where Puppet still reads them (``legacy``).
 """
 
 import re
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from hiera.errors import ConfigError
 from hiera.tree.config import schema
-from hiera.tree.config.documents import Documents, Kind, join
-from hiera.tree.context.interpolation import Warn
-from hiera.tree.ruby import psych, values
+from hiera.tree.config.documents import join
+from hiera.tree.config.model import GLOBAL, MODULE, Config, LevelConfig, verify_shape
 
-GLOBAL, ENVIRONMENT, MODULE = "Global", "Environment", "Module"
-
-FUNCTIONS = ("data_hash", "lookup_key", "data_dig", "hiera3_backend")
-_ALL_FUNCTIONS = (*FUNCTIONS, "v4_data_hash")
+_FUNCTIONS = ("data_hash", "lookup_key", "data_dig", "hiera3_backend")
+_ALL_FUNCTIONS = (*_FUNCTIONS, "v4_data_hash")
 _LOCATIONS = ("path", "paths", "glob", "globs", "uri", "uris", "mapped_paths")
 _RESERVED = ("path", "uri")
-
-
-class LevelConfig(NamedTuple):
-    """One entry of a hierarchy. ``kind`` is what calls ``function``; ``location`` is the kind of its ``places``."""
-
-    name: str
-    kind: str
-    function: str
-    datadir: str  # absolute; may hold expressions, as the places do
-    location: str | None
-    places: tuple[str, ...]
-    options: Mapping[str, Any]
-    extension: str = ""  # put behind each place that lacks it
-
-
-class Config(NamedTuple):
-    """A ``hiera.yaml``; ``path`` is ``None`` for what applies where there is none."""
-
-    path: str | None
-    version: int
-    levels: tuple[LevelConfig, ...]
-    default_levels: tuple[LevelConfig, ...] | None = None
-
-
-def load(path: str, documents: Documents, place: str, warn: Warn) -> Config | None:
-    """The configuration at ``path``; ``None`` where Puppet ignores the file.
-
-    ``place`` is ``GLOBAL``, ``ENVIRONMENT`` or ``MODULE``: some things are allowed in one of them only.
-    Raises ``ConfigError``, and ``DocumentError`` for a file that cannot be read.
-    """
-    if documents.kind(path) is Kind.NOTHING:
-        return _config(None, path, {"version": 5}, place, "")
-    data = documents.read(path)
-    content = psych.load(data, path)
-    if not isinstance(content, dict):
-        what = "File exists but does not contain a valid YAML hash. Falling back to Hiera version 3 default config"
-        warn(f"{path}: {what}")
-        content = {}
-    version = _version(content.get("version"), path)
-    if version in (3, 4):
-        from hiera.tree.config import legacy
-
-        warn(
-            f"{path}: Use of 'hiera.yaml' version {version} is deprecated. It should be converted to version 5"
-        )
-        return legacy.config(version, path, content, place, warn)
-    if version != 5:
-        raise ConfigError("", f"This runtime does not support hiera.yaml version {version} (file: {path})")
-    return _config(path, path, content, place, data.decode())
-
-
-def _version(given: Any, path: str) -> int:
-    """As Ruby's ``to_i`` has it; what is not exactly 5 is refused later, with its type."""
-    if given is None:
-        return 3
-    if isinstance(given, str):
-        digits = re.match(r"\s*[-+]?\d{1,9}", given)
-        return int(digits[0]) if digits else 0
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or given != given or abs(given) > 10**9:
-        raise ConfigError("", f"The version is {values.inspect(given)}, wanted 5 (file: {path})")
-    return int(given)
 
 
 _HIERARCHY = schema.list_of(
@@ -114,15 +48,12 @@ _CONFIG = schema.struct(
 )
 
 
-def verify_shape(content: Any, check: schema.Check, path: str) -> None:
-    """Raise ``ConfigError`` with a line for each problem that ``check`` finds."""
-    found = schema.problems(content, check)
-    if found:
-        start = f"The Lookup Configuration at '{path}' has wrong type, "
-        raise ConfigError("", "\n".join(start + problem for problem in found))
+def config(path: str | None, where: str, content: dict[Any, Any], place: str, text: str) -> Config:
+    """The configuration that ``content`` says, for the layer ``place``; raises ``ConfigError``.
 
-
-def _config(path: str | None, where: str, content: dict[Any, Any], place: str, text: str) -> Config:
+    ``path`` is ``None`` for what applies where there is no file at ``where``; ``text`` is the file as it was written,
+    for the lines in messages.
+    """
     content = {
         **content,
         "defaults": content.get("defaults") or _DEFAULTS,
@@ -165,7 +96,7 @@ class _Reader:
         return [number for number, line in enumerate(self._text.splitlines(), 1) if re.search(pattern, line)]
 
     def verify_defaults(self) -> None:
-        if sum(name in self._defaults for name in FUNCTIONS) > 1:
+        if sum(name in self._defaults for name in _FUNCTIONS) > 1:
             raise self.error(f"Only one of {_ONE_FUNCTION} can be defined in defaults")
         for name in _RESERVED:
             if name in self._defaults.get("options", ()):
@@ -191,7 +122,7 @@ class _Reader:
         functions = sum(function in entry for function in _ALL_FUNCTIONS)
         if functions > 1:
             raise self.error(f"Only one of {_ONE_FUNCTION} can be defined in hierarchy '{name}'")
-        if not functions and not any(function in self._defaults for function in FUNCTIONS):
+        if not functions and not any(function in self._defaults for function in _FUNCTIONS):
             raise self.error(f"One of {_ONE_FUNCTION} must be defined in hierarchy '{name}'")
         self._verify_backend(entry.get("hiera3_backend"))
         if sum(location in entry for location in _LOCATIONS) > 1:
@@ -210,7 +141,7 @@ class _Reader:
     def _level(self, entry: dict[str, Any]) -> LevelConfig:
         own = next((name for name in _ALL_FUNCTIONS if name in entry), None)
         source = entry if own else self._defaults
-        kind = own or next(name for name in FUNCTIONS if name in source)
+        kind = own or next(name for name in _FUNCTIONS if name in source)
         location = next((name for name in _LOCATIONS if name in entry), None)
         given = entry[location] if location else []
         return LevelConfig(

@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 
 from hiera.errors import ConfigError, DocumentError, HieraError
-from hiera.tree.config import version5
 from hiera.tree.config.documents import Texts
-from hiera.tree.config.version5 import ENVIRONMENT, GLOBAL, MODULE, Config
+from hiera.tree.config.load import load_config
+from hiera.tree.config.model import ENVIRONMENT, GLOBAL, MODULE, Config
 
 PATH = "/env/hiera.yaml"
 
 
 def load(text: str, place: str = ENVIRONMENT) -> Config | None:
-    return version5.load(PATH, Texts({PATH: text}), place, lambda _: None)
+    return load_config(PATH, Texts({PATH: text}), place, lambda _: None)
 
 
 def problems(text: str, place: str = ENVIRONMENT) -> str:
@@ -154,7 +154,7 @@ def test_a_name_that_stands_twice_is_told_with_both_lines() -> None:
 @pytest.mark.parametrize("text", ["", "# nothing\n---\n", "- a list", "version: 3", "backends: yaml"])
 def test_a_file_of_version_3_is_ignored_below_the_global_layer(text: str) -> None:
     told: list[str] = []
-    assert version5.load(PATH, Texts({PATH: text}), MODULE, told.append) is None
+    assert load_config(PATH, Texts({PATH: text}), MODULE, told.append) is None
     assert told[-1] == f"hiera.yaml version 3 found at module root was ignored (file: {PATH})"
 
 
