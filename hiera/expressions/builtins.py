@@ -1,6 +1,6 @@
 """Jinja2's own filters, where one call could make too much or give another result in the next run.
 
-Each behaves as Jinja2 documents it, up to the limits of ``hiera.limits``.
+Each behaves as Jinja2 documents it, up to the limits of ``hiera.values.sizes``.
 """
 
 from __future__ import annotations
@@ -13,46 +13,47 @@ from jinja2.filters import FILTERS as JINJA
 from jinja2.filters import make_attrgetter
 from jinja2.utils import htmlsafe_json_dumps
 
-from hiera import limits
 from hiera.errors import ExpressionError, LimitError
+from hiera.limits import meter
+from hiera.values import sizes
 from hiera.values.plain import plain
 
 
 def center(value: Any, width: int = 80) -> str:
     """Jinja2's own, up to a width."""
-    limits.verify_width(width)
-    return limits.text_of(value).center(width)
+    sizes.verify_width(width)
+    return sizes.text_of(value).center(width)
 
 
 def indent(value: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
     """Jinja2's own, up to a width."""
-    limits.verify_width(width)
-    text = limits.text_of(value)
+    sizes.verify_width(width)
+    text = sizes.text_of(value)
     columns = len(width) if isinstance(width, str) else width
-    limits.verify_length(text, len(text) + columns * (text.count("\n") + 1))
+    sizes.verify_length(text, len(text) + columns * (text.count("\n") + 1))
     return str(JINJA["indent"](text, width, first, blank))
 
 
 def format_text(template: str, *arguments: Any, **named: Any) -> str:
     """Jinja2's own (Python's ``%`` formats), up to a width."""
-    return str(percent(limits.text_of(template), named or arguments))
+    return str(percent(sizes.text_of(template), named or arguments))
 
 
 def percent(template: Any, arguments: Any) -> Any:
     """``%`` as an operator: a format when the left side is text, else the remainder."""
     if isinstance(template, str):
-        limits.verify_format(template)
+        sizes.verify_format(template)
         given = arguments.values() if isinstance(arguments, Mapping) else arguments
         longest = max(map(_printed_length, given if isinstance(given, Iterable) else [given]), default=0)
         whole = _printed_length(arguments)  # a list stands for one item, where a tuple has one for each
-        limits.verify_length(template, len(template) + max(longest, whole) * template.count("%"))
+        sizes.verify_length(template, len(template) + max(longest, whole) * template.count("%"))
     return template % arguments
 
 
 def replace(value: str, old: str, new: str, count: int | None = None) -> str:
     """Jinja2's own."""
-    text, old, new = map(limits.text_of, (value, old, new))
-    limits.verify_length(text, len(text) + text.count(old) * len(new))
+    text, old, new = map(sizes.text_of, (value, old, new))
+    sizes.verify_length(text, len(text) + text.count(old) * len(new))
     return text.replace(old, new, -1 if count is None else count)
 
 
@@ -62,30 +63,30 @@ def join(
 ) -> str:
     """Jinja2's own."""
     getter = make_attrgetter(environment, attribute) if attribute is not None else lambda item: item
-    separator = limits.text_of(separator)
+    separator = sizes.text_of(separator)
     if isinstance(value, str):
-        limits.verify_length([], len(value))
+        sizes.verify_length([], len(value))
     texts, length = [], 0
     for item in value:
-        texts.append(limits.text_of(limits.meter.opened(getter(item))))
+        texts.append(sizes.text_of(meter.opened(getter(item))))
         length += len(texts[-1]) + len(separator)
-        limits.verify_length("", length)
+        sizes.verify_length("", length)
     return separator.join(texts)
 
 
 def batch(value: Iterable[Any], linecount: int, fill_with: Any = None) -> list[list[Any]]:
     """Jinja2's own."""
-    limits.verify_length([], linecount)
+    sizes.verify_length([], linecount)
     if isinstance(value, str):
-        limits.verify_length([], len(value))
+        sizes.verify_length([], len(value))
     return list(JINJA["batch"](value, linecount, fill_with))
 
 
 def slices(value: Iterable[Any], count: int, fill_with: Any = None) -> list[list[Any]]:
     """Jinja2's own."""
-    limits.verify_length([], count)
+    sizes.verify_length([], count)
     if isinstance(value, str):
-        limits.verify_length([], len(value))
+        sizes.verify_length([], len(value))
     items = list(value)
     size, longer = divmod(len(items), count)
     parts = []
@@ -110,7 +111,7 @@ def total(environment: Any, value: Iterable[Any], attribute: str | int | None = 
     items = [getter(item) for item in value]
     if not isinstance(start, list):
         return sum(items, start)
-    limits.verify_length([], sum(map(len, items)))
+    sizes.verify_length([], sum(map(len, items)))
     return [*start, *(part for item in items for part in item)]
 
 
@@ -118,8 +119,8 @@ def wordwrap(value: str, width: int = 79, break_long_words: bool = True, wrapstr
     """Jinja2's own."""
     import textwrap
 
-    limits.verify_width(wrapstring)
-    text = limits.text_of(value)
+    sizes.verify_width(wrapstring)
+    text = sizes.text_of(value)
     if len(text) > _WRAPPED_LIMIT:
         raise LimitError(
             "", f"wordwrap was given {len(text)} characters, at most {_WRAPPED_LIMIT} are wrapped"
@@ -130,7 +131,7 @@ def wordwrap(value: str, width: int = 79, break_long_words: bool = True, wrapstr
         )
         for line in text.splitlines()
     ]
-    limits.verify_length("", len(text) + len(wrapstring) * sum(map(len, lines)))
+    sizes.verify_length("", len(text) + len(wrapstring) * sum(map(len, lines)))
     return wrapstring.join(wrapstring.join(parts) for parts in lines)
 
 
@@ -142,14 +143,14 @@ def attribute(environment: Any, value: Any, name: str) -> Any:
 
 def tojson(value: Any, indent: int | None = None) -> str:
     """Jinja2's own: JSON that is also safe inside HTML."""
-    limits.verify_width(indent or 0)
-    limits.verify_printed(value := plain(value), lambda text: str(htmlsafe_json_dumps(text)), indent or 0)
+    sizes.verify_width(indent or 0)
+    sizes.verify_printed(value := plain(value), lambda text: str(htmlsafe_json_dumps(text)), indent or 0)
     return str(htmlsafe_json_dumps(value, sort_keys=True, indent=indent))
 
 
 def pprint(value: Any) -> str:
     """Jinja2's own."""
-    limits.verify_pretty(value)
+    sizes.verify_pretty(value)
     return str(JINJA["pprint"](value))
 
 
@@ -172,8 +173,8 @@ def _printed_length(value: Any) -> int:
     if isinstance(value, str):
         return len(value)
     if isinstance(value, (dict, list, tuple)):
-        return limits.printed_length(value)
-    return limits.NUMBER_BITS
+        return sizes.printed_length(value)
+    return sizes.NUMBER_BITS
 
 
 BOUNDED: Final[dict[str, Callable[..., Any]]] = {

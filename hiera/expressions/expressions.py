@@ -22,10 +22,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from hiera.errors import ExpressionError, HieraError, LimitError, UndefinedError
-from hiera.limits import TEXT_LIMIT, total
+from hiera.limits import total
 from hiera.values.paths import MISSING, find, first_missing, parse_path, path_text
 from hiera.values.plain import TYPES, described, plain
 from hiera.values.secrets import Secret
+from hiera.values.sizes import TEXT_LIMIT
 
 EXPRESSION_LIMIT: Final = 10_000
 """Characters between ``{{`` and ``}}``."""

@@ -15,10 +15,11 @@ from typing import Any, Final
 
 from jinja2.runtime import Undefined
 
-from hiera import limits, regex
+from hiera import regex
 from hiera.errors import ExpressionError, LimitError
 from hiera.expressions.addresses import ipaddr, ipv4, ipv6, ipwrap
 from hiera.expressions.versions import version
+from hiera.values import sizes
 from hiera.values.plain import described, plain
 
 REGEX_LIMIT: Final = 1 << 20
@@ -31,9 +32,9 @@ PATTERN_LIMIT: Final = 10_000
 
 def to_json(value: Any, indent: int | None = None, sort_keys: bool = False, ensure_ascii: bool = True) -> str:
     """One line of JSON."""
-    limits.verify_width(indent or 0)
+    sizes.verify_width(indent or 0)
     value = plain(value)
-    limits.verify_printed(value, functools.partial(json.dumps, ensure_ascii=ensure_ascii), indent or 0)
+    sizes.verify_printed(value, functools.partial(json.dumps, ensure_ascii=ensure_ascii), indent or 0)
     return json.dumps(value, indent=indent, sort_keys=sort_keys, ensure_ascii=ensure_ascii, allow_nan=False)
 
 
@@ -53,7 +54,7 @@ def to_yaml(
             return True
 
     value = plain(value)
-    limits.verify_yaml(value, indent or 2)
+    sizes.verify_yaml(value, indent or 2)
     return str(
         yaml.dump(
             value,
@@ -126,9 +127,9 @@ def quote(value: Any) -> str:
 def split(value: str, separator: str | None = None, maxsplit: int = -1) -> list[str]:
     """The parts of a text between separators (blanks, if none is given)."""
     parts = _text(value, "split").split(
-        separator, maxsplit if 0 <= maxsplit < limits.ITEM_LIMIT else limits.ITEM_LIMIT
+        separator, maxsplit if 0 <= maxsplit < sizes.ITEM_LIMIT else sizes.ITEM_LIMIT
     )
-    limits.verify_length(parts, len(parts))
+    sizes.verify_length(parts, len(parts))
     return parts
 
 
@@ -185,7 +186,7 @@ def regex_replace(
         nonlocal made
         text = match.expand(replacement) if "\\" in replacement else replacement
         made += len(text)
-        limits.verify_length(text, made)
+        sizes.verify_length(text, made)
         return text
 
     compiled, text = _pattern(pattern, ignorecase, multiline), _subject(value, "regex_replace")
@@ -299,7 +300,7 @@ def flatten(value: Iterable[Any], levels: int | None = None, skip_nulls: bool = 
             result += flatten(item, None if levels is None else levels - 1, skip_nulls)
         elif item is not None or not skip_nulls:
             result.append(item)
-        limits.verify_length(result, len(result))
+        sizes.verify_length(result, len(result))
     return result
 
 

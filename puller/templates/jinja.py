@@ -1,4 +1,4 @@
-"""Template files in Jinja2: the whole language, in the sandbox of ``hiera.expressions.jinja``.
+"""Template files in Jinja2: the whole language, in the sandbox of ``hiera.expressions.sandbox``.
 
 * ``trim_blocks`` is on and ``lstrip_blocks`` off, and the last line keeps its end, as Ansible has them.
 * ``include``, ``import`` and ``extends`` read templates of the source directory, never outside of it, whatever

@@ -9,6 +9,7 @@ import pytest
 from hiera import limits as bounds
 from hiera.expressions.filters import FILTERS, TESTS
 from hiera.text.yaml_text import load
+from hiera.values.sizes import TEXT_LIMIT
 from puller.cli import main
 from puller.errors import ResourceError
 from puller.resources.scaffolds import source
@@ -89,9 +90,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         f"after {limits.seconds:g} seconds, {limits.characters // mebi} Mi characters or {limits.depth} nested"
         in text
     )
-    assert (
-        f"after {bounds.TIME_LIMIT:g} seconds, {bounds.TEXT_LIMIT // mebi} Mi characters of one text" in text
-    )
+    assert f"after {bounds.TIME_LIMIT:g} seconds, {TEXT_LIMIT // mebi} Mi characters of one text" in text
     assert f"or {bounds.BUDGET // mebi} Mi steps" in text
     assert (
         f"at most {source.MOST_ENTRIES:,} files and directories, and {source.MOST_BYTES // mebi} MiB" in text

@@ -1,0 +1,99 @@
+"""The filters and tests of the sandbox: Jinja2's own and those of Puller, each bounded and with secrets opened for it.
+
+* A secret that a filter is given is opened; then the result of the whole expression is a secret.
+* What a filter makes is counted; what it takes apart or writes down as text is measured before.
+* What does not exist is an error for a filter of Puller's, but for those whose business it is.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from jinja2.filters import FILTERS as JINJA_FILTERS
+from jinja2.runtime import Undefined
+from jinja2.tests import TESTS as JINJA_TESTS
+
+from hiera.expressions import filters
+from hiera.expressions.builtins import BOUNDED
+from hiera.expressions.checks import CHECKS
+from hiera.limits import meter
+from hiera.values import sizes
+
+
+def _opening(function: Callable[..., Any], *, strict: bool, counted: bool) -> Callable[..., Any]:
+    """``function`` with secrets opened for it; ``strict``: refuses what is missing; ``counted``: by size."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        if strict:  # str() of what is missing raises, and says what it is
+            arguments = tuple(str(item) if isinstance(item, Undefined) else item for item in arguments)
+        named = {name: meter.opened(argument) for name, argument in named.items()}
+        value = function(*map(meter.opened, arguments), **named)
+        return meter.made(value) if counted else value
+
+    return call
+
+
+def _as_text(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter that takes text, and writes down what is none."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        return function(*(sizes.text_of(a) if isinstance(a, _COLLECTIONS) else a for a in arguments), **named)
+
+    return call
+
+
+def _of_items(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter that takes apart what it is given, also a text into characters."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        for argument in arguments:
+            if isinstance(argument, str):
+                sizes.verify_length([], len(argument))
+        return function(*arguments, **named)
+
+    return call
+
+
+_COLLECTIONS: Final = (dict, list, tuple)
+_OF_TEXT: Final = frozenset(
+    {
+        *(
+            "capitalize",
+            "e",
+            "escape",
+            "forceescape",
+            "lower",
+            "safe",
+            "string",
+            "striptags",
+            "title",
+            "trim",
+        ),
+        *("truncate", "upper", "urlize", "wordcount"),
+    }
+)
+_OF_ITEMS: Final = frozenset({"groupby", "list", "sort", "unique"})
+_JINJA_FILTERS: Final = {
+    name: _as_text(function) if name in _OF_TEXT else _of_items(function) if name in _OF_ITEMS else function
+    for name, function in JINJA_FILTERS.items()
+}
+
+
+def table(jinja: Mapping[str, Any], own: Mapping[str, Any], *, counted: bool) -> dict[str, Any]:
+    """Jinja2's functions and ``own`` ones by name, wrapped; ``counted`` are those whose results are paid for."""
+    lenient = {name: _opening(function, strict=False, counted=counted) for name, function in jinja.items()}
+    return lenient | {
+        name: _opening(function, strict=name not in _LENIENT, counted=counted)
+        for name, function in own.items()
+    }
+
+
+_LENIENT: Final = frozenset({"mandatory", "ternary"})  # they may be given what is missing, and not use it
+FILTERS: Final = table({**_JINJA_FILTERS, **BOUNDED}, filters.FILTERS, counted=True)
+_MORE_CHECKS: Final = {name: check for name, check in CHECKS.items() if name not in JINJA_TESTS}
+TESTS: Final = table(JINJA_TESTS, {**_MORE_CHECKS, **filters.TESTS}, counted=False)

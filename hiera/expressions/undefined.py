@@ -1,0 +1,76 @@
+"""What does not exist: an error wherever it is used, with advice for who knows the name from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from jinja2 import UndefinedError as JinjaUndefinedError
+from jinja2.runtime import StrictUndefined
+from jinja2.utils import missing as nothing
+
+from hiera.errors import UndefinedError
+from hiera.expressions.filter_tables import FILTERS
+from hiera.values.plain import described
+
+
+class ExplainedUndefined(StrictUndefined):
+    """What does not exist; using it raises UndefinedError, printing a list that it is in as well."""
+
+    __slots__ = ()
+    __repr__ = StrictUndefined.__str__
+
+    def __init__(
+        self, hint: str | None = None, obj: Any = nothing, name: Any = None, exc: Any = JinjaUndefinedError
+    ) -> None:
+        super().__init__(hint, obj, name, exc)
+        if exc is JinjaUndefinedError:
+            # Jinja2 raises what this returns when it is called with a message.
+            self._undefined_exception = self._error  # type: ignore[assignment]
+
+    def _error(self, _message: str) -> UndefinedError:
+        owner, name = self._undefined_obj, self._undefined_name
+        if self._undefined_hint or owner is nothing:
+            return UndefinedError("", self._undefined_hint or f"there is no {name!r}", name)
+        if isinstance(owner, Mapping):
+            return UndefinedError("", f"there is no key {name!r}{_advice(owner, name)}", name, owner)
+        return UndefinedError("", f"{described(owner)} has no {name!r}{_advice(owner, name)}")
+
+
+_INSTEAD: Final[dict[type, Mapping[str, str]]] = {
+    list: {
+        **dict.fromkeys(("append", "insert"), "values are not changed; a longer list is list + [item]"),
+        "extend": "values are not changed; a longer list is list + other",
+        **dict.fromkeys(
+            ("remove", "pop", "clear"),
+            "values are not changed; a shorter list is list | reject('equalto', item) | list",
+        ),
+        "sort": "values are not changed; a sorted list is list | sort",
+        "reverse": "values are not changed; the other way round is list | reverse | list",
+        "index": "whether it is there is item in list",
+        "count": "how many are alike is list | select('equalto', item) | list | length",
+        "get": "an item is list[0], or list[0] | default(…)",
+    },
+    dict: {
+        **dict.fromkeys(
+            ("update", "setdefault"), "values are not changed; a larger mapping is a | combine(b)"
+        ),
+        **dict.fromkeys(("pop", "popitem", "clear"), "values are not changed; a key is read with .get"),
+        "has_key": "whether it is there is key in mapping",
+    },
+    str: {
+        "strip": "write | trim",
+        "format": "write 'a {} b' as 'a ' ~ value ~ ' b'",
+        "startswith": "write value is match('start')",
+        "endswith": "write value is search('end$')",
+    },
+}
+"""What people ask values for who know them from Python, and how it is said here."""
+
+
+def _advice(owner: Any, name: Any) -> str:
+    if isinstance(owner, str) and name in FILTERS:
+        return f": write | {name}"
+    kind = next((kind for kind in _INSTEAD if isinstance(owner, kind)), None)
+    instead = _INSTEAD[kind].get(name) if kind is not None and isinstance(name, str) else None
+    return f": {instead}" if instead else ""

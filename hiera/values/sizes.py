@@ -1,0 +1,179 @@
+"""How large a value is, and how large one step may make it.
+
+* A text of ``'x' * 10**10``, a power of a power: each is refused before memory runs out, and the error says which limit
+  it met.
+* What one step can multiply (repeating, padding, replacing, formatting, writing a value as text) is computed before it
+  is done.
+* A value is as large as all the texts in it, and one that is in it many times counts as often: that is what it
+  takes to write it down.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from hiera.errors import LimitError
+
+TEXT_LIMIT: Final = 16 << 20
+"""Characters of one text."""
+
+ITEM_LIMIT: Final = 1_000_000
+"""Items of one list, with the items of the lists in it."""
+
+NUMBER_BITS: Final = 8192
+WIDTH_LIMIT: Final = 10_000
+"""Columns that text can be padded, indented or formatted to."""
+
+BITS_OF_A_DIGIT: Final = 3
+
+
+# -- as text --------------------------------------------------------------------------------------
+
+
+def text_of(value: Any) -> str:
+    """``str()`` with an end."""
+    if isinstance(value, (dict, list, tuple)):
+        verify_printed(value)
+    return str(value)
+
+
+def verify_printed(value: Any, spelled: Callable[[str], str] = repr, indent: int = 0) -> None:
+    """Raise LimitError when a value written as text is longer than one step may make.
+
+    ``spelled`` writes one text as it stands in it; ``indent`` are the columns that each level is moved by.
+    """
+    if (
+        _printed(value, _at_most, indent) > TEXT_LIMIT
+    ):  # no text becomes longer than that, so that most need no more
+        verify_length("", _printed(value, lambda text: _spelled_length(text, spelled), indent))
+
+
+def printed_length(value: Any) -> int:
+    """Characters of a value as ``str()`` writes it, or a number above the limit."""
+    return _printed(value, lambda text: _spelled_length(text, repr), 0)
+
+
+def verify_pretty(value: Any) -> None:
+    """The same for ``pprint``, which moves what is below a key by the width of the key, and breaks texts at blanks."""
+    columns = _widest_key(value)
+    verify_length("", _printed(value, lambda text: len(repr(text)) + columns * (len(text) // 2), columns))
+
+
+def _widest_key(value: Any) -> int:
+    widest, waiting = 0, [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            widest = max([widest, *(len(repr(key)) for key in item)])
+            waiting += item.values()
+        elif isinstance(item, (list, tuple)):
+            waiting += item
+    return widest
+
+
+YAML_LIMIT: Final = 200_000
+"""Items of a value that is written as YAML: each takes half a kilobyte meanwhile."""
+
+
+def verify_yaml(value: Any, indent: int) -> None:
+    """Raise LimitError when a value is too large to be written as YAML."""
+    items, waiting = 0, [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, (dict, list, tuple)):
+            items += len(item)
+            if items > YAML_LIMIT:
+                raise LimitError("", f"would write {items} items as YAML, at most {YAML_LIMIT} are written")
+            waiting += item.values() if isinstance(item, dict) else item
+    import json  # YAML quotes as JSON does
+
+    verify_printed(value, json.dumps, indent)
+
+
+_LONGEST_SPELLING: Final = len("\\ud83d\\ude00")
+_AROUND: Final = 4  # quotes, a comma or colon, a blank or line break
+_LONGEST_FLOAT: Final = 25
+_PIECE: Final = 1 << 16
+
+
+def _at_most(text: str) -> int:
+    return _LONGEST_SPELLING * len(text)
+
+
+def _spelled_length(text: str, spelled: Callable[[str], str]) -> int:
+    return sum(len(spelled(text[start : start + _PIECE])) for start in range(0, len(text), _PIECE))
+
+
+def _printed(value: Any, length: Callable[[str], int], indent: int) -> int:
+    """Characters of a value as text, or a number above the limit as soon as there are as many."""
+    characters, columns, level = 0, 0, [value]
+    while level:
+        below: list[Any] = []
+        for item in level:
+            characters += _AROUND + columns
+            kind = type(item)
+            if kind is str:
+                characters += length(item)
+            elif kind is int:
+                characters += item.bit_length() // BITS_OF_A_DIGIT + 1
+            elif isinstance(item, dict):
+                below += [*item, *item.values()]
+            elif isinstance(item, (list, tuple)):
+                below += item
+            else:
+                characters += _LONGEST_FLOAT
+        if characters > _LONGEST_SPELLING * TEXT_LIMIT:
+            break
+        level, columns = below, columns + indent
+    return characters
+
+
+# -- what one step makes ---------------------------------------------------------------------------
+
+
+def verify_length(kind: Any, length: int) -> None:
+    """Raise LimitError when a text or list of that length is more than one step may make; ``kind`` is one."""
+    limit, what = (TEXT_LIMIT, "characters") if isinstance(kind, str) else (ITEM_LIMIT, "items")
+    if length > limit:
+        raise LimitError("", f"would make {length} {what}, at most {limit} are made at once")
+
+
+def verify_width(width: Any) -> None:
+    """Raise LimitError when text would be padded or indented to more columns than anybody reads."""
+    columns = len(width) if isinstance(width, str) else width
+    if columns > WIDTH_LIMIT:
+        raise LimitError("", f"a width of {columns} is asked for, at most {WIDTH_LIMIT} is possible")
+
+
+_FIELD: Final = re.compile(r"%(?:\([^)]*\))?[-#0 +]*(\*|\d+)?(?:\.(\*|\d+))?")
+
+
+def verify_format(template: str) -> None:
+    """Raise LimitError for a ``%`` format whose width or precision is large, or comes from the arguments."""
+    for field in _FIELD.finditer(template):
+        for width in field.groups():
+            if width == "*" or (width and (len(width) > 9 or int(width) > WIDTH_LIMIT)):
+                raise LimitError("", f"the width in {field[0]!r} is more than {WIDTH_LIMIT}, or not fixed")
+
+
+def verify_product(left: Any, right: Any) -> None:
+    """Raise LimitError when ``left * right`` is larger than one step may make."""
+    if isinstance(left, int) and isinstance(right, int):
+        verify_bits(left.bit_length() + right.bit_length())
+    for sequence, count in ((left, right), (right, left)):
+        if isinstance(sequence, (str, list, tuple)) and isinstance(count, int):
+            verify_length(sequence, len(sequence) * count)
+
+
+def verify_power(base: Any, exponent: Any) -> None:
+    """Raise LimitError when ``base ** exponent`` is a number too long to handle."""
+    if isinstance(base, int) and isinstance(exponent, int):
+        verify_bits(base.bit_length() * exponent)
+
+
+def verify_bits(bits: int) -> None:
+    """Raise LimitError for a number of that many bits."""
+    if bits > NUMBER_BITS:
+        raise LimitError("", f"would make a number of {bits} bits, at most {NUMBER_BITS} are possible")
