@@ -1,12 +1,10 @@
 """YAML read as Ruby's Psych 4 reads it for Puppet (``YAML.safe_load``, symbols and aliases permitted).
 
 * Only the first document of a text counts, and duplicate keys are no error: the last one wins.
-* Plain scalars get the types Psych gives them, which differ from PyYAML's in many small ways (``1e3`` is text,
-  ``12:30`` a number, a date makes the whole text unreadable).
+* Scalars get the types Psych gives them (``psych_scalars``).
 * Nesting, and what aliases unfold to, are limited; an alias inside its own anchor is refused. Nothing here recurses.
 """
 
-import binascii
 import re
 from typing import Any
 
@@ -15,7 +13,6 @@ from yaml._yaml import CParser
 from yaml.events import (
     AliasEvent,
     DocumentEndEvent,
-    Event,
     MappingEndEvent,
     MappingStartEvent,
     ScalarEvent,
@@ -27,13 +24,12 @@ from yaml.reader import ReaderError
 
 from hiera.errors import DocumentError, LimitError
 from hiera.tree.ruby import values
+from hiera.tree.ruby.psych_scalars import CORE, RefusedError, place_of, plain, tagged
 from hiera.tree.ruby.values import Symbol
 
 MAX_DEPTH = 400
 MAX_VALUES = 5_000_000  # with every alias unfolded
-MAX_DIGITS = 3000  # of one number, hexadecimal ones too; Python refuses to print more than 4300
 
-_CORE = "tag:yaml.org,2002:"
 _STARTS = (MappingStartEvent, SequenceStartEvent)
 _ENDS = (MappingEndEvent, SequenceEndEvent)
 _LAST = (DocumentEndEvent, StreamEndEvent)
@@ -49,7 +45,7 @@ def load(data: bytes, path: str) -> Any:
         return _Builder(CParser(text)).document()
     except YAMLError as error:
         raise DocumentError("", f"Unable to parse ({path}): {_problem(error, text)}") from None
-    except _RefusedError as error:
+    except RefusedError as error:
         raise DocumentError("", f"Unable to parse ({path}): {error} {error.place()}") from None
     except LimitError as error:
         raise error.at(path) from None
@@ -60,11 +56,11 @@ def decode(data: bytes, path: str, encoding: str = "utf-8-sig") -> str:
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
-        what = f"{error.reason} {_place_of(data[: error.start])}: the text is not UTF-8"
+        what = f"{error.reason} {_place_behind(data[: error.start])}: the text is not UTF-8"
         raise DocumentError("", f"Unable to parse ({path}): {what}") from None
 
 
-def _place_of(before: bytes) -> str:
+def _place_behind(before: bytes) -> str:
     lines = before.split(b"\n")
     return f"at line {len(lines)} column {len(lines[-1]) + 1}"
 
@@ -72,27 +68,14 @@ def _place_of(before: bytes) -> str:
 def _problem(error: YAMLError, text: str) -> str:
     """In libyaml's words and order, as Psych gives them: where the construct begins, then where it went wrong."""
     if isinstance(error, ReaderError):  # a character that YAML does not allow
-        return f"{error.reason} {_place_of(text.encode()[: error.position])}"
+        return f"{error.reason} {_place_behind(text.encode()[: error.position])}"
     problem, context = getattr(error, "problem", None), getattr(error, "context", None)
     what = " ".join(filter(None, (problem, context))) or str(error).splitlines()[0]
     begins, found = getattr(error, "context_mark", None), getattr(error, "problem_mark", None)
     if begins and found and (begins.line, begins.column) != (found.line, found.column):
-        return f"{what} {_at(begins)} (noticed {_at(found)})"
+        return f"{what} {place_of(begins)} (noticed {place_of(found)})"
     mark = begins or found
-    return f"{what} {_at(mark)}" if mark else what
-
-
-def _at(mark: Any) -> str:
-    return f"at line {mark.line + 1} column {mark.column + 1}"
-
-
-class _RefusedError(Exception):
-    """Well-formed YAML that Psych does not turn into a value."""
-
-    event: Event | None = None
-
-    def place(self) -> str:
-        return _at(self.event.start_mark) if self.event else ""
+    return f"{what} {place_of(mark)}" if mark else what
 
 
 class _Anchor:
@@ -128,7 +111,7 @@ class _OpenOrdered(_OpenList):
         result: dict[Any, Any] = {}
         for entry in self.value:
             if not isinstance(entry, dict) or not entry:
-                raise _RefusedError("an entry of an !!omap is not a mapping")
+                raise RefusedError("an entry of an !!omap is not a mapping")
             name = next(iter(entry))
             result[name] = entry[name]
         return result
@@ -154,7 +137,7 @@ class _OpenMapping(_OpenList):
         self.has_key = False
         key = self.key
         if type(key) is str:
-            if merges and key == "<<" and self.key_tag != _CORE + "str":
+            if merges and key == "<<" and self.key_tag != CORE + "str":
                 _merge(self.value, value)
             else:
                 self.value[key] = value
@@ -190,7 +173,7 @@ class _Builder:
                     self._alias(event)
                 elif isinstance(event, _LAST):
                     return self._root.value[0] if self._root.value else None
-            except _RefusedError as error:
+            except RefusedError as error:
                 error.event = event
                 raise
 
@@ -199,7 +182,7 @@ class _Builder:
         tag = event.tag
         if not event.implicit[1]:  # neither quoted nor a block, or tagged
             if tag is not None:
-                value = _tagged(tag, value)
+                value = tagged(tag, value)
             elif value in self._scalars:
                 value = self._scalars[value]
             else:
@@ -212,14 +195,14 @@ class _Builder:
     def _alias(self, event: AliasEvent) -> None:
         anchor = self._anchors.get(event.anchor or "")
         if anchor is None:
-            raise _RefusedError(f"Unknown alias: {event.anchor}")
+            raise RefusedError(f"Unknown alias: {event.anchor}")
         if not anchor.size:
-            raise _RefusedError(f"the alias *{event.anchor} stands inside its own anchor")
+            raise RefusedError(f"the alias *{event.anchor} stands inside its own anchor")
         self._put(anchor.value, anchor.size, isinstance(anchor.value, dict))
 
     def _start(self, event: MappingStartEvent | SequenceStartEvent) -> None:
         if len(self._open) >= MAX_DEPTH:
-            raise LimitError("", f"nested deeper than {MAX_DEPTH} levels {_at(event.start_mark)}")
+            raise LimitError("", f"nested deeper than {MAX_DEPTH} levels {place_of(event.start_mark)}")
         self._open.append(self._top)
         is_mapping = isinstance(event, MappingStartEvent)
         if event.tag is not None and _is_ordered(event.tag, is_mapping):
@@ -257,138 +240,16 @@ def _merge(into: dict[Any, Any], value: Any) -> None:
 
 
 def _is_ordered(tag: str, is_mapping: bool) -> bool:
-    """Whether a collection with ``tag`` is an ordered mapping; raises ``_RefusedError`` for what Puppet forbids."""
-    if tag in ("!omap", _CORE + "omap"):
+    """Whether a collection with ``tag`` is an ordered mapping; raises ``RefusedError`` for what Puppet forbids."""
+    if tag in ("!omap", CORE + "omap"):
         if is_mapping:
-            raise _RefusedError("Tried to load unspecified class: Psych::Omap")
+            raise RefusedError("Tried to load unspecified class: Psych::Omap")
         return True
-    if is_mapping and tag in ("!set", _CORE + "set"):
-        raise _RefusedError("Tried to load unspecified class: Psych::Set")
-    if is_mapping and tag in ("!str", _CORE + "str"):
-        raise _RefusedError("a mapping cannot be a !!str")
+    if is_mapping and tag in ("!set", CORE + "set"):
+        raise RefusedError("Tried to load unspecified class: Psych::Set")
+    if is_mapping and tag in ("!str", CORE + "str"):
+        raise RefusedError("a mapping cannot be a !!str")
     named = re.match(r"!(?:ruby/\w[\w-]*:?|map:|seq:)(.*)", tag)
     if named and tag != "!ruby/object:Hash":
-        raise _RefusedError(f"Tried to load unspecified class: {named[1] or 'Object'}")
+        raise RefusedError(f"Tried to load unspecified class: {named[1] or 'Object'}")
     return False
-
-
-def _tagged(tag: str, text: str) -> Any:
-    """A scalar with an explicit tag; tags that Psych does not know count for nothing."""
-    if tag in ("!binary", _CORE + "binary"):
-        return _binary(text)
-    if tag == _CORE + "str" or re.match(r"!(?:str|ruby/string)(?::String)?$", tag):
-        return text
-    if tag in ("!float", _CORE + "float"):
-        return _float(plain(text))
-    if re.match(r"!ruby/sym(bol)?:?", tag):
-        return Symbol(text)
-    if tag.startswith(("!ruby/", "!str:")):
-        names = {"!ruby/regexp": "Regexp", "!ruby/range": "Range", "!ruby/class": text, "!ruby/module": text}
-        name = names.get(tag) or tag.rpartition(":")[2].removeprefix("!ruby/")
-        raise _RefusedError(f"Tried to load unspecified class: {name}")
-    return plain(text)
-
-
-def _binary(text: str) -> str:
-    try:
-        return binascii.a2b_base64(text).decode()
-    except ValueError:
-        raise _RefusedError("a !!binary value that is not UTF-8 text cannot be printed") from None
-
-
-def _float(value: Any) -> float:
-    if (isinstance(value, str) and not _DECIMAL.fullmatch(value)) or value is None or isinstance(value, bool):
-        raise _RefusedError(f"invalid value for Float(): {values.inspect(value)}")
-    return float(value)
-
-
-_TRUE = re.compile(r"^(yes|true|on)$", re.IGNORECASE | re.MULTILINE)
-_FALSE = re.compile(r"^(no|false|off)$", re.IGNORECASE | re.MULTILINE)
-_NULL = re.compile(r"^null$", re.IGNORECASE | re.MULTILINE)
-_NOT_SPECIAL = re.compile(r"^[^ytonf~]", re.IGNORECASE | re.MULTILINE)
-
-_TIME = re.compile(
-    r"-?\d{4}-\d{1,2}-\d{1,2}(?:[Tt]|\s+)\d{1,2}:\d\d:\d\d(?:\.\d*)?(?:\s*(?:Z|[-+]\d{1,2}:?(?:\d\d)?))?",
-    re.ASCII,
-)
-_DATE = re.compile(r"\d{4}-(?:1[012]|0\d|\d)-(?:[12]\d|3[01]|0\d|\d)", re.ASCII)
-_DECIMAL = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.ASCII | re.IGNORECASE)
-_BASE_60 = re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9]){1,2}(\.[0-9_]*)?")
-_FLOAT = re.compile(r"[-+]?([0-9][0-9_,]*)?\.[0-9]*([eE][-+][0-9]+)?")
-_INTEGER = re.compile(
-    r"[-+]?(?:(?P<b2>0b[0-1_,]+)|(?P<b8>0[0-7_,]+)|(?P<b10>0|[1-9](?:[0-9]|,[0-9]|_[0-9])*)|(?P<b16>0x[0-9a-fA-F_,]+))"
-)
-_QUOTED_SYMBOL = re.compile(r":([\"'])(.*)\1")
-_INFINITY = {".inf": float("inf"), "+.inf": float("inf"), "-.inf": float("-inf"), ".nan": float("nan")}
-
-
-def plain(text: str) -> Any:
-    """The value of a plain scalar. The order of the questions is Psych's, and decides."""
-    if not text:
-        return None
-    if _is_word(text):
-        return text if len(text) > 5 or _NOT_SPECIAL.search(text) else _word(text)
-    if _TIME.fullmatch(text):
-        raise _RefusedError("Tried to load unspecified class: Time")
-    if _DATE.fullmatch(text):
-        raise _RefusedError("Tried to load unspecified class: Date")
-    special = _INFINITY.get(text.lower())
-    if special is not None:
-        return special
-    if text[0] == ":" and len(text) > 1:
-        quoted = _QUOTED_SYMBOL.match(text)
-        return Symbol(quoted[2].removeprefix(":") if quoted else text[1:])
-    return _number(text)
-
-
-_SIGNS = frozenset("_ \t\r\n\f\v!@#$%^&*(){}<>|/\\~;=")
-
-
-def _is_word(text: str) -> bool:
-    """Psych's test for text: after at most one other character comes a letter, a blank or one of some signs."""
-    first = text[0]
-    if first.isalpha() or first in _SIGNS or "\n" in text:
-        return True
-    if first in ".:-0123456789" or len(text) < 2:
-        return False
-    return text[1].isalpha() or text[1] in _SIGNS
-
-
-def _word(text: str) -> Any:
-    if text == "~" or _NULL.search(text):
-        return None
-    if _TRUE.search(text):
-        return True
-    return False if _FALSE.search(text) else text
-
-
-def _number(text: str) -> Any:
-    base_60 = _BASE_60.fullmatch(text)
-    if base_60:
-        return _base_60(text, float if base_60[2] is not None else int)
-    if _FLOAT.fullmatch(text) and text.lstrip("+-") != ".":
-        return _float(re.sub(r"[,_]|\.(?=[Ee]|$)", "", text))
-    integer = _INTEGER.fullmatch(text)
-    return _integer(text, integer) if integer else text
-
-
-def _base_60(text: str, number: type[int] | type[float]) -> int | float:
-    """Psych counts two parts as hours and minutes, in seconds: 12:30 is 45000."""
-    total: int | float = 0
-    for part, weight in zip(text.split(":"), (3600, 60, 1), strict=False):
-        digits = re.match(r"[-+]?\d+(?:_\d+)*(?:\.\d*(?:(?<=\d)_\d+)*)?", part)
-        total += number((digits[0] if digits else "0").replace("_", "")) * weight
-    return total
-
-
-_BASES = {"b2": 2, "b8": 8, "b10": 10, "b16": 16}
-
-
-def _integer(text: str, match: re.Match[str]) -> int:
-    digits = text.replace(",", "").replace("_", "")
-    if len(digits) > MAX_DIGITS:
-        raise _RefusedError(f"a number of {len(digits)} digits; {MAX_DIGITS} is the limit")
-    try:
-        return int(digits, _BASES[match.lastgroup or "b10"])
-    except ValueError:  # such as 0x_, whose digits are all separators
-        raise _RefusedError(f'invalid value for Integer(): "{digits}"') from None
