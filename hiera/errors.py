@@ -1,4 +1,4 @@
-"""What can go wrong with data, split by who must act.
+"""Errors of data, split by who must act.
 
 HieraError
 * DocumentError       the author of a document: text that cannot be read, or has the wrong shape
@@ -75,10 +75,8 @@ class UndefinedError(ExpressionError):
 
         try:
             similar = get_close_matches(str(self.name), map(str, self.among), n=3)
-        except (
-            HieraError
-        ):  # names that are looked up when asked for: a message is no place to find out about them
-            similar = []
+        except HieraError:
+            similar = []  # names that are looked up when asked for: a message is no place to find out about them
         advice = f"; did you mean {' or '.join(map(repr, similar))}?" if similar else ""
         return super().__str__() + advice
 

@@ -31,7 +31,7 @@ _MOST_REMEMBERED: Final = 100_000  # collections that are known to hold no secre
 
 
 class Meter(threading.local):
-    """What the evaluation that runs in this thread has used; evaluations inside it share its budget.
+    """The use that the evaluation in this thread has made of its budget; evaluations inside it share its budget.
 
     It also knows whether a secret was looked at, because whatever is made from one is a secret too.
     """
@@ -126,7 +126,7 @@ def _holds_secret(value: Any, seen: list[Any]) -> bool:
 
 
 class Total(threading.local):
-    """What expressions have made for the document or manifest that is read in this thread; nothing outside of any."""
+    """The size of all that expressions make for the document or manifest that this thread is reading."""
 
     def __init__(self) -> None:
         self.depth = 0
@@ -169,7 +169,7 @@ def _size(value: Any) -> int:
 
 
 def concat(pieces: Iterable[str]) -> str:
-    """``"".join`` with an end."""
+    """``"".join`` with an end: raises LimitError."""
     total, kept = 0, []
     for piece in pieces:
         total += len(piece)

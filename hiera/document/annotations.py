@@ -61,7 +61,7 @@ class Annotations(NamedTuple):
         return frozenset(rule.path for rule in self.rules if rule.kind == "sensitive")
 
     def failures(self, data: Mapping[str, Any]) -> list[str]:
-        """What is wrong with ``data``, one sentence for each rule that does not hold."""
+        """One sentence for each rule that ``data`` breaks: *file:line: path what*."""
         sensitive = self.sensitive
         checked = ((rule, _failure(rule, data, rule.path in sensitive)) for rule in self.rules)
         return [f"{rule.where}: {path_text(('data', *rule.path))} {what}" for rule, what in checked if what]

@@ -7,6 +7,18 @@
 * Values are resolved once and keep the type that YAML or an expression gives them; keys are never resolved.
 * What an annotation calls sensitive is a secret before anything is made from it.
 * A wrong shape is an error with the file and line, whether or not this host would meet it.
+
+A document goes through these steps; the first three once, the others for each host:
+
+1. The text is read (``yaml_text``), and its shape checked.
+2. Annotations are found in its comments (``annotations``).
+3. The order of the hierarchy and the mode of merging are read; without a hierarchy there is the base data alone.
+4. Each entry of the order is resolved over the facts, and chooses its section of the overrides, or none.
+5. With ``first``, top-level keys that a chosen section replaces are dropped, so that nothing in them is resolved.
+6. Base and sections are merged, and expressions resolved, key by key as one asks for another (``layers``); where there
+   is neither expression nor secret, merging is all.
+7. A value that an annotation calls sensitive becomes a secret before another can see it.
+8. The caller merges the data of all its sources, and checks it by the annotations (``Annotations.failures``).
 """
 
 from __future__ import annotations
@@ -65,13 +77,14 @@ class Document(NamedTuple):
     @classmethod
     def parse(cls, text: str | bytes, source: str, *, limit: int = yaml_text.SIZE_LIMIT) -> Document:
         """Read a document of its own, YAML or JSON. Raises DocumentError and LimitError."""
+        # 1.
         value = yaml_text.load(text, source, limit=limit)
         decoded = text.decode() if isinstance(text, bytes) else text
         locate = functools.partial(yaml_text.locate, decoded)
         shape = _Shape(source, locate)
         document = shape.mapping((), value)
         shape.verify_keys((), document, KEYS)
-        return cls.from_value(document, source, locate, annotations_of(decoded, source))
+        return cls.from_value(document, source, locate, annotations_of(decoded, source))  # 2.
 
     @classmethod
     def from_value(
@@ -87,7 +100,7 @@ class Document(NamedTuple):
         Raises DocumentError.
         """
         shape = _Shape(source, locate)
-        order, merge = shape.hierarchy(value)
+        order, merge = shape.hierarchy(value)  # 3.
         data = shape.mapping(("data",), value.get("data"))
         return cls(source, data, order, merge, shape.overrides(value.get("overrides")), locate, annotations)
 
@@ -106,9 +119,9 @@ class Document(NamedTuple):
         another for it. Raises ExpressionError, UndefinedError and LimitError with file, line, column and path in front.
         """
         scope = Scope(facts, data, environ, functions)
-        sections, entries = self._choose(scope)
+        sections, entries = self._choose(scope)  # 4.
         try:
-            with total:
+            with total:  # 5. to 7.
                 data, made_of = self._merged(sections, scope, is_replaced)
         except RecursionError:
             raise LimitError(self.source, "values refer to one another over too many steps") from None
@@ -146,11 +159,12 @@ class Document(NamedTuple):
     def _merged(
         self, sections: list[Layer], scope: Scope, is_replaced: IsReplaced
     ) -> tuple[dict[str, Any], MadeOf]:
-        layers = sections if self.merge == "deep" else _without_replaced(sections)
+        layers = sections if self.merge == "deep" else _without_replaced(sections)  # 5.
         sensitive = self.annotations.sensitive if self.annotations else frozenset()
         if not sensitive and not any(_holds_expression(layer.values) for layer in layers):
             merged: Mapping[str, Any] = functools.reduce(merge_deep, (layer.values for layer in layers), {})
             return dict(merged), _made_of(layers)
+        # 6. and 7.
         resolver = Resolver(self._where, sensitive)
         layered = LayeredMapping(layers, resolver, scope.data)
         inner = scope.with_data(layered)
@@ -167,7 +181,7 @@ class Document(NamedTuple):
 
 
 def annotations_of(text: str, source: str) -> Annotations | None:
-    """What comments of a document say about the values of its keys; their reader is imported when there may be any."""
+    """The rules that comments of a document give for its values; their reader is imported when there may be any."""
     if "@" not in text:
         return None
     from hiera.document.annotations import find_annotations
@@ -217,7 +231,7 @@ def _without_replaced(sections: list[Layer]) -> list[Layer]:
 
 
 def _made_of(layers: list[Layer]) -> MadeOf:
-    """The same for values without expressions."""
+    """By key the sections that a value without expressions was made of, as ``Resolver.made_of`` notes the others."""
     made: dict[str, tuple[str, ...]] = {}
     values: dict[str, Any] = {}
     for layer in layers:

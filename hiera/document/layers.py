@@ -31,7 +31,7 @@ class Layer(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """What one layer has for a key."""
+    """The value that one layer has for a key."""
 
     value: Any
     place: Path
@@ -39,7 +39,7 @@ class _Piece(NamedTuple):
 
 
 class Resolver:
-    """What all mappings of one document share: how to resolve a text, and what is being resolved just now."""
+    """The state that all mappings of one document share: how to resolve a text, and what is being resolved just now."""
 
     def __init__(self, locate: Callable[[Path], str], sensitive: Collection[Path] = ()) -> None:
         """``locate`` gives *file:line:column* of a place in the document; ``sensitive`` are paths of secrets."""
@@ -51,7 +51,10 @@ class Resolver:
         """The path of a value → the places in the document that it was made of, lowest first."""
 
     def resolved(self, piece: _Piece) -> _Piece:
-        """The piece with its expression, if its value is a text with one, replaced by what it gives."""
+        """The piece with its expression, if its value is a text with one, replaced by what it gives.
+
+        Raises HieraError with the place and the path of the value in front.
+        """
         if piece.final or not isinstance(piece.value, str) or "{{" not in piece.value:
             return piece
         try:
@@ -106,6 +109,7 @@ class LayeredMapping(Mapping[Any, Any]):
         if not pieces:
             return self._base[key]
         path = (*self._path, key)
+        # Sealed before it is kept: whoever asks for it from another value gets the secret.
         value = self._done[key] = self._resolver.sealed(path, self._entered(path, pieces))
         return value
 

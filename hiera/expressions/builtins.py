@@ -98,7 +98,7 @@ def slices(value: Iterable[Any], count: int, fill_with: Any = None) -> list[list
 
 
 def rounded(value: float, precision: int = 0, method: str = "common") -> Any:
-    """Jinja2's own, up to 100 digits."""
+    """Jinja2's own, up to 100 digits; raises LimitError beyond."""
     if not -100 <= precision <= 100:
         raise LimitError("", f"round to {precision} digits is asked for, at most 100 are possible")
     return JINJA["round"](value, precision, method)
@@ -116,7 +116,7 @@ def total(environment: Any, value: Iterable[Any], attribute: str | int | None = 
 
 
 def wordwrap(value: str, width: int = 79, break_long_words: bool = True, wrapstring: str = "\n") -> str:
-    """Jinja2's own."""
+    """Jinja2's own; raises LimitError for long texts."""
     import textwrap
 
     sizes.verify_width(wrapstring)
@@ -155,7 +155,10 @@ def pprint(value: Any) -> str:
 
 
 def random(value: Any, seed: Any = None) -> Any:
-    """An item of a list, or a number below this one, by ``seed`` only: ``random(seed=facts.fqdn)``."""
+    """An item of a list, or a number below this one, by ``seed`` only: ``random(seed=facts.fqdn)``.
+
+    Raises ExpressionError without a seed, or when there is nothing to choose from.
+    """
     from random import Random
 
     if seed is None:

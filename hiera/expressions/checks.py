@@ -1,4 +1,4 @@
-"""What a value can be checked to be, in ``@validate`` and as tests of expressions (``value is ipv4``).
+"""The checks of values, for ``@validate`` and as tests of expressions (``value is ipv4``).
 
 A number is checked as the text it is printed as, so that ``port: 80`` and ``port: "80"`` are both an ``int``.
 """

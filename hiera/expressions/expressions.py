@@ -35,7 +35,7 @@ _SHOWN: Final = 80  # characters of an expression in a message
 
 
 class Scope:
-    """What expressions see: ``facts``, ``data`` and ``environ`` (also capitalised), ``lookup``, and more.
+    """The names that expressions see: ``facts``, ``data`` and ``environ`` (also capitalised), ``lookup``, and more.
 
     ``facts`` may gather lazily: only the top-level keys that are asked for are read. ``functions`` are
     further names, functions (``read_file``, ``template``) as well as values.
@@ -63,15 +63,18 @@ class Scope:
         }
 
     def with_data(self, data: Mapping[str, Any]) -> Scope:
-        """The same scope over other data."""
+        """This scope over other data."""
         return Scope(self.facts, data, self.environ, self.functions)
 
     def with_names(self, names: Mapping[str, Any]) -> Scope:
-        """The same scope with further names."""
+        """This scope with further names."""
         return Scope(self.facts, self.data, self.environ, {**self.functions, **names})
 
     def lookup(self, path: str, default: Any = MISSING) -> Any:
-        """What stands at a dotted path, else ``default``, else UndefinedError. Null is a value."""
+        """The value at a dotted path, or else ``default``; null is a value.
+
+        Raises UndefinedError when there is neither, ExpressionError for what is no path.
+        """
         if not isinstance(path, str):
             raise ExpressionError("", f"lookup wants a path such as 'data.web.port', not {described(path)}")
         steps = parse_path(path)
@@ -124,7 +127,7 @@ def resolve(text: str, scope: Scope) -> Any:
 def resolve_tree(value: Any, scope: Scope, where: str = "") -> Any:
     """``value`` with the texts in it resolved, mapping keys excepted; what has no expression is not copied.
 
-    An error has ``where`` and the path of keys in front, and the path in its ``keys``.
+    Raises HieraError with ``where`` and the path of keys in front, and the path in its ``keys``.
     """
     try:
         return _resolved(value, scope)
@@ -133,7 +136,10 @@ def resolve_tree(value: Any, scope: Scope, where: str = "") -> Any:
 
 
 def evaluate(expression: str, scope: Scope) -> Any:
-    """The value of an expression without braces, as conditions are written (braces are forgiven)."""
+    """The value of an expression without braces, as conditions are written (braces are forgiven).
+
+    Raises ExpressionError, UndefinedError and LimitError.
+    """
     text = expression.strip()
     if not text.startswith("{{"):
         return _expression(text).value(scope)
@@ -202,7 +208,7 @@ class Expression:
             raise error.at(self.where) from None
 
     def raw(self, scope: Scope) -> Any:
-        """The value, as far as this kind of expression knows it."""
+        """The value, as far as this kind of expression knows it. Raises HieraError without the expression in front."""
         from hiera.expressions.jinja import compile_expression
 
         value = compile_expression(self.source)(scope.names)
@@ -244,7 +250,7 @@ class Constant(Expression):
 
 
 class Name(Expression):
-    """``facts.os.family``."""
+    """``facts.os.family``; raises UndefinedError where there is no such thing."""
 
     __slots__ = ("steps",)
 

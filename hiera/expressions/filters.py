@@ -235,7 +235,10 @@ def matches_anywhere(value: Any, pattern: str, ignorecase: bool = False, multili
 
 
 def combine(base: Any, *others: Any, recursive: bool = False, list_merge: str = "replace") -> dict[Any, Any]:
-    """Mappings on top of one another, later wins; ``recursive`` merges what is inside, lists as told."""
+    """Mappings on top of one another, later wins; ``recursive`` merges what is inside, lists as told.
+
+    Raises ExpressionError for what is no mapping.
+    """
     if list_merge not in _LIST_MERGES:
         raise ExpressionError(
             "", f"combine knows no list_merge {list_merge!r}, only {', '.join(_LIST_MERGES)}"
@@ -276,14 +279,14 @@ def _combined(old: Any, new: Any, recursive: bool, list_merge: str) -> Any:
 
 
 def dict2items(value: Mapping[Any, Any], key_name: str = "key", value_name: str = "value") -> list[Any]:
-    """A mapping as a list of ``{key, value}``."""
+    """A mapping as a list of ``{key, value}``. Raises ExpressionError for anything else."""
     if not isinstance(value, Mapping):
         raise ExpressionError("", f"dict2items wants a mapping, not {described(plain(value))}")
     return [{key_name: key, value_name: item} for key, item in value.items()]
 
 
 def items2dict(value: Iterable[Any], key_name: str = "key", value_name: str = "value") -> dict[Any, Any]:
-    """A list of ``{key, value}`` as a mapping."""
+    """A list of ``{key, value}`` as a mapping. Raises ExpressionError for anything else."""
     items = plain(value)
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise ExpressionError("", "items2dict wants a list of mappings")
@@ -305,24 +308,24 @@ def flatten(value: Iterable[Any], levels: int | None = None, skip_nulls: bool = 
 
 
 def union(left: Iterable[Any], right: Iterable[Any]) -> list[Any]:
-    """What is in either list, once each."""
+    """The items of either list, once each."""
     return _distinct([*left, *right])
 
 
 def intersect(left: Iterable[Any], right: Iterable[Any]) -> list[Any]:
-    """What is in both lists, once each."""
+    """The items of both lists, once each."""
     others = _Items(right)
     return _distinct(item for item in left if item in others)
 
 
 def difference(left: Iterable[Any], right: Iterable[Any]) -> list[Any]:
-    """What is in the first list and not in the second, once each."""
+    """The items of the first list that are not in the second, once each."""
     others = _Items(right)
     return _distinct(item for item in left if item not in others)
 
 
 def symmetric_difference(left: Iterable[Any], right: Iterable[Any]) -> list[Any]:
-    """What is in one of the lists only, once each."""
+    """The items of one of the lists only, once each."""
     left, right = list(left), list(right)
     return difference(left, right) + difference(right, left)
 
@@ -371,7 +374,10 @@ def ternary(value: Any, if_true: Any, if_false: Any, if_null: Any = None) -> Any
 
 
 def mandatory(value: Any, message: str | None = None) -> Any:
-    """The value; when it does not exist, an error with a message of your own."""
+    """The value; when it does not exist, an error with a message of your own.
+
+    Raises ExpressionError with the message, without one UndefinedError.
+    """
     if isinstance(value, Undefined) and message is not None:
         raise ExpressionError("", str(message))
     if isinstance(value, Undefined):
@@ -384,7 +390,10 @@ _FALSE: Final = frozenset({"", "0", "0.0", "f", "false", "n", "no", "none", "nul
 
 
 def to_bool(value: Any) -> bool:
-    """A boolean from text or a number: yes, on, true, 1 and their opposites; null is false."""
+    """A boolean from text or a number: yes, on, true, 1 and their opposites; null is false.
+
+    Raises ExpressionError for anything else.
+    """
     if value is None or isinstance(value, bool):
         return bool(value)
     if isinstance(value, (Mapping, list, tuple)):

@@ -56,7 +56,7 @@ def compile_expression(source: str) -> Callable[[Mapping[str, Any]], Any]:
 
 
 def compile_check(source: str) -> Callable[[Mapping[str, Any]], Any]:
-    """The same for ``@validate``, where ``is float`` is a check like ``is int``, of text too."""
+    """``compile_expression`` for ``@validate``, where ``is float`` is a check like ``is int``, of text too."""
     return _function(_checks(), source)
 
 

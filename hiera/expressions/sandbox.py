@@ -169,7 +169,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
 
 def printable(value: Any) -> Any:
-    """A value as templates print it; a function would print its address, another one in every run."""
+    """A value as templates print it. Raises ExpressionError for a function, which has another address in every run."""
     value = meter.opened(value)
     if callable(value) and not isinstance(value, Undefined):
         raise ExpressionError("", "a function is printed, not what it returns: call it")

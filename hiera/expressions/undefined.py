@@ -1,4 +1,4 @@
-"""What does not exist: an error wherever it is used, with advice for who knows the name from Python."""
+"""Names, keys and items that do not exist: errors where they are used, with advice for who knows them from Python."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hiera.values.plain import described
 
 
 class ExplainedUndefined(StrictUndefined):
-    """What does not exist; using it raises UndefinedError, printing a list that it is in as well."""
+    """A thing that does not exist; using it raises UndefinedError, and so does printing a list that it is in."""
 
     __slots__ = ()
     __repr__ = StrictUndefined.__str__

@@ -36,7 +36,10 @@ _OPERATORS: Final[dict[str, Any]] = {
 
 
 def version(value: Any, other: Any, comparison: str = "==") -> bool:
-    """Whether ``value`` compares to ``other`` as ``comparison`` says (``<``, ``<=``, ``==``, …)."""
+    """Whether ``value`` compares to ``other`` as ``comparison`` says (``<``, ``<=``, ``==``, …).
+
+    Raises ExpressionError for another comparison, or what is no version.
+    """
     if comparison not in _OPERATORS:
         raise ExpressionError("", f"version knows no {comparison!r}, only {' '.join(_OPERATORS)}")
     return bool(_OPERATORS[comparison](_parts(value), _parts(other)))

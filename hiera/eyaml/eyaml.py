@@ -33,9 +33,8 @@ class Decryptor:
     def __init__(self, private_key: Callable[[], bytes]) -> None:
         self._private_key = private_key
         self._pem: bytes | None = None
-        self._plain: dict[
-            str, str
-        ] = {}  # decrypting takes a millisecond, and the same text is asked for again
+        # Decrypting takes a millisecond, and the same text is asked for again.
+        self._plain: dict[str, str] = {}
 
     def decrypt(self, text: str) -> str:
         """``text`` with each encrypted part replaced, less one newline at its end; raises ``EnvelopeError``."""
@@ -65,7 +64,10 @@ class Decryptor:
 def key_reader(
     options: Mapping[str, object], read: Callable[[str], bytes], default: str | None
 ) -> Callable[[], bytes]:
-    """What loads the private key that ``options`` of a level name, as hiera-eyaml names it, or else ``default``."""
+    """The reader of the private key that ``options`` of a level name, as hiera-eyaml has them, or else ``default``.
+
+    Called, it raises ``EnvelopeError`` when neither names one.
+    """
 
     def load() -> bytes:
         variable = options.get("pkcs7_private_key_env_var")

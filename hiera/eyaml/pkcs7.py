@@ -91,15 +91,26 @@ def _der(tag: int, *parts: bytes) -> bytes:
 
 
 def open_envelope(data: bytes, private_key_pem: bytes) -> bytes:
-    """The content of ``data``; raises ``EnvelopeError`` when the key does not fit, or for anything malformed."""
+    """The content of ``data``; raises ``EnvelopeError`` when the key does not fit, or for anything malformed.
+
+    1. ``ContentInfo`` says that the content is enveloped data (RFC 5652, section 3).
+    2. ``EnvelopedData`` has a set of recipients and the encrypted content (6.1).
+    3. The private key is read.
+    4. For each recipient, the key of the content is decrypted (``KeyTransRecipientInfo``, 6.2.1; 6.4).
+    5. The cipher and its vector stand beside the encrypted content (``EncryptedContentInfo``, 6.1).
+    6. The content is decrypted and its padding taken off (6.3). Where that fails, the next recipient is tried.
+    """
+    # 1. ContentInfo: contentType, content [0]
     info = _first(data).sequence(2)
     if info[0].content != _ENVELOPED_DATA:
         raise _malformed()
+    # 2. EnvelopedData: version, originatorInfo [0]?, recipientInfos, encryptedContentInfo, unprotectedAttrs [1]?
     fields = info[1].sequence(1, _TAGGED_0)[0].sequence(3)
     recipients = next((field for field in fields if field.tag == _SET), None)
     content = next((field for field in fields if field.tag == _SEQUENCE), None)
     if recipients is None or content is None:
         raise _malformed()
+    # 3. The private key. Recipients are named by their certificates, which nobody has here: so each is tried.
     key = _load_private_key(private_key_pem)
     for recipient in recipients.parts():
         opened = _decrypt(content, _content_key(recipient, key))
@@ -112,12 +123,15 @@ def _content_key(recipient: _Node, key: "RSAPrivateKey") -> bytes:
     """The key of the content; some bytes or other when it was encrypted for someone else."""
     from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 
+    # 4. KeyTransRecipientInfo: version, rid, keyEncryptionAlgorithm, encryptedKey
     fields = recipient.sequence(4)
     if fields[2].sequence(1)[0].content != _RSA:
         raise EnvelopeError("", "the key in it is not encrypted with RSA as eyaml does it")
     try:
         return key.decrypt(fields[3].content, PKCS1v15())
-    except ValueError:
+    except (
+        ValueError
+    ):  # newer versions of OpenSSL give random bytes instead, so that nobody can probe the key
         return b""
 
 
@@ -128,15 +142,18 @@ def _decrypt(info: _Node, key: bytes) -> bytes | None:
     from cryptography.hazmat.primitives.ciphers.modes import CBC
     from cryptography.hazmat.primitives.padding import PKCS7
 
+    # 5. EncryptedContentInfo: contentType, contentEncryptionAlgorithm, encryptedContent [0]
     _, algorithm, body = info.sequence(3)[:3]
     name, vector = algorithm.sequence(2)[:2]
     if name.content not in _AES_KEY_BYTES or len(vector.content) != 16:
         raise EnvelopeError("", f"its cipher (OID {name.content.hex()}) is not AES-CBC")
+    # An implicit tag leaves the octets as they are: in one piece, or in several that are joined.
     if body.tag not in (_TAGGED_0, _TAGGED_0_PLAIN):
         raise _malformed()
     text = b"".join(part.content for part in body.parts()) if body.tag == _TAGGED_0 else body.content
     if len(key) != _AES_KEY_BYTES[name.content]:
         return None
+    # 6. The content: a wrong key shows in the padding, nearly always
     decryptor = Cipher(AES(key), CBC(vector.content)).decryptor()
     unpadder = PKCS7(128).unpadder()
     try:

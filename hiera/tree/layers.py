@@ -1,8 +1,8 @@
 """Layers and their levels: global, environment, and one for each module.
 
 * A layer is one ``hiera.yaml``; its levels are made when it is first asked, with the facts put in.
-* Levels are asked in order; in a level, its files in order. What the strategy does with several values it does at
-  each of the two.
+* Levels are asked in order (step 7 of ``lookup``); in a level, its files in order (7a). What the strategy does with
+  several values it does at each of the two.
 """
 
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ class Level:
     def find(self, key: Key, strategy: Strategy, run: Run, step: Step) -> Any | Absent:
         """The level's value of the root of ``key``."""
         step = step.add("level", self.name)
-        return strategy.gather(
+        return strategy.gather(  # 7a.
             self._locations, lambda location, inner: self._ask(location, key, run, inner), step
         )
 
@@ -64,10 +64,10 @@ class Level:
         return value
 
     def _read(self, location: Location | None, key: Key, run: Run, step: Step) -> Any | Absent:
-        """The same, where errors and warnings know their place."""
+        """The value at one location; errors and warnings know their place."""
         outer, run.place = run.place, Place(location.place if location else "", self.name, key.root)
         try:
-            return self._function.value(key.root, location, run, step)
+            return self._function.value(key.root, location, run, step)  # 8.
         except (LookupFailure, LimitError) as error:
             is_named = error.where or (location is not None and location.place in error.what)
             raise error.beside("" if is_named else str(run.place)) from None
@@ -92,7 +92,7 @@ class Layer:
 
     @property
     def version(self) -> int:
-        """That of its ``hiera.yaml``."""
+        """The version of its ``hiera.yaml``."""
         return self._config.version
 
     @property
@@ -105,7 +105,7 @@ class Layer:
         return self._find(self.levels(run), key, strategy, run, step)
 
     def find_default(self, key: Key, strategy: Strategy, run: Run, step: Step) -> Any | Absent:
-        """The same, from the default hierarchy."""
+        """The default hierarchy's value of the root of ``key``."""
         self.levels(run)
         return self._find(self._made_default or [], key, strategy, run, step)
 
@@ -116,6 +116,7 @@ class Layer:
             if not levels:
                 step.missing(key.text)
                 return ABSENT
+            # 7.
             return strategy.gather(levels, lambda level, inner: level.find(key, strategy, run, inner), step)
 
     def holders(self, run: Run) -> Iterator[tuple[Holder, list[str]]]:
@@ -144,9 +145,8 @@ class Layer:
         levels = []
         for config in configs:
             locations = resolver.locations(config)
-            if (
-                self._config.path is None
-            ):  # what applies where there is no hiera.yaml has only levels that exist
+            if self._config.path is None:
+                # The hierarchy that applies where there is no hiera.yaml has only levels whose files exist.
                 locations = [location for location in locations or [] if location.kind is not Kind.NOTHING]
                 if not locations:
                     continue

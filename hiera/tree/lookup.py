@@ -7,6 +7,24 @@
   values are merged and converted (``lookup_options``).
 * The answer is a value. What was looked at is recorded below a ``Step`` if one is given, by the same code.
 * Nothing but a ``HieraError`` comes out, whatever stands in the files.
+
+One lookup, in the order of Puppet's function of that name; the numbers stand in the code, here and in the modules that
+are named:
+
+1. A name in ``override`` is answered with its value as it is: nothing is merged, interpolated or converted.
+2. ``lookup_options`` is no key that anybody can ask for.
+3. The key is split into its root, which is what files have, and segments that dig into the value (``keys``).
+4. The options of the root are read: ``lookup_options`` of the global layer and the environment, merged as hashes; for a
+   key of a module also that module's, which the others override (``options``).
+5. The strategy is the caller's, or else the options', or else ``first`` (``strategies``).
+6. The strategy asks the layers: global, environment, module (``layout``).
+7. In a layer it asks the levels of the hierarchy in order, 7a in a level its files in order (``layers``).
+8. For a file the level's function is asked: 8a it reads the file, 8b the value is checked to be data, 8c and
+   interpolated, which may look up other keys (``backends``, ``interpolation``).
+9. The merged value is dug into.
+10. What is not found is searched for in the module's default hierarchy, by options and strategy of its own.
+11. What is found is converted as the options say (``convert_to``).
+12. A name that is not found anywhere is answered by ``default_values``, 12a or else by ``default``, 12b or else not.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -98,14 +116,14 @@ class Tree:
         try:
             with room_to_nest():
                 value = self._answer(names, merge, Run(override, default_values), step, value_type)
-            if value is ABSENT and default is not ABSENT:
+            if value is ABSENT and default is not ABSENT:  # 12a.
                 value = _verified("Default value", default, value_type)
         except RecursionError:
             raise LimitError(place, "nested too deeply") from None
         except HieraError as error:
             step.note(str(error))
             raise (error if error.where == place else error.at(place)) from None
-        if value is ABSENT:
+        if value is ABSENT:  # 12b.
             raise KeyNotFound(place, _not_found(names))
         return value
 
@@ -136,34 +154,34 @@ class Tree:
         self, names: Sequence[str], merge: Merge, run: Run, step: Step, value_type: str | None
     ) -> Any | Absent:
         for name in names:
-            if name in run.override:
+            if name in run.override:  # 1.
                 what = f"Value found for key '{name}' in override hash"
                 return _verified(what, run.override[name], value_type)
             value = self._search(name, merge, run, step)
             if value is not ABSENT:
                 return _verified("Found value", value, value_type)
         for name in names:
-            if name in run.defaults:
+            if name in run.defaults:  # 12.
                 what = f"Value found for key '{name}' in default values hash"
                 return _verified(what, run.defaults[name], value_type)
         return ABSENT
 
     def _answer_data(self, name: str, run: Run, step: Step) -> Any | Absent:
-        """What ``%{lookup('name')}`` gives."""
+        """The value that ``%{lookup('name')}`` stands for, by the options of its own key."""
         return self._answer((name,), None, run, step, None)
 
     def _search(self, name: str, merge: Merge, run: Run, step: Step) -> Any | Absent:
         """The value of one key, merged and converted as its options say."""
-        if name == options.NAME or name.startswith(f"{options.NAME}."):
+        if name == options.NAME or name.startswith(f"{options.NAME}."):  # 2.
             step.add("invalid_key", options.NAME)
             return ABSENT
-        key = keys.parse(name)
-        chosen = self._lookup_options(key, run, step)
+        key = keys.parse(name)  # 3.
+        chosen = self._lookup_options(key, run, step)  # 4.
         convert_to = chosen.option(key.root, "convert_to")
-        strategy = self._strategy(key, merge, chosen, step)
+        strategy = self._strategy(key, merge, chosen, step)  # 5.
         searched = step.add("data", name)
         try:
-            value = self._find(key, strategy, run, searched)
+            value = self._find(key, strategy, run, searched)  # 6. to 10.
         except LookupFailure as error:
             raise error.beside(self._places(key.root, key.module)) from None
         finally:
@@ -171,7 +189,7 @@ class Tree:
                 searched.conceal()
         if value is ABSENT or convert_to is None:
             return value
-        try:
+        try:  # 11.
             return _converted(name, value, convert_to, step)
         except LookupFailure as error:
             raise error.beside(self._places(options.NAME, key.module)) from None
@@ -199,13 +217,13 @@ class Tree:
         return "; ".join(found)
 
     def _find(self, key: Key, strategy: Strategy, run: Run, step: Step) -> Any | Absent:
-        """What the layers give, or else a module's default hierarchy; dug into after merging."""
-        value = strategy.gather(
+        """The value that the layers give, or else a module's default hierarchy; dug into after merging."""
+        value = strategy.gather(  # 6.
             _LAYERS, lambda layer, inner: self._ask(layer, key, strategy, run, inner), step
         )
-        if value is not ABSENT:
+        if value is not ABSENT:  # 9.
             value = keys.dig(key.text, key.segments, value, step)
-        if value is ABSENT:
+        if value is ABSENT:  # 10.
             value = self._find_default(key, run, step)
             if value is not ABSENT:
                 value = keys.dig(key.text, key.segments, value, step)
@@ -222,7 +240,7 @@ class Tree:
             return layer.find(key, strategy, run, step)
         except LookupFailure as error:
             if name == "global":
-                error.at(f"Lookup of key '{key.text}' failed")
+                error.at(f"Lookup of key '{key.text}' failed")  # Puppet says so of this layer only
             raise
 
     def _layer(self, name: str, module: str | None, step: Step) -> Layer | None:
@@ -258,7 +276,7 @@ class Tree:
         return self._options[module]
 
     def _collect_outer_options(self, run: Run, step: Step) -> Mapping[Any, Any] | None:
-        """What the global layer and the environment say together."""
+        """The options of the global layer and the environment together."""
         high, low = (
             options.verified(self._ask(name, _OPTIONS, HASH, run, step), None) for name in _LAYERS[:2]
         )
@@ -270,7 +288,7 @@ class Tree:
     def _with_module(
         self, module: str, outer: Mapping[Any, Any] | None, run: Run, step: Step
     ) -> LookupOptions:
-        """What they and the module say together."""
+        """The options of ``outer`` and the module together."""
         found = self._ask("module", _OPTIONS, HASH, run, step, module)
         own = options.verified(found, module)
         if own is None:  # null in a module takes away what the others say: Puppet does so

@@ -36,7 +36,7 @@ class LookupOptions:
                 self._exact[name] = value
 
     def entry(self, root: str) -> Any:
-        """What is said about the key ``root``; null when nothing is."""
+        """The options for the key ``root``; null when there are none."""
         exact = self._exact.get(root)
         if exact is not None:
             return exact
@@ -44,7 +44,7 @@ class LookupOptions:
         return None if number is None else self._values[number]
 
     def option(self, root: str, name: str) -> Any:
-        """The option ``name`` (``merge`` or ``convert_to``) for the key ``root``, or null."""
+        """The option ``name`` (``merge`` or ``convert_to``) for the key ``root``, or null; raises ``LookupFailure``."""
         entry = self.entry(root)
         if isinstance(entry, Mapping):
             return entry.get(name)
@@ -57,7 +57,7 @@ class LookupOptions:
 
 
 def verified(options: Any | Absent, module: str | None) -> Mapping[Any, Any] | None:
-    """What one layer has for ``lookup_options``, checked; ``None`` for null or nothing. Raises ``LookupFailure``."""
+    """The ``lookup_options`` of one layer, checked; ``None`` for null or nothing. Raises ``LookupFailure``."""
     if options is None or options is ABSENT:
         return None
     if not isinstance(options, Mapping):

@@ -58,7 +58,7 @@ def parse_path(text: str) -> tuple[str, ...]:
 
 
 def find(value: Any, path: Sequence[str]) -> Any:
-    """What stands at ``path`` below ``value``, or ``MISSING``; a part of a secret is a secret."""
+    """The value at ``path`` below ``value``, or ``MISSING``; a part of a secret is a secret."""
     for position, key in enumerate(path):
         below = step(value, key)
         if below is MISSING:
@@ -73,7 +73,7 @@ def _inside_secret(value: Any, path: Sequence[str]) -> Any:
 
 
 def step(value: Any, key: str | int) -> Any:
-    """What stands under one key or index, or ``MISSING``."""
+    """The value under one key or index, or ``MISSING``."""
     if isinstance(value, Mapping):
         try:
             return value[key]

@@ -26,7 +26,7 @@ _KINDS: Final[tuple[tuple[Any, str], ...]] = (
 
 
 def described(value: Any) -> str:
-    """What kind of thing a value is, for a sentence; never what is in it."""
+    """The kind of thing that a value is, for a sentence; never what is in it."""
     for kind, name in _KINDS:
         if isinstance(value, kind):
             return name

@@ -27,7 +27,7 @@ class Secret:
         return cls(value)
 
     def reveal(self) -> Any:
-        """What is inside, for the place that needs it: a file, an environment, a template."""
+        """The value inside, for the place that needs it: a file, an environment, a template."""
         return self._value
 
     def __repr__(self) -> str:

@@ -44,9 +44,7 @@ def verify_printed(value: Any, spelled: Callable[[str], str] = repr, indent: int
 
     ``spelled`` writes one text as it stands in it; ``indent`` are the columns that each level is moved by.
     """
-    if (
-        _printed(value, _at_most, indent) > TEXT_LIMIT
-    ):  # no text becomes longer than that, so that most need no more
+    if _printed(value, _at_most, indent) > TEXT_LIMIT:  # an upper bound, so that most values need no more
         verify_length("", _printed(value, lambda text: _spelled_length(text, spelled), indent))
 
 
@@ -56,7 +54,10 @@ def printed_length(value: Any) -> int:
 
 
 def verify_pretty(value: Any) -> None:
-    """The same for ``pprint``, which moves what is below a key by the width of the key, and breaks texts at blanks."""
+    """Raise LimitError when ``pprint`` would write too much.
+
+    It moves what is below a key by the width of the key, and breaks texts at blanks.
+    """
     columns = _widest_key(value)
     verify_length("", _printed(value, lambda text: len(repr(text)) + columns * (len(text) // 2), columns))
 

@@ -24,12 +24,12 @@ class DataFunction(Protocol):
         ...
 
     def value(self, key: str, location: Location | None, run: Run, step: Step) -> Any | Absent:
-        """The value of a key at a location, interpolated."""
+        """The value of a key at a location, interpolated (step 8 of ``lookup``)."""
         ...
 
 
 class Tools(NamedTuple):
-    """What the functions of all levels share; ``private_key`` is the path of the key for levels that name none."""
+    """Tools that all functions share; ``private_key`` is the path of the key for levels that name none."""
 
     files: DataFiles
     interpolator: Interpolator

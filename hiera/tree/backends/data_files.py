@@ -28,7 +28,7 @@ class DataFiles:
         return self._yaml[path]
 
     def json(self, path: str) -> dict[Any, Any]:
-        """The mapping in a JSON file; a file without one is a ``LookupFailure``."""
+        """The mapping in a JSON file; raises ``LookupFailure`` for a file without one."""
         if path not in self._json:
             from hiera.tree.ruby import json_data
 

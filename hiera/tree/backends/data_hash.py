@@ -25,12 +25,12 @@ class DataHash:
         return texts(self._content(location)[0])
 
     def value(self, key: str, location: Location | None, run: Run, step: Step) -> Any | Absent:
-        content, location = self._content(location)
+        content, location = self._content(location)  # 8a.
         value = content.get(key, ABSENT)
         if value is ABSENT:
             return ABSENT
-        verify_value(value, f"in hash returned from data_hash function '{self._name}'", key, location)
-        return self._tools.interpolator.resolve(value, run, step)
+        verify_value(value, f"in hash returned from data_hash function '{self._name}'", key, location)  # 8b.
+        return self._tools.interpolator.resolve(value, run, step)  # 8c.
 
     def _content(self, location: Location | None) -> tuple[dict[Any, Any], Location]:
         if location is None or location.is_uri or self._has_options:

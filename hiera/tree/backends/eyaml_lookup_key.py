@@ -26,17 +26,17 @@ class Eyaml:
 
     def value(self, key: str, location: Location | None, run: Run, step: Step) -> Any | Absent:
         """The value of ``key``, decrypted and interpolated; raises ``LookupFailure`` without any plain text in it."""
-        content, location = self._content(location)
+        content, location = self._content(location)  # 8a.
         value = content.get(key, ABSENT)
         if value is ABSENT:
             return ABSENT
-        verify_value(value, "returned from lookup_key function 'eyaml_lookup_key'", key, location)
+        verify_value(value, "returned from lookup_key function 'eyaml_lookup_key'", key, location)  # 8b.
         try:
             value = self._decrypted(value)
         except EnvelopeError as error:
             what = f"hiera-eyaml backend error decrypting when looking up {key} in {location.place}"
             raise LookupFailure("", f"{what}. Error was {error}") from None
-        return self._tools.interpolator.resolve(value, run, step)
+        return self._tools.interpolator.resolve(value, run, step)  # 8c.
 
     def _content(self, location: Location | None) -> tuple[dict[Any, Any], Location]:
         if location is None or location.is_uri:

@@ -18,7 +18,7 @@ MAX_BYTES = 64 * 1024 * 1024
 
 
 class Kind(Enum):
-    """What stands at a path, links followed."""
+    """The kind of thing that stands at a path, links followed."""
 
     FILE = "file"
     DIRECTORY = "directory"
@@ -34,10 +34,10 @@ class Entry(NamedTuple):
 
 
 class Documents(Protocol):
-    """What the resolver asks of a source of files."""
+    """A source of files, as the resolver asks it; every method may raise ``DocumentError``."""
 
     def kind(self, path: str) -> Kind:
-        """What stands at ``path``."""
+        """The kind of thing at ``path``."""
         ...
 
     def read(self, path: str) -> bytes:
@@ -50,7 +50,7 @@ class Documents(Protocol):
 
 
 class Files:
-    """Files on disk."""
+    """Files on disk; raises ``DocumentError`` for what cannot be read, ``LimitError`` for what is too large."""
 
     def kind(self, path: str) -> Kind:
         try:

@@ -18,7 +18,7 @@ NONE, HIERA, FUNCTION = "none", "hiera", "function"
 
 
 class Provider:
-    """What one file says: ``setting``, in the file at ``path``, has the value ``name``."""
+    """The statement of one file: ``setting``, in the file at ``path``, has the value ``name``."""
 
     def __init__(self, setting: str, name: str, path: str) -> None:
         self.setting = setting
@@ -45,7 +45,7 @@ class Provider:
 
 
 def of_environment(directory: str, documents: Documents) -> Provider | None:
-    """What ``environment.conf`` says, if anything."""
+    """The provider that ``environment.conf`` names, if any."""
     path = posixpath.join(directory, "environment.conf")
     if documents.kind(path) is not Kind.FILE:
         return None
@@ -56,7 +56,7 @@ def of_environment(directory: str, documents: Documents) -> Provider | None:
 
 
 def of_module(directory: str, documents: Documents, warn: Warn) -> Provider | None:
-    """What ``metadata.json`` says, if anything; one that cannot be read says nothing, and is warned of."""
+    """The provider that ``metadata.json`` names, if any; a file that cannot be read names none, and is warned of."""
     path = posixpath.join(directory, "metadata.json")
     if documents.kind(path) is not Kind.FILE:
         return None

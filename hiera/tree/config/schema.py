@@ -15,7 +15,7 @@ _OPTION_NAME = r"\A[A-Za-z](:?[0-9A-Za-z_-]*[0-9A-Za-z])?\z"
 
 
 def problems(value: Any, check: Check) -> list[str]:
-    """What is wrong with ``value``, each problem with its place."""
+    """The problems of ``value``, each with its place."""
     return [problem.strip() for problem in check(value, "")]
 
 

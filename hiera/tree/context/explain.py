@@ -1,4 +1,4 @@
-"""What a lookup did, recorded while it does it.
+"""The record of a lookup, made while it goes on.
 
 * Every part of a lookup is given the step it belongs to and adds its own below; ``SILENT`` records nothing.
 * The same record is printed for people (in the layout of ``puppet lookup --explain``) and given as data.
@@ -76,7 +76,7 @@ class Step:
         return list(_holders(searched[-1], "")) if searched else []
 
     def as_data(self) -> dict[str, Any]:
-        """The same as mappings and lists."""
+        """This step and those below it as mappings and lists."""
         if self.kind == "merge" and len(self.steps) == 1:
             return self.steps[0].as_data()
         data: dict[str, Any] = {"type": self.kind, "name": self.name} if self.name else {"type": self.kind}

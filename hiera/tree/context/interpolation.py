@@ -114,7 +114,10 @@ class Interpolator:
         return "" if value is ABSENT else value
 
     def variable(self, expression: str, subject: str, run: Run, step: Step) -> Any:
-        """The value of ``expression``, such as ``facts.os.name``; null when there is none."""
+        """The value of ``expression``, such as ``facts.os.name``; null when there is none.
+
+        Raises ``LookupFailure`` for an expression that is not well-formed.
+        """
         segments = keys.split(expression)
         if segments is None:
             raise LookupFailure("", f"Syntax error in string: {subject}")
@@ -123,7 +126,8 @@ class Interpolator:
         inner = step.add("scope", "Global Scope")
         if value is ABSENT:
             return None
-        inner.found(root, "…" if isinstance(value, Facts) else value, event)  # not all facts, in every record
+        # All facts in every record would bury what matters, and gather what nobody asked for.
+        inner.found(root, "…" if isinstance(value, Facts) else value, event)
         value = keys.dig(expression, segments[1:], value, step)
         return None if value is ABSENT else value
 

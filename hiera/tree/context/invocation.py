@@ -68,7 +68,9 @@ class Run:
 
     @contextmanager
     def resolving(self, name: str) -> Iterator[None]:
-        """``name`` is being answered while the block runs; raises ``LookupFailure`` when it already was."""
+        """``name`` is being answered while the block runs; raises ``LookupFailure`` when it already was, ``LimitError``
+        when too many are.
+        """
         if name in self._names:
             raise LookupFailure("", f"Recursive lookup detected in [{', '.join(self._names)}]")
         if len(self._names) >= MAX_NESTING:
@@ -80,13 +82,13 @@ class Run:
             self._names.pop()
 
     def spend_lookup(self) -> None:
-        """Count one key that data looks up."""
+        """Count one key that data looks up; raises ``LimitError``."""
         self._lookups -= 1
         if self._lookups < 0:
             raise LimitError("", f"more than {MAX_LOOKUPS} lookups for one answer")
 
     def enter(self, count: int) -> None:
-        """Count a list or mapping of ``count`` values that is now walked through; ``leave`` ends it."""
+        """Count a list or mapping of ``count`` values that is walked through until ``leave``. Raises ``LimitError``."""
         self._values -= count
         self._depth += 1
         if self._values < 0:

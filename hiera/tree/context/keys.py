@@ -85,7 +85,7 @@ def _segment(text: str) -> Segment:
 
 
 def dig(text: str, segments: tuple[Segment, ...], value: Any, step: Step) -> Any | Absent:
-    """What ``segments`` lead to inside ``value``; raises ``LookupFailure`` where a text or number stands in the way."""
+    """The value at ``segments`` inside ``value``; raises ``LookupFailure`` where a text or number stands in the way."""
     if not segments:
         return value
     step = step.add("sub_key", ".".join(map(str, segments)))

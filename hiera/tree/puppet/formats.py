@@ -31,7 +31,7 @@ class Format:
         return "#" in self.flags
 
     def delimiters(self, default: str) -> tuple[str, str]:
-        """What stands around the elements of a list or mapping."""
+        """The signs around the elements of a list or mapping."""
         chosen = next((flag for flag in self.flags if flag in _PAIRS), None)
         if chosen:
             return _PAIRS[chosen][0], _PAIRS[chosen][1]

@@ -3,6 +3,17 @@
 * The arguments are left as they are; the work is done on copies.
 * The copies are changed in place in the library's order, aliases included: its results for knockouts inside new keys
   come from lists that are changed while they are walked, and data in the field relies on what comes out.
+
+The numbers below are in the library's order, in which its function ``deep_merge!`` can be read beside them:
+
+1. Null in the source changes nothing.
+2. Null or false in the destination counts as nothing: the source takes its place.
+3. A mapping is merged key by key; a new key goes through the same steps, with a copy of its own value.
+4. A list: 4a overwritten whole, if so asked · 4b joined and split again, if so asked · 4c cleared by a bare prefix ·
+   4d put over what is no list · 4e knocked out by prefixed texts · 4f merged item by item where all are mappings, if so
+   asked, or else united, the destination's items first · 4g sorted, if so asked.
+5. Anything else is appended to a list, if so asked.
+6. Anything else overwrites; a text with the prefix becomes the empty text.
 """
 
 import re
@@ -17,7 +28,7 @@ from hiera.tree.ruby import regexp, values
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What ``merge`` may say besides ``strategy: deep``; only the first three with ``deep`` itself."""
+    """The settings that ``merge`` may have besides ``strategy: deep``; only the first three with ``deep`` itself."""
 
     knockout_prefix: str | None = None
     sort_merged_arrays: bool = False
@@ -56,18 +67,18 @@ class _Merger:
         self._pattern = _pattern(chosen.knockout_prefix)
 
     def merge(self, source: Any, dest: Any) -> Any:
-        if source is None:
+        if source is None:  # 1.
             return dest
-        if (dest is None or dest is False) and not self._options.preserve_unmergeables:
+        if (dest is None or dest is False) and not self._options.preserve_unmergeables:  # 2.
             return source
-        if isinstance(source, dict):
+        if isinstance(source, dict):  # 3.
             return self._hash(source, dest)
-        if isinstance(source, list):
+        if isinstance(source, list):  # 4.
             return self._list(source, dest)
-        if isinstance(dest, list) and self._options.extend_existing_arrays:
+        if isinstance(dest, list) and self._options.extend_existing_arrays:  # 5.
             dest.append(source)
             return dest
-        return self._overwrite(source, dest)
+        return self._overwrite(source, dest)  # 6.
 
     def _hash(self, source: dict[Any, Any], dest: Any) -> Any:
         for name, value in source.items():
@@ -82,21 +93,23 @@ class _Merger:
         return dest
 
     def _list(self, source: list[Any], dest: Any) -> Any:
-        if self._options.overwrite_arrays:
+        if self._options.overwrite_arrays:  # 4a.
             return source
-        source, dest = self._unpacked(source, dest)
+        source, dest = self._unpacked(source, dest)  # 4b.
         prefix = self._options.knockout_prefix
-        if prefix and prefix in source:
+        if prefix and prefix in source:  # 4c.
             dest = _cleared(dest)
             source[:] = [item for item in source if item != prefix]
-        if not isinstance(dest, list):
+        if not isinstance(dest, list):  # 4d.
             return dest if self._options.preserve_unmergeables else self._overwrite(source, dest)
-        self._knock_out(source, dest)
+        self._knock_out(source, dest)  # 4e.
+        # 4f.
         if self._options.merge_hash_arrays and all(isinstance(item, dict) for item in (*source, *dest)):
             merged = [self.merge(source[i] if i < len(source) else {}, held) for i, held in enumerate(dest)]
             dest = merged + source[len(dest) :]
         else:
             dest = values.unique(dest + source)
+        # 4g.
         return values.sort(dest) if self._options.sort_merged_arrays else dest
 
     def _unpacked(self, source: list[Any], dest: Any) -> tuple[list[Any], Any]:

@@ -35,10 +35,10 @@ def _name(name: Any, secret: Callable[[Secret], Any]) -> Any:
 
 
 def with_decrypted(secret: Secret) -> Any:
-    """What ``puppet lookup`` shows: decrypted texts are texts, and ``Sensitive`` values are masked."""
+    """A secret as ``puppet lookup`` shows it: decrypted texts are texts, and ``Sensitive`` values are masked."""
     return printable(secret.reveal(), with_decrypted) if isinstance(secret, Decrypted) else str(secret)
 
 
 def revealed(secret: Secret) -> Any:
-    """Everything."""
+    """A secret with everything in it in clear."""
     return printable(secret.reveal(), revealed)

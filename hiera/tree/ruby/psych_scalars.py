@@ -82,22 +82,32 @@ _INFINITY = {".inf": float("inf"), "+.inf": float("inf"), "-.inf": float("-inf")
 
 
 def plain(text: str) -> Any:
-    """The value of a plain scalar. The order of the questions is Psych's, and decides."""
-    if not text:
+    """The value of a plain scalar; raises ``RefusedError``.
+
+    The questions and their order are those of Psych's ``ScalarScanner#tokenize``; the first that fits decides.
+
+    1. Nothing is null.
+    2. A word is text, unless it is a short one that means null, true or false.
+    3. A time or a date is an object that Puppet does not permit.
+    4. Infinity and *not a number* are floats.
+    5. A colon in front makes a symbol.
+    6. A number: 6a to the base 60 · 6b with a point · 6c whole. All else is text.
+    """
+    if not text:  # 1.
         return None
-    if _is_word(text):
+    if _is_word(text):  # 2.
         return text if len(text) > 5 or _NOT_SPECIAL.search(text) else _word(text)
-    if _TIME.fullmatch(text):
+    if _TIME.fullmatch(text):  # 3.
         raise RefusedError("Tried to load unspecified class: Time")
     if _DATE.fullmatch(text):
         raise RefusedError("Tried to load unspecified class: Date")
-    special = _INFINITY.get(text.lower())
+    special = _INFINITY.get(text.lower())  # 4.
     if special is not None:
         return special
-    if text[0] == ":" and len(text) > 1:
+    if text[0] == ":" and len(text) > 1:  # 5.
         quoted = _QUOTED_SYMBOL.match(text)
         return Symbol(quoted[2].removeprefix(":") if quoted else text[1:])
-    return _number(text)
+    return _number(text)  # 6.
 
 
 _SIGNS = frozenset("_ \t\r\n\f\v!@#$%^&*(){}<>|/\\~;=")
@@ -123,11 +133,11 @@ def _word(text: str) -> Any:
 
 def _number(text: str) -> Any:
     base_60 = _BASE_60.fullmatch(text)
-    if base_60:
+    if base_60:  # 6a.
         return _base_60(text, float if base_60[2] is not None else int)
-    if _FLOAT.fullmatch(text) and text.lstrip("+-") != ".":
+    if _FLOAT.fullmatch(text) and text.lstrip("+-") != ".":  # 6b.
         return _float(re.sub(r"[,_]|\.(?=[Ee]|$)", "", text))
-    integer = _INTEGER.fullmatch(text)
+    integer = _INTEGER.fullmatch(text)  # 6c.
     return _integer(text, integer) if integer else text
 
 
