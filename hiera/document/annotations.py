@@ -112,8 +112,9 @@ def _judged(expression: str, value: Any, sensitive: bool) -> str:
     from hiera.expressions.jinja import compile_check
 
     opened = value.reveal() if isinstance(value, Secret) else value
+    written = _OPERATOR.sub(lambda found: found[1] or _WORDS[found[0]], expression)
     try:
-        verdict = compile_check(_as_jinja(expression))({"value": opened, "Value": opened, **_functions()})
+        verdict = compile_check(written)({"value": opened, "Value": opened, **_functions()})
     except HieraError as error:
         return f"cannot be validated: {expression}: {'it fails on this value' if sensitive else error}"
     if verdict is True:
@@ -122,10 +123,6 @@ def _judged(expression: str, value: Any, sensitive: bool) -> str:
     if verdict is False:
         return f"{shown} does not satisfy: {expression}"
     return f"cannot be validated: {expression} is neither true nor false"
-
-
-def _as_jinja(expression: str) -> str:
-    return _OPERATOR.sub(lambda found: found[1] or _WORDS[found[0]], expression)
 
 
 def _functions() -> dict[str, Any]:

@@ -42,7 +42,8 @@ def load(text: str | bytes, source: str) -> Any:
             json.dumps(value, ensure_ascii=False).encode()
         return value
     except json.JSONDecodeError as error:
-        raise DocumentError(f"{source}:{error.lineno}:{error.colno}", _sentence(error)) from None
+        what = "starts with a byte-order mark, which is not JSON" if "BOM" in error.msg else error.msg
+        raise DocumentError(f"{source}:{error.lineno}:{error.colno}", what) from None
     except UnicodeEncodeError:
         raise DocumentError(source, r"an escape of half a character, such as \ud800, is not text") from None
     except ValueError as error:
@@ -70,10 +71,6 @@ def _brackets(text: str) -> Iterator[str]:
     if text.count("[") + text.count("{") <= DEPTH_LIMIT:
         return
     yield from (found[0] for found in _BRACKET_OR_TEXT.finditer(text) if found[0][0] != '"')
-
-
-def _sentence(error: json.JSONDecodeError) -> str:
-    return "starts with a byte-order mark, which is not JSON" if "BOM" in error.msg else error.msg
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

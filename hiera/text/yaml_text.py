@@ -208,7 +208,9 @@ class _Reader:
         try:
             return _typed(tag, event.value)
         except (ValueError, OverflowError, LookupError):
-            what = f"{_excerpt(event.value)} is not a usable {_short(tag)[2:]}: quote it"
+            text: str = event.value
+            shown = text if len(text) <= _LONGEST_SHARED else f"{text[:_LONGEST_SHARED]}…"
+            what = f"{shown} is not a usable {_short(tag)[2:]}: quote it"
             raise self.error(event, what) from None
 
     def collection(self, event: Any, depth: int) -> Any:
@@ -421,10 +423,6 @@ def _unsupported(tag: str) -> str:
 
 def _short(tag: str) -> str:
     return tag.replace(_TAG, "!!")
-
-
-def _excerpt(text: str) -> str:
-    return text if len(text) <= _LONGEST_SHARED else f"{text[:_LONGEST_SHARED]}…"
 
 
 def _described(value: Any) -> str:

@@ -61,7 +61,8 @@ class Layout:
 
     def _provided(self, place: str, path: str, provider: Provider | None, module: str | None) -> Layer | None:
         """The layer of the ``hiera.yaml`` at ``path``; a provider counts where that is not of version 5."""
-        layer = self._layer(place, path, module) if self._exists(path) else None
+        exists = path in self._layers or self._documents.kind(path) is not Kind.NOTHING
+        layer = self._layer(place, path, module) if exists else None
         if provider is None:
             return layer
         provider.warn(self._tools.warn, layer.version if layer else None)
@@ -100,9 +101,6 @@ class Layout:
     def _module_path(self) -> list[str]:
         found = modules.module_path(self._environment, self._documents) if self._environment else []
         return self._given_modules + found
-
-    def _exists(self, path: str) -> bool:
-        return path in self._layers or self._documents.kind(path) is not Kind.NOTHING
 
     def _layer(self, place: str, path: str, module: str | None = None) -> Layer | None:
         if path not in self._layers:

@@ -16,14 +16,11 @@ def module_path(environment: str, documents: Documents) -> list[str]:
         text = documents.read(config).decode(errors="replace")
         found = re.search(r"^\s*modulepath\s*=\s*(.*?)\s*$", text, re.MULTILINE)
         if found:
-            return [
-                path for part in _unquoted(found[1]).split(":") for path in _directories(part, environment)
-            ]
+            said = found[1]
+            if len(said) > 1 and said[0] == said[-1] and said[0] in "'\"":
+                said = said[1:-1]
+            return [path for part in said.split(":") for path in _directories(part, environment)]
     return [posixpath.join(environment, "modules"), *BASE]
-
-
-def _unquoted(text: str) -> str:
-    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
 
 
 def _directories(part: str, environment: str) -> list[str]:

@@ -44,7 +44,8 @@ def verify_printed(value: Any, spelled: Callable[[str], str] = repr, indent: int
 
     ``spelled`` writes one text as it stands in it; ``indent`` are the columns that each level is moved by.
     """
-    if _printed(value, _at_most, indent) > TEXT_LIMIT:  # an upper bound, so that most values need no more
+    # No text becomes longer than this, so that most values need not be written down to be measured.
+    if _printed(value, lambda text: _LONGEST_SPELLING * len(text), indent) > TEXT_LIMIT:
         verify_length("", _printed(value, lambda text: _spelled_length(text, spelled), indent))
 
 
@@ -97,10 +98,6 @@ _LONGEST_SPELLING: Final = len("\\ud83d\\ude00")
 _AROUND: Final = 4  # quotes, a comma or colon, a blank or line break
 _LONGEST_FLOAT: Final = 25
 _PIECE: Final = 1 << 16
-
-
-def _at_most(text: str) -> int:
-    return _LONGEST_SPELLING * len(text)
 
 
 def _spelled_length(text: str, spelled: Callable[[str], str]) -> int:

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from hiera import regex
 from hiera.errors import LimitError
-from hiera.tree.config.documents import Documents, Entry, Kind
+from hiera.tree.config.documents import Documents, Kind
 
 MAX_ALTERNATIVES = 10_000
 
@@ -80,7 +80,8 @@ def _walk(directory: str, tails: list[Parts], documents: Documents) -> Iterator[
     deep = [tail for tail in tails if tail[0] == "**" and len(tail) > 1]
     for entry in documents.entries(directory):
         matched = [tail[1:] for tail in tails if tail not in deep and _matches(tail[0], entry.name)]
-        tails_there = (deep if _may_enter(entry) else []) + matched
+        may_enter = entry.kind is Kind.DIRECTORY and not entry.is_link and not entry.name.startswith(".")
+        tails_there = (deep if may_enter else []) + matched
         yield from _enter(posixpath.join(directory, entry.name), entry.kind, tails_there, documents)
 
 
@@ -93,10 +94,6 @@ def _with_no_directories(tails: list[Parts]) -> list[Parts]:
             tail = tail[1:]
         result.append(tail)
     return list(dict.fromkeys(result))
-
-
-def _may_enter(entry: Entry) -> bool:
-    return entry.kind is Kind.DIRECTORY and not entry.is_link and not entry.name.startswith(".")
 
 
 def _enter(path: str, kind: Kind, tails: list[Parts], documents: Documents) -> Iterator[str]:

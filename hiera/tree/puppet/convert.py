@@ -238,10 +238,6 @@ def _dead_end(name: Any) -> LookupFailure:
     return LookupFailure("", f"a path of the tree has {values.inspect(name)} below what cannot hold it")
 
 
-def _sensitive(value: Any) -> Secret:
-    return value if isinstance(value, Secret) else Secret(value)
-
-
 _VERSION = re.compile(
     r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-.]+)?(\+[0-9A-Za-z-.]+)?", re.ASCII
 )
@@ -311,7 +307,7 @@ _MAKERS: dict[str, tuple[Callable[..., Any], int]] = {
     "Tuple": (_array, 1),
     "Hash": (_hash, 1),
     "Struct": (_hash, 1),
-    "Sensitive": (_sensitive, 0),
+    "Sensitive": (lambda value: value if isinstance(value, Secret) else Secret(value), 0),
     "Timestamp": (_timestamp, 1),
     "Timespan": (timestamps.timespan, 6),
     "SemVer": (_version, 4),

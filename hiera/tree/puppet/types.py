@@ -121,7 +121,8 @@ class _Reader:
             arguments.append(self._argument())
         self._expect("]")
         self._depth -= 1
-        if not _ARGUMENTS.get(name, _anything)(arguments):
+        fits = _ARGUMENTS.get(name)
+        if fits is not None and not fits(arguments):
             raise DocumentError("", f"the type {name} does not take [{', '.join(map(_written, arguments))}]")
         return Type(name, tuple(arguments))
 
@@ -162,10 +163,6 @@ class _Reader:
         return tuple(members)
 
 
-def _anything(arguments: list[Any]) -> bool:
-    return True
-
-
 def _bounds(arguments: list[Any]) -> bool:
     return len(arguments) <= 2 and all(
         argument is DEFAULT or (isinstance(argument, int | float) and not isinstance(argument, bool))
@@ -186,13 +183,12 @@ def _kinds_and_bounds(most: int) -> Callable[[list[Any]], bool]:
     return check
 
 
-def _one_kind(arguments: list[Any]) -> bool:
-    return len(arguments) == 1 and _is_kind(arguments[0])
-
-
 _ARGUMENTS: dict[str, Callable[[list[Any]], bool]] = {
     **dict.fromkeys(("Integer", "Float", "Collection"), _bounds),
-    **dict.fromkeys(("Optional", "NotUndef", "Sensitive"), _one_kind),
+    **dict.fromkeys(
+        ("Optional", "NotUndef", "Sensitive"),
+        lambda arguments: len(arguments) == 1 and _is_kind(arguments[0]),
+    ),
     "String": lambda arguments: _bounds(arguments) or (len(arguments) == 1 and isinstance(arguments[0], str)),
     "Boolean": lambda arguments: len(arguments) == 1 and isinstance(arguments[0], bool),
     "Enum": lambda arguments: all(isinstance(argument, str | bool) for argument in arguments),
@@ -231,14 +227,6 @@ def matches(kind: Any, value: Any) -> bool:
     question = _KNOWN.get(kind.name)
     value = value.reveal() if isinstance(value, Decrypted) else value
     return bool(question and question(kind.arguments, value))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _between(bounds: tuple[Any, ...], value: float) -> bool:
@@ -346,9 +334,11 @@ _KNOWN: dict[str, Question] = {
     "NotUndef": lambda kinds, value: value is not None and (not kinds or matches(kinds[0], value)),
     "Optional": lambda kinds, value: value is None or not kinds or matches(kinds[0], value),
     "Variant": lambda kinds, value: any(matches(kind, value) for kind in kinds),
-    "Integer": lambda bounds, value: _is_integer(value) and _between(bounds, value),
+    "Integer": lambda bounds, value: (
+        isinstance(value, int) and not isinstance(value, bool) and _between(bounds, value)
+    ),
     "Float": lambda bounds, value: isinstance(value, float) and _between(bounds, value),
-    "Numeric": lambda _, value: _is_number(value),
+    "Numeric": lambda _, value: isinstance(value, (int, float)) and not isinstance(value, bool),
     "String": _string,
     "Boolean": lambda wanted, value: isinstance(value, bool) and (not wanted or value is wanted[0]),
     "Enum": _enum,

@@ -16,7 +16,6 @@ The numbers below are in the library's order, in which its function ``deep_merge
 6. Anything else overwrites; a text with the prefix becomes the empty text.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -64,7 +63,8 @@ def _copy(value: Any) -> Any:
 class _Merger:
     def __init__(self, chosen: Options) -> None:
         self._options = chosen
-        self._pattern = _pattern(chosen.knockout_prefix)
+        # As the library uses it: as an expression, so that ``.`` is any character and ``+`` repeats nothing.
+        self._pattern = regexp.compiled(f"(?:^){chosen.knockout_prefix or ''}")
 
     def merge(self, source: Any, dest: Any) -> Any:
         if source is None:  # 1.
@@ -84,8 +84,10 @@ class _Merger:
         for name, value in source.items():
             if isinstance(dest, dict):
                 held = dest.get(name)
-                # Where dest has nothing, value meets a shallow copy of itself: that sorts it, and knocks out.
-                dest[name] = self.merge(value, _shallow(value) if held is None or held is False else held)
+                if held is None or held is False:
+                    # Where dest has nothing, value meets a shallow copy of itself: that sorts it, and knocks out.
+                    held = value.copy() if isinstance(value, (dict, list)) else value
+                dest[name] = self.merge(value, held)
             elif isinstance(dest, list) and self._options.extend_existing_arrays:
                 dest.append(source)
             elif not self._options.preserve_unmergeables:
@@ -146,11 +148,6 @@ class _Merger:
         return regex.bounded(self._pattern, text, lambda: self._pattern.sub("", text))
 
 
-def _pattern(prefix: str | None) -> re.Pattern[str]:
-    """The prefix as the library uses it: as an expression, so that ``.`` is any character and ``+`` repeats nothing."""
-    return regexp.compiled(f"(?:^){prefix or ''}")
-
-
 def _delete_if(items: list[Any], condition: Callable[[Any], bool]) -> None:
     """Ruby's ``Array#delete_if``, for a condition that may shorten ``items`` under its hands."""
     read = kept = 0
@@ -163,10 +160,6 @@ def _delete_if(items: list[Any], condition: Callable[[Any], bool]) -> None:
         read += 1
     if kept < len(items) and kept < read:
         del items[kept:read]
-
-
-def _shallow(value: Any) -> Any:
-    return value.copy() if isinstance(value, (dict, list)) else value
 
 
 def _cleared(value: Any) -> Any:
