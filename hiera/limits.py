@@ -73,14 +73,14 @@ class Meter(threading.local):
             self.spend(1 + len(value) if isinstance(value, (list, tuple, dict)) else 1)
         return value
 
-    def opened(self, value: Any) -> Any:
+    def revealed(self, value: Any) -> Any:
         """``value`` without the masks on it or in it; from now on the result is a secret.
 
         Raises LimitError for a value that is small only because it holds the same lists many times.
         """
         if isinstance(value, Secret):
             self.secret = True
-            return self.opened(value.reveal())
+            return self.revealed(value.reveal())
         if not isinstance(value, (dict, list, tuple)) or self._open.get(id(value)) is value:
             return value
         seen: list[Any] = []
@@ -91,7 +91,7 @@ class Meter(threading.local):
             self._open.update((id(collection), collection) for collection in seen)
         return value
 
-    def sealed(self, value: Any) -> Any:
+    def masked(self, value: Any) -> Any:
         """``value`` as a secret when one was looked at; a boolean or null says too little to hide it."""
         hidden = self.secret and value is not None and not isinstance(value, (bool, Secret))
         return Secret(value) if hidden else value

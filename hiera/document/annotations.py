@@ -105,16 +105,16 @@ def _failure(rule: Annotation, data: Mapping[str, Any], sensitive: bool) -> str:
         return "is required and has no value" if value is MISSING or value in (None, "") else ""
     if rule.kind != "validate" or value is MISSING or value is None:
         return ""
-    return _judged(rule.expression, value, sensitive or isinstance(value, Secret))
+    return _validation_failure(rule.expression, value, sensitive or isinstance(value, Secret))
 
 
-def _judged(expression: str, value: Any, sensitive: bool) -> str:
+def _validation_failure(expression: str, value: Any, sensitive: bool) -> str:
     from hiera.expressions.jinja import compile_check
 
-    opened = value.reveal() if isinstance(value, Secret) else value
+    revealed = value.reveal() if isinstance(value, Secret) else value
     written = _OPERATOR.sub(lambda found: found[1] or _WORDS[found[0]], expression)
     try:
-        verdict = compile_check(written)({"value": opened, "Value": opened, **_functions()})
+        verdict = compile_check(written)({"value": revealed, "Value": revealed, **_functions()})
     except HieraError as error:
         return f"cannot be validated: {expression}: {'it fails on this value' if sensitive else error}"
     if verdict is True:

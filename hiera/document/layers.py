@@ -63,7 +63,7 @@ class Resolver:
             error.keys = error.keys or piece.place
             raise error.at(f"{self.locate(piece.place)}: {path_text(piece.place)}") from None
 
-    def sealed(self, path: Path, value: Any) -> Any:
+    def masked(self, path: Path, value: Any) -> Any:
         """The value, as a secret when its path says so: what other values make of it is secret then, too."""
         if not self.sensitive or tuple(map(str, path[1:])) not in self.sensitive or value is None:
             return value
@@ -110,7 +110,7 @@ class LayeredMapping(Mapping[Any, Any]):
             return self._base[key]
         path = (*self._path, key)
         # Sealed before it is kept: whoever asks for it from another value gets the secret.
-        value = self._done[key] = self._resolver.sealed(path, self._entered(path, pieces))
+        value = self._done[key] = self._resolver.masked(path, self._entered(path, pieces))
         return value
 
     def __contains__(self, key: object) -> bool:

@@ -68,7 +68,7 @@ def join(
         sizes.verify_length([], len(value))
     texts, length = [], 0
     for item in value:
-        texts.append(sizes.text_of(meter.opened(getter(item))))
+        texts.append(sizes.text_of(meter.revealed(getter(item))))
         length += len(texts[-1]) + len(separator)
         sizes.verify_length("", length)
     return separator.join(texts)

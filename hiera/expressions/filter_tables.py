@@ -1,6 +1,6 @@
-"""The filters and tests of the sandbox: Jinja2's own and those of Puller, each bounded and with secrets opened for it.
+"""The filters and tests of the sandbox: Jinja2's own and those of Puller, each bounded and with secrets revealed to it.
 
-* A secret that a filter is given is opened; then the result of the whole expression is a secret.
+* A secret that a filter is given is revealed to it; then the result of the whole expression is a secret.
 * What a filter makes is counted; what it takes apart or writes down as text is measured before.
 * What does not exist is an error for a filter of Puller's, but for those whose business it is.
 """
@@ -22,15 +22,15 @@ from hiera.limits import meter
 from hiera.values import sizes
 
 
-def _opening(function: Callable[..., Any], *, strict: bool, counted: bool) -> Callable[..., Any]:
-    """``function`` with secrets opened for it; ``strict``: refuses what is missing; ``counted``: by size."""
+def _revealing(function: Callable[..., Any], *, strict: bool, counted: bool) -> Callable[..., Any]:
+    """``function`` with secrets revealed to it; ``strict``: refuses what is missing; ``counted``: by size."""
 
     @functools.wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
         if strict:  # str() of what is missing raises, and says what it is
             arguments = tuple(str(item) if isinstance(item, Undefined) else item for item in arguments)
-        named = {name: meter.opened(argument) for name, argument in named.items()}
-        value = function(*map(meter.opened, arguments), **named)
+        named = {name: meter.revealed(argument) for name, argument in named.items()}
+        value = function(*map(meter.revealed, arguments), **named)
         return meter.made(value) if counted else value
 
     return call
@@ -86,9 +86,9 @@ _JINJA_FILTERS: Final = {
 
 def table(jinja: Mapping[str, Any], own: Mapping[str, Any], *, counted: bool) -> dict[str, Any]:
     """Jinja2's functions and ``own`` ones by name, wrapped; ``counted`` are those whose results are paid for."""
-    lenient = {name: _opening(function, strict=False, counted=counted) for name, function in jinja.items()}
+    lenient = {name: _revealing(function, strict=False, counted=counted) for name, function in jinja.items()}
     return lenient | {
-        name: _opening(function, strict=name not in _LENIENT, counted=counted)
+        name: _revealing(function, strict=name not in _LENIENT, counted=counted)
         for name, function in own.items()
     }
 

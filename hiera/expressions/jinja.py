@@ -71,7 +71,7 @@ def _function(environment: Sandbox, source: str) -> Callable[[Mapping[str, Any]]
     def value(names: Mapping[str, Any]) -> Any:
         with meter:
             try:
-                return meter.sealed(_bounded(plain(compiled(names))))
+                return meter.masked(_bounded(plain(compiled(names))))
             except Exception as error:  # noqa: BLE001  whatever functions and filters raise
                 raise translated(error, source, names) from None
 
@@ -81,7 +81,7 @@ def _function(environment: Sandbox, source: str) -> Callable[[Mapping[str, Any]]
 def _bounded(value: Any) -> Any:
     """A result, unless it would be too large when it is written down somewhere."""
     if isinstance(value, (dict, list)):
-        meter.opened(value)
+        meter.revealed(value)
     return value
 
 

@@ -6,7 +6,7 @@
   ``values`` work. In template files text has its harmless methods too. Nothing else of Python's objects can
   be reached.
 * Loops, calls, operators and filters pay from one budget (``hiera.limits``).
-* Secrets are opened for whoever uses them here; then the result is a secret.
+* Secrets are revealed to whoever uses them here; then the result is a secret.
 """
 
 from __future__ import annotations
@@ -85,18 +85,18 @@ class _Steps:
     def __iter__(self) -> Iterator[Any]:
         for item in self._items:
             meter.spend(1)
-            yield tuple(map(meter.opened, item)) if type(item) is tuple else meter.opened(item)
+            yield tuple(map(meter.revealed, item)) if type(item) is tuple else meter.revealed(item)
 
     def __len__(self) -> int:
         return len(self._items)
 
 
 class _Context(Context):
-    """The names of a template; one that stands for a secret is opened as what is asked of mappings is."""
+    """The names of a template; one that stands for a secret is revealed as what is asked of mappings is."""
 
     def resolve_or_missing(self, key: str) -> Any:
         value = super().resolve_or_missing(key)
-        return meter.opened(value) if isinstance(value, Secret) else value
+        return meter.revealed(value) if isinstance(value, Secret) else value
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
@@ -123,7 +123,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             return super().getattr(obj, attribute)
         found = step(obj, attribute) if isinstance(obj, Mapping) else MISSING
         if found is not MISSING:
-            return meter.opened(found)
+            return meter.revealed(found)
         method = self._method(obj, attribute)
         return self.undefined(obj=obj, name=attribute) if method is None else method
 
@@ -150,17 +150,17 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 found = obj[argument]
             except IndexError:
                 pass
-        return self.undefined(obj=obj, name=argument) if found is MISSING else meter.opened(found)
+        return self.undefined(obj=obj, name=argument) if found is MISSING else meter.revealed(found)
 
     def call(self, context: Context, obj: Any, /, *arguments: Any, **named: Any) -> Any:
         """``obj(…)`` in an expression."""
         meter.spend(1)
-        value = super().call(context, obj, *map(meter.opened, arguments), **named)
-        return value if isinstance(value, _Steps) else meter.made(meter.opened(value))
+        value = super().call(context, obj, *map(meter.revealed, arguments), **named)
+        return value if isinstance(value, _Steps) else meter.made(meter.revealed(value))
 
     def call_binop(self, _context: Context, operator: str, left: Any, right: Any) -> Any:
         """An operator that could make too much."""
-        left, right = meter.opened(left), meter.opened(right)
+        left, right = meter.revealed(left), meter.revealed(right)
         return meter.made(_OPERATORS[operator](left, right))
 
     def joined(self, parts: tuple[Any, ...]) -> str:
@@ -170,7 +170,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
 def printable(value: Any) -> Any:
     """A value as templates print it. Raises ExpressionError for a function, which has another address in every run."""
-    value = meter.opened(value)
+    value = meter.revealed(value)
     if callable(value) and not isinstance(value, Undefined):
         raise ExpressionError("", "a function is printed, not what it returns: call it")
     if isinstance(value, (dict, list, tuple)):
@@ -179,7 +179,7 @@ def printable(value: Any) -> Any:
 
 
 def _join_items(separator: str, items: Any) -> str:
-    texts = [sizes.text_of(meter.opened(item)) for item in items]
+    texts = [sizes.text_of(meter.revealed(item)) for item in items]
     sizes.verify_length("", sum(map(len, texts)) + len(separator) * len(texts))
     return separator.join(texts)
 

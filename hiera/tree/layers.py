@@ -16,7 +16,7 @@ from hiera.tree.config.locations import Location, Resolver
 from hiera.tree.config.model import Config, LevelConfig
 from hiera.tree.context.absent import ABSENT, Absent
 from hiera.tree.context.explain import SILENT, Step
-from hiera.tree.context.invocation import Place, Run
+from hiera.tree.context.invocation import Invocation, Place
 from hiera.tree.context.keys import Key
 from hiera.tree.strategies import Strategy
 
@@ -43,36 +43,39 @@ class Level:
             if location is None or location.kind is not Kind.NOTHING:
                 yield location.place if location else "", self._function.names(location)
 
-    def find(self, key: Key, strategy: Strategy, run: Run, step: Step) -> Any | Absent:
+    def find(self, key: Key, strategy: Strategy, invocation: Invocation, step: Step) -> Any | Absent:
         """The level's value of the root of ``key``."""
         step = step.add("level", self.name)
         return strategy.gather(  # 7a.
-            self._locations, lambda location, inner: self._ask(location, key, run, inner), step
+            self._locations, lambda location, inner: self._ask(location, key, invocation, inner), step
         )
 
-    def _ask(self, location: Location | None, key: Key, run: Run, step: Step) -> Any | Absent:
+    def _ask(self, location: Location | None, key: Key, invocation: Invocation, step: Step) -> Any | Absent:
         if location is not None:
             step = step.add("uri" if location.is_uri else "path", location.place, original=location.original)
             if location.kind is Kind.NOTHING:
                 step.skipped("location_not_found")
                 return ABSENT
-        value = self._read(location, key, run, step)
+        value = self._read(location, key, invocation, step)
         if value is ABSENT:
             step.missing(key.root)
         else:
             step.found(key.root, value)
         return value
 
-    def _read(self, location: Location | None, key: Key, run: Run, step: Step) -> Any | Absent:
+    def _read(self, location: Location | None, key: Key, invocation: Invocation, step: Step) -> Any | Absent:
         """The value at one location; errors and warnings know their place."""
-        outer, run.place = run.place, Place(location.place if location else "", self.name, key.root)
+        outer, invocation.place = (
+            invocation.place,
+            Place(location.place if location else "", self.name, key.root),
+        )
         try:
-            return self._function.value(key.root, location, run, step)  # 8.
+            return self._function.value(key.root, location, invocation, step)  # 8.
         except (LookupFailure, LimitError) as error:
             is_named = error.where or (location is not None and location.place in error.what)
-            raise error.beside("" if is_named else str(run.place)) from None
+            raise error.beside("" if is_named else str(invocation.place)) from None
         finally:
-            run.place = outer
+            invocation.place = outer
 
 
 class Layer:
@@ -100,48 +103,52 @@ class Layer:
         """Whether there are levels to be asked when nothing else has the key."""
         return self._config.default_levels is not None
 
-    def find(self, key: Key, strategy: Strategy, run: Run, step: Step) -> Any | Absent:
+    def find(self, key: Key, strategy: Strategy, invocation: Invocation, step: Step) -> Any | Absent:
         """The layer's value of the root of ``key``."""
-        return self._find(self.levels(run), key, strategy, run, step)
+        return self._find(self.levels(invocation), key, strategy, invocation, step)
 
-    def find_default(self, key: Key, strategy: Strategy, run: Run, step: Step) -> Any | Absent:
+    def find_default(self, key: Key, strategy: Strategy, invocation: Invocation, step: Step) -> Any | Absent:
         """The default hierarchy's value of the root of ``key``."""
-        self.levels(run)
-        return self._find(self._made_default or [], key, strategy, run, step)
+        self.levels(invocation)
+        return self._find(self._made_default or [], key, strategy, invocation, step)
 
-    def _find(self, levels: list[Level], key: Key, strategy: Strategy, run: Run, step: Step) -> Any | Absent:
-        with run.resolving(key.text):
+    def _find(
+        self, levels: list[Level], key: Key, strategy: Strategy, invocation: Invocation, step: Step
+    ) -> Any | Absent:
+        with invocation.resolving(key.text):
             about = {"configuration": self._config.path} if self._config.path else {}
             step = step.add("layer", self._title, **about)
             if not levels:
                 step.missing(key.text)
                 return ABSENT
             # 7.
-            return strategy.gather(levels, lambda level, inner: level.find(key, strategy, run, inner), step)
+            return strategy.gather(
+                levels, lambda level, inner: level.find(key, strategy, invocation, inner), step
+            )
 
-    def holders(self, run: Run) -> Iterator[tuple[Holder, list[str]]]:
+    def holders(self, invocation: Invocation) -> Iterator[tuple[Holder, list[str]]]:
         """Each file of the layer with its top-level keys, the default hierarchy last."""
-        for level in [*self.levels(run), *(self._made_default or [])]:
+        for level in [*self.levels(invocation), *(self._made_default or [])]:
             for path, names in level.names():
                 yield Holder(self._name, level.name, path), names
 
-    def levels(self, run: Run) -> list[Level]:
+    def levels(self, invocation: Invocation) -> list[Level]:
         """The levels, made once; raises ``LookupFailure`` or ``ConfigError`` with the file that declares them."""
         if self._made is None:
-            outer, run.place = run.place, Place(self._where)
+            outer, invocation.place = invocation.place, Place(self._where)
             try:
-                made = self._make(self._config.levels, run)
-                self._made_default = self._make(self._config.default_levels or (), run)
+                made = self._make(self._config.levels, invocation)
+                self._made_default = self._make(self._config.default_levels or (), invocation)
             except HieraError as error:
                 error.what = f"{error.what} (file: {self._where})"
                 raise
             finally:
-                run.place = outer
+                invocation.place = outer
             self._made = made
         return self._made
 
-    def _make(self, configs: tuple[LevelConfig, ...], run: Run) -> list[Level]:
-        resolver = Resolver(self._tools.interpolator, self._tools.files.documents, run, SILENT)
+    def _make(self, configs: tuple[LevelConfig, ...], invocation: Invocation) -> list[Level]:
+        resolver = Resolver(self._tools.interpolator, self._tools.files.documents, invocation, SILENT)
         levels = []
         for config in configs:
             locations = resolver.locations(config)

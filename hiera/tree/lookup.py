@@ -40,7 +40,7 @@ from hiera.tree.context import keys
 from hiera.tree.context.absent import ABSENT, Absent
 from hiera.tree.context.explain import SILENT, Step
 from hiera.tree.context.interpolation import Interpolator
-from hiera.tree.context.invocation import Place, Run, room_to_nest
+from hiera.tree.context.invocation import Invocation, Place, deep_recursion
 from hiera.tree.context.keys import Key
 from hiera.tree.context.scope import Scope
 from hiera.tree.layers import Holder, Layer
@@ -114,8 +114,8 @@ class Tree:
         """
         place = " or ".join(names)
         try:
-            with room_to_nest():
-                value = self._answer(names, merge, Run(override, default_values), step, value_type)
+            with deep_recursion():
+                value = self._answer(names, merge, Invocation(override, default_values), step, value_type)
             if value is ABSENT and default is not ABSENT:  # 12a.
                 value = _verified("Default value", default, value_type)
         except RecursionError:
@@ -132,8 +132,8 @@ class Tree:
 
         Raises the ``HieraError`` that every lookup would raise.
         """
-        with room_to_nest():
-            self._lookup_options(_OPTIONS, Run(), SILENT)
+        with deep_recursion():
+            self._lookup_options(_OPTIONS, Invocation(), SILENT)
 
     def holders(self) -> dict[str, list[Holder]]:
         """Every top-level key that this host could ask for, and who holds it, the one with priority first.
@@ -141,47 +141,47 @@ class Tree:
         Reads all files that the facts select, those of all modules too. Raises ``HieraError``.
         """
         held: dict[str, list[Holder]] = {}
-        run = Run()
-        with room_to_nest():
+        invocation = Invocation()
+        with deep_recursion():
             for layer in self._layout.all_layers():
-                for holder, names in layer.holders(run):
+                for holder, names in layer.holders(invocation):
                     for name in names:
                         held.setdefault(name, []).append(holder)
         held.pop(options.NAME, None)
         return held
 
     def _answer(
-        self, names: Sequence[str], merge: Merge, run: Run, step: Step, value_type: str | None
+        self, names: Sequence[str], merge: Merge, invocation: Invocation, step: Step, value_type: str | None
     ) -> Any | Absent:
         for name in names:
-            if name in run.override:  # 1.
+            if name in invocation.override:  # 1.
                 what = f"Value found for key '{name}' in override hash"
-                return _verified(what, run.override[name], value_type)
-            value = self._search(name, merge, run, step)
+                return _verified(what, invocation.override[name], value_type)
+            value = self._search(name, merge, invocation, step)
             if value is not ABSENT:
                 return _verified("Found value", value, value_type)
         for name in names:
-            if name in run.defaults:  # 12.
+            if name in invocation.defaults:  # 12.
                 what = f"Value found for key '{name}' in default values hash"
-                return _verified(what, run.defaults[name], value_type)
+                return _verified(what, invocation.defaults[name], value_type)
         return ABSENT
 
-    def _answer_data(self, name: str, run: Run, step: Step) -> Any | Absent:
+    def _answer_data(self, name: str, invocation: Invocation, step: Step) -> Any | Absent:
         """The value that ``%{lookup('name')}`` stands for, by the options of its own key."""
-        return self._answer((name,), None, run, step, None)
+        return self._answer((name,), None, invocation, step, None)
 
-    def _search(self, name: str, merge: Merge, run: Run, step: Step) -> Any | Absent:
+    def _search(self, name: str, merge: Merge, invocation: Invocation, step: Step) -> Any | Absent:
         """The value of one key, merged and converted as its options say."""
         if name == options.NAME or name.startswith(f"{options.NAME}."):  # 2.
             step.add("invalid_key", options.NAME)
             return ABSENT
         key = keys.parse(name)  # 3.
-        chosen = self._lookup_options(key, run, step)  # 4.
+        chosen = self._lookup_options(key, invocation, step)  # 4.
         convert_to = chosen.option(key.root, "convert_to")
         strategy = self._strategy(key, merge, chosen, step)  # 5.
         searched = step.add("data", name)
         try:
-            value = self._find(key, strategy, run, searched)  # 6. to 10.
+            value = self._find(key, strategy, invocation, searched)  # 6. to 10.
         except LookupFailure as error:
             raise error.beside(self._places(key.root, key.module)) from None
         finally:
@@ -211,33 +211,39 @@ class Tree:
         found: list[str] = []
         with suppress(HieraError):
             for layer in filter(None, (self._layer(place, module, SILENT) for place in _LAYERS)):
-                for holder, names in layer.holders(Run()):
+                for holder, names in layer.holders(Invocation()):
                     if name in names:
                         found.append(str(Place(holder.path, holder.level, name)))
         return "; ".join(found)
 
-    def _find(self, key: Key, strategy: Strategy, run: Run, step: Step) -> Any | Absent:
+    def _find(self, key: Key, strategy: Strategy, invocation: Invocation, step: Step) -> Any | Absent:
         """The value that the layers give, or else a module's default hierarchy; dug into after merging."""
         value = strategy.gather(  # 6.
-            _LAYERS, lambda layer, inner: self._ask(layer, key, strategy, run, inner), step
+            _LAYERS, lambda layer, inner: self._ask(layer, key, strategy, invocation, inner), step
         )
         if value is not ABSENT:  # 9.
             value = keys.dig(key.text, key.segments, value, step)
         if value is ABSENT:  # 10.
-            value = self._find_default(key, run, step)
+            value = self._find_default(key, invocation, step)
             if value is not ABSENT:
                 value = keys.dig(key.text, key.segments, value, step)
         return value
 
     def _ask(
-        self, name: str, key: Key, strategy: Strategy, run: Run, step: Step, module: str | None = None
+        self,
+        name: str,
+        key: Key,
+        strategy: Strategy,
+        invocation: Invocation,
+        step: Step,
+        module: str | None = None,
     ) -> Any | Absent:
         """The value that one layer has; the module is that of the key unless another is named."""
         layer = self._layer(name, module or key.module, step)
         if layer is None:
             return ABSENT
         try:
-            return layer.find(key, strategy, run, step)
+            return layer.find(key, strategy, invocation, step)
         except LookupFailure as error:
             if name == "global":
                 error.at(f"Lookup of key '{key.text}' failed")  # Puppet says so of this layer only
@@ -250,7 +256,7 @@ class Tree:
             return self._layout.environment_layer()
         return self._layout.module_layer(module, step) if module else None
 
-    def _find_default(self, key: Key, run: Run, step: Step) -> Any | Absent:
+    def _find_default(self, key: Key, invocation: Invocation, step: Step) -> Any | Absent:
         module = key.module
         layer = self._layout.module_layer(module, SILENT) if module else None
         if module is None or layer is None or not layer.has_default_hierarchy:
@@ -258,27 +264,27 @@ class Tree:
         step = step.add("scope", f'Searching default_hierarchy of module "{module}"')
         if module not in self._default_options:
             inner = step.add("scope", f'Searching for "{options.NAME}"')
-            found = layer.find_default(_OPTIONS, HASH, run, inner)
+            found = layer.find_default(_OPTIONS, HASH, invocation, inner)
             self._default_options[module] = LookupOptions(options.verified(found, module))
         strategy = strategies.strategy(self._default_options[module].option(key.root, "merge"))
-        return layer.find_default(key, strategy, run, step.add("scope", f'Searching for "{key}"'))
+        return layer.find_default(key, strategy, invocation, step.add("scope", f'Searching for "{key}"'))
 
-    def _lookup_options(self, key: Key, run: Run, step: Step) -> LookupOptions:
+    def _lookup_options(self, key: Key, invocation: Invocation, step: Step) -> LookupOptions:
         """The options that hold for the keys of the key's module, or for those of none."""
         module = key.module
         if module not in self._options:
             step = step.add("options", options.NAME)
             if self._outer_options is ABSENT:
-                self._outer_options = self._collect_outer_options(run, step)
+                self._outer_options = self._collect_outer_options(invocation, step)
                 self._options[None] = LookupOptions(self._outer_options)
             if module is not None:
-                self._options[module] = self._with_module(module, self._outer_options, run, step)
+                self._options[module] = self._with_module(module, self._outer_options, invocation, step)
         return self._options[module]
 
-    def _collect_outer_options(self, run: Run, step: Step) -> Mapping[Any, Any] | None:
+    def _collect_outer_options(self, invocation: Invocation, step: Step) -> Mapping[Any, Any] | None:
         """The options of the global layer and the environment together."""
         high, low = (
-            options.verified(self._ask(name, _OPTIONS, HASH, run, step), None) for name in _LAYERS[:2]
+            options.verified(self._ask(name, _OPTIONS, HASH, invocation, step), None) for name in _LAYERS[:2]
         )
         if high is None or low is None:
             return low if high is None else high
@@ -286,10 +292,10 @@ class Tree:
         return merged
 
     def _with_module(
-        self, module: str, outer: Mapping[Any, Any] | None, run: Run, step: Step
+        self, module: str, outer: Mapping[Any, Any] | None, invocation: Invocation, step: Step
     ) -> LookupOptions:
         """The options of ``outer`` and the module together."""
-        found = self._ask("module", _OPTIONS, HASH, run, step, module)
+        found = self._ask("module", _OPTIONS, HASH, invocation, step, module)
         own = options.verified(found, module)
         if own is None:  # null in a module takes away what the others say: Puppet does so
             return LookupOptions(outer if found is ABSENT else None)

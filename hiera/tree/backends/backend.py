@@ -15,7 +15,7 @@ from hiera.tree.config.locations import Location
 from hiera.tree.config.model import LevelConfig
 from hiera.tree.context.absent import Absent
 from hiera.tree.context.explain import Step
-from hiera.tree.context.invocation import Run
+from hiera.tree.context.invocation import Invocation
 
 _KNOWN = {"yaml_data": "data_hash", "json_data": "data_hash", "eyaml_lookup_key": "lookup_key"}
 
@@ -61,5 +61,5 @@ class _Unavailable:
     def names(self, location: Location | None) -> list[str]:
         raise ConfigError("", self._what)
 
-    def value(self, key: str, location: Location | None, run: Run, step: Step) -> Any | Absent:
+    def value(self, key: str, location: Location | None, invocation: Invocation, step: Step) -> Any | Absent:
         raise ConfigError("", self._what)

@@ -12,7 +12,7 @@ from hiera.tree.config.locations import Location
 from hiera.tree.context.absent import Absent
 from hiera.tree.context.explain import Step
 from hiera.tree.context.interpolation import Interpolator, Warn
-from hiera.tree.context.invocation import Run
+from hiera.tree.context.invocation import Invocation
 from hiera.tree.ruby.values import OddKey, Symbol
 
 
@@ -23,7 +23,7 @@ class DataFunction(Protocol):
         """The keys at a location."""
         ...
 
-    def value(self, key: str, location: Location | None, run: Run, step: Step) -> Any | Absent:
+    def value(self, key: str, location: Location | None, invocation: Invocation, step: Step) -> Any | Absent:
         """The value of a key at a location, interpolated (step 8 of ``lookup``)."""
         ...
 

@@ -7,7 +7,7 @@ from hiera.tree.backends.base import PATHS, Tools, texts, verify_value
 from hiera.tree.config.locations import Location
 from hiera.tree.context.absent import ABSENT, Absent
 from hiera.tree.context.explain import Step
-from hiera.tree.context.invocation import Run
+from hiera.tree.context.invocation import Invocation
 
 
 class DataHash:
@@ -24,13 +24,13 @@ class DataHash:
     def names(self, location: Location | None) -> list[str]:
         return texts(self._content(location)[0])
 
-    def value(self, key: str, location: Location | None, run: Run, step: Step) -> Any | Absent:
+    def value(self, key: str, location: Location | None, invocation: Invocation, step: Step) -> Any | Absent:
         content, location = self._content(location)  # 8a.
         value = content.get(key, ABSENT)
         if value is ABSENT:
             return ABSENT
         verify_value(value, f"in hash returned from data_hash function '{self._name}'", key, location)  # 8b.
-        return self._tools.interpolator.resolve(value, run, step)  # 8c.
+        return self._tools.interpolator.resolve(value, invocation, step)  # 8c.
 
     def _content(self, location: Location | None) -> tuple[dict[Any, Any], Location]:
         if location is None or location.is_uri or self._has_options:
@@ -39,10 +39,10 @@ class DataHash:
         content = self._read(location.place)
         if self._module and location.place not in self._seen:
             self._seen.add(location.place)
-            self._look_for_strangers(content, location)
+            self._verify_qualified(content, location)
         return content, location
 
-    def _look_for_strangers(self, content: dict[Any, Any], location: Location) -> None:
+    def _verify_qualified(self, content: dict[Any, Any], location: Location) -> None:
         source = (
             f"Value returned from data_hash function '{self._name}', when using location '{location.place}'"
         )

@@ -9,7 +9,7 @@ from hiera.tree.backends.base import PATHS, Tools, texts, verify_value
 from hiera.tree.config.locations import Location
 from hiera.tree.context.absent import ABSENT, Absent
 from hiera.tree.context.explain import Step
-from hiera.tree.context.invocation import Run
+from hiera.tree.context.invocation import Invocation
 from hiera.values.secrets import Decrypted
 
 
@@ -24,7 +24,7 @@ class Eyaml:
         """The top-level keys; nothing is decrypted."""
         return texts(self._content(location)[0])
 
-    def value(self, key: str, location: Location | None, run: Run, step: Step) -> Any | Absent:
+    def value(self, key: str, location: Location | None, invocation: Invocation, step: Step) -> Any | Absent:
         """The value of ``key``, decrypted and interpolated; raises ``LookupFailure`` without any plain text in it."""
         content, location = self._content(location)  # 8a.
         value = content.get(key, ABSENT)
@@ -36,7 +36,7 @@ class Eyaml:
         except EnvelopeError as error:
             what = f"hiera-eyaml backend error decrypting when looking up {key} in {location.place}"
             raise LookupFailure("", f"{what}. Error was {error}") from None
-        return self._tools.interpolator.resolve(value, run, step)  # 8c.
+        return self._tools.interpolator.resolve(value, invocation, step)  # 8c.
 
     def _content(self, location: Location | None) -> tuple[dict[Any, Any], Location]:
         if location is None or location.is_uri:

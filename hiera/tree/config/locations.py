@@ -8,7 +8,7 @@ from hiera.tree.config.documents import Documents, Kind, join
 from hiera.tree.config.model import LevelConfig
 from hiera.tree.context.explain import Step
 from hiera.tree.context.interpolation import Interpolator
-from hiera.tree.context.invocation import Run
+from hiera.tree.context.invocation import Invocation
 from hiera.tree.ruby import values
 
 
@@ -24,10 +24,12 @@ class Location(NamedTuple):
 class Resolver:
     """Turns what a level declares into locations; raises ``LookupFailure`` and ``ConfigError``."""
 
-    def __init__(self, interpolator: Interpolator, documents: Documents, run: Run, step: Step) -> None:
+    def __init__(
+        self, interpolator: Interpolator, documents: Documents, invocation: Invocation, step: Step
+    ) -> None:
         self._interpolator = interpolator
         self._documents = documents
-        self._run = run
+        self._run = invocation
         self._step = step
 
     def locations(self, level: LevelConfig) -> list[Location] | None:

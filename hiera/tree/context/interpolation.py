@@ -15,12 +15,12 @@ from hiera.errors import HieraError, LimitError, LookupFailure
 from hiera.tree.context import keys
 from hiera.tree.context.absent import ABSENT, Absent
 from hiera.tree.context.explain import SILENT, Step
-from hiera.tree.context.invocation import MAX_TEXT, Run
+from hiera.tree.context.invocation import MAX_TEXT, Invocation
 from hiera.tree.context.scope import Facts, Scope
 from hiera.tree.ruby import values
 from hiera.values.secrets import Decrypted, has_secret, revealed
 
-Lookup = Callable[[str, Run, Step], Any | Absent]
+Lookup = Callable[[str, Invocation, Step], Any | Absent]
 Warn = Callable[[str], None]
 
 _EXPRESSION = re.compile(r"%\{([^}]*)\}")
@@ -38,47 +38,49 @@ class Interpolator:
         self._lookup = lookup
         self._warn = warn
 
-    def resolve(self, value: Any, run: Run, step: Step, *, methods: bool = True) -> Any:
+    def resolve(self, value: Any, invocation: Invocation, step: Step, *, methods: bool = True) -> Any:
         """A copy of ``value`` with every expression in it replaced; raises ``LookupFailure``.
 
         ``methods`` says whether functions are allowed beside variables.
         """
         if isinstance(value, str):
-            return self._text(value, run, step, methods) if "%{" in value else value
+            return self._text(value, invocation, step, methods) if "%{" in value else value
         if isinstance(value, list | Mapping):
-            run.enter(len(value))
-            resolved = self._collection(value, run, step, methods)
-            run.leave()
+            invocation.enter(len(value))
+            resolved = self._collection(value, invocation, step, methods)
+            invocation.leave()
             return resolved
-        return self._decrypted(value, run) if isinstance(value, Decrypted) else value
+        return self._decrypted(value, invocation) if isinstance(value, Decrypted) else value
 
-    def _collection(self, value: list[Any] | Mapping[Any, Any], run: Run, step: Step, methods: bool) -> Any:
+    def _collection(
+        self, value: list[Any] | Mapping[Any, Any], invocation: Invocation, step: Step, methods: bool
+    ) -> Any:
         if isinstance(value, list):
-            return [self.resolve(item, run, step, methods=methods) for item in value]
+            return [self.resolve(item, invocation, step, methods=methods) for item in value]
         return {
-            self._name(name, run, step, methods): self.resolve(item, run, step, methods=methods)
+            self._name(name, invocation, step, methods): self.resolve(item, invocation, step, methods=methods)
             for name, item in value.items()
         }
 
-    def _decrypted(self, value: Decrypted, run: Run) -> Any:
+    def _decrypted(self, value: Decrypted, invocation: Invocation) -> Any:
         """Puppet looks for expressions in decrypted texts too. Nothing of them goes into a record or a message."""
         if "%{" not in value.reveal():
             return value
         quiet = Interpolator(self.scope, self._lookup, lambda _: None)
         try:
-            text = quiet.resolve(value.reveal(), run, SILENT)
+            text = quiet.resolve(value.reveal(), invocation, SILENT)
         except HieraError as error:
             raise LookupFailure(
                 "", f"an expression in a decrypted text fails ({type(error).__name__})"
             ) from None
         return text if has_secret(text) else Decrypted(text)
 
-    def _name(self, name: Any, run: Run, step: Step, methods: bool) -> Any:
+    def _name(self, name: Any, invocation: Invocation, step: Step, methods: bool) -> Any:
         if isinstance(name, str) and "%{" in name:
-            return values.key(self._text(name, run, step, methods))
+            return values.key(self._text(name, invocation, step, methods))
         return name
 
-    def _text(self, subject: str, run: Run, step: Step, methods: bool) -> Any:
+    def _text(self, subject: str, invocation: Invocation, step: Step, methods: bool) -> Any:
         step = step.add("interpolation", subject)
         parts = _Parts()
         end = 0
@@ -94,26 +96,26 @@ class Interpolator:
                 if found[0] != subject:
                     what = "is only permitted if the expression is equal to the entire string"
                     raise LookupFailure("", f"'alias' interpolation {what}")
-                return self._found(argument, run, step)
-            value = self._value(method, argument, subject, run, step)
-            with run.resolving(f"scope:{argument}" if method == "scope" else argument):
-                parts.add(self.resolve(value, run, step, methods=methods))
+                return self._found(argument, invocation, step)
+            value = self._value(method, argument, subject, invocation, step)
+            with invocation.resolving(f"scope:{argument}" if method == "scope" else argument):
+                parts.add(self.resolve(value, invocation, step, methods=methods))
         parts.add(subject[end:])
         return parts.joined()
 
-    def _value(self, method: str, argument: str, subject: str, run: Run, step: Step) -> Any:
+    def _value(self, method: str, argument: str, subject: str, invocation: Invocation, step: Step) -> Any:
         if method == "literal":
             return argument
         if method == "scope":
-            return self.variable(argument, subject, run, step)
-        return self._found(argument, run, step)
+            return self.variable(argument, subject, invocation, step)
+        return self._found(argument, invocation, step)
 
-    def _found(self, key: str, run: Run, step: Step) -> Any:
-        run.spend_lookup()
-        value = self._lookup(key, run, step)
+    def _found(self, key: str, invocation: Invocation, step: Step) -> Any:
+        invocation.spend_lookup()
+        value = self._lookup(key, invocation, step)
         return "" if value is ABSENT else value
 
-    def variable(self, expression: str, subject: str, run: Run, step: Step) -> Any:
+    def variable(self, expression: str, subject: str, invocation: Invocation, step: Step) -> Any:
         """The value of ``expression``, such as ``facts.os.name``; null when there is none.
 
         Raises ``LookupFailure`` for an expression that is not well-formed.
@@ -122,7 +124,7 @@ class Interpolator:
         if segments is None:
             raise LookupFailure("", f"Syntax error in string: {subject}")
         root = segments[0]
-        value, event = self._root(root, run)
+        value, event = self._root(root, invocation)
         inner = step.add("scope", "Global Scope")
         if value is ABSENT:
             return None
@@ -131,23 +133,24 @@ class Interpolator:
         value = keys.dig(expression, segments[1:], value, step)
         return None if value is ABSENT else value
 
-    def _root(self, name: str | int, run: Run) -> tuple[Any | Absent, str]:
+    def _root(self, name: str | int, invocation: Invocation) -> tuple[Any | Absent, str]:
         """The value of a whole variable, and how the explanation says where it comes from."""
         if isinstance(name, int):
             raise LookupFailure("", f"Scope variable name {name} is a Integer, not a string")
-        if name in run.override:
-            return run.override[name], "found_in_overrides"
+        if name in invocation.override:
+            return invocation.override[name], "found_in_overrides"
         value = self.scope.get(name)
         if value is not ABSENT:
             return value, "found"
-        self._warn_of(name, run)
-        return run.defaults.get(name, ABSENT), "found_in_defaults"
+        self._warn_of(name, invocation)
+        return invocation.defaults.get(name, ABSENT), "found_in_defaults"
 
-    def _warn_of(self, name: str, run: Run) -> None:
+    def _warn_of(self, name: str, invocation: Invocation) -> None:
         if not name.isdecimal():
             space, qualified, _ = name.removeprefix("::").rpartition("::")
             what = f" class {space} could not be found" if qualified else ""
-            self._warn(f"Undefined variable '{name}';{what}" + (f" ({run.place})" if run.place else ""))
+            place = f" ({invocation.place})" if invocation.place else ""
+            self._warn(f"Undefined variable '{name}';{what}{place}")
 
 
 def _method(expression: str, allowed: bool) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""One question to a tree: what it brings along, and how far it has gone.
+"""One question to a tree (Puppet's ``Invocation``): what it brings along, and how far it has gone.
 
 * A name that is asked for while it is being answered is a recursion, and an error.
 * The work is limited: data that refers to itself in doubling ways ends in an error, not in a hang.
@@ -21,7 +21,7 @@ _FRAMES = 12_000  # a nested lookup takes about twenty, a level of nested data o
 
 
 @contextmanager
-def room_to_nest() -> Iterator[None]:
+def deep_recursion() -> Iterator[None]:
     """Let Python nest as deep as the limits here allow; its own limit of 1,000 frames is reached after 45 lookups.
 
     Since Python 3.11 a call from Python to Python takes no room on the C stack, which that limit is there to guard.
@@ -51,8 +51,8 @@ class Place(NamedTuple):
         return ", ".join(name + value for name, value in parts.items() if value)
 
 
-class Run:
-    """``override`` beats the data, and ``defaults`` come after it; both are seen by interpolations too."""
+class Invocation:
+    """One question, as it goes through the tree. ``override`` beats the data, and ``defaults`` come after it; both are seen by interpolations too."""
 
     def __init__(
         self, override: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None
