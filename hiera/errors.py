@@ -71,6 +71,7 @@ class UndefinedError(ExpressionError):
         self.among = among
 
     def __str__(self) -> str:
+        # Slow to import, and most errors of this kind are never shown: an entry of a hierarchy does not match.
         from difflib import get_close_matches
 
         try:

@@ -24,6 +24,7 @@ _WORDS: Final = {"||": " or ", "&&": " and ", "!": " not "}
 """How other tools write operators, and how Jinja2 does."""
 _KINDS: Final = {
     "require": "require",
+    # The name in other tools.
     "required": "require",
     "validate": "validate",
     "sensitive": "sensitive",
@@ -103,6 +104,7 @@ def _failure(rule: Annotation, data: Mapping[str, Any], sensitive: bool) -> str:
         value = step(value, key)
     if rule.kind == "require":
         return "is required and has no value" if value is MISSING or value in (None, "") else ""
+    # Null is no value: who wants one says @require as well.
     if rule.kind != "validate" or value is MISSING or value is None:
         return ""
     return _validation_failure(rule.expression, value, sensitive or isinstance(value, Secret))
@@ -117,6 +119,7 @@ def _validation_failure(expression: str, value: Any, sensitive: bool) -> str:
         verdict = compile_check(written)({"value": revealed, "Value": revealed, **_functions()})
     except HieraError as error:
         return f"cannot be validated: {expression}: {'it fails on this value' if sensitive else error}"
+    # The boolean itself: a text such as 'no', which counts as true in conditions, must not pass for one.
     if verdict is True:
         return ""
     shown = "has a secret value that" if sensitive else f"is {value!r}, which"

@@ -91,6 +91,7 @@ class _Scan:
     def item(self, key: Any, path: Path | None) -> None:
         named = path is not None and isinstance(key, yaml.ScalarEvent)
         below = (*(path or ()), key.value) if named else None
+        # The value is read first: where it ends says where a comment beside it can begin.
         self.value(self.next(), below)
         if below is not None:
             start = key.start_mark

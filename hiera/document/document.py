@@ -131,6 +131,7 @@ class Document(NamedTuple):
         """The sections that make up the data for this host, lowest first, and what was decided on the way."""
         sections = [Layer(self.data, ("data",))]
         entries = []
+        # The hierarchy decides what the data is, so it cannot ask for any.
         scope = scope.with_data(_NoData())
         for index, text in enumerate(self.order):
             name = self._name(index, text, scope)
@@ -161,6 +162,7 @@ class Document(NamedTuple):
     ) -> tuple[dict[str, Any], MadeOf]:
         layers = sections if self.merge == "deep" else _without_replaced(sections)  # 5.
         sensitive = self.annotations.sensitive if self.annotations else frozenset()
+        # Most documents have no expressions, and then need none of the machinery that resolves them.
         if not sensitive and not any(_holds_expression(layer.values) for layer in layers):
             merged: Mapping[str, Any] = functools.reduce(merge_deep, (layer.values for layer in layers), {})
             return dict(merged), _made_of(layers)

@@ -154,6 +154,7 @@ class LayeredMapping(Mapping[Any, Any]):
         top = alike[-1].value
         if isinstance(top, Mapping):
             base = self._base.get(path[-1])
+            # A piece that was replaced hides the lower sources as well, as it will when the caller merges them.
             below = base if len(alike) == len(pieces) and isinstance(base, Mapping) else None
             return LayeredMapping([Layer(*piece) for piece in alike], self._resolver, below, path)
         if isinstance(top, list):
@@ -169,6 +170,8 @@ class LayeredMapping(Mapping[Any, Any]):
         alike: list[_Piece] = []
         for piece in reversed(pieces):
             resolved = self._resolver.resolved(piece)
+            # It had to be resolved to know its type; what lies below it never is, so that a missing fact there is no
+            # error for this host.
             if alike and not mergeable(alike[-1].value, resolved.value):
                 break
             alike.append(resolved)

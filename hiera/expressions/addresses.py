@@ -20,6 +20,7 @@ _WHOLE: Final[dict[str, Callable[[Interface], Any]]] = {
     "address": lambda ip: str(ip.ip),
     "address/prefix": lambda ip: f"{ip.ip}/{ip.network.prefixlen}",
     "broadcast": lambda ip: str(ip.network.broadcast_address),
+    # The network's own address and that of broadcasts are no hosts', unless there are no others (RFC 3021).
     "first_usable": lambda ip: str(ip.network[1 if ip.network.num_addresses > 2 else 0]),
     "host": lambda ip: f"{ip.ip}/{ip.network.prefixlen}",
     "hostmask": lambda ip: str(ip.hostmask),
@@ -75,6 +76,7 @@ def _parsed(value: Any) -> Interface | None:
     from ipaddress import ip_interface
 
     try:
+        # A number is no address here, though the library would take it for one.
         return ip_interface(value) if isinstance(value, str) else None
     except ValueError:
         return None

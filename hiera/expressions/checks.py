@@ -21,6 +21,7 @@ _SHELL_SPECIAL: Final = re.compile(r"[`$;|&><()\n]")
 def _text(value: Any) -> str | None:
     if isinstance(value, str):
         return value
+    # True is a number to Python, and would be printed as no author wrote it.
     return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
@@ -70,6 +71,7 @@ def is_duration(value: Any) -> bool:
 
 def is_hostname(value: Any) -> bool:
     """A host's name, with or without a domain."""
+    # As long as a name can be in the DNS; 63 characters for each label of it.
     return isinstance(value, str) and len(value) <= 253 and _fits(value, _HOSTNAME)
 
 

@@ -78,6 +78,7 @@ class Scope:
         if not isinstance(path, str):
             raise ExpressionError("", f"lookup wants a path such as 'data.web.port', not {described(path)}")
         steps = parse_path(path)
+        # By its path only data is reached, not the functions that stand beside it.
         value = find(self.names, steps) if steps and steps[0] in _ROOTS else MISSING
         if value is not MISSING:
             return value

@@ -50,6 +50,7 @@ def to_yaml(
     import yaml
 
     class Dumper(yaml.CSafeDumper):
+        # Lists that are shared would be written as anchors, which few readers of configuration files know.
         def ignore_aliases(self, _data: Any) -> bool:
             return True
 
@@ -185,6 +186,7 @@ def regex_replace(
     def expand(match: re.Match[str]) -> str:
         nonlocal made
         text = match.expand(replacement) if "\\" in replacement else replacement
+        # Each match may be replaced by far more than itself: counted as it is made, not when all is there.
         made += len(text)
         sizes.verify_length(text, made)
         return text
@@ -344,6 +346,7 @@ class _Items:
 
     @staticmethod
     def _key(item: Any) -> Any:
+        # A tuple stands for a list or mapping, so that no text is equal to it.
         return (
             (json.dumps(plain(item), sort_keys=True),) if isinstance(item, (list, tuple, Mapping)) else item
         )

@@ -90,6 +90,7 @@ def translated(error: Exception, source: str = "", names: Mapping[str, Any] | No
 
     ``names`` are those that exist. After a look at a secret, only what is in ``source`` is quoted.
     """
+    # A name that the author wrote in the expression may be quoted; one that came out of a secret may not.
     if isinstance(error, UndefinedError) and (not meter.secret or str(error.name) in source):
         error.among = error.among or [name for name in names or () if name.islower()]
         return error

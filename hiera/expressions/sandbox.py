@@ -102,6 +102,7 @@ class _Context(Context):
 class Sandbox(ImmutableSandboxedEnvironment):
     """An environment that keeps this module's promises."""
 
+    # Those that can make much of little; the others cannot make more than they are given.
     intercepted_binops = frozenset({"+", "*", "**", "%"})
     code_generator_class = _Generator
     context_class = _Context
@@ -119,6 +120,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         """``obj.attribute`` in an expression."""
         if isinstance(obj, ExplainedUndefined):
             return obj  # the first thing that is missing is the one to name
+        # Jinja2's own objects (loop, macros, namespaces) are guarded by its sandbox.
         if isinstance(obj, _RUNTIME):
             return super().getattr(obj, attribute)
         found = step(obj, attribute) if isinstance(obj, Mapping) else MISSING

@@ -39,6 +39,7 @@ class Decryptor:
     def decrypt(self, text: str) -> str:
         """``text`` with each encrypted part replaced, less one newline at its end; raises ``EnvelopeError``."""
         plain = _TOKEN.sub(self._part, text)
+        # As hiera-eyaml does it: what was piped into it ends in a newline that nobody meant.
         return re.sub(r"(\r\n|\n|\r)\Z", "", plain)
 
     def _part(self, found: re.Match[str]) -> str:
@@ -71,6 +72,7 @@ def key_reader(
 
     def load() -> bytes:
         variable = options.get("pkcs7_private_key_env_var")
+        # hiera-eyaml's order: the environment before the file.
         if isinstance(variable, str) and os.environ.get(variable):
             return os.environ[variable].encode()
         path = options.get("pkcs7_private_key", default)

@@ -38,6 +38,7 @@ def load(text: str | bytes, source: str) -> Any:
             parse_float=_finite,
             parse_constant=_refuse,
         )
+        # Python reads such an escape, but nobody can write the text that it gives.
         if _HALF_A_CHARACTER.search(decoded):
             json.dumps(value, ensure_ascii=False).encode()
         return value

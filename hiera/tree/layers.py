@@ -72,6 +72,7 @@ class Level:
         try:
             return self._function.value(key.root, location, invocation, step)  # 8.
         except (LookupFailure, LimitError) as error:
+            # Puppet's own sentences name the file in their middle.
             is_named = error.where or (location is not None and location.place in error.what)
             raise error.beside("" if is_named else str(invocation.place)) from None
         finally:

@@ -66,6 +66,7 @@ class Layout:
         if provider is None:
             return layer
         provider.warn(self._tools.warn, layer.version if layer else None)
+        # A hiera.yaml of version 5 beats every provider; beside the provider hiera an older one counts, too.
         if (layer is not None and layer.version >= 5) or provider.name == providers.HIERA:
             return layer or self._layer(place, path, module)
         if provider.name == providers.NONE:

@@ -209,6 +209,7 @@ class Tree:
     def _places(self, name: str, module: str | None) -> str:
         """Every place that holds a key, for messages."""
         found: list[str] = []
+        # A message about one mistake is no place to tell of another.
         with suppress(HieraError):
             for layer in filter(None, (self._layer(place, module, SILENT) for place in _LAYERS)):
                 for holder, names in layer.holders(Invocation()):

@@ -40,6 +40,7 @@ class Strategy:
 
 class _Merging(Strategy):
     def gather(self, places: Sequence[Place], fetch: Fetch[Place], step: Step) -> Any | Absent:
+        # Puppet's merge of a single variant merges nothing; that shows with unique (_only).
         if len(places) == 1:
             value = fetch(places[0], step)
             return value if value is ABSENT else self._only(value)
@@ -72,6 +73,7 @@ class Hash(_Merging):
     def merge(self, high: Any, low: Any) -> Any:
         for place, value in (("first", high), ("second", low)):
             _check(place, "a Hash value", value, isinstance(value, dict) and values.is_data(value))
+        # The order of Ruby's low.merge(high): keys of the lower one first.
         return {**low, **high}
 
 

@@ -48,6 +48,7 @@ def parse_path(text: str) -> tuple[str, ...]:
     if len(steps) > _MOST_STEPS:
         what = f"has {len(steps)} steps, at most {_MOST_STEPS} are followed"
         raise ExpressionError("", f"the path {text[:_SHOWN]!r}… {what}")
+    # What findall passes over, empty steps and a backslash at the end, is missing from the sum.
     if sum(map(len, steps)) + len(steps) - 1 != len(text):
         raise ExpressionError("", f"the path {text!r} has an empty step or ends in a backslash")
     if LENGTH in steps[:-1]:

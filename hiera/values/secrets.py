@@ -40,6 +40,7 @@ class Secret:
         return isinstance(other, Secret) and bool(self._value == other._value)
 
     def __hash__(self) -> int:
+        # Of the text: a list or mapping has no hash of its own.
         return hash((Secret, str(self._value)))
 
     def __copy__(self) -> Self:

@@ -24,6 +24,7 @@ def function(
     level: LevelConfig, options: Mapping[str, Any], config_path: str, module: str | None, tools: Tools
 ) -> DataFunction:
     """The function of ``level``, in the ``hiera.yaml`` at ``config_path``."""
+    # Nothing is raised yet: a level whose files are not there is passed over, whatever its function.
     if _KNOWN.get(level.function) != level.kind:
         return _Unavailable(_unavailable(level, config_path))
     if level.kind == "data_hash":

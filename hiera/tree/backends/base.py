@@ -61,6 +61,7 @@ def _bad(value: Any) -> str | None:
                 return bad
     elif isinstance(value, list):
         return next((bad for bad in map(_bad, value) if bad is not None), None)
+    # These two are values to Puppet: undef and the default of a case.
     elif isinstance(value, Symbol) and value.name not in ("undef", "default"):
         return f"the symbol {value!r}"
     return None

@@ -33,10 +33,12 @@ class DataHash:
         return self._tools.interpolator.resolve(value, invocation, step)  # 8c.
 
     def _content(self, location: Location | None) -> tuple[dict[Any, Any], Location]:
+        # Puppet's functions take a path and nothing else; any option or a URI is refused in these words.
         if location is None or location.is_uri or self._has_options:
             what = f"'{self._name}' {PATHS} when using this data_hash function"
             raise ConfigError("", f"{what}; it takes no options")
         content = self._read(location.place)
+        # Once a file: every key of the module comes by here.
         if self._module and location.place not in self._seen:
             self._seen.add(location.place)
             self._verify_qualified(content, location)

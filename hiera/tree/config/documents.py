@@ -66,6 +66,7 @@ class Files:
     def read(self, path: str) -> bytes:
         try:
             with open(path, "rb", opener=_open_at_once) as file:
+                # The open file is asked, not the path, which may name another one by now.
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                     raise DocumentError(path, "not a regular file")
                 data = file.read(MAX_BYTES + 1)
@@ -83,6 +84,7 @@ class Files:
             if error.errno in (errno.ENOENT, errno.ENOTDIR):
                 return []
             raise DocumentError(path, error.strerror or str(error)) from None
+        # Ruby sorts the bytes of names, whatever the locale.
         return sorted(entries, key=lambda entry: os.fsencode(entry.name))
 
     def _entry(self, entry: "os.DirEntry[str]") -> Entry:

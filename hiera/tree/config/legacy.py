@@ -62,6 +62,7 @@ def _level_4(path: str, entry: dict[str, Any], datadir: str) -> LevelConfig:
         function=function,
         datadir=join(path.rpartition("/")[0], entry.get("datadir", datadir)),
         location="paths",
+        # Version 4: a level without a path is read from the file of its name.
         places=tuple(entry.get("paths") or [entry.get("path") or entry["name"]]),
         options={},
         extension=extension,
@@ -89,6 +90,7 @@ def _version_3(path: str, content: dict[Any, Any]) -> Config:
         "hierarchy": content.get("hierarchy") or ["nodes/%{::trusted.certname}", "common"],
     }
     backends = content["backends"] if isinstance(content["backends"], list) else [content["backends"]]
+    # Each backend may have settings below its own name, of any shape.
     known = dict.fromkeys(
         ("logger", "merge_behavior", "deep_merge_options", *map(values.to_s, backends)), _anything
     )
@@ -116,6 +118,7 @@ def _level_3(path: str, backend: str, content: dict[str, Any]) -> LevelConfig:
         datadir=join(root, settings.get("datadir") or _DATADIR_3),
         location="paths",
         places=tuple(places) if isinstance(places, list) else (places,),
+        # The other functions take no options; to eyaml its settings say where the keys are.
         options={name: value for name, value in settings.items() if backend == "eyaml" and name != "datadir"},
         extension=f".{settings['extension']}" if settings.get("extension") else extension,
     )

@@ -24,6 +24,7 @@ def load_config(path: str, documents: Documents, place: str, warn: Warn) -> Conf
     if not isinstance(content, dict):
         what = "File exists but does not contain a valid YAML hash. Falling back to Hiera version 3 default config"
         warn(f"{path}: {what}")
+        # It has no version, which makes it one of version 3, as in Puppet.
         content = {}
     version = _version(content.get("version"), path)
     if version in (3, 4):

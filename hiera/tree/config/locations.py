@@ -73,6 +73,7 @@ class Resolver:
             valid = False
         if not valid:
             raise ConfigError("", f"bad URI(is not URI?): {values.inspect(uri)}")
+        # Whether anything is there is for the function to find out.
         return Location(uri, template, Kind.FILE, is_uri=True)
 
     def _mapped(self, datadir: str, variable: str, name: str, template: str) -> list[Location]:
@@ -80,6 +81,7 @@ class Resolver:
         value = self._interpolator.variable(variable, "mapped_path[0]", self._run, self._step)
         if value is None or value in ("", [], {}):
             return []
+        # Puppet crashes here: it asks a number whether it is empty.
         if isinstance(value, (int, float)):
             what = f"mapped_paths wants a text, a list or a mapping, and '{variable}' is"
             raise ConfigError("", f"{what} {values.inspect(value)}")

@@ -49,6 +49,7 @@ def of_environment(directory: str, documents: Documents) -> Provider | None:
     path = posixpath.join(directory, "environment.conf")
     if documents.kind(path) is not Kind.FILE:
         return None
+    # One setting matters; a stray byte in the others is Puppet's business.
     text = documents.read(path).decode(errors="replace")
     found = re.search(r"^[ \t]*environment_data_provider[ \t]*=[ \t]*(.*?)[ \t\r]*$", text, re.MULTILINE)
     name = found[1].strip("'\"") if found else ""

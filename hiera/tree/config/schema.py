@@ -80,6 +80,7 @@ def options(value: Any, where: str) -> Iterator[str]:
         yield f"{where} expects a Hash value, got {values.type_name(value)}"
         return
     for name, entry in value.items():
+        # Written for Python; messages show the pattern as Ruby has it.
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z](:?[0-9A-Za-z_-]*[0-9A-Za-z])?", name):
             what = f"expects a match for Pattern[/{_OPTION_NAME}/], got '{values.to_s(name)}'"
             yield f"{where} key of entry '{values.to_s(name)}' {what}"

@@ -15,6 +15,7 @@ from hiera.tree.config.model import GLOBAL, MODULE, Config, LevelConfig, verify_
 _FUNCTIONS = ("data_hash", "lookup_key", "data_dig", "hiera3_backend")
 _ALL_FUNCTIONS = (*_FUNCTIONS, "v4_data_hash")
 _LOCATIONS = ("path", "paths", "glob", "globs", "uri", "uris", "mapped_paths")
+# Puppet hands the location to a function as one of these options.
 _RESERVED = ("path", "uri")
 
 
@@ -57,6 +58,7 @@ def config(path: str | None, where: str, content: dict[Any, Any], place: str, te
     content = {
         **content,
         "defaults": content.get("defaults") or _DEFAULTS,
+        # No hierarchy, or null, is the default one; an empty list is none at all.
         "hierarchy": content.get("hierarchy") or ([] if content.get("hierarchy") == [] else _COMMON),
     }
     verify_shape(content, _CONFIG, where)
@@ -140,6 +142,7 @@ class _Reader:
 
     def _level(self, entry: dict[str, Any]) -> LevelConfig:
         own = next((name for name in _ALL_FUNCTIONS if name in entry), None)
+        # A function of its own replaces the default one, options and datadir stay.
         source = entry if own else self._defaults
         kind = own or next(name for name in _FUNCTIONS if name in source)
         location = next((name for name in _LOCATIONS if name in entry), None)

@@ -77,6 +77,7 @@ class Step:
 
     def as_data(self) -> dict[str, Any]:
         """This step and those below it as mappings and lists."""
+        # As Puppet shows it: a merge of one thing is that thing.
         if self.kind == "merge" and len(self.steps) == 1:
             return self.steps[0].as_data()
         data: dict[str, Any] = {"type": self.kind, "name": self.name} if self.name else {"type": self.kind}
@@ -94,6 +95,7 @@ class Step:
         return data
 
 
+# Most lookups are not explained, and should not pay for a record.
 class _Silent(Step):
     def add(self, kind: str, name: str, **about: Any) -> Step:
         return self
@@ -128,6 +130,7 @@ def _holders(step: Step, level: str) -> Iterator[tuple[str, str]]:
     if step.kind in ("path", "uri") and step.event == "found":
         yield level, step.name
     for inner in step.steps:
+        # Keys that an interpolation looked up on the way have holders of their own.
         if inner.kind != "interpolation":
             yield from _holders(inner, level)
 

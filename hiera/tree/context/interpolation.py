@@ -98,6 +98,8 @@ class Interpolator:
                     raise LookupFailure("", f"'alias' interpolation {what}")
                 return self._found(argument, invocation, step)
             value = self._value(method, argument, subject, invocation, step)
+            # The result is interpolated once more, as Puppet does it; on the stack of names, so that a circle
+            # ends.
             with invocation.resolving(f"scope:{argument}" if method == "scope" else argument):
                 parts.add(self.resolve(value, invocation, step, methods=methods))
         parts.add(subject[end:])

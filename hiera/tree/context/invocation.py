@@ -52,7 +52,10 @@ class Place(NamedTuple):
 
 
 class Invocation:
-    """One question, as it goes through the tree. ``override`` beats the data, and ``defaults`` come after it; both are seen by interpolations too."""
+    """One question on its way through the tree.
+
+    ``override`` beats the data, and ``defaults`` come after it; both are seen by interpolations too.
+    """
 
     def __init__(
         self, override: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None

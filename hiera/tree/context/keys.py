@@ -90,6 +90,7 @@ def dig(text: str, segments: tuple[Segment, ...], value: Any, step: Step) -> Any
         return value
     step = step.add("sub_key", ".".join(map(str, segments)))
     for segment in segments:
+        # Null has nothing inside, and that is no mistake, where a text or number is one.
         if value is None or not _holds(text, segment, value):
             step.add("segment", str(segment)).missing(segment)
             return ABSENT

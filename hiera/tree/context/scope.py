@@ -66,6 +66,7 @@ class Scope:
         if name == "trusted":
             self._fixed[name] = self._trusted()
             return self._fixed[name]
+        # Facts are variables of the top scope; a qualified name is one of a class, and no class is evaluated.
         return self._facts.get(name, ABSENT) if "::" not in name else ABSENT
 
     @contextmanager
@@ -79,6 +80,7 @@ class Scope:
 
     def _trusted(self) -> dict[str, Any]:
         given = self._facts.get("trusted")
+        # As puppet lookup, which runs as root, takes the fact for the certificate's word.
         if isinstance(given, dict) and {"authenticated", "certname", "extensions"} <= given.keys():
             return given
         certname = self._facts.get("clientcert", self._certname)

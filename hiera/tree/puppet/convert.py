@@ -52,10 +52,12 @@ def _secretly(kind: Type, value: Any, arguments: list[Any]) -> Any:
         result = _new(kind, revealed(value, Decrypted), arguments)
     except HieraError:
         raise LookupFailure("", f"the secret value cannot be converted to {kind}") from None
+    # Of the kind that goes into other texts: to Puppet it is no Sensitive, but the text or number it is.
     return result if isinstance(result, Secret) else Decrypted(result)
 
 
 def _new(kind: Type, value: Any, arguments: list[Any]) -> Any:
+    # Arguments ask for a conversion even of what has the type: another format, or a sign taken off.
     if not arguments and matches(kind, value):
         return value
     make, most = _maker(kind)
@@ -200,7 +202,7 @@ def _hash(value: Any, option: Any = None) -> dict[Any, Any]:
 
 
 def _tree(items: list[Any], *, as_hashes: bool) -> dict[Any, Any]:
-    """Pairs of a path and a value, planted one after the other."""
+    """Pairs of a path and a value, put in one after the other."""
     root: dict[Any, Any] = {}
     for path, value in items:
         if as_hashes and isinstance(value, list):
@@ -216,7 +218,7 @@ def _tree(items: list[Any], *, as_hashes: bool) -> dict[Any, Any]:
         elif isinstance(at, dict):
             at[values.key(path[-1])] = value
         else:
-            raise _dead_end(path[-1])
+            raise _misplaced(path[-1])
     return root
 
 
@@ -231,10 +233,10 @@ def _branch(at: Any, name: Any) -> Any:
         return at[name]
     if isinstance(at, dict):
         return at.setdefault(values.key(name), {})
-    raise _dead_end(name)
+    raise _misplaced(name)
 
 
-def _dead_end(name: Any) -> LookupFailure:
+def _misplaced(name: Any) -> LookupFailure:
     return LookupFailure("", f"a path of the tree has {values.inspect(name)} below what cannot hold it")
 
 

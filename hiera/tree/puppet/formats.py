@@ -57,6 +57,7 @@ def parse(text: str) -> Format:
     if sum(flag in _PAIRS for flag in flags) > 1:
         what = "Only one of the delimiters [ { ( < | can be given in the format flags"
         raise LookupFailure("", f"{what}, got '{text}'")
+    # Wider than anybody reads, and a way to take all memory.
     if any(number and len(number) > 4 for number in (found[2], found[3])):
         raise LookupFailure("", f"The format '{text}' asks for more than {MAX_WIDTH} characters")
     return Format(found[4], flags, *(int(number) if number else None for number in (found[2], found[3])))
@@ -132,9 +133,9 @@ def _digits(value: int, chosen: Format) -> str:
     if chosen.alternate and letter != "d" and value:
         prefix += {"x": "0x", "X": "0X", "o": "0", "b": "0b", "B": "0B"}[letter]
     digits = digits.rjust(chosen.precision or 0, "0")
-    room = (chosen.width or 0) - len(prefix)
+    columns = (chosen.width or 0) - len(prefix)
     if "0" in chosen.flags and "-" not in chosen.flags and chosen.precision is None:
-        return prefix + digits.rjust(room, "0")
+        return prefix + digits.rjust(columns, "0")
     whole = prefix + digits
     return whole.ljust(chosen.width or 0) if "-" in chosen.flags else whole.rjust(chosen.width or 0)
 

@@ -27,6 +27,7 @@ def timestamp(given: Any, formats: Any = None) -> str:
     found = _TIMESTAMP.fullmatch(given)
     if not found:
         raise _unreadable(given, "%FT%T.%N %Z, %FT%T %Z, %F %T.%N %Z, %F %T %Z, %F %Z and these without zone")
+    # A date without a time is its midnight.
     numbers = [int(number or 0) for number in found.groups()[:6]]
     try:
         moment = datetime(*numbers, tzinfo=_zone(found[8]))  # type: ignore[misc, arg-type]  # six numbers, checked above

@@ -225,6 +225,7 @@ def matches(kind: Any, value: Any) -> bool:
     if not isinstance(kind, Type):
         return bool(kind == value)
     question = _KNOWN.get(kind.name)
+    # A decrypted text is the text it is to Puppet; only Sensitive is a type of its own.
     value = value.reveal() if isinstance(value, Decrypted) else value
     return bool(question and question(kind.arguments, value))
 

@@ -10,8 +10,8 @@ The numbers below are in the library's order, in which its function ``deep_merge
 2. Null or false in the destination counts as nothing: the source takes its place.
 3. A mapping is merged key by key; a new key goes through the same steps, with a copy of its own value.
 4. A list: 4a overwritten whole, if so asked · 4b joined and split again, if so asked · 4c cleared by a bare prefix ·
-   4d put over what is no list · 4e knocked out by prefixed texts · 4f merged item by item where all are mappings, if so
-   asked, or else united, the destination's items first · 4g sorted, if so asked.
+   4d put over what is no list · 4e knocked out by prefixed texts · 4f merged item by item where all are mappings, if
+   so asked, or else united, the destination's items first · 4g sorted, if so asked.
 5. Anything else is appended to a list, if so asked.
 6. Anything else overwrites; a text with the prefix becomes the empty text.
 """

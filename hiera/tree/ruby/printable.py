@@ -20,6 +20,7 @@ def printable(value: Any, secret: Callable[[Secret], Any] = str) -> Any:
         return [printable(item, secret) for item in value]
     if isinstance(value, Secret):
         return secret(value)
+    # As Puppet prints the two symbols that data may hold, undef and default.
     if isinstance(value, Symbol):
         return value.name
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):

@@ -205,6 +205,7 @@ def _compare(left: Any, right: Any) -> int:
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in (left, right)):
         return int(left > right) - int(left < right)
     if isinstance(left, str) and isinstance(right, str):
+        # Ruby compares the bytes of texts, in no language.
         return int(left.encode() > right.encode()) - int(left.encode() < right.encode())
     if isinstance(left, list) and isinstance(right, list):
         pairs = (_compare(one, other) for one, other in zip(left, right, strict=False))
