@@ -19,7 +19,7 @@ from hiera.values.secrets import Secret, revealed
 from hiera.values.sizes import BITS_OF_A_DIGIT, TEXT_LIMIT, verify_length
 
 BUDGET: Final = 8 << 20
-"""What one evaluation may make, intermediate results included: list items, steps, and characters by fours."""
+"""The most that one evaluation may make, intermediate results included: list items, steps, and characters by fours."""
 
 TIME_LIMIT: Final = 10.0
 """Seconds for one evaluation."""

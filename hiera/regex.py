@@ -127,7 +127,7 @@ def _is_ours(frame: FrameType | None, operation: Callable[[], object]) -> bool:
 
 
 def _from_child(operation: Callable[[], _Answer]) -> _Answer:
-    """What ``operation`` gives in a copy of this process, which the kernel ends when its time is over."""
+    """The answer of ``operation`` in a copy of this process, which the kernel ends when its time is over."""
     import pickle  # long texts are rare
 
     reader, writer = os.pipe()

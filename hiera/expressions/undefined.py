@@ -65,7 +65,7 @@ _INSTEAD: Final[dict[type, Mapping[str, str]]] = {
         "endswith": "write value is search('end$')",
     },
 }
-"""What people ask values for who know them from Python, and how it is said here."""
+"""By type the methods that who knows Python looks for, and how to say it here."""
 
 
 def _advice(owner: Any, name: Any) -> str:

@@ -371,7 +371,7 @@ _SENTENCES: Final = {
 
 
 def _syntax_error(error: Any, text: str, source: str) -> DocumentError:
-    """What the C parser says, as a sentence with the place in front."""
+    """The complaint of the C parser as a sentence with the place in front."""
     mark = getattr(error, "problem_mark", None)
     if mark is None:  # characters that YAML does not allow carry an offset instead
         before = text[: getattr(error, "position", 0)]

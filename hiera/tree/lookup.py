@@ -325,9 +325,9 @@ def _converted(name: str, value: Any, convert_to: Any, step: Step) -> Any:
 
 def _verified(what: str, value: Any, value_type: str | None) -> Any:
     if value_type is not None:
-        from hiera.tree.puppet import types
+        from hiera.tree.puppet import type_expressions, types
 
-        types.verify(what, types.parse(value_type), value)
+        types.verify(what, type_expressions.parse(value_type), value)
     return value
 
 

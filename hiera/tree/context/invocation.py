@@ -63,7 +63,7 @@ class Invocation:
         self.override = override or {}
         self.defaults = defaults or {}
         self.place: Place | None = None
-        """What is being read just now."""
+        """The place that is being read just now."""
         self._names: list[str] = []
         self._lookups = MAX_LOOKUPS
         self._values = MAX_VALUES

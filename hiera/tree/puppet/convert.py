@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hiera.errors import HieraError, LookupFailure
-from hiera.tree.puppet import formats, timestamps, types
+from hiera.tree.puppet import formats, timestamps, type_expressions, types
 from hiera.tree.puppet.types import Type, matches
 from hiera.tree.ruby import regexp, values
 from hiera.values.secrets import Decrypted, Secret, has_secret, revealed
@@ -27,7 +27,7 @@ def converted(key: str, value: Any, convert_to: Any) -> Any:
         )
         raise LookupFailure(key, what)
     try:
-        kind = types.parse(wanted)
+        kind = type_expressions.parse(wanted)
     except HieraError as error:
         what = f"Invalid data type in lookup_options for key '{key}' could not parse '{wanted}', error: '{error.what}"
         raise LookupFailure(key, what) from None
@@ -42,7 +42,7 @@ def converted(key: str, value: Any, convert_to: Any) -> Any:
 def described(convert_to: Any) -> str:
     """The option as the explanation shows it: the type bare, arguments as a manifest would write them."""
     wanted, *arguments = convert_to if isinstance(convert_to, list) else [convert_to]
-    return f"[{', '.join([str(types.parse(wanted)), *map(formats.element, arguments)])}]"
+    return f"[{', '.join([str(type_expressions.parse(wanted)), *map(formats.element, arguments)])}]"
 
 
 def _secretly(kind: Type, value: Any, arguments: list[Any]) -> Any:
@@ -73,7 +73,7 @@ def _new(kind: Type, value: Any, arguments: list[Any]) -> Any:
 
 
 def _maker(kind: Type) -> tuple[Callable[..., Any], int]:
-    """What makes values of ``kind``, and how many arguments it takes beside the value at most."""
+    """The function that makes values of ``kind``, and how many arguments it takes beside the value at most."""
     if kind.name in _WRAPPERS and kind.arguments and isinstance(kind.arguments[0], Type):
         return _maker(kind.arguments[0])
     if kind.name not in _MAKERS:

@@ -1,6 +1,6 @@
-"""Puppet type expressions, such as ``Optional[Array[String[1], 0, 5]]``: read, and asked about a value.
+"""Puppet's data types, and whether a value is of one.
 
-Types that only the Puppet language can make a value of are read and match nothing; a name that is not one of Puppet's
+Types that only the Puppet language can make a value of match nothing; a name that is not one of Puppet's
 own is a *type reference*, which matches nothing either.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hiera import regex
-from hiera.errors import DocumentError, LookupFailure
+from hiera.errors import LookupFailure
 from hiera.tree.ruby import regexp, values
 from hiera.values.secrets import Decrypted, Secret
 
@@ -32,176 +32,18 @@ class Type:
 
 
 def _bracketed(arguments: tuple[Any, ...]) -> str:
-    return f"[{', '.join(map(_written, arguments))}]" if arguments else ""
+    return f"[{', '.join(map(written, arguments))}]" if arguments else ""
 
 
-def _written(argument: Any) -> str:
+def written(argument: Any) -> str:
+    """An argument of a type as a manifest has it."""
     if isinstance(argument, str):
         return f"'{argument}'"
     if isinstance(argument, re.Pattern):
         return f"/{argument.pattern}/"
     if isinstance(argument, tuple):
-        return "{" + ", ".join(f"{_written(name)} => {_written(kind)}" for name, kind in argument) + "}"
+        return "{" + ", ".join(f"{written(name)} => {written(kind)}" for name, kind in argument) + "}"
     return values.to_s(argument) if argument is DEFAULT else str(argument)
-
-
-# -- reading -----------------------------------------------------------------------------------------------------------
-
-_TOKEN = re.compile(
-    r"""\s*(?:(?P<name>(?:::)?[A-Z]\w*(?:::[A-Z]\w*)*)|(?P<number>[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|(?P<word>[a-z]\w*)"""
-    r"""|'(?P<single>(?:[^'\\]|\\.)*)'|"(?P<double>(?:[^"\\]|\\.)*)"|/(?P<regexp>(?:[^/\\]|\\.)*)/"""
-    r"""|(?P<sign>=>|[\[\]{},]))""",
-    re.ASCII,
-)
-MAX_LENGTH = 10_000
-MAX_DEPTH = 50
-
-
-def parse(text: str) -> Type:
-    """The type that ``text`` says; raises ``DocumentError``."""
-    reader = _Reader(text)
-    found = reader.type()
-    reader.expect_end()
-    return found
-
-
-class _Reader:
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._position = 0
-        self._depth = 0
-        if len(text) > MAX_LENGTH:
-            raise self._error()
-
-    def _error(self) -> DocumentError:
-        text = self._text if len(self._text) < 200 else self._text[:200] + "…"
-        return DocumentError(
-            "", f"not a Puppet type expression: '{text}' (at character {self._position + 1})"
-        )
-
-    def _peek(self) -> re.Match[str] | None:
-        return _TOKEN.match(self._text, self._position)
-
-    def _next(self) -> re.Match[str]:
-        token = self._peek()
-        if token is None:
-            raise self._error()
-        self._position = token.end()
-        return token
-
-    def _skip(self, sign: str) -> bool:
-        token = self._peek()
-        if token is None or token["sign"] != sign:
-            return False
-        self._position = token.end()
-        return True
-
-    def _expect(self, sign: str) -> None:
-        if not self._skip(sign):
-            raise self._error()
-
-    def expect_end(self) -> None:
-        if self._text[self._position :].strip():
-            raise self._error()
-
-    def type(self) -> Type:
-        token = self._next()
-        if token["name"] is None:
-            raise self._error()
-        return self._parameterized(token["name"].removeprefix("::"))
-
-    def _parameterized(self, name: str) -> Type:
-        if not self._skip("["):
-            return Type(name)
-        self._depth += 1
-        if self._depth > MAX_DEPTH:
-            raise self._error()
-        arguments = [self._argument()]
-        while self._skip(",") and not self._closes():
-            arguments.append(self._argument())
-        self._expect("]")
-        self._depth -= 1
-        fits = _ARGUMENTS.get(name)
-        if fits is not None and not fits(arguments):
-            raise DocumentError("", f"the type {name} does not take [{', '.join(map(_written, arguments))}]")
-        return Type(name, tuple(arguments))
-
-    def _closes(self) -> bool:
-        token = self._peek()
-        return token is not None and token["sign"] == "]"
-
-    def _argument(self) -> Any:
-        token = self._next()
-        if token["name"]:
-            return self._parameterized(token["name"].removeprefix("::"))
-        if token["number"]:
-            return (
-                float(token["number"])
-                if re.search(r"[.eE]", token["number"])
-                else int(token["number"][:4000])
-            )
-        if token["regexp"] is not None:
-            return regexp.compiled(token["regexp"])
-        if token["word"]:
-            return {"default": DEFAULT, "true": True, "false": False}.get(token["word"], token["word"])
-        if token["sign"] == "{":
-            return self._members()
-        for quoted in (token["single"], token["double"]):
-            if quoted is not None:
-                return re.sub(r"\\(.)", r"\1", quoted)
-        raise self._error()
-
-    def _members(self) -> tuple[tuple[Any, Any], ...]:
-        members = []
-        while not self._skip("}"):
-            name = self._argument()
-            self._expect("=>")
-            members.append((name, self._argument()))
-            if not self._skip(","):
-                self._expect("}")
-                break
-        return tuple(members)
-
-
-def _bounds(arguments: list[Any]) -> bool:
-    return len(arguments) <= 2 and all(
-        argument is DEFAULT or (isinstance(argument, int | float) and not isinstance(argument, bool))
-        for argument in arguments
-    )
-
-
-def _is_kind(argument: Any) -> bool:
-    """A type, or a text, which is the type of itself."""
-    return isinstance(argument, Type | str)
-
-
-def _kinds_and_bounds(most: int) -> Callable[[list[Any]], bool]:
-    def check(arguments: list[Any]) -> bool:
-        kinds = next((at for at, argument in enumerate(arguments) if not _is_kind(argument)), len(arguments))
-        return kinds <= most and _bounds(arguments[kinds:])
-
-    return check
-
-
-_ARGUMENTS: dict[str, Callable[[list[Any]], bool]] = {
-    **dict.fromkeys(("Integer", "Float", "Collection"), _bounds),
-    **dict.fromkeys(
-        ("Optional", "NotUndef", "Sensitive"),
-        lambda arguments: len(arguments) == 1 and _is_kind(arguments[0]),
-    ),
-    "String": lambda arguments: _bounds(arguments) or (len(arguments) == 1 and isinstance(arguments[0], str)),
-    "Boolean": lambda arguments: len(arguments) == 1 and isinstance(arguments[0], bool),
-    "Enum": lambda arguments: all(isinstance(argument, str | bool) for argument in arguments),
-    "Pattern": lambda arguments: all(isinstance(argument, str | re.Pattern) for argument in arguments),
-    "Variant": lambda arguments: all(map(_is_kind, arguments)),
-    "Array": _kinds_and_bounds(1),
-    "Hash": _kinds_and_bounds(2),
-    "Tuple": _kinds_and_bounds(MAX_LENGTH),
-    "Struct": lambda arguments: len(arguments) == 1 and isinstance(arguments[0], tuple),
-}
-
-
-# -- asking ------------------------------------------------------------------------------------------------------------
 
 
 def verify(what: str, kind: Type, value: Any) -> None:
@@ -228,6 +70,11 @@ def matches(kind: Any, value: Any) -> bool:
     # A decrypted text is the text it is to Puppet; only Sensitive is a type of its own.
     value = value.reveal() if isinstance(value, Decrypted) else value
     return bool(question and question(kind.arguments, value))
+
+
+def is_kind(argument: Any) -> bool:
+    """A type, or a text, which is the type of itself."""
+    return isinstance(argument, Type | str)
 
 
 def _between(bounds: tuple[Any, ...], value: float) -> bool:
@@ -259,7 +106,7 @@ def _hash(arguments: tuple[Any, ...], value: Any) -> bool:
 
 def _split(arguments: tuple[Any, ...]) -> tuple[list[Any], tuple[Any, ...]]:
     """The types among the arguments, and the bounds of a size behind them."""
-    types = [argument for argument in arguments if _is_kind(argument)]
+    types = [argument for argument in arguments if is_kind(argument)]
     return types, arguments[len(types) :]
 
 

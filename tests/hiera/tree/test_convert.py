@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiera.errors import DocumentError, HieraError, LookupFailure
-from hiera.tree.puppet import convert, types
+from hiera.tree.puppet import convert, type_expressions, types
 from hiera.values.secrets import MASK, Decrypted, Secret
 
 
@@ -156,7 +156,7 @@ def test_what_was_decrypted_stays_a_secret_and_is_in_no_message() -> None:
     ],
 )
 def test_types(expression: str, value: Any, matches: bool) -> None:
-    assert types.matches(types.parse(expression), value) is matches
+    assert types.matches(type_expressions.parse(expression), value) is matches
 
 
 NO_TYPES = (
@@ -168,7 +168,7 @@ NO_TYPES = (
 @pytest.mark.parametrize("text", NO_TYPES)
 def test_what_is_no_type_is_refused(text: str) -> None:
     with pytest.raises(HieraError):
-        types.parse(text)
+        type_expressions.parse(text)
 
 
 def test_a_type_writes_itself_as_puppet_does() -> None:
@@ -176,9 +176,9 @@ def test_a_type_writes_itself_as_puppet_does() -> None:
     written = (
         "Optional[Hash[String[1], Variant[Enum['a'], Pattern[/x/], TypeReference['Foo::Bar']], 1, default]]"
     )
-    assert str(types.parse(text)) == written
+    assert str(type_expressions.parse(text)) == written
     with pytest.raises(DocumentError, match="the type Integer does not take \\['a'\\]"):
-        types.parse("Integer['a']")
+        type_expressions.parse("Integer['a']")
 
 
 leaves = st.none() | st.booleans() | st.integers() | st.just(10**350) | st.floats() | st.text(max_size=8)
