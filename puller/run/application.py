@@ -17,7 +17,8 @@ from bundles.store.store import Installed, Store
 from puller.engine.apply import Applied, apply_manifest
 from puller.engine.engine import Settings
 from puller.errors import PullerError
-from puller.manifest.loader import Inputs, Manifest, load_manifest
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.source import MANIFEST
 from puller.reporting.report import BundleReport, Summary
 from puller.reporting.run_problems import RunProblems

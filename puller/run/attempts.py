@@ -11,7 +11,7 @@ import msgspec
 from bundles.store.store import Installed
 from puller.engine.apply import Applied
 from puller.errors import PullerError
-from puller.manifest.loader import Manifest
+from puller.manifest.manifest import Manifest
 from puller.reporting.report import BundleReport, Health, told_failures
 from puller.run.application import Means, read_manifest
 from puller.run.trials import Trial

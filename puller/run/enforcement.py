@@ -14,7 +14,7 @@ from bundles.errors import BundleError
 from bundles.store.store import Installed
 from puller.engine.apply import Applied
 from puller.exit_status import ExitStatus
-from puller.manifest.loader import Manifest
+from puller.manifest.manifest import Manifest
 from puller.reporting.report import BundleReport
 from puller.run.application import Application, Means
 from puller.run.attempts import Attempts
