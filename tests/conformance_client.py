@@ -32,7 +32,7 @@ from bundles.client.trusted_metadata import TrustDirectory
 from bundles.client.tuf_errors import verdict
 from bundles.client.updater import Workflow
 from bundles.errors import BundleError, FormatError
-from bundles.transport.download import open_mirrors
+from bundles.transport.mirror import open_mirrors
 
 ANCHOR = "anchor"
 """Not ``*.json``: the suite takes every such file for trusted metadata."""

@@ -34,9 +34,10 @@ from bundles.errors import (
     TrustError,
 )
 from bundles.filesystem.atomic import read_limited
-from bundles.format.index import INDEX, Index, Release
+from bundles.format.index import INDEX, Index
 from bundles.format.limits import LARGEST_INDEX, LARGEST_STORED
-from bundles.transport.download import Mirror
+from bundles.format.release import Release
+from bundles.transport.mirror import Mirror
 
 
 @dataclass(frozen=True, slots=True)

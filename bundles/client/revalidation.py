@@ -29,12 +29,13 @@ import msgspec
 from bundles.deadline import Deadline, aside
 from bundles.errors import BundleError, FormatError
 from bundles.filesystem.atomic import read_limited
-from bundles.format.index import INDEX, Index, Release
+from bundles.format.index import INDEX, Index
 from bundles.format.limits import LARGEST_STORED
+from bundles.format.release import Release
 from bundles.transport.credentials import credentials
-from bundles.transport.download import TransportSettings, locate
 from bundles.transport.location import Location
 from bundles.transport.reading import Reading, answers_under
+from bundles.transport.settings import TransportSettings, locate
 
 _LONGEST_REFUSAL = 64 * 1024  # bytes of what a server says beside a 404
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")

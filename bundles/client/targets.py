@@ -19,7 +19,7 @@ from bundles.deadline import Deadline, aside
 from bundles.errors import OversizeError, SignatureError, StoreError, TransportError
 from bundles.filesystem.free_space import check_free_space, readable
 from bundles.filesystem.trees import open_regular
-from bundles.transport.download import Mirror
+from bundles.transport.mirror import Mirror
 
 _Verify = Callable[[bytes | BinaryIO], None]
 

@@ -28,7 +28,7 @@ from bundles.client.trusted_metadata import TrustDirectory
 from bundles.errors import FormatError, NotFoundError, OversizeError, RollbackError, SignatureError
 from bundles.format.limits import LARGEST_METADATA, LARGEST_STORED
 from bundles.format.metadata import check_metadata
-from bundles.transport.download import Mirror
+from bundles.transport.mirror import Mirror
 
 _NOT_FOUND = 404
 _AS_MANY_AS_THERE_ARE = sys.maxsize

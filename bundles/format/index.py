@@ -10,7 +10,6 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
@@ -20,54 +19,11 @@ from bundles.errors import BundleError, FormatError
 from bundles.format import strict_json
 from bundles.format.identity import parse_name, parse_version
 from bundles.format.paths import MemberPath, shown
-from bundles.format.release import Rollout
-from bundles.format.release import place as place_of
+from bundles.format.release import Release, Rollout
 from bundles.format.strict_json import excerpt
 
 FORMAT = 1
 INDEX = "index.json"
-
-
-class Release(msgspec.Struct, frozen=True):
-    """One version of one bundle; ``target`` is its path below ``targets/``, without the hash in its name."""
-
-    bundle: str
-    version: str
-    target: str
-    rollout: Rollout | None = None
-    """How it reaches hosts; ``None`` means all of them at once."""
-
-    @classmethod
-    def of(cls, bundle: str, version: str) -> "Release":
-        """The release that a site publishes under this name and version; raises `FormatError`."""
-        return cls(parse_name(bundle), parse_version(version), f"{bundle}/{bundle}-{version}.tar.gz")
-
-    def chosen_for(self, host: str, now: datetime, current: bool) -> "Selection":
-        """What ``host`` should run when its channel names this; ``current`` says that it runs this already.
-
-        Then it stays on it, whatever the rollout says: growing and halting move no host back.
-        """
-        if self.rollout is None or current:
-            return Selection(self)
-        place = place_of(host, self.bundle, self.version)
-        if self.rollout.takes(place, now):
-            return Selection(self)
-        return Selection(self.rollout.before, f"{self} {self.rollout.held(place, now)}")
-
-    def fields(self) -> dict[str, Any]:
-        """As the index writes it, in its one spelling."""
-        fields: dict[str, Any] = {"version": self.version, "target": self.target}
-        return fields if self.rollout is None else {**fields, "rollout": self.rollout.fields()}
-
-    def __str__(self) -> str:
-        return f"{self.bundle} {self.version}"
-
-
-class Selection(msgspec.Struct, frozen=True):
-    """What one host should run: ``None``: whatever it has. ``held``: why not what the channel names, a sentence."""
-
-    release: Release | None
-    held: str = ""
 
 
 Channel = Mapping[str, Release]

@@ -1,4 +1,4 @@
-"""How a release reaches its hosts: all at once, or in a rollout that grows.
+"""Releases, and how each reaches its hosts: all at once, or in a rollout that grows.
 
 * A host's place depends on its name, the bundle and the version, and on nothing else: the same for ever and on
   every machine, evenly spread, and in another order for each release.
@@ -12,15 +12,13 @@ import contextlib
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import msgspec
 
 from bundles.errors import FormatError
+from bundles.format.identity import parse_name, parse_version
 from bundles.format.strict_json import excerpt
-
-if TYPE_CHECKING:
-    from bundles.format.index import Release
 
 STEPS = 10_000
 """Places there are, and steps in which a rollout grows: hundredths of a percent."""
@@ -112,6 +110,48 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
         minute = moment.replace(second=0, microsecond=0)
         minute += timedelta(minutes=minute < moment)
         return f", at about {minute:%Y-%m-%d %H:%M} UTC"
+
+
+class Release(msgspec.Struct, frozen=True):
+    """One version of one bundle; ``target`` is its path below ``targets/``, without the hash in its name."""
+
+    bundle: str
+    version: str
+    target: str
+    rollout: Rollout | None = None
+    """How it reaches hosts; ``None`` means all of them at once."""
+
+    @classmethod
+    def of(cls, bundle: str, version: str) -> "Release":
+        """The release that a site publishes under this name and version; raises `FormatError`."""
+        return cls(parse_name(bundle), parse_version(version), f"{bundle}/{bundle}-{version}.tar.gz")
+
+    def chosen_for(self, host: str, now: datetime, current: bool) -> "Selection":
+        """What ``host`` should run when its channel names this; ``current`` says that it runs this already.
+
+        Then it stays on it, whatever the rollout says: growing and halting move no host back.
+        """
+        if self.rollout is None or current:
+            return Selection(self)
+        at = place(host, self.bundle, self.version)
+        if self.rollout.takes(at, now):
+            return Selection(self)
+        return Selection(self.rollout.before, f"{self} {self.rollout.held(at, now)}")
+
+    def fields(self) -> dict[str, Any]:
+        """As the index writes it, in its one spelling."""
+        fields: dict[str, Any] = {"version": self.version, "target": self.target}
+        return fields if self.rollout is None else {**fields, "rollout": self.rollout.fields()}
+
+    def __str__(self) -> str:
+        return f"{self.bundle} {self.version}"
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """What one host should run: ``None``: whatever it has. ``held``: why not what the channel names, a sentence."""
+
+    release: Release | None
+    held: str = ""
 
 
 def place(host: str, bundle: str, version: str) -> float:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from bundles.errors import PublishError
 from bundles.format.identity import parse_version
-from bundles.format.index import Index, Release, parse_channel
+from bundles.format.index import Index, parse_channel
+from bundles.format.release import Release
 from bundles.publisher.keys import Passphrase
 from bundles.publisher.signing import Edition
 from bundles.publisher.site import Site

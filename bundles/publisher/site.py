@@ -55,15 +55,16 @@ from bundles.filesystem.atomic import (
 )
 from bundles.filesystem.trees import measure, open_regular, pieces_of, remove_tree
 from bundles.format import strict_yaml
-from bundles.format.index import INDEX, Index, Release, parse_channel
+from bundles.format.index import INDEX, Index, parse_channel
 from bundles.format.limits import LARGEST_INDEX, LARGEST_STORED
+from bundles.format.release import Release
 from bundles.publisher import statements, transaction
 from bundles.publisher.ceremony import Proposal
 from bundles.publisher.expiry import Lifetimes
 from bundles.publisher.keys import Passphrase, generate_key
 from bundles.publisher.signing import ROLES, Edition, Keyring, Published, check_readable, first_root
 from bundles.publisher.statements import AT_ONCE, RolloutRequest, Statement
-from bundles.transport.download import DirectoryMirror
+from bundles.transport.directory import DirectoryMirror
 
 SETTINGS = "site.yaml"
 ANCHOR = "root.json"

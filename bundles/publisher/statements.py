@@ -13,8 +13,7 @@ from datetime import UTC, datetime, timedelta
 from msgspec.structs import replace
 
 from bundles.errors import FormatError, PublishError
-from bundles.format.index import Release
-from bundles.format.release import STEPS, Rollout, shown_percent
+from bundles.format.release import STEPS, Release, Rollout, shown_percent
 
 _SECOND = timedelta(seconds=1)
 _LONGEST_LINE = timedelta(days=3653)

@@ -2,8 +2,8 @@
 
 import base64
 
-from bundles.transport.download import TransportSettings
 from bundles.transport.location import Location
+from bundles.transport.settings import TransportSettings
 
 
 def credentials(location: Location, settings: TransportSettings) -> dict[str, str]:

@@ -31,9 +31,9 @@ from bundles.deadline import Deadline, DeadlineError, aside
 from bundles.errors import NotFoundError, OversizeError, SettingsError, TransportError
 from bundles.masking import MASK, Hidden
 from bundles.transport.credentials import credentials
-from bundles.transport.download import CHUNK, TransportSettings
 from bundles.transport.location import Location, origin_of
 from bundles.transport.reading import Reading, StalledError, answers_under
+from bundles.transport.settings import CHUNK, TransportSettings
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState

@@ -4,7 +4,7 @@
 * A file with a secret that others may write is refused, as the configuration itself is.
 """
 
-from bundles.transport.download import TransportSettings
+from bundles.transport.settings import TransportSettings
 from hiera.values.secrets import Secret
 from puller.config.configuration import Configuration, HttpOptions
 from puller.errors import ConfigurationError, file_problem

@@ -14,7 +14,7 @@ import msgspec
 from bundles.deadline import Deadline
 from bundles.filesystem.atomic import read_limited
 from bundles.masking import mask_urls
-from bundles.transport.download import TransportSettings, Validators
+from bundles.transport.settings import TransportSettings, Validators
 from puller.data.sources import SIZE_LIMIT, DataSource, Origin, Surroundings, read_trusted
 from puller.errors import file_problem
 from puller.reporting.run_problems import sentence_of

@@ -14,9 +14,9 @@ import msgspec
 from bundles.client.revalidation import revalidate
 from bundles.deadline import Deadline
 from bundles.errors import BundleError, FormatError, SettingsError, StoreError
-from bundles.format.index import Index, Release
+from bundles.format.index import Index
+from bundles.format.release import Release
 from bundles.store.store import Installed, Store
-from bundles.transport.download import open_mirrors
 from puller.config.configuration import BundleChoice, Configuration
 from puller.config.transport import transport_settings
 from puller.errors import ConfigurationError
@@ -61,6 +61,7 @@ class RefreshedSite(msgspec.Struct, frozen=True):
         ``deadline`` is that of all that is fetched from the site, now and later. Raises as ``refresh``.
         """
         from bundles.client.client import TrustClient
+        from bundles.transport.mirror import open_mirrors
 
         try:
             mirrors = open_mirrors(configuration.mirrors, transport_settings(configuration.http), deadline)

@@ -25,11 +25,14 @@ from tuf.api.metadata import Metadata, MetaFile, Root, Signed, Snapshot, TargetF
 
 from bundles.archive.pack import BuiltBundle, build_bundle
 from bundles.client.client import TrustClient
-from bundles.format.index import Index, Release
+from bundles.format.index import Index
+from bundles.format.release import Release
 from bundles.publisher.keys import Signer, load_signer
 from bundles.publisher.site import Publication, Site
 from bundles.store.store import Store
-from bundles.transport.download import DirectoryMirror, Mirror, TransportSettings, open_mirrors
+from bundles.transport.directory import DirectoryMirror
+from bundles.transport.mirror import Mirror, open_mirrors
+from bundles.transport.settings import TransportSettings
 
 if TYPE_CHECKING:
     from tests.simulators.authority import Authority

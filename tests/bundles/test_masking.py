@@ -4,8 +4,8 @@ import pytest
 
 from bundles.errors import TransportError
 from bundles.masking import mask_location, mask_urls, mask_userinfo
-from bundles.transport.download import TransportSettings
 from bundles.transport.location import Location
+from bundles.transport.settings import TransportSettings
 from hiera.values.secrets import Secret
 
 

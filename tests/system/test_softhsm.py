@@ -10,7 +10,7 @@ import pytest
 
 from bundles.client.client import TrustClient
 from bundles.publisher.site import Site
-from bundles.transport.download import DirectoryMirror
+from bundles.transport.directory import DirectoryMirror
 
 pytestmark = pytest.mark.softhsm
 

@@ -21,7 +21,7 @@ from puller.cli.publisher.options import (
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from bundles.format.index import Release
+    from bundles.format.release import Release
     from bundles.publisher.channels import Channels
     from bundles.publisher.statements import Statement
 

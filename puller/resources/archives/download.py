@@ -22,8 +22,8 @@ from bundles.filesystem.free_space import readable
 from bundles.filesystem.trees import Counted, pieces_of
 from bundles.format.paths import shown
 from bundles.masking import Hidden
-from bundles.transport.download import TransportSettings
 from bundles.transport.location import Location
+from bundles.transport.settings import TransportSettings
 from bundles.transport.web import WebMirror
 from puller.errors import ResourceError, StoppedDownload
 from puller.resources.archives.kinds import Kind

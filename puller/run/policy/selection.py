@@ -10,7 +10,8 @@ from datetime import datetime
 import msgspec
 
 from bundles.errors import FormatError
-from bundles.format.index import Index, Release, Selection
+from bundles.format.index import Index
+from bundles.format.release import Release, Selection
 from bundles.store.store import Installed
 from puller.config.configuration import BundleChoice
 from puller.errors import ConfigurationError

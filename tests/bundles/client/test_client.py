@@ -27,8 +27,9 @@ from bundles.errors import (
     TransportError,
     TrustError,
 )
-from bundles.format.index import Release
-from bundles.transport.download import TransportSettings, open_mirrors
+from bundles.format.release import Release
+from bundles.transport.mirror import open_mirrors
+from bundles.transport.settings import TransportSettings
 
 if TYPE_CHECKING:
     from tests.bundles.conftest import Answer, Clock, Host, Publisher, Server
@@ -560,7 +561,7 @@ def test_a_host_that_is_killed_at_any_write_trusts_the_old_or_the_new(
     program = f"""
 import itertools, os
 from pathlib import Path
-from bundles.transport.download import open_mirrors
+from bundles.transport.mirror import open_mirrors
 from bundles.client.client import TrustClient
 
 rename, steps = os.rename, itertools.count()

@@ -20,7 +20,8 @@ from bundles.client import trusted_metadata
 from bundles.client.mirror_backoff import FIRST_BACKOFF, LONGEST_BACKOFF, MEMORY, MirrorMemory
 from bundles.errors import BundleError, NotFoundError, RollbackError, TransportError, TrustError
 from bundles.filesystem.atomic import write_file
-from bundles.transport.download import MOST_RETRIES_OF_SEVERAL, TransportSettings, open_mirrors
+from bundles.transport.mirror import open_mirrors
+from bundles.transport.settings import MOST_RETRIES_OF_SEVERAL, TransportSettings
 
 if TYPE_CHECKING:
     from tests.bundles.conftest import Answer, Clock, Host, Publisher, Server

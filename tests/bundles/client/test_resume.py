@@ -17,8 +17,9 @@ import pytest
 
 from bundles.client.partial_downloads import LONGEST_KEPT, MOST_KEPT, SMALLEST_KEPT
 from bundles.errors import NotFoundError, SignatureError, StoreError, TransportError
-from bundles.format.index import Release
-from bundles.transport.download import TransportSettings, open_mirrors
+from bundles.format.release import Release
+from bundles.transport.mirror import open_mirrors
+from bundles.transport.settings import TransportSettings
 
 if TYPE_CHECKING:
     from tests.bundles.conftest import Answer, Clock, Host, Publisher, Server

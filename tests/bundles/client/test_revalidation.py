@@ -15,8 +15,9 @@ import pytest
 from bundles.client.mirror_backoff import MEMORY, MirrorMemory
 from bundles.client.revalidation import Known, revalidate
 from bundles.errors import FormatError, SignatureError
-from bundles.format.index import Release
-from bundles.transport.download import TransportSettings, open_mirrors
+from bundles.format.release import Release
+from bundles.transport.mirror import open_mirrors
+from bundles.transport.settings import TransportSettings
 from hiera.values.secrets import Secret
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from hypothesis import strategies as some
 from msgspec.structs import replace
 
 from bundles.errors import FormatError
-from bundles.format.index import Index, Release, Selection
-from bundles.format.release import LONGEST_ROLLOUT, Rollout, place
+from bundles.format.index import Index
+from bundles.format.release import LONGEST_ROLLOUT, Release, Rollout, Selection, place
 
 names = some.from_regex(r"[a-z0-9][a-z0-9._-]{0,20}", fullmatch=True)
 versions = some.from_regex(r"[0-9A-Za-z][0-9A-Za-z+~_-]{0,20}", fullmatch=True)

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from bundles.errors import FormatError
-from bundles.format.index import Release
-from bundles.format.release import LONGEST_ROLLOUT, Rollout, place, shown_percent
+from bundles.format.release import LONGEST_ROLLOUT, Release, Rollout, place, shown_percent
 
 FLEET = [f"host{number}.example.com" for number in range(10_000)]
 START = datetime(2026, 11, 20, 12, tzinfo=UTC)

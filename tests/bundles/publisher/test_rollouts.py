@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bundles.errors import FormatError, PublishError, SignatureError
-from bundles.format.index import Index, Release
-from bundles.format.release import Rollout
+from bundles.format.index import Index
+from bundles.format.release import Release, Rollout
 from bundles.publisher.channels import Channels
 from bundles.publisher.statements import RolloutRequest
 

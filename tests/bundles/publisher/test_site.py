@@ -19,8 +19,8 @@ from tuf.api.metadata import Metadata, TargetFile
 from bundles.archive.pack import build_bundle
 from bundles.errors import ExpiredError, FormatError, KeyFileError, PublishError, SignatureError, UnpackError
 from bundles.filesystem.atomic import temporary_name
-from bundles.format.index import Release
 from bundles.format.limits import LARGEST_METADATA
+from bundles.format.release import Release
 from bundles.publisher.channels import Channels
 from bundles.publisher.expiry import Lifetimes, parse_duration
 from bundles.publisher.site import Site

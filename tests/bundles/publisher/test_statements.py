@@ -11,8 +11,7 @@ from hypothesis import strategies as some
 from msgspec.structs import replace
 
 from bundles.errors import PublishError
-from bundles.format.index import Release
-from bundles.format.release import Rollout
+from bundles.format.release import Release, Rollout
 from bundles.publisher.statements import (
     AT_ONCE,
     RolloutRequest,

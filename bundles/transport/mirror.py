@@ -1,0 +1,52 @@
+"""Mirrors: places that one and the same site is served from.
+
+* A mirror gives bytes, and none of them are trusted: it bounds their number and the time they take.
+* Whatever goes wrong outside this machine leaves as a `TransportError` that shows no password.
+"""
+
+from collections.abc import Sequence
+from typing import BinaryIO, Protocol
+
+from bundles.deadline import Deadline
+from bundles.transport.location import Location
+from bundles.transport.settings import TransportSettings, locate
+
+
+class Mirror(Protocol):
+    """One place that a site is served from."""
+
+    def download(self, path: str, limit: int, into: BinaryIO, *, resume: bool = False) -> None:
+        """Write the file at ``path``, relative to the site, to ``into``, and nothing else.
+
+        With ``resume``, what ``into`` holds is taken for the beginning of the file, and only the rest is asked
+        for where that can be done. Whether it was the beginning of this file, the caller has to verify.
+
+        Raises `NotFoundError`, `OversizeError` beyond ``limit`` bytes, and any other `TransportError`; a part
+        of the file may have been written then. A problem with ``into`` itself is an ``OSError``.
+        """
+        ...
+
+    def __str__(self) -> str:
+        """Its location, safe to show."""
+        ...
+
+
+def open_mirrors(
+    locations: Sequence[str], settings: TransportSettings | None = None, deadline: Deadline | None = None
+) -> list[Mirror]:
+    """A mirror for each location, in that order; connects to nothing yet. Raises `SettingsError`.
+
+    ``deadline`` is for all that is downloaded from all of them; without one each file has a limit of its own.
+    """
+    return [_open(place, own, deadline) for place, own in locate(locations, settings or TransportSettings())]
+
+
+def _open(location: Location, settings: TransportSettings, deadline: Deadline | None) -> Mirror:
+    if location.is_directory:
+        from bundles.transport.directory import DirectoryMirror
+
+        return DirectoryMirror(location.base, deadline)
+    # requests takes long to import, and a directory needs none of it.
+    from bundles.transport.web import WebMirror
+
+    return WebMirror(location, settings, deadline=deadline)

@@ -1,0 +1,110 @@
+"""How mirrors and URLs are reached: time limits, retries, proxy, authorities and credentials.
+
+* Settings that contradict each other are refused when they are made, and not when the first file is asked for.
+* Credentials belong to the first location, and to others of the same origin. Another mirror gets only what its own URL
+  says, because whoever runs it is not trusted with the passwords of the first.
+* Nothing here talks to anybody, or imports what does: a run that finds nothing new needs no HTTP library.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from bundles.errors import SettingsError
+from bundles.masking import Hidden
+from bundles.transport.location import Location
+
+CHUNK = 64 * 1024
+"""Bytes that are taken from a mirror at once."""
+LONGEST_VALIDATOR = 1024  # characters
+MOST_RETRIES_OF_SEVERAL = 1
+"""Retries on each of several mirrors, whatever is configured."""
+
+
+class TransportSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How to reach a site over HTTP; times are seconds."""
+
+    connect_timeout: float = 10.0
+    """For one address of the host; also for the TLS handshake."""
+    read_timeout: float = 30.0
+    """Without a single byte; and the time over which a transfer must keep a pace (`bundles.transport.reading`)."""
+    total_timeout: float = 300.0
+    """For one file, with its redirects and retries, where there is no deadline for several together."""
+    retries: int = 3
+    """After the first attempt, for what can pass: lost connections, time limits, status 408, 429 and 5xx."""
+    proxy: Hidden | None = None
+    """URL of a proxy, which may hold a password. Empty: none, whatever the environment says."""
+    ca_bundle: str | None = None
+    """PEM file or directory of certificate authorities; otherwise the system's."""
+    client_cert: str | None = None
+    client_key: str | None = None
+    """When it is not in the same file as the certificate."""
+    username: str | None = None
+    password: Hidden | None = None
+    token: Hidden | None = None
+    """Sent as ``Authorization: Bearer``."""
+    headers: Mapping[str, Hidden] = {}
+    """Sent to the site only, as credentials are."""
+    user_agent: str | None = None
+    """Instead of ``puller/<version>``."""
+
+    def __post_init__(self) -> None:
+        for name in ("connect_timeout", "read_timeout", "total_timeout"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, wanted more than 0 seconds")
+        if not 0 <= self.retries <= 100:
+            raise ValueError(f"retries is {self.retries}, wanted 0 to 100")
+        if self.token is not None and self.username is not None:
+            raise ValueError("only one of token and username may be given")
+        if self.client_key is not None and self.client_cert is None:
+            raise ValueError("client_key is given without client_cert")
+        for name, value in self.headers.items():
+            if not (name.isascii() and name.replace("-", "").isalnum() and _is_header_text(value.reveal())):
+                raise ValueError(f"headers: {name!r} or its value is not printable ASCII")
+        if self.token is not None and not _is_header_text(self.token.reveal()):
+            raise ValueError("token is empty or holds something other than printable ASCII")
+
+    def without_credentials(self) -> "TransportSettings":
+        """These settings for a mirror whose operator is not the one that the credentials are for."""
+        changes = {"username": None, "password": None, "token": None, "client_cert": None, "client_key": None}
+        return msgspec.structs.replace(self, **changes, headers={})
+
+
+class Validators(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A server's names for the version of a file that it gave (RFC 9110, 8.8); sent back, they ask for a newer one."""
+
+    etag: str = ""
+    last_modified: str = ""
+
+    @classmethod
+    def of(cls, headers: Mapping[str, str]) -> "Validators":
+        """The validators in the headers of an answer, as far as they can be sent back."""
+        return cls(*(_storable(headers.get(name, "")) for name in ("ETag", "Last-Modified")))
+
+    def headers(self) -> dict[str, str]:
+        """The conditions of a request."""
+        conditions = {"If-None-Match": self.etag, "If-Modified-Since": self.last_modified}
+        return {name: value for name, value in conditions.items() if value}
+
+
+def locate(locations: Sequence[str], settings: TransportSettings) -> list[tuple[Location, TransportSettings]]:
+    """Each location with the settings that hold for it; raises `SettingsError`."""
+    parsed = [Location.parse(location) for location in locations]
+    if not parsed:
+        raise SettingsError(
+            "site", "no location is configured, wanted a URL such as https://www.example.org/puller"
+        )
+    if len(parsed) > 1:
+        # The next mirror is the better retry: one that hangs is to cost a minute, not the whole run.
+        settings = msgspec.structs.replace(settings, retries=min(settings.retries, MOST_RETRIES_OF_SEVERAL))
+    own = settings.without_credentials()
+    return [(place, settings if place.origin == parsed[0].origin else own) for place in parsed]
+
+
+def _storable(value: str) -> str:
+    """A header's value that can be sent back, else none."""
+    return value if _is_header_text(value) and len(value) <= LONGEST_VALIDATOR else ""
+
+
+def _is_header_text(text: str) -> bool:
+    return bool(text) and text.isascii() and text.isprintable()
