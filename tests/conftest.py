@@ -41,6 +41,9 @@ from hypothesis import HealthCheck, settings
 
 from bundles.publisher.channels import Channels
 from bundles.publisher.keys import make_key
+from bundles.publisher.new_site import make_site
+from bundles.publisher.publication import publish_bundle
+from bundles.publisher.renewal import refresh_site
 from bundles.publisher.roles import RoleKeys
 from bundles.publisher.site import Site
 from bundles.publisher.statements import AT_ONCE, RolloutRequest
@@ -293,7 +296,7 @@ class Publisher:
     story_files = STORY_FILES
 
     def __init__(self, directory: Path, served: Path) -> None:
-        self.site = Site.init(directory / "site", None)
+        self.site = make_site(directory / "site", None)
         self.served = served
         self._sources = directory / "sources"
 
@@ -311,7 +314,7 @@ class Publisher:
         for path, data in {"manifest.yaml": manifest.replace("VERSION", version).encode(), **files}.items():
             (source / path).parent.mkdir(parents=True, exist_ok=True)
             (source / path).write_bytes(data)
-        self.site.publish(source, _no_passphrase, name=name, version=version, request=request)
+        publish_bundle(self.site, source, _no_passphrase, name=name, version=version, request=request)
         self.deploy()
 
     def rotate(self, role: str) -> None:
@@ -326,7 +329,7 @@ class Publisher:
 
     def refresh(self) -> None:
         """Sign anew what is due, and deploy it."""
-        self.site.refresh(_no_passphrase)
+        refresh_site(self.site, _no_passphrase)
         self.deploy()
 
     def deploy(self) -> None:

@@ -28,7 +28,9 @@ from bundles.client.client import TrustClient
 from bundles.format.index import Index
 from bundles.format.release import Release
 from bundles.publisher.keys import Signer, load_signer
-from bundles.publisher.site import Publication, Site
+from bundles.publisher.new_site import make_site
+from bundles.publisher.publication import Publication, publish_bundle
+from bundles.publisher.renewal import refresh_site
 from bundles.store.store import Store
 from bundles.transport.directory import DirectoryMirror
 from bundles.transport.mirror import Mirror, open_mirrors
@@ -66,7 +68,7 @@ class Publisher:
     """Publishes bundles of one file, and puts a copy of ``public/`` where hosts find it."""
 
     def __init__(self, directory: Path, clock: Clock, lifetimes: dict[str, str]) -> None:
-        self.site = Site.init(directory / "site", None, lifetimes, clock)
+        self.site = make_site(directory / "site", None, lifetimes, clock)
         self.served = directory / "served"
         self._sources = directory / "sources"
         self.deploy()
@@ -83,12 +85,12 @@ class Publisher:
         self, version: str, name: str = "web", channel: str = "stable", text: str = ""
     ) -> Publication:
         source = self.source(text or f"{name} {version}\n", name)
-        done = self.site.publish(source, no_passphrase, version=version, channel=channel)
+        done = publish_bundle(self.site, source, no_passphrase, version=version, channel=channel)
         self.deploy()
         return done
 
     def refresh(self) -> None:
-        self.site.refresh(no_passphrase)
+        refresh_site(self.site, no_passphrase)
         self.deploy()
 
     def deploy(self) -> None:

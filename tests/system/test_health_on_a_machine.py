@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bundles.publisher.site import Site
+from bundles.publisher.new_site import make_site
+from bundles.publisher.publication import publish_bundle
 
 if TYPE_CHECKING:
     from tests.system.conftest import Completed, Machine
@@ -52,7 +53,7 @@ class Stick:
     """What the machine is kept by."""
 
     def __init__(self, directory: Path, disk: Path) -> None:
-        self.site = Site.init(directory / "site", None)
+        self.site = make_site(directory / "site", None)
         self.directory, self.disk = directory, disk
         (disk / "etc/puller").mkdir()
         (disk / "etc/puller/config.yaml").write_text(CONFIGURATION)
@@ -63,7 +64,7 @@ class Stick:
         source.mkdir()
         (source / "greeter.service").write_text(UNIT)
         (source / "manifest.yaml").write_text(MANIFEST.replace("GREETING", greeting).replace("EXTRA", extra))
-        self.site.publish(source, lambda key: b"", name="greeter", version=version)
+        publish_bundle(self.site, source, lambda key: b"", name="greeter", version=version)
         shutil.rmtree(self.disk / "srv/site", ignore_errors=True)
         shutil.copytree(self.site.public, self.disk / "srv/site")
 

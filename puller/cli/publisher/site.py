@@ -70,12 +70,12 @@ def init(directory: Path, passphrase_file: Path | None, no_passphrase: bool, exp
       puller site init site
       puller site init site --passphrase-file /root/site.pass --expiry timestamp=2d
     """
-    from bundles.publisher.site import Site
+    from bundles.publisher.new_site import make_site
 
     if no_passphrase and passphrase_file is not None:
         raise click.UsageError("--no-passphrase and --passphrase-file exclude each other")
     passphrase = None if no_passphrase else new_passphrase(passphrase_file)
-    made = Site.init(directory, passphrase, dict(_lifetime(text) for text in expiry))
+    made = make_site(directory, passphrase, dict(_lifetime(text) for text in expiry))
     click.echo(f"{directory}: a new site; its keys are in {directory / 'keys'}, {_protection(passphrase)}")
     click.echo("Next:")
     click.echo(f"  copy {made.anchor} to /etc/puller/root.json on each host")
@@ -114,10 +114,12 @@ def publish(
       puller site publish site web --version 1.5.0 --percent 10
       puller site publish site web --version 1.5.0 --over 24h --start 2026-11-20T22:00Z
     """
+    from bundles.publisher.publication import publish_bundle
     from bundles.publisher.site import Site
 
     request = rollout_request(percent, over, start)
-    published = Site(directory).publish(
+    published = publish_bundle(
+        Site(directory),
         source,
         passphrase_of_keys(passphrase_file),
         name=name,
@@ -169,10 +171,11 @@ def refresh(directory: Path, passphrase_file: Path | None) -> None:
       puller site refresh site --passphrase-file /root/site.pass &&
         rsync -a --delay-updates site/public/ www:/srv/www/puller/
     """
+    from bundles.publisher.renewal import refresh_site
     from bundles.publisher.site import Site
 
     made = Site(directory)
-    renewal = made.refresh(passphrase_of_keys(passphrase_file))
+    renewal = refresh_site(made, passphrase_of_keys(passphrase_file))
     click.echo(f"{directory}: signed anew: {', '.join(renewal.signed)}")
     for role, why in renewal.due.items():
         click.echo(f"{directory}: {role} expires soon, and {why}", err=True)
@@ -184,9 +187,10 @@ def refresh(directory: Path, passphrase_file: Path | None) -> None:
 def verify(directory: Path) -> None:
     """Check everything in DIR/public as a host would: signatures, expiry, and every published file."""
     from bundles.publisher.site import Site
+    from bundles.publisher.verification import verify_site
 
     made = Site(directory)
-    found = made.verify()
+    found = verify_site(made)
     click.echo(f"{made.public}: {found.targets} published files, {found.size} bytes: all are as signed")
     _print_roles(found.roles)
 

@@ -37,8 +37,11 @@ from bundles.publisher.keys import (
     make_key,
     token_key,
 )
+from bundles.publisher.new_site import make_site
+from bundles.publisher.renewal import refresh_site
 from bundles.publisher.roles import Outcome, RoleKeys
 from bundles.publisher.site import Site
+from bundles.publisher.verification import verify_site
 
 if TYPE_CHECKING:
     from tests.bundles.conftest import Clock, Host, Publisher, Survives
@@ -147,7 +150,7 @@ def test_a_host_with_the_first_anchor_follows_many_replacements(
     publisher.publish("1.1.0")
     assert publisher.site.root().version == 21
     assert host.version() == "1.1.0"
-    assert publisher.site.verify()
+    assert verify_site(publisher.site)
 
 
 @pytest.mark.attack("keys.revoked")
@@ -366,7 +369,7 @@ def test_one_key_of_a_curve_under_two_ids_is_refused(publisher: Publisher, host:
 @pytest.fixture
 def sealed(tmp_path: Path, clock: Clock) -> Site:
     """A site with encrypted keys."""
-    return Site.init(tmp_path / "sealed", b"open sesame", None, clock)
+    return make_site(tmp_path / "sealed", b"open sesame", None, clock)
 
 
 def with_passphrase(site: Site, passphrase: bytes) -> RoleKeys:
@@ -384,9 +387,9 @@ def test_the_passphrase_of_all_keys_is_changed_at_once(sealed: Site) -> None:
     changed = with_passphrase(sealed, b"open sesame").change_passphrase(b"open barley")
     assert len(changed) == 4
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in changed)
-    sealed.refresh(lambda _: b"open barley")
+    refresh_site(sealed, lambda _: b"open barley")
     with pytest.raises(KeyFileError, match="the passphrase is wrong"):
-        sealed.refresh(lambda _: b"open sesame")
+        refresh_site(sealed, lambda _: b"open sesame")
     assert with_passphrase(sealed, b"whatever").change_passphrase(b"open barley") == []
 
 
@@ -395,7 +398,7 @@ def test_a_change_of_passphrase_that_was_cut_off_is_completed(sealed: Site) -> N
     first.write_bytes(change_passphrase(first, lambda _: b"open sesame", b"open barley") or b"")
     changed = with_passphrase(sealed, b"open sesame").change_passphrase(b"open barley")
     assert len(changed) == 3
-    sealed.refresh(lambda _: b"open barley")
+    refresh_site(sealed, lambda _: b"open barley")
 
 
 def test_when_one_key_does_not_open_no_passphrase_is_changed(sealed: Site) -> None:
@@ -474,23 +477,23 @@ def test_a_key_in_a_token_is_used_by_its_uri(
     assert path.read_text() == "hsm:2?label=publisher\n"
     assert path.stat().st_mode & 0o777 == 0o600
     assert role_keys.held_keys()[-1].place == f"hsm:2?label=publisher ({path})"
-    publisher.site.refresh(pin)
+    refresh_site(publisher.site, pin)
     publisher.deploy()
     assert host.version() == "1.0.0"
     with pytest.raises(TokenError, match=r"timestamp-.*\.uri: does not sign: PIN incorrect"):
-        publisher.site.refresh(lambda _: b"0000")
+        refresh_site(publisher.site, lambda _: b"0000")
 
 
 def test_a_token_that_is_away_matters_only_when_it_is_needed(token: Token, publisher: Publisher) -> None:
     role_keys = RoleKeys(publisher.site, pin)
     role_keys.add("timestamp", token_key("hsm:2", pin))
     token.plugged = False
-    publisher.site.refresh(pin)
+    refresh_site(publisher.site, pin)
     token.plugged = True
     role_keys.set_threshold("timestamp", 2)
     token.plugged = False
     message = r"timestamp-.*\.uri: does not sign: No PKCS#11 token found"
-    refused(publisher, message, lambda: publisher.site.refresh(pin), TokenError)
+    refused(publisher, message, lambda: refresh_site(publisher.site, pin), TokenError)
 
 
 @pytest.mark.parametrize("role", ["root", "targets", "snapshot"])
@@ -503,12 +506,12 @@ def test_a_token_that_is_away_does_not_keep_the_timestamp_from_being_signed(
     host.refresh()
     token.plugged = False
     clock.advance(days=300)
-    renewal = publisher.site.refresh(pin)
+    renewal = refresh_site(publisher.site, pin)
     assert "does not sign: No PKCS#11 token found" in renewal.due[role]
     assert role not in renewal.signed
     assert renewal.signed[-1] == "timestamp"
     token.plugged = True
-    renewal = publisher.site.refresh(pin)
+    renewal = refresh_site(publisher.site, pin)
     assert role in renewal.signed
     assert renewal.due == {}
     publisher.deploy()
@@ -552,7 +555,7 @@ def test_a_token_that_holds_another_key_now_is_refused(token: Token, publisher: 
     RoleKeys(publisher.site, pin).rotate("timestamp", lambda: token_key("hsm:2", pin))
     token.keys[2] = CryptoSigner.generate_ecdsa()
     message = "signs with another key than [0-9a-f]{64}, which the site knows"
-    refused(publisher, message, lambda: publisher.site.refresh(pin), TokenError)
+    refused(publisher, message, lambda: refresh_site(publisher.site, pin), TokenError)
 
 
 @pytest.mark.parametrize(
@@ -626,7 +629,7 @@ def test_a_replacement_that_is_killed_leaves_the_old_or_the_new(
         if survives(moment, lambda: role_keys.rotate(role, plain_key)):
             return False
         assert host.version() == "1.0.0"
-        assert publisher.site.verify()
+        assert verify_site(publisher.site)
         role_keys.rotate(role, plain_key)  # the next one goes on, and tidies up
         in_use = {key.place for key in role_keys.held_keys()}
         assert {str(path) for path in publisher.site.keys.glob("*.pem")} == in_use

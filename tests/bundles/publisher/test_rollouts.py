@@ -13,7 +13,9 @@ from bundles.errors import FormatError, PublishError, SignatureError
 from bundles.format.index import Index
 from bundles.format.release import Release, Rollout
 from bundles.publisher.channels import Channels
+from bundles.publisher.publication import publish_bundle
 from bundles.publisher.statements import RolloutRequest
+from bundles.publisher.verification import verify_site
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +29,7 @@ def never(key: Path) -> bytes:
 
 def publish(publisher: Publisher, version: str, request: RolloutRequest, channel: str = "stable") -> None:
     source = publisher.source(f"web {version}\n")
-    publisher.site.publish(source, never, version=version, channel=channel, request=request)
+    publish_bundle(publisher.site, source, never, version=version, channel=channel, request=request)
     publisher.deploy()
 
 
@@ -253,7 +255,7 @@ def test_what_is_withdrawn_is_gone_from_its_channel_only(
     publisher.deploy()
     assert host.version(channel="canary") is None
     assert host.version() == "1.0.0"
-    assert publisher.site.verify().targets == 2
+    assert verify_site(publisher.site).targets == 2
     with pytest.raises(PublishError, match=r"web: is not in channel 'canary'; it is in stable$"):
         channels.withdraw("web", "canary")
 
@@ -323,4 +325,4 @@ def test_what_hosts_run_that_are_not_reached_is_checked_too(publisher: Publisher
     (before,) = publisher.site.public.glob("targets/web/*.web-1.0.0.tar.gz")
     before.write_bytes(b"")
     with pytest.raises(SignatureError, match=r"1 of 3 targets: .*web-1\.0\.0\.tar\.gz"):
-        publisher.site.verify()
+        verify_site(publisher.site)

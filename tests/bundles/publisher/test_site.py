@@ -23,8 +23,12 @@ from bundles.format.limits import LARGEST_METADATA
 from bundles.format.release import Release
 from bundles.publisher.channels import Channels
 from bundles.publisher.expiry import Lifetimes, parse_duration
+from bundles.publisher.new_site import make_site
+from bundles.publisher.publication import publish_bundle
+from bundles.publisher.renewal import refresh_site
 from bundles.publisher.site import Site
 from bundles.publisher.statements import RolloutRequest
+from bundles.publisher.verification import verify_site
 
 if TYPE_CHECKING:
     from tests.bundles.conftest import Clock, Host, Publisher, Survives
@@ -91,19 +95,19 @@ def test_each_role_has_a_key_of_its_own(publisher: Publisher) -> None:
 
 def test_a_new_site_is_empty_and_valid(new_publisher: Callable[..., Publisher]) -> None:
     site = new_publisher().site
-    assert site.verify().targets == 1
+    assert verify_site(site).targets == 1
     assert site.releases() == []
 
 
 def test_a_site_is_made_in_an_empty_directory_too(tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
-    assert Site.init(tmp_path / "site", None).verify()
+    assert verify_site(make_site(tmp_path / "site", None))
 
 
 def test_a_directory_that_holds_something_is_left_alone(publisher: Publisher) -> None:
     before = contents(publisher.site.directory)
     with pytest.raises(PublishError, match="site: exists and is not empty"):
-        Site.init(publisher.site.directory, None)
+        make_site(publisher.site.directory, None)
     assert contents(publisher.site.directory) == before
 
 
@@ -114,7 +118,7 @@ def test_a_site_that_cannot_be_made_leaves_nothing(
     tmp_path: Path, passphrase: bytes | None, lifetimes: dict[str, str]
 ) -> None:
     with pytest.raises(PublishError):
-        Site.init(tmp_path / "site", passphrase, lifetimes)
+        make_site(tmp_path / "site", passphrase, lifetimes)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -126,7 +130,7 @@ def test_what_is_no_site_is_said_to_be_none(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_said_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(PublishError, match=r"Not a directory|File exists"):
-        Site.init(tmp_path / "file" / "site", None)
+        make_site(tmp_path / "file" / "site", None)
 
 
 # --- publishing ---------------------------------------------------------------------------------------------
@@ -164,11 +168,11 @@ def test_the_same_files_compressed_otherwise_are_the_same_release(
     archive.write_bytes(raw[:10] + deflate.compress(tar) + deflate.flush() + raw[-8:])
     assert archive.read_bytes() != raw
     before = contents(publisher.site.public)
-    done = publisher.site.publish(archive, never)
+    done = publish_bundle(publisher.site, archive, never)
     assert (done.changed, done.sha256) == (False, built.sha256)
     assert contents(publisher.site.public) == before
-    publisher.site.publish(archive, never, channel="canary")
-    assert publisher.site.verify()
+    publish_bundle(publisher.site, archive, never, channel="canary")
+    assert verify_site(publisher.site)
 
 
 def test_channels_are_told_apart(publisher: Publisher, host: Host) -> None:
@@ -189,12 +193,12 @@ def test_rolling_back_is_a_new_statement_that_hosts_follow(publisher: Publisher,
 def test_a_built_archive_states_its_name_and_version(publisher: Publisher, tmp_path: Path) -> None:
     archive = tmp_path / "any-name.tar.gz"
     build_bundle(publisher.source("text\n"), archive, name="db", version="2.0.0")
-    assert publisher.site.publish(archive, never).release == Release.of("db", "2.0.0")
-    assert not publisher.site.publish(archive, never, name="db", version="2.0.0").changed
+    assert publish_bundle(publisher.site, archive, never).release == Release.of("db", "2.0.0")
+    assert not publish_bundle(publisher.site, archive, never, name="db", version="2.0.0").changed
     with pytest.raises(PublishError, match=r"version is '2\.0\.0' in the archive, '2\.1\.0' was asked for"):
-        publisher.site.publish(archive, never, version="2.1.0")
+        publish_bundle(publisher.site, archive, never, version="2.1.0")
     with pytest.raises(PublishError, match="name is 'db' in the archive, 'web' was asked for"):
-        publisher.site.publish(archive, never, name="web")
+        publish_bundle(publisher.site, archive, never, name="web")
 
 
 @pytest.mark.parametrize(
@@ -212,17 +216,17 @@ def test_what_cannot_be_published_is_refused_before_anything_is_written(
     before = contents(publisher.site.directory)
     source = publisher.source("text\n")
     with pytest.raises(error, match=message):
-        publisher.site.publish(source, never, **{"version": "2.0.0", **change})
+        publish_bundle(publisher.site, source, never, **{"version": "2.0.0", **change})
     assert contents(publisher.site.directory) == before
 
 
 def test_what_is_no_bundle_is_refused(publisher: Publisher, tmp_path: Path) -> None:
     with pytest.raises(PublishError, match=r"there is no 'manifest\.yaml'"):
-        publisher.site.publish(tmp_path / "publisher/sources", never, version="1.0.0")
+        publish_bundle(publisher.site, tmp_path / "publisher/sources", never, version="1.0.0")
     archive = tmp_path / "x.tar.gz"
     archive.write_bytes(b"not gzip")
     with pytest.raises(UnpackError):
-        publisher.site.publish(archive, never)
+        publish_bundle(publisher.site, archive, never)
 
 
 def test_the_list_says_what_hosts_are_told(publisher: Publisher) -> None:
@@ -281,28 +285,28 @@ def test_two_publishers_at_once_are_one_too_many(publisher: Publisher) -> None:
 
 
 def test_encrypted_keys_sign_when_the_passphrase_is_right(tmp_path: Path, clock: Clock) -> None:
-    site = Site.init(tmp_path / "site", b"open sesame", now=clock)
+    site = make_site(tmp_path / "site", b"open sesame", now=clock)
     asked: list[str] = []
 
     def passphrase(key: Path) -> bytes:
         asked.append(key.name.split("-")[0])
         return b"open sesame"
 
-    site.refresh(passphrase)
+    refresh_site(site, passphrase)
     assert asked == ["timestamp"]
     with pytest.raises(KeyFileError, match="the passphrase is wrong"):
-        site.refresh(lambda _: b"open barley")
-    assert site.verify()
+        refresh_site(site, lambda _: b"open barley")
+    assert verify_site(site)
 
 
 def test_publishing_with_a_wrong_passphrase_leaves_no_trace(tmp_path: Path, clock: Clock) -> None:
-    site = Site.init(tmp_path / "site", b"open sesame", now=clock)
+    site = make_site(tmp_path / "site", b"open sesame", now=clock)
     source = tmp_path / "web"
     source.mkdir()
     (source / "manifest.yaml").write_text("resources: []\n")
     before = contents(site.directory)
     with pytest.raises(KeyFileError):
-        site.publish(source, lambda _: b"open barley", version="1.0.0")
+        publish_bundle(site, source, lambda _: b"open barley", version="1.0.0")
     assert contents(site.directory) | {".lock": b""} == before | {".lock": b""}
 
 
@@ -328,7 +332,7 @@ def test_a_key_under_the_name_of_another_is_refused(publisher: Publisher) -> Non
 
 def test_a_refresh_signs_the_timestamp_and_nothing_that_is_fresh(publisher: Publisher, clock: Clock) -> None:
     clock.advance(days=1)
-    renewal = publisher.site.refresh(never)
+    renewal = refresh_site(publisher.site, never)
     assert (renewal.signed, renewal.due) == (["timestamp"], {})
     roles = {role.role: role for role in publisher.site.roles()}
     assert roles["timestamp"].version == 3
@@ -349,12 +353,12 @@ def test_what_is_in_the_last_third_of_its_life_is_signed_anew(
 ) -> None:
     host.refresh()
     clock.advance(days=days)
-    renewal = publisher.site.refresh(never)
+    renewal = refresh_site(publisher.site, never)
     assert renewal.signed == signed
     publisher.deploy()
     assert host.version() == "1.0.0"
     assert all(role.expires > clock.now + timedelta(days=6) for role in publisher.site.roles())
-    assert publisher.site.verify()
+    assert verify_site(publisher.site)
 
 
 def test_a_new_root_becomes_the_anchor_for_new_hosts(
@@ -371,7 +375,7 @@ def test_keys_that_are_kept_elsewhere_are_asked_for_in_time(publisher: Publisher
         for key in publisher.site.directory.glob(f"keys/{role}-*.pem"):
             key.unlink()
     clock.advance(days=300)
-    renewal = publisher.site.refresh(never)
+    renewal = refresh_site(publisher.site, never)
     assert (renewal.signed, [*renewal.due]) == (["snapshot", "timestamp"], ["root", "targets"])
 
 
@@ -382,7 +386,7 @@ def test_lifetimes_are_those_of_the_site(new_publisher: Callable[..., Publisher]
         timedelta(hours=12), timedelta(weeks=4), timedelta(days=90),
     )  # fmt: skip
     (publisher.site.directory / "site.yaml").write_text("expiry: {timestamp: 30m}\n")
-    publisher.site.refresh(never)
+    refresh_site(publisher.site, never)
     assert publisher.site.roles()[-1].expires == clock.now + timedelta(minutes=30)
 
 
@@ -412,7 +416,7 @@ def test_settings_that_are_not_understood_are_refused(publisher: Publisher, text
 @pytest.mark.parametrize("text", ["", "# nothing set\n", "expiry: {}\n"])
 def test_settings_have_defaults(publisher: Publisher, clock: Clock, text: str) -> None:
     (publisher.site.directory / "site.yaml").write_text(text)
-    publisher.site.refresh(never)
+    refresh_site(publisher.site, never)
     assert publisher.site.roles()[-1].expires == clock.now + Lifetimes().timestamp
 
 
@@ -443,11 +447,11 @@ def tamper(path: Path) -> None:
     ],
 )
 def test_a_check_finds_what_hosts_would_find(publisher: Publisher, pattern: str) -> None:
-    assert publisher.site.verify().targets == 2
+    assert verify_site(publisher.site).targets == 2
     for path in publisher.site.public.glob(pattern):
         tamper(path)
     with pytest.raises((SignatureError, FormatError, PublishError)):
-        publisher.site.verify()
+        verify_site(publisher.site)
 
 
 def test_a_check_names_every_damaged_file(publisher: Publisher) -> None:
@@ -455,20 +459,20 @@ def test_a_check_names_every_damaged_file(publisher: Publisher) -> None:
     for path in publisher.site.public.glob("targets/*/*.tar.gz"):
         tamper(path)
     with pytest.raises(SignatureError, match=r"2 of 3 targets: .*db-1\.0\.0.*; .*web-1\.0\.0"):
-        publisher.site.verify()
+        verify_site(publisher.site)
 
 
 def test_a_check_finds_a_missing_file(publisher: Publisher) -> None:
     (path,) = publisher.site.public.glob("targets/web/*")
     path.unlink()
     with pytest.raises(SignatureError, match=r"1 of 2 targets: .*No such file"):
-        publisher.site.verify()
+        verify_site(publisher.site)
 
 
 def test_a_check_finds_what_has_expired(publisher: Publisher, clock: Clock) -> None:
     clock.advance(days=8)
     with pytest.raises(ExpiredError):
-        publisher.site.verify()
+        verify_site(publisher.site)
 
 
 @pytest.mark.parametrize("role", ["2.targets", "2.snapshot", "timestamp", "1.root"])
@@ -501,14 +505,14 @@ def test_a_publisher_that_is_killed_leaves_the_old_or_the_new_and_the_next_one_g
     survived = False
     while not survived:
         before, following = host.version(), f"1.{len(new_seen) + 1}.0"
-        publish = partial(site.publish, publisher.source(following), never, version=following)
+        publish = partial(publish_bundle, site, publisher.source(following), never, version=following)
         survived = survives(len(new_seen), publish)
         new_seen.append((found := host.version()) == following)
         assert found in (before, following)
         assert host.fetch()
     # Bundle, its copy, index, targets, snapshot and timestamp: only the last rename makes them visible.
     assert new_seen == [False] * 11 + [True] * 2
-    assert site.verify()
+    assert verify_site(site)
 
 
 def test_a_halt_that_is_killed_is_seen_or_not_and_the_next_one_goes_on(
@@ -518,14 +522,16 @@ def test_a_halt_that_is_killed_is_seen_or_not_and_the_next_one_goes_on(
     channels, seen, survived = Channels(site, never), list[bool](), False
     while not survived:
         version = f"1.{len(seen) + 1}.0"
-        site.publish(publisher.source(version), never, version=version, request=RolloutRequest(percent=10))
+        publish_bundle(
+            site, publisher.source(version), never, version=version, request=RolloutRequest(percent=10)
+        )
         survived = survives(len(seen), partial(channels.halt, "web", "stable"))
         release = host.refresh().find("web", "stable")
         assert release is not None
         assert release.rollout is not None
         seen.append(release.rollout.halted)
     assert seen == [False] * 7 + [True] * 2  # index, targets, snapshot, and timestamp that makes them visible
-    assert site.verify()
+    assert verify_site(site)
 
 
 def test_a_refresh_that_is_killed_leaves_the_old_or_the_new_and_the_next_one_goes_on(
@@ -537,13 +543,13 @@ def test_a_refresh_that_is_killed_leaves_the_old_or_the_new_and_the_next_one_goe
     host.anchor = site.anchor.read_bytes()
     moments, survived = 0, False
     while not survived:
-        site.refresh(never)
+        refresh_site(site, never)
         clock.advance(days=8)
-        survived = survives(moments, partial(site.refresh, never))
+        survived = survives(moments, partial(refresh_site, site, never))
         assert host.version() == "1.0.0"
         moments += 1
     assert moments == 11  # before and after: root, targets, snapshot, timestamp, anchor
-    assert site.verify()
+    assert verify_site(site)
 
 
 def test_what_a_killed_publisher_left_half_made_is_never_uploaded_for_ever(publisher: Publisher) -> None:
@@ -565,7 +571,7 @@ def test_a_site_is_made_under_a_name_of_its_own(
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
     with pytest.raises(PublishError, match="is no name for a new directory"):
-        Site.init(Path(place), None)
+        make_site(Path(place), None)
     assert names(tmp_path) == ["empty"]
 
 
@@ -613,7 +619,7 @@ def test_whoever_copies_the_files_meanwhile_sees_the_old_or_the_new(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "rename", copying)
-        publisher.site.publish(publisher.source("new\n"), never, version="1.1.0")
+        publish_bundle(publisher.site, publisher.source("new\n"), never, version="1.1.0")
     copies.append(publisher.site.public)
     versions = []
     for number, copy in enumerate(copies):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bundles.publisher.site import Site
+from bundles.publisher.new_site import make_site
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,7 +142,7 @@ def expired(web: WebServer, publisher: Publisher) -> None:
 
 
 def signed_by_somebody_else(web: WebServer, publisher: Publisher) -> None:
-    stranger = Site.init(publisher.served.parent / "stranger", None)
+    stranger = make_site(publisher.served.parent / "stranger", None)
     shutil.copytree(stranger.public, publisher.served, dirs_exist_ok=True)
 
 

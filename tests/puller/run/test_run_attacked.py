@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bundles.publisher.site import Site
+from bundles.publisher.new_site import make_site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -89,7 +89,7 @@ def test_when_anything_has_expired_the_last_good_bundle_stays_in_force(
     host: Host, publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str
 ) -> None:
     lifetimes = {each: "2h" if each == role else "1w" for each in ROLES}
-    publisher.site = Site.init(tmp_path / "mortal", None, lifetimes)
+    publisher.site = make_site(tmp_path / "mortal", None, lifetimes)
     shutil.copyfile(publisher.site.anchor, host.settings["trust_anchor"])
     publisher.publish("1.0.0")
     assert host.run().status == 0

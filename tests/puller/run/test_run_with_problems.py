@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bundles.publisher.site import Site
+from bundles.publisher.new_site import make_site
 
 if TYPE_CHECKING:
     from tests.conftest import Host, Publisher
@@ -80,7 +80,7 @@ def test_with_a_wrong_trust_anchor_the_last_good_bundle_is_enforced(
     right = place.read_bytes()
     place.unlink()
     if anchor is OTHER_SITE:
-        shutil.copyfile(Site.init(tmp_path / "other", None).anchor, place)
+        shutil.copyfile(make_site(tmp_path / "other", None).anchor, place)
     elif anchor is not None:
         place.write_text(anchor)
     (settled.machine / "motd").unlink()

@@ -1,0 +1,227 @@
+"""Unpacked bundles on the disk, each in a directory that is named by the SHA-256 of its archive.
+
+* A directory of such a name is complete: it gets that name by a rename, once its contents are checked and on the disk.
+  It loses that name by a rename too, before the first file in it is removed.
+* No bundle is handed out in which a file is not as it was unpacked; one that is damaged is as good as not there.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from bundles.errors import FormatError, StoreError
+from bundles.filesystem.atomic import forget_oldest, read_limited, remove_any, sync_directory
+from bundles.format.identity import DESCRIPTION, parse_identity, parse_name
+from bundles.format.limits import LIMITS, Limits
+from bundles.format.paths import shown
+
+if TYPE_CHECKING:
+    from bundles.store.fingerprints import Fingerprints
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_LEFTOVER = re.compile(r"\..+\.[0-9a-f]{12}\.(new|old)")
+
+
+class Installed(msgspec.Struct, frozen=True):
+    """A bundle in the store; ``sha256`` is that of the archive it came from, ``path`` its directory."""
+
+    name: str
+    version: str
+    sha256: str
+    path: Path
+
+
+class Contents:
+    """The bundles below ``root``. Methods raise ``StoreError`` when the machine is the reason."""
+
+    def __init__(self, root: Path, limits: Limits) -> None:
+        self.root = root
+        self._limits = limits
+        self._intact: dict[Path, str] = {}
+        """Bundles that have been compared, or have their recorded fingerprint, each with it."""
+
+    # Looking
+
+    def names(self) -> list[str]:
+        """The bundles of which something is installed."""
+        with explained(self.root):
+            names = [name for name in _entries(self.root) if not name.startswith(".")]
+            return sorted(name for name in names if (self.root / name).is_dir())
+
+    def directory(self, name: str) -> Path:
+        """The directory of all that is stored of one name; raises ``FormatError``."""
+        return self.root / parse_name(name)
+
+    def complete(self, name: str) -> list[str]:
+        """The SHA-256 of each complete bundle of this name, the latest installed first."""
+        with explained(directory := self.directory(name)):
+            found = [entry for entry in _entries(directory) if is_sha256(entry)]
+            return sorted(found, key=lambda entry: (directory / entry).stat().st_mtime_ns, reverse=True)
+
+    def read(self, name: str, sha256: str) -> Installed:
+        """A bundle by what its ``bundle.json`` says, its other files not looked at; raises ``StoreError``."""
+        place = self._place(name, sha256)
+        with explained(place):
+            identity = parse_identity(read_limited(place / DESCRIPTION, LIMITS.description))
+        if identity.name != name:
+            raise StoreError(f"{place}: {DESCRIPTION}: name", f"is {identity.name!r}, wanted {name!r}")
+        return Installed(name, identity.version, sha256, place)
+
+    def read_intact(self, name: str, sha256: str) -> Installed:
+        """A bundle whose files are as they were unpacked; raises ``StoreError`` when they are not."""
+        bundle = self.read(name, sha256)
+        if bundle.path not in self._intact:
+            found = self._fingerprint(bundle.path)
+            # What was added, by a command of the bundle that keeps a cache beside itself, changes none of its files.
+            if not self._fingerprints.fits(sha256, found) and (
+                wrong := self.differences(bundle, unlisted=False)
+            ):
+                others = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+                raise StoreError(str(bundle.path), f"{wrong[0]}{others}")
+            self._intact[bundle.path] = found
+        return bundle
+
+    def differences(self, bundle: Installed, *, unlisted: bool = True) -> list[str]:
+        """How a bundle differs from its ``bundle.json``, in sentences; see ``bundles.store.verify``."""
+        from bundles.store.verify import differences
+
+        with explained(bundle.path):
+            return differences(bundle.path, unlisted=unlisted)
+
+    def is_sound(self, name: str, sha256: str, *, repair: bool) -> bool:
+        """Whether a bundle is there and intact; with ``repair`` every byte is compared to find out."""
+        with suppress(StoreError):
+            bundle = self.read_intact(name, sha256)
+            return not (repair and self.differences(bundle))
+        return False
+
+    # Changing
+
+    def unpack(
+        self, archive: Path, name: str, version: str, sha256: str, check: Callable[[], None]
+    ) -> Path:
+        """Unpack ``archive`` in place of what is there, if anything; raises as ``bundles.archive.unpack.unpack``."""
+        # Imported here, with all that it checks by: not for a bundle that is here already.
+        from bundles.archive.unpack import unpack
+
+        place = self._place(name, sha256)
+        self._make_directory(name)
+        fresh = hidden(place, "new") if os.path.lexists(place) else place
+        unpack(archive, fresh, name=name, version=version, sha256=sha256, limits=self._limits, check=check)
+        if fresh != place:
+            with explained(place):
+                _discard(place, successor=fresh)
+        self._intact.pop(place, None)
+        self._fingerprints.put(sha256, self._fingerprint(place))
+        return place
+
+    def keep_only(self, name: str, kept: set[str | None]) -> list[str]:
+        """Remove the bundles of this name but for ``kept``, and leftovers; the SHA-256 of what was removed."""
+        with explained(directory := self.directory(name)):
+            removed = sorted(entry for entry in _entries(directory) if is_sha256(entry) and entry not in kept)
+            for sha256 in removed:
+                _discard(directory / sha256)
+            _sweep(directory)
+            _sweep(self.root)
+        return removed
+
+    def remove(self, name: str) -> None:
+        """Remove all that is stored of this name; nothing stored is no error."""
+        with explained(directory := self.directory(name)):
+            if os.path.lexists(directory):
+                _discard(directory)
+            _sweep(self.root)
+
+    def renew_fingerprints(self) -> None:
+        """Record those of what was compared without one that fits; looking (status, a dry run) writes none."""
+        known = self._fingerprints
+        for place, found in self._intact.items():
+            if os.path.lexists(place) and not known.fits(place.name, found):
+                known.put(place.name, found)
+        known.keep_only({entry for name in self.names() for entry in _entries(self.root / name)})
+
+    def _place(self, name: str, sha256: str) -> Path:
+        if not is_sha256(sha256):
+            raise FormatError("sha256", f"is {shown(sha256)}, wanted 64 hexadecimal digits")
+        return self.directory(name) / sha256
+
+    def _make_directory(self, name: str) -> None:
+        with explained(directory := self.directory(name)):
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if os.path.lexists(directory) and not directory.is_dir():
+                set_aside(directory)
+            directory.mkdir(mode=0o700, exist_ok=True)
+            sync_directory(self.root)
+
+    def _fingerprint(self, place: Path) -> str:
+        from bundles.store.fingerprints import fingerprint
+
+        with explained(place):
+            return fingerprint(place)
+
+    @property
+    def _fingerprints(self) -> "Fingerprints":
+        from bundles.store.fingerprints import Fingerprints
+
+        return Fingerprints(self.root / ".seals")
+
+
+def is_sha256(text: str) -> bool:
+    """Whether ``text`` can be the name of a complete bundle."""
+    return _SHA256.fullmatch(text) is not None
+
+
+def hidden(path: Path, purpose: str) -> Path:
+    """A random name beside ``path``, which `_sweep` knows for a leftover if a crash keeps it from its own."""
+    return path.with_name(f".{path.name}.{os.urandom(6).hex()}.{purpose}")
+
+
+def set_aside(path: Path) -> None:
+    """Keep what is in the place of something else, for people to look at; raises ``StoreError``."""
+    with explained(path):
+        os.rename(path, path.with_name(f"{path.name}.{os.urandom(6).hex()}.damaged"))
+        forget_oldest(path.parent, suffix=".damaged")
+
+
+@contextmanager
+def explained(place: Path) -> Iterator[None]:
+    """Let what goes wrong with ``place`` leave as a ``StoreError`` that names it."""
+    try:
+        yield
+    except FormatError as error:
+        raise StoreError(f"{place}: {error.where}", error.what) from error
+    except OSError as error:
+        raise StoreError(str(error.filename or place), str(error.strerror)) from error
+    except ValueError as error:
+        raise StoreError(str(place), str(error)) from error
+
+
+def _discard(place: Path, *, successor: Path | None = None) -> None:
+    """Take a directory's name away before its files; its ``successor``, if any, gets the name at once.
+
+    A crash between the two renames leaves ``current`` dangling, which ``install`` sees to.
+    """
+    os.rename(place, old := hidden(place, "old"))
+    if successor:
+        os.rename(successor, place)
+    # Before the first file is removed: after a power cut the old name must not be back, with files missing below it.
+    sync_directory(place.parent)
+    remove_any(old)
+
+
+def _sweep(directory: Path) -> None:
+    for entry in _entries(directory):
+        if _LEFTOVER.fullmatch(entry):
+            remove_any(directory / entry)
+
+
+def _entries(directory: Path) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except FileNotFoundError:
+        return []
