@@ -102,17 +102,21 @@ class Contents:
 
     # Changing
 
-    def unpack(
-        self, archive: Path, name: str, version: str, sha256: str, check: Callable[[], None]
-    ) -> Path:
-        """Unpack ``archive`` in place of what is there, if anything; raises as ``bundles.archive.unpack.unpack``."""
+    def unpack(self, archive: Path, name: str, version: str, sha256: str, check: Callable[[], None]) -> Path:
+        """Unpack ``archive`` in place of what is there, if anything; steps 2 to 4 of ``Store.install``.
+
+        Raises ``SignatureError``, ``UnpackError`` and ``StoreError``, and what ``check`` raises.
+        """
         # Imported here, with all that it checks by: not for a bundle that is here already.
         from bundles.archive.unpack import unpack
 
         place = self._place(name, sha256)
+        # 2.
         self._make_directory(name)
+        # 3.
         fresh = hidden(place, "new") if os.path.lexists(place) else place
         unpack(archive, fresh, name=name, version=version, sha256=sha256, limits=self._limits, check=check)
+        # 4.
         if fresh != place:
             with explained(place):
                 _discard(place, successor=fresh)

@@ -8,7 +8,7 @@
 
 import msgspec
 
-from bundles.store.store import Installed
+from bundles.store.contents import Installed
 from puller.engine.apply import Applied
 from puller.errors import PullerError
 from puller.manifest.manifest import Manifest

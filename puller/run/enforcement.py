@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from bundles.errors import BundleError
-from bundles.store.store import Installed
+from bundles.store.contents import Installed
 from puller.engine.apply import Applied
 from puller.exit_status import ExitStatus
 from puller.manifest.manifest import Manifest

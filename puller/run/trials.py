@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from bundles.store.store import Installed
+from bundles.store.contents import Installed
 from puller.reporting.report import Health
 from puller.state.directories import Directories
 from puller.state.state_file import StateFile

@@ -3,7 +3,8 @@
 import click
 
 from bundles.format.identity import parse_version
-from bundles.store.store import Installed, Store
+from bundles.store.contents import Installed
+from bundles.store.store import Store
 from puller.cli.host.common import chosen, config_option, load_host, state_in_use, warn
 from puller.config.configuration import BundleChoice
 from puller.errors import ConfigurationError, UsageError

@@ -2,7 +2,8 @@
 
 import click
 
-from bundles.store.store import Installed, Store
+from bundles.store.contents import Installed
+from bundles.store.store import Store
 from puller.cli.host.common import chosen, config_option, load_host, one_line, state_in_use, user, warn
 from puller.errors import BusyError
 from puller.run.policy.pins import Pins

@@ -12,7 +12,7 @@ import msgspec
 from bundles.errors import FormatError
 from bundles.format.index import Index
 from bundles.format.release import Release, Selection
-from bundles.store.store import Installed
+from bundles.store.contents import Installed
 from puller.config.configuration import BundleChoice
 from puller.errors import ConfigurationError
 from puller.run.policy.pins import Pins

@@ -10,7 +10,8 @@ import pytest
 
 from bundles.archive.pack import BuiltBundle
 from bundles.errors import FormatError, SignatureError, StoreError, UnpackError
-from bundles.store.store import Installed, Store
+from bundles.store.contents import Installed
+from bundles.store.store import Store
 
 MakeBundle = Callable[..., BuiltBundle]
 

@@ -16,7 +16,8 @@ import pytest
 from bundles.archive.pack import BuiltBundle
 from bundles.errors import StoreError
 from bundles.filesystem import atomic, trees
-from bundles.store.store import Installed, Store
+from bundles.store.contents import Installed
+from bundles.store.store import Store
 
 if TYPE_CHECKING:
     from tests.conftest import Sweep
@@ -155,7 +156,7 @@ def test_each_step_is_on_the_disk_before_the_next(
 
     monkeypatch.setattr(os, "rename", watch_rename)
     monkeypatch.setattr("bundles.filesystem.trees.remove_tree", watch_remove)
-    for module in ("store.store", "archive.unpack"):
+    for module in ("store.contents", "store.links", "archive.unpack"):
         monkeypatch.setattr(f"bundles.{module}.sync_directory", watch_sync)
 
     activate(store, old)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bundles.filesystem.trees import remove_tree
-from bundles.store.store import Installed
+from bundles.store.contents import Installed
 from puller.exit_status import ExitStatus
 from puller.run.policy.pins import Pins
 from puller.run.policy.quarantine import Quarantine
