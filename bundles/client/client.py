@@ -1,4 +1,4 @@
-"""What a site publishes, as far as this host can trust it.
+"""One host's view of a site: what it publishes, as far as this host can trust it.
 
 * Nothing is returned that enough of the site's keys did not sign, that has expired, or that is older
   than what this host has seen before. The trust anchor came with the machine.
@@ -6,18 +6,19 @@
   behind is noted; one that is down or hostile is noted and left alone for a while.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 from tuf.api.exceptions import DownloadError, RepositoryError
-from tuf.api.metadata import Metadata, Root, TargetFile, Targets
+from tuf.api.metadata import TargetFile, Targets
 
+from bundles.client.mirror_answers import View, find_behind, within, worst
 from bundles.client.mirror_backoff import MEMORY, MirrorMemory
 from bundles.client.partial_downloads import discard_left
+from bundles.client.stored_index import load_stored
 from bundles.client.targets import download_target, explained, fetch_target, is_target, target_path
 from bundles.client.trust_anchor import Anchor
 from bundles.client.trusted_metadata import TrustDirectory
@@ -27,15 +28,11 @@ from bundles.deadline import Deadline
 from bundles.errors import (
     BundleError,
     FormatError,
-    NotFoundError,
-    RollbackError,
-    StoreError,
     TransportError,
     TrustError,
 )
-from bundles.filesystem.atomic import read_limited
 from bundles.format.index import INDEX, Index
-from bundles.format.limits import LARGEST_INDEX, LARGEST_STORED
+from bundles.format.limits import LARGEST_INDEX
 from bundles.format.release import Release
 from bundles.transport.mirror import Mirror
 
@@ -47,16 +44,6 @@ class Fetched:
     path: Path
     size: int
     sha256: str
-
-
-@dataclass(frozen=True, slots=True)
-class _View:
-    """What one mirror publishes, verified; ``version`` is that of its timestamp."""
-
-    mirror: Mirror
-    index: Index
-    targets: Targets
-    version: int
 
 
 class TrustClient:
@@ -88,30 +75,38 @@ class TrustClient:
         Raises `TransportError`, `TrustError` or `FormatError` of the mirror with the worst answer when
         none helped, `SettingsError` for the anchor, and `StoreError` for this machine's disk. What was
         trusted stays then.
+
+        1. Load the trust anchor, and make the directory of what was trusted before usable (TUF 5.2).
+        2. Run the client workflow on each mirror, those that failed before last, and fetch its index (TUF 5.3 to 5.7).
+           Each is measured against what those before it had, so the last that helped has the newest.
+        3. When none helped, raise the worst that one of them answered.
+        4. Remember which failed and which helped, and tell which are behind.
+        5. Mirrors that have the newest are asked first for bundles.
         """
+        # 1.
         anchor = Anchor.load(self._anchor)
         with explained(self._store.path):
             self._store.prepare(anchor)
             memory = self._remembered()
+        # 2.
         views, failures = self._ask_all(anchor, memory)
+        # 3.
         if not views:
             raise self._worst(list(failures.values()))
-        newest = views[-1]  # each is measured against those before, and none that is older gets through
+        # 4.
         self._account_for(memory, views, failures)
+        # 5.
+        newest = views[-1]
         self._prefer([view.mirror for view in views if view.version == newest.version])
         self._targets = newest.targets
         return newest.index
 
     def index(self) -> Index:
-        """What was trusted last, expired or not, from this machine alone; raises `StoreError`."""
-        with explained(self._store.path):
-            targets, data = self._stored_targets(), self._store.read(INDEX)
-        info = targets.targets.get(INDEX)
-        if info is None or data is None or not is_target(info, data):
-            raise StoreError(
-                str(self._store.path / INDEX), "is missing or damaged; the next refresh brings it back"
-            )
-        self._targets = targets
+        """The index that was trusted last, expired or not, from this machine alone.
+
+        Raises `StoreError`, and `FormatError` for one that this version does not understand.
+        """
+        self._targets, data = load_stored(self._store)
         return Index.parse(data)
 
     def digest(self, release: Release) -> str:
@@ -153,9 +148,9 @@ class TrustClient:
 
     # Mirrors
 
-    def _ask_all(self, anchor: Anchor, memory: MirrorMemory) -> tuple[list[_View], dict[Mirror, BundleError]]:
-        """What each mirror publishes or how it failed; those in backoff are asked only when no other helps."""
-        views: list[_View] = []
+    def _ask_all(self, anchor: Anchor, memory: MirrorMemory) -> tuple[list[View], dict[Mirror, BundleError]]:
+        """The view of each mirror, or its failure; those in backoff are asked only when no other helps."""
+        views: list[View] = []
         failures: dict[Mirror, BundleError] = {}
         for place, mirror in enumerate(sorted(self._mirrors, key=lambda mirror: memory.turn(str(mirror)))):
             if views and memory.backs_off(str(mirror)):
@@ -167,7 +162,7 @@ class TrustClient:
                 failures[mirror] = error
         return views, failures
 
-    def _refresh_from(self, mirror: Mirror, anchor: Anchor) -> _View:
+    def _refresh_from(self, mirror: Mirror, anchor: Anchor) -> View:
         with explained(self._store.path):
             workflow = Workflow(self._store, anchor, mirror, self._now())
             try:
@@ -176,17 +171,17 @@ class TrustClient:
                 raise verdict(error, workflow) from error
             data = self._index_from(mirror, workflow.targets)
         index = Index.parse(data, f"{mirror}/{target_path(workflow.targets.targets[INDEX])}")
-        return _View(mirror, index, workflow.targets, workflow.trusted.timestamp.version)
+        return View(mirror, index, workflow.targets, workflow.trusted.timestamp.version)
 
     def _account_for(
-        self, memory: MirrorMemory, views: list[_View], failures: dict[Mirror, BundleError]
+        self, memory: MirrorMemory, views: list[View], failures: dict[Mirror, BundleError]
     ) -> None:
         """Remember which mirrors failed and which helped, and say what is wrong with any."""
         names = [str(mirror) for mirror in self._mirrors]
-        behind = dict(self._behind(views, failures))
+        behind = dict(find_behind(views, failures))
         for mirror, error in failures.items():
             if mirror not in behind:
-                memory.failed(str(mirror), _within(mirror, error))
+                memory.failed(str(mirror), within(mirror, error))
         # A mirror that is behind works. If it rested, the one that is ahead today could hide what is new tomorrow.
         for mirror in (*(view.mirror for view in views), *behind):
             memory.helped(str(mirror))
@@ -194,19 +189,6 @@ class TrustClient:
         self.notes += memory.sentences(names)
         self.notes += (f"{mirror}: is behind: {what}" for mirror, what in behind.items())
         self._remember(memory)
-
-    def _behind(
-        self, views: list[_View], failures: dict[Mirror, BundleError]
-    ) -> Iterator[tuple[Mirror, str]]:
-        """Mirrors that have what was published before, and how it can be told."""
-        newest = views[-1]
-        for view in views:
-            if view.version < newest.version:
-                what = f"its timestamp is version {view.version}, {newest.mirror} has {newest.version}"
-                yield view.mirror, what
-        for mirror, error in failures.items():
-            if isinstance(error, RollbackError):
-                yield mirror, _within(mirror, error)
 
     def _remembered(self) -> MirrorMemory:
         data = self._store.read(MEMORY)
@@ -225,13 +207,13 @@ class TrustClient:
             self.notes.append(f"{self._store.path / MEMORY}: cannot be written: {error.strerror or error}")
 
     def _worst(self, failures: list[BundleError]) -> BundleError:
-        """The one to raise when no mirror helped; the others are noted."""
-        worst = max(failures, key=lambda error: (_gravity(error, failures), _is_incomplete(error)))
-        self.notes += [str(error) for error in failures if error is not worst]
-        return worst
+        """The failure to raise when no mirror helped; the others are noted."""
+        found = worst(failures)
+        self.notes += [str(error) for error in failures if error is not found]
+        return found
 
     def _prefer(self, mirrors: list[Mirror]) -> None:
-        """What helped in this run is asked first for the rest of it."""
+        """Ask first, for the rest of this run, the mirrors that helped in it."""
         self._mirrors = [*mirrors, *(mirror for mirror in self._mirrors if mirror not in mirrors)]
 
     # What is stored
@@ -257,40 +239,3 @@ class TrustClient:
                 str(self._mirrors[0]), f"{release} is not published: there is no {release.target}"
             )
         return info
-
-    def _stored_targets(self) -> Targets:
-        root, targets = self._stored(Root.type), self._stored(Targets.type)
-        try:
-            root.signed.verify_delegate(Targets.type, targets.signed_bytes, targets.signatures)
-        except RepositoryError as error:
-            raise StoreError(
-                str(self._store.path), f"damaged; the next refresh brings it back ({error})"
-            ) from None
-        signed: Targets = targets.signed
-        return signed
-
-    def _stored(self, role: str) -> Metadata[Any]:
-        path = self._store.path / f"{role}.json"
-        try:
-            return Metadata.from_bytes(read_limited(path, LARGEST_STORED))
-        except FileNotFoundError:
-            raise StoreError(str(path), "nothing was trusted yet on this host") from None
-        except (RepositoryError, ValueError) as error:
-            raise StoreError(str(path), f"damaged; the next refresh brings it back ({error})") from None
-
-
-def _within(mirror: Mirror, error: BundleError) -> str:
-    """What an error says, its place relative to the mirror."""
-    where = error.where.removeprefix(f"{mirror}/").removeprefix(str(mirror))
-    return f"{where}: {error.what}" if where else error.what
-
-
-def _gravity(error: BundleError, among: list[BundleError]) -> int:
-    if isinstance(error, RollbackError) and any(map(_is_incomplete, among)):
-        return 0  # a mirror that is behind one that is incomplete, as while both are uploaded to
-    return 2 if isinstance(error, TrustError) else 1 if isinstance(error, FormatError) else 0
-
-
-def _is_incomplete(error: BundleError) -> bool:
-    """Whether a mirror lacks a file that its own verified metadata names: its timestamp is as new as any."""
-    return isinstance(error, NotFoundError) and not error.where.endswith("/timestamp.json")
