@@ -1,4 +1,4 @@
-"""What this host remembers of the mirrors of its site that failed while another one helped.
+"""The memory of mirrors that failed while another one helped.
 
 * It saves time, and decides nothing: a mirror in backoff is still asked when no other helps, and what any mirror gives
   is verified. So the memory may be lost or damaged without harm.
@@ -54,15 +54,15 @@ class MirrorMemory:
 
     @classmethod
     def parse(cls, data: bytes, now: datetime) -> "MirrorMemory":
-        """What was kept; raises ``ValueError`` when it is not understood."""
+        """The memory as it was kept; raises ``ValueError`` when it is not understood."""
         return cls(now, msgspec.json.decode(data, type=_Document).mirrors)
 
     def to_bytes(self) -> bytes:
-        """What to keep; empty when there is nothing to remember."""
+        """The memory as a file; empty when there is nothing to remember."""
         return msgspec.json.encode(_Document(_FORMAT, self._failing)) if self._failing else b""
 
     def turn(self, mirror: str) -> tuple[bool, bool]:
-        """What to sort mirrors by before they are asked: those in backoff last, before them others that failed."""
+        """The order of asking: mirrors in backoff last, before them others that failed."""
         return self.backs_off(mirror), mirror in self._failing
 
     def backs_off(self, mirror: str) -> bool:

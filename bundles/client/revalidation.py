@@ -1,7 +1,8 @@
 """Revalidation of stored metadata: is what this host has verified before still what the site publishes?
 
-The answer is *yes*, or *that cannot be told here*; then the whole workflow of ``bundles.client.client`` runs, which
-costs four times as much, most of it for importing what verifies signatures. *Yes* rests on bytes:
+A cache asks this of its server (validation, RFC 9111, 4.3). The answer is *yes*, or *that cannot be told here*; then
+the whole workflow of ``bundles.client.client`` runs, which costs four times as much, most of it for importing what
+verifies signatures. *Yes* rests on bytes:
 
 * the site's ``timestamp.json`` is, byte for byte, the one that this host has verified and stored;
 * from it the stored snapshot, targets and index follow by their SHA-256;
@@ -44,7 +45,7 @@ _Mirrors = list[tuple[Location, TransportSettings]]
 
 
 class Known:
-    """What was verified before and still is what the site publishes; asked as ``trust.TrustClient`` is."""
+    """An index that was verified before and still is what the site publishes; asked as ``TrustClient`` is."""
 
     def __init__(self, index: Index, targets: Mapping[str, Any], notes: list[str]) -> None:
         self.index = index
@@ -68,18 +69,29 @@ def revalidate(
     now: datetime,
     deadline: Deadline | None = None,
 ) -> Known | None:
-    """What this host knows of the site, when that is still all; ``None`` when it cannot be told by that.
+    """The stored view of the site, when that is still all; ``None`` when it cannot be told by that.
 
     ``directory`` is that of ``TrustClient``, ``sites`` are the mirrors, ``now`` has a time zone. ``deadline`` is that
     of all fetching; raises what its ``check`` raises.
+
+    1. Read what is stored: the root, by the anchor; from the timestamp the snapshot, targets and index by SHA-256;
+       none of them expired (TUF 5.3.10, 5.4.4, 5.5.6, 5.6.5).
+    2. Leave out mirrors in backoff. A refresh would not ask them either, as long as another helps.
+    3. From every other mirror, over one connection and within the silence that one read may last:
+       a. ask for the next root: there must be none (TUF 5.3.3);
+       b. ask for ``timestamp.json``: it must be the stored one, byte for byte (TUF 5.4.3: the same version, no change).
+    4. When all say so, what was verified before still holds.
     """
     deadline = deadline or Deadline(settings.total_timeout)
     try:
+        # 1.
         stored = _Stored(directory, anchor, now)
+        # 2.
         mirrors = locate(sites, settings)
         notes: list[str] = []
         if len(mirrors) > 1:
             mirrors, notes = _without_backoff(mirrors, directory, now)
+        # 3. and 4.
         if mirrors and all(_is_unchanged(stored, location, own, deadline) for location, own in mirrors):
             return Known(Index.parse(stored.index), stored.targets, notes)
     except (
@@ -124,8 +136,10 @@ def _has_the_same(
     stored: "_Stored", location: Location, settings: TransportSettings, deadline: Deadline
 ) -> bool:
     with _Look(location, settings, deadline) as look:
+        # 3a.
         if look.status_of(f"metadata/{stored.root_version + 1}.root.json") != HTTPStatus.NOT_FOUND:
             return False
+        # 3b.
         return look.content_of("metadata/timestamp.json", len(stored.timestamp)) == stored.timestamp
 
 
@@ -137,7 +151,10 @@ class _Stored:
         self._directory = directory
         root = self._read("root.json")
         self.root_version = int(self._signed(root, "root")["version"])
-        self._check_anchor(read_limited(anchor, LARGEST_STORED))
+        # A trust anchor that was replaced means another site, or keys that are no longer trusted.
+        given = read_limited(anchor, LARGEST_STORED)
+        version = int(msgspec.json.decode(given)["signed"]["version"])
+        _require(self._read(f"root_history/{version}.root.json") == given)
         self.timestamp = self._read("timestamp.json")
         snapshot = self._followed(self._signed(self.timestamp, "timestamp"), "snapshot.json")
         targets = self._followed(self._signed(snapshot, "snapshot"), "targets.json")
@@ -158,11 +175,6 @@ class _Stored:
         _require(signed["_type"] == role)
         _require(datetime.fromisoformat(signed["expires"]) > self._now)
         return signed
-
-    def _check_anchor(self, anchor: bytes) -> None:
-        """A trust anchor that was replaced means another site, or keys that are no longer trusted."""
-        version = int(msgspec.json.decode(anchor)["signed"]["version"])
-        _require(self._read(f"root_history/{version}.root.json") == anchor)
 
 
 class _Look:

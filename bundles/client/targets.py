@@ -1,4 +1,4 @@
-"""Targets of a repository: where a mirror has them, and how one gets here.
+"""Targets of a repository: where a mirror has them, and how one gets here (TUF specification, 5.7).
 
 * A file is checked while nobody else can see it, and placed afterwards.
 * A download that broke off goes on where it ended, on any mirror; it is the whole that is checked.
@@ -47,13 +47,28 @@ def fetch_target(
 
     What an earlier attempt has left, all of it or its beginning, is made use of. Raises ``TransportError``,
     ``SignatureError``, ``StoreError`` for this machine, also when there is no space, and what ``check`` raises.
+
+    1. What is at ``destination`` already, and is right, is the answer.
+    2. Open the partial download, which is named by the SHA-256 of the whole; a new one is empty.
+    3. Is there space for the rest?
+    4. Ask for the rest, up to the signed length, and verify the whole (TUF 5.7.3). When what was held does not fit
+       together with it, start over, once.
+    5. Place the whole by a rename, on the disk before; what is not worth going on with is removed when a step fails.
     """
-    verify = _patiently(info.verify_length_and_hashes, check)
+
+    def verify(data: bytes | BinaryIO) -> None:
+        """Aside, for large files: a gigabyte takes seconds, in code that is not ours and asks nobody."""
+        aside(lambda: info.verify_length_and_hashes(data), Deadline(float("inf"), check))
+
+    # 1.
     if _is_placed(verify, destination):
         return
+    # 2., and 5. at the end of the block
     with explained(destination), partial_download(destination, _digest(info)) as partial:
+        # 3.
         held = partial.seek(0, os.SEEK_END)
         check_free_space(destination, destination.parent, size=max(info.length - held, 0), files=1)
+        # 4.
         try:
             _download_rest(mirror, info, path, partial, verify)
         except TransportError as error:
@@ -61,16 +76,11 @@ def fetch_target(
 
 
 def _with_progress(error: TransportError, held: int, length: int) -> TransportError:
-    """The same error, with how far a download came."""
+    """``error`` with how far a download came."""
     if not is_kept(held):
         return error
     what = f"{error.what}; {readable(held)} of {readable(length)} are here, and the next attempt goes on from there"
     return type(error)(error.where, what)
-
-
-def _patiently(verify: _Verify, check: Callable[[], None]) -> _Verify:
-    """The same for large files: a gigabyte takes seconds, in code that is not ours and asks nobody."""
-    return lambda data: aside(lambda: verify(data), Deadline(float("inf"), check))
 
 
 def download_target(
@@ -133,7 +143,7 @@ def _download_rest(mirror: Mirror, info: TargetFile, path: str, partial: BinaryI
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """A problem with this machine's own files, in our words."""
+    """A problem with this machine's own files, in our words: an ``OSError`` within raises ``StoreError``."""
     try:
         yield
     except OSError as error:

@@ -1,11 +1,11 @@
-"""What this host has trusted so far: the files below ``/var/lib/puller/trust``.
+"""The memory of what this host has trusted so far: the files below ``/var/lib/puller/trust``.
 
 * They are the memory that rollback is measured against, so none of them is dropped in silence: what is
   damaged is set aside under a name of its own, and a note says so. python-tuf would fetch it anew
   without a word.
 * Damage never stops a run that can go on. It is made good from the anchor and the site.
-* New keys for a role end its memory (TUF specification, 5.3.11): otherwise a version that a thief of
-  the old keys jumped to would bar every later one.
+* New keys for the timestamp or the snapshot end their memory (TUF specification, 5.3.11): otherwise a version that a
+  thief of the old keys jumped to would bar every later one.
 
 What damage costs: without ``timestamp.json`` an old timestamp is accepted once, as long as it has not
 expired; the snapshot still bars old targets. Without both, a copy of the site that has not expired is
@@ -119,13 +119,23 @@ class TrustDirectory:
         return max((int(match[1]) for name in names if (match := _ROOT.match(name))), default=0)
 
     def check_roles(self, root: Root) -> None:
-        """Set aside what ``root`` does not stand behind, before anything is measured against it."""
+        """Set aside what ``root`` does not stand behind, before anything is measured against it.
+
+        1. Verify each stored role by the keys of ``root``.
+        2. What is damaged is set aside; versions are then checked against what is left.
+        3. What was signed by a key that has been revoked is forgotten, timestamp and snapshot alike (TUF 5.3.11).
+        4. Where anything was not as trusted, the index goes, too.
+        """
+        # 1.
         standings = {role: self._standing(role, root) for role in (Timestamp, Snapshot, Targets)}
+        # 2.
         for role, standing in standings.items():
             if standing is _Standing.DAMAGED:
                 self.set_aside(f"{role.type}.json", "is damaged; versions are checked against the rest")
+        # 3.
         if _Standing.ROTATED in (standings[Timestamp], standings[Snapshot]):
             self._forget_versions(root)
+        # 4.
         if not set(standings.values()) <= {_Standing.TRUSTED}:
             # It follows from what is no longer trusted, and without it nobody takes the rest for complete.
             (self.path / INDEX).unlink(missing_ok=True)

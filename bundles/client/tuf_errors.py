@@ -1,4 +1,4 @@
-"""What python-tuf refused, as an error of ours with the file, the value found and the value wanted.
+"""A refusal of python-tuf, as an error of ours with the file, the value found and the value wanted.
 
 python-tuf's exceptions are sentences without values. The values are looked up where they are: in the
 metadata last fetched, and in what was trusted before it.
@@ -64,7 +64,7 @@ def _of_expiry(workflow: Workflow) -> ExpiredError:
         (
             (role.type, workflow.trusted[role.type])
             for role in (Root, Timestamp, Snapshot)
-            if _has_expired(role, workflow)
+            if role.type in workflow.trusted and workflow.trusted[role.type].is_expired(now)
         ),
         (Targets.type, _fetched(workflow)),
     )
@@ -74,11 +74,6 @@ def _of_expiry(workflow: Workflow) -> ExpiredError:
         str(workflow.fetcher.mirror),
         f"{what}, this host's clock says {_time(now)}; the publisher signs anew with `puller site refresh`",
     )
-
-
-def _has_expired(role: type[Signed], workflow: Workflow) -> bool:
-    trusted = workflow.trusted
-    return role.type in trusted and trusted[role.type].is_expired(trusted.reference_time)
 
 
 def _of_versions(workflow: Workflow) -> BundleError:

@@ -1,6 +1,19 @@
 """The client workflow of TUF on one mirror.
 
-python-tuf decides what is trusted (specification 1.0, section 5). Added here, and nothing else:
+python-tuf decides what is trusted; the numbers here are the clauses of the TUF specification 1.0, section 5:
+
+5.1  The time is fixed: it is handed in, once for the whole refresh.
+5.2  The trusted root is loaded: the trust anchor, and then what this host has stored of the chain that begins there.
+5.3  Root: N+1 is fetched (5.3.3), verified by the keys of N and by its own (5.3.4, 5.3.5) and stored (5.3.8), until
+     there is no newer one. Rotated keys end the memory of versions (5.3.11). Expiry counts at the end only (5.3.10).
+5.4  Timestamp: fetched (5.4.1), verified against the root (5.4.2), not older than the stored one, nor is the snapshot
+     that it names (5.4.3), not expired (5.4.4), stored (5.4.5).
+5.5  Snapshot: by the length, hash and version that the timestamp says (5.5.1, 5.5.2, 5.5.4), signed (5.5.3), nothing in
+     it older than before (5.5.5), not expired (5.5.6), stored (5.5.7). What is stored and still fits is not fetched.
+5.6  Targets: by what the snapshot says, as in 5.5. Sites of Puller have no delegations to search (5.6.7).
+5.7  The target: ``bundles.client.targets``.
+
+Added here, and nothing else:
 
 * bytes come through a `Mirror`, and metadata is read strictly before python-tuf sees it;
 * what is stored goes through `TrustDirectory`, which writes durably and speaks up about damage;
@@ -8,7 +21,7 @@ python-tuf decides what is trusted (specification 1.0, section 5). Added here, a
   damaged here;
 * the chain of roots is followed to its end, however long it is: what a run has verified of it is stored at once, so
   that the next one goes on where this one was stopped;
-* the time is handed in, once for the whole refresh.
+* a role that is longer than this version reads is named as such, before a byte of it is fetched.
 """
 
 import io
@@ -49,6 +62,10 @@ class MirrorFetcher(FetcherInterface):
         return f"{self.mirror}/{self.path}"
 
     def download_bytes(self, url: str, max_length: int) -> bytes:
+        """The bytes of one file; raises ``DownloadHTTPError`` when there is none, and `TransportError` otherwise.
+
+        More than ``max_length`` bytes raise `SignatureError`: so many were signed, or may be.
+        """
         self.path, self.data = url.lstrip("/"), b""
         buffer = io.BytesIO()
         try:
@@ -86,27 +103,33 @@ class Workflow(Updater):
             snapshot_max_length=LARGEST_METADATA["snapshot"],
             targets_max_length=LARGEST_METADATA["targets"],
         )
+        # 5.2. From the anchor each time, and not from the stored root.json: damage there is made good on the way.
         super().__init__(
             str(store.path), directory, fetcher=self.fetcher, config=config, bootstrap=anchor.data
         )
         self.trusted = self._trusted_set
+        # 5.1.
         self.trusted.reference_time = now
 
     @property
     def targets(self) -> Targets:
-        """What is published, after `refresh`."""
+        """The targets that are published, after `refresh`."""
         return self.trusted.targets
 
     def _load_root(self) -> None:
+        """Clause 5.3; expiry (5.3.10) python-tuf looks at with the timestamp."""
         highest = self._store.highest_root()
+        # 5.3.1 to 5.3.9.
         super()._load_root()
         reached = self.trusted.root
         if reached.version < highest:
             what = f"the chain of roots ends at version {reached.version}, this host has trusted {highest}"
             raise RollbackError(self.fetcher.where, what)
+        # 5.3.11.
         self._store.check_roles(reached)
 
     def _download_metadata(self, rolename: str, length: int, version: int | None = None) -> bytes:
+        """Clauses 5.3.3, 5.4.1, 5.5.1 and 5.6.1: as many bytes as are signed, or at most as this version reads."""
         data = super()._download_metadata(rolename, self._checked(rolename, length, version), version)
         check_metadata(data, self.fetcher.where, rolename, self.trusted.root)
         return data
@@ -121,4 +144,5 @@ class Workflow(Updater):
         return length
 
     def _persist_file(self, filename: str, data: bytes) -> None:
+        """Clauses 5.3.8, 5.4.5, 5.5.7 and 5.6.6."""
         self._store.write(str(Path(filename).relative_to(self._store.path)), data)
