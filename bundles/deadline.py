@@ -28,7 +28,7 @@ class DeadlineError(TimeoutError):
 
 
 def _go_on() -> None:
-    """What asks nobody."""
+    """The check of a deadline that nothing ends before its time."""
 
 
 class Deadline:
@@ -80,12 +80,12 @@ class Deadline:
             time.sleep(self.at_most(min(left, _LOOK)))
 
     def cut(self) -> None:
-        """It is over now."""
+        """Let the deadline be over now."""
         self._end = 0.0
 
 
 def aside(work: Callable[[], _Answer], deadline: Deadline) -> _Answer:
-    """What ``work`` gives or raises; it is done in another thread.
+    """Do ``work`` in another thread, and give or raise as it does.
 
     Raises ``DeadlineError``, and what the deadline's ``check`` raises. Then ``work`` is left behind: the deadline is
     over, so that it ends when it next asks, and what it still gives is dropped.

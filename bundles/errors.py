@@ -1,4 +1,4 @@
-"""What can go wrong with a bundle or a site, split by who must act.
+"""Errors of a bundle or a site, split by who must act.
 
 BundleError
 * TransportError      the network or the server: try again at the next timer tick
@@ -21,7 +21,7 @@ from bundles.masking import mask_urls
 
 
 def reason_of(error: BaseException) -> str:
-    """What an error of a library says, which may be no more than its name."""
+    """The sentence of an error of a library, which may be no more than its name."""
     return str(error) or type(error).__name__
 
 
@@ -51,7 +51,7 @@ class OversizeError(TransportError):
 
 
 class TrustError(BundleError):
-    """What was fetched is not what enough trusted keys signed."""
+    """Bytes or metadata that are not what enough trusted keys signed."""
 
 
 class SignatureError(TrustError):

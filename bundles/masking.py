@@ -1,4 +1,4 @@
-"""What must not be shown: credentials, and what URLs hold of them.
+"""Masks for what must not be shown: credentials, and what URLs hold of them.
 
 * This package has no type for secrets of its own. Credentials are handed in as anything that prints as a mask and
   gives its text to ``reveal`` alone, such as Puller's one type for secrets.
@@ -32,11 +32,11 @@ def mask_userinfo(text: str) -> str:
 
 
 def mask_location(text: str) -> str:
-    """The same for a text that is one URL, perhaps a broken one: what stands before its last ``@``, and its query."""
+    """A text that is one URL, perhaps a broken one, with what stands before its last ``@`` and its query masked."""
     location, mark, _ = _UP_TO_LAST_AT.sub(rf"\1{MASK}@", text).partition("?")
     return f"{location}?{MASK}" if mark else location
 
 
 def mask_urls(text: str) -> str:
-    """The same, and with their queries masked: in a signed URL the query is the permission."""
+    """``text`` with user name, password and query of every URL masked: in a signed URL the query is the permission."""
     return _QUERY.sub(rf"\1?{MASK}", mask_userinfo(text)) if "://" in text else text

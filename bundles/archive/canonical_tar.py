@@ -44,6 +44,7 @@ def description_header(size: int) -> bytes:
 
 
 def member_header(name: str, size: int, mode: FileMode) -> bytes:
+    """The header of a member: ustar, behind a PAX record when the name does not fit into it."""
     encoded = name.encode()
     if fitting := _split(encoded):
         return _ustar(*fitting, size, mode, REGULAR)
@@ -58,7 +59,7 @@ def member_header(name: str, size: int, mode: FileMode) -> bytes:
 
 
 def padding(size: int) -> bytes:
-    """What fills contents of ``size`` bytes up to a whole block."""
+    """The zeros that fill contents of ``size`` bytes up to a whole block."""
     return bytes(-size % BLOCK)
 
 

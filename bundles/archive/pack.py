@@ -1,7 +1,7 @@
 """From a directory to an archive.
 
 * The same files give the same bytes, whatever their order on the disk, their owners, dates and permissions,
-  and the umask, user and machine of the build. `layout` says what that means for zlib.
+  and the umask, user and machine of the build. `canonical_tar` says what that means for zlib.
 * What cannot be in a bundle is an error that names it; nothing is left out silently but what `is_left_out`
   lists, and empty directories, which a bundle does not have (no more than git does).
 * The archive appears under its name when it is complete, and only if the unpacker would accept it.
@@ -59,7 +59,7 @@ def build_bundle(
 
 
 def describe(directory: Path, *, name: str, version: str) -> BundleDescription:
-    """What a bundle of ``directory`` would hold; raises ``FormatError`` and ``OSError``."""
+    """The description of a bundle of ``directory``; raises ``FormatError`` and ``OSError``."""
     files = {}
     for text, status in walk(directory, is_left_out):
         path = MemberPath.parse(text)

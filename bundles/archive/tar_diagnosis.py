@@ -1,7 +1,6 @@
-"""What is wrong with a tar header that is not the expected one.
+"""The sentence for a tar header that is not the expected one.
 
-* Nothing here decides anything: the reader has refused the archive already. This finds the sentence that
-  helps.
+* Nothing here decides anything: the reader has refused the archive already.
 * Every field is a stranger's: it is shown, and never used.
 """
 

@@ -56,15 +56,28 @@ def unpack(
     ``SignatureError`` when the file has another SHA-256, before anything in it is looked at; ``UnpackError``
     when the archive is not what it should be; ``StoreError`` when this machine cannot read or write; what ``check``
     raises, which is asked all the time. Nothing is left then.
+
+    1. Open the archive, once: its SHA-256 is the signed one, before a byte of it is interpreted.
+    2. Read ``bundle.json``, its first member: within the limits, and of the name and version that were asked for.
+    3. Is there space for all that it lists?
+    4. Make a directory beside the destination, under a hidden name and for its owner alone.
+    5. Write each file into it, in the order of ``bundle.json``; its header, size and SHA-256 are as promised there.
+    6. The archive ends here. Close all directories to writing, and wait until everything is on the disk.
+    7. Rename the directory to the destination, and bring that to the disk, too.
     """
     with (
         _explained(archive, f"cannot be unpacked into {destination}"),
-        _opened(archive, sha256, limits, check) as reader,
+        _opened(archive, sha256, limits, check) as reader,  # 1.
     ):
-        _check_identity(reader.description, name, version)
-        _check_room(destination, reader.description)
+        # 2.
+        description = reader.description
+        _check_identity(description, name, version)
+        # 3. Better to say so now than to fill the disk for everybody else first.
+        files = len(description.files) + len(description.directories) + 2
+        check_free_space(destination, destination.parent, size=description.size, files=files)
+        # 4. to 7.
         _fill_and_place(reader, destination, check)
-        return reader.description
+        return description
 
 
 @contextmanager
@@ -104,21 +117,16 @@ def _check_identity(description: BundleDescription, name: str | None, version: s
             raise FormatError(f"{DESCRIPTION}: {field}", f"is {found!r}, wanted {wanted!r}")
 
 
-def _check_room(destination: Path, description: BundleDescription) -> None:
-    """Better to say so now than to fill the disk for everybody else first; raises ``StoreError``."""
-    files = len(description.files) + len(description.directories) + 2
-    check_free_space(destination, destination.parent, size=description.size, files=files)
-
-
 def _fill_and_place(reader: BundleReader, destination: Path, check: Callable[[], None]) -> None:
     if os.path.lexists(destination):
         raise StoreError(str(destination), "exists already")
-    # Beside the destination, so that the rename stays within a file system; private until it is complete.
+    # 4. Beside the destination, so that the rename stays within a file system; private until it is complete.
     staging = destination.with_name(f".{destination.name}.{os.urandom(6).hex()}.new")
     os.mkdir(staging, 0o700)
     try:
         with _Tree(staging) as tree:
             _fill(tree, reader, check)
+        # 7.
         os.rename(staging, destination)
     except BaseException:
         with suppress(OSError):  # the first error says more, and nobody takes what is left for a bundle
@@ -128,10 +136,12 @@ def _fill_and_place(reader: BundleReader, destination: Path, check: Callable[[],
 
 
 def _fill(tree: "_Tree", reader: BundleReader, check: Callable[[], None]) -> None:
+    # 5.
     tree.write(MemberPath(DESCRIPTION), iter([reader.description.to_bytes()]), _FILE_MODE)
     for path, entry in reader.description.files.items():
         check()
         tree.write(path, _asking(check, reader.contents(path)), entry.mode.unpacked)
+    # 6.
     reader.finish()
     tree.finish()
 

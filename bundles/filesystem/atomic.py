@@ -67,33 +67,48 @@ def replace_file(
     labels_from: int | None = None,
     durable: bool = True,
 ) -> None:
-    """What ``write_file`` does, for ``name`` in an open directory.
+    """Write ``chunks`` to ``name`` in an open directory, atomically and durably; arguments are as for ``write_file``.
 
     ``labels_from`` is a descriptor of the file being replaced: its extended attributes (ACLs, SELinux label,
-    capabilities excepted) are carried over; the ACL of a user who will not be the owner is not.
+    capabilities excepted) are carried over; the ACL of a user who will not be the owner is not. Raises ``OSError``, and
+    what ``chunks`` raises; the old file is untouched then, and the temporary one is removed.
+
+    1. Create a file under a random name in the same directory, for its owner alone, and lock it.
+    2. Access control lists: nobody's but those of the file being replaced.
+    3. Write the content.
+    4. Owner, then mode.
+    5. Bring the file to the disk; a rename that gets there before the content would leave an empty file.
+    6. Rename it to ``name``.
+    7. Bring the directory to the disk, and with it the rename.
     """
+    # 1.
     descriptor, temporary = _create(directory, name, mode & 0o600)
     try:
         with in_progress(descriptor):
+            # 2.
             drop_acls_of_others(descriptor, directory, uid)
             if labels_from is not None:
                 # Whoever had the file may have named themselves in its list.
                 keeps_acl = os.fstat(labels_from).st_uid in (0, os.geteuid(), uid)
                 _copy_labels(labels_from, descriptor, mode, keeps_acl=keeps_acl)
+            # 3.
             for chunk in chunks:
                 _write_all(descriptor, chunk)
-            # Owner before mode: a mode set first would be open to the old owner. Both after the content: chown clears
-            # bits of the mode, and so does a write, unless it is root's.
+            # 4. Owner before mode: a mode set first would be open to the old owner. Both after the content: chown
+            # clears bits of the mode, and so does a write, unless it is root's.
             if uid is not None or gid is not None:
                 os.fchown(descriptor, -1 if uid is None else uid, -1 if gid is None else gid)
             os.fchmod(descriptor, mode)
+            # 5.
             if durable:
                 os.fsync(descriptor)
+            # 6.
             os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=directory)
         raise
+    # 7.
     if durable:
         os.fsync(directory)
 
@@ -115,7 +130,10 @@ def temporary_name(name: str) -> str:
     """Where ``name`` is made before it gets its name. Random, and created with ``O_EXCL`` or ``mkdir``: what somebody
     has planted at a temporary name is an error, never followed.
     """
-    return f".{_shortened(name)}.{os.urandom(6).hex()}.new"
+    beginning = os.fsdecode(
+        os.fsencode(name)[:200]
+    )  # so that the whole fits into the 255 bytes that file systems take
+    return f".{beginning}.{os.urandom(6).hex()}.new"
 
 
 @contextlib.contextmanager
@@ -151,11 +169,6 @@ def _remove_leftover(directory: int, name: str) -> None:
             remove(name, dir_fd=directory)
         finally:
             os.close(descriptor)
-
-
-def _shortened(name: str) -> str:
-    """The beginning of a name, so that there is room for more in the 255 bytes that file systems take."""
-    return os.fsdecode(os.fsencode(name)[:200])
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
@@ -264,7 +277,7 @@ def read_limited(path: str | Path, limit: int) -> bytes:
 
 
 def _read_at_most(stream: io.FileIO, limit: int) -> bytes:
-    """What is there, by its size: asking for the limit at once would take as much memory, whatever is there."""
+    """The content, by its size: asking for the limit at once would take as much memory, whatever is there."""
     piece = os.fstat(stream.fileno()).st_size + 1  # one more, to see the end of a file that has not grown
     pieces: list[bytes] = []
     while limit and (read := stream.read(min(limit, max(piece, _PIECE)))):

@@ -25,7 +25,7 @@ _KINDS = {
 
 
 def kind_of(mode: int) -> str:
-    """What an ``st_mode`` says a file is, in words."""
+    """The kind of a file by its ``st_mode``, in words."""
     return _KINDS.get(stat.S_IFMT(mode), "of an unknown kind")
 
 
@@ -53,7 +53,7 @@ def walk(
 def open_regular(path: Path, *, follow: bool = False, directory: int | None = None) -> BinaryIO:
     """Open a regular file to read, and nothing else: a FIFO here is an error and does not hang.
 
-    ``path`` is relative to the open ``directory``, if one is given.
+    ``path`` is relative to the open ``directory``, if one is given. Raises ``OSError``.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     descriptor = os.open(path, flags, dir_fd=directory)
@@ -105,7 +105,7 @@ def sync_filesystem(descriptor: int) -> None:
 
     For a tree of new files this is as safe as fsync on each of them (Linux reports write errors here since 5.8), and
     for ten thousand of them about ten times as fast, because the disk is told once. ``os.sync`` would also wait for
-    every other file system, such as a network share that hangs.
+    every other file system, such as a network share that hangs. Raises ``OSError``.
     """
     import ctypes  # here, because nothing else needs it
 
@@ -117,7 +117,7 @@ def sync_filesystem(descriptor: int) -> None:
 def remove_tree(root: Path) -> None:
     """Remove a directory with all that is in it, also where directories are read-only."""
     for _, directories, files, descriptor in os.fwalk(root, topdown=False):
-        os.fchmod(descriptor, 0o700)
+        os.fchmod(descriptor, 0o700)  # bundles are read-only, and only who may write a directory may empty it
         for name in (*directories, *files):
             _remove(name, descriptor)
     os.rmdir(root)

@@ -49,7 +49,7 @@ class FileMode(enum.Enum):
 
 
 class FileEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What ``bundle.json`` says of one file; ``size`` is bytes."""
+    """One file as ``bundle.json`` lists it; ``size`` is bytes."""
 
     mode: FileMode
     sha256: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]

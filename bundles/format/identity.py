@@ -1,4 +1,4 @@
-"""What a bundle is called: a name and a version, at every door the same.
+"""Name and version of a bundle, at every door the same.
 
 Apart from the rest of ``bundle.json``, because a run asks for no more of a bundle that has not changed.
 """

@@ -35,17 +35,17 @@ class Index(msgspec.Struct, frozen=True):
     channels: Mapping[str, Channel] = msgspec.field(default_factory=lambda: MappingProxyType({}))
 
     def find(self, bundle: str, channel: str) -> Release | None:
-        """What ``channel`` says of ``bundle``; ``None`` when it says nothing."""
+        """The release of ``bundle`` in ``channel``; ``None`` when it says nothing."""
         return self.channels.get(channel, {}).get(bundle)
 
     def with_release(self, release: Release, channel: str) -> "Index":
-        """The same with one release in one channel replaced."""
+        """This index with one release in one channel replaced; raises `FormatError` for the name of a channel."""
         parse_channel(channel)
         changed = {**self.channels.get(channel, {}), release.bundle: release}
         return Index(MappingProxyType({**self.channels, channel: MappingProxyType(changed)}))
 
     def without_release(self, bundle: str, channel: str) -> "Index":
-        """The same where one channel says nothing of ``bundle``; a channel that says nothing at all is gone."""
+        """This index where one channel says nothing of ``bundle``; a channel that says nothing at all is gone."""
         changed = {name: of for name, of in self.channels.get(channel, {}).items() if name != bundle}
         channels = {**self.channels, channel: MappingProxyType(changed)}
         return Index(MappingProxyType({name: of for name, of in channels.items() if of}))

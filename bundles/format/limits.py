@@ -33,15 +33,18 @@ class Limits(msgspec.Struct, frozen=True):
 
     def check_archive(self, size: int) -> None:
         """Raises ``FormatError``, as all of these do, with the value and the limit."""
-        _at_most("", "bytes", size, self.archive)
+        _at_most("", size, self.archive)
 
     def check_description(self, size: int) -> None:
-        _at_most("bundle.json", "bytes", size, self.description)
+        """Raises ``FormatError`` for a ``bundle.json`` of too many bytes."""
+        _at_most("bundle.json", size, self.description)
 
     def check_files(self, description: "BundleDescription") -> None:
-        _at_most("files", "bytes", description.size, self.size)
+        """Raises ``FormatError`` for files of too many bytes together."""
+        _at_most("files", description.size, self.size)
 
     def check_ratio(self, description: "BundleDescription", archive: int) -> None:
+        """Raises ``FormatError`` for files that are larger than ``archive`` bytes can honestly hold: a bomb."""
         if description.size > self.ratio_from and description.size > archive * self.ratio:
             what = f"{description.size} bytes from {archive}, at most {self.ratio} times as many are allowed"
             raise FormatError("files", what)
@@ -61,6 +64,6 @@ LARGEST_INDEX: Final = 5_000_000
 """Bytes."""
 
 
-def _at_most(where: str, unit: str, value: int, limit: int) -> None:
+def _at_most(where: str, value: int, limit: int) -> None:
     if value > limit:
-        raise FormatError(where, f"{value} {unit}, at most {limit} are allowed")
+        raise FormatError(where, f"{value} bytes, at most {limit} are allowed")

@@ -127,7 +127,7 @@ class Release(msgspec.Struct, frozen=True):
         return cls(parse_name(bundle), parse_version(version), f"{bundle}/{bundle}-{version}.tar.gz")
 
     def chosen_for(self, host: str, now: datetime, current: bool) -> "Selection":
-        """What ``host`` should run when its channel names this; ``current`` says that it runs this already.
+        """The selection for ``host`` when its channel names this; ``current`` says that it runs this already.
 
         Then it stays on it, whatever the rollout says: growing and halting move no host back.
         """
@@ -148,7 +148,10 @@ class Release(msgspec.Struct, frozen=True):
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """What one host should run: ``None``: whatever it has. ``held``: why not what the channel names, a sentence."""
+    """The release that one host should run, ``None`` for whatever it has.
+
+    ``held`` is a sentence, where that is not what its channel names: why not.
+    """
 
     release: Release | None
     held: str = ""

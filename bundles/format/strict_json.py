@@ -7,7 +7,6 @@
 """
 
 import json
-from collections.abc import Iterable
 from typing import Any
 
 LARGEST_NUMBER = 2**53 - 1
@@ -45,14 +44,15 @@ def excerpt(value: Any) -> str:
 def _check_depth(value: Any) -> None:
     level = [value]
     for _ in range(DEEPEST + 1):
-        level = [child for item in level if isinstance(item, dict | list) for child in _children(item)]
+        held = [
+            item.values() if isinstance(item, dict) else item
+            for item in level
+            if isinstance(item, dict | list)
+        ]
+        level = [child for children in held for child in children]
         if not level:
             return
     raise ValueError("nested too deeply")
-
-
-def _children(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -6,7 +6,13 @@
 * It is complete when enough keys of the root before it and enough of its own have signed. Only signatures that
   hold count, and they hold for this very content.
 
-A signer needs the file and a key, and neither the site nor a network.
+A signer needs the file and a key, and neither the site nor a network:
+
+1. ``bundles.publisher.roles`` proposes a root, signs with the keys that are at the site, and saves the proposal.
+2. The file goes to the signers. Each loads it, which checks that this site can have proposed it, and reads `changes`.
+3. Each signs, with a key of the current root or of the next, and sends the file back.
+4. The site merges the signatures. They count for this very content, so it does not matter who brought them.
+5. When `is_complete`, the root is published (TUF specification, 5.3.4 and 6.1).
 """
 
 import hashlib
@@ -87,12 +93,13 @@ class Proposal:
 
         Raises `PublishError` when the key has no say in it, and `TokenError`.
         """
-        key_id = signer.public_key.keyid
-        if key_id not in {**self._results()[0].unsigned, **self._results()[1].unsigned}:
+        key_id, (now, afterwards) = signer.public_key.keyid, self._results()
+        if key_id not in {**now.unsigned, **afterwards.unsigned}:
             if key_id in self.signed_by():
                 return False
             what = f"the key {shown_id(key_id)} is a root key neither now nor afterwards"
-            raise PublishError(where, f"{what}, wanted {_any_of(self._voters())}")
+            voters = dict.fromkeys([*_ids(now), *_ids(afterwards)])
+            raise PublishError(where, f"{what}, wanted {_any_of(voters)}")
         sign_with(self.following, signer, where)
         return True
 
@@ -122,22 +129,20 @@ class Proposal:
         return list({**now.signed, **afterwards.signed})
 
     def missing(self) -> list[str]:
-        """What is needed until it is complete, in sentences."""
+        """The signatures that are needed until it is complete, in sentences."""
         now, afterwards = self._results()
         if (now.threshold, _ids(now)) == (afterwards.threshold, _ids(afterwards)):
             return _missing(now, "root keys")
         return [*_missing(now, "current root keys"), *_missing(afterwards, "root keys of the next root")]
 
     def changes(self) -> list[str]:
-        """What it changes, in sentences; key ids in full, as the start of one can be imitated."""
+        """The changes to the current root, in sentences; key ids in full, as the start of one can be imitated."""
         return list(_differences(self.current.signed, self.root))
 
     def afterwards(self) -> list[str]:
         """The keys of each role when it is in force, in sentences."""
-        return [f"{role}: {needed(self.root, role)}: {_listed(self.root, role)}" for role in ROLES]
-
-    def _voters(self) -> list[str]:
-        return list({**dict.fromkeys(_ids(self._results()[0])), **dict.fromkeys(_ids(self._results()[1]))})
+        keys = {role: map(shown_id, self.root.roles[role].keyids) for role in ROLES}
+        return [f"{role}: {needed(self.root, role)}: {', '.join(keys[role])}" for role in ROLES]
 
     def _results(self) -> tuple[VerificationResult, VerificationResult]:
         payload, signatures = self.following.signed_bytes, self.following.signatures
@@ -202,10 +207,6 @@ def _any_of(key_ids: Any) -> str:
 
 def _ids(result: VerificationResult) -> list[str]:
     return sorted([*result.signed, *result.unsigned])
-
-
-def _listed(root: Root, role: str) -> str:
-    return ", ".join(shown_id(key_id) for key_id in root.roles[role].keyids)
 
 
 def _own_id(key: Key) -> str:

@@ -1,4 +1,4 @@
-"""What a publisher says about releases that are published already: promote, grow, halt, roll back, withdraw.
+"""Statements about releases that are published already: promote, grow, halt, roll back, withdraw.
 
 Each is one new signed statement of the site. ``bundles.publisher.statements`` has the rules.
 """

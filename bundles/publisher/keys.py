@@ -132,7 +132,7 @@ def find_key_file(directory: Path, role: str, key_id: str) -> Path | None:
 
 
 def open_key(path: Path, public: Key, passphrase: Passphrase) -> Signer:
-    """What signs for the key ``public`` by the file ``path``; raises `KeyFileError`."""
+    """The signer for the key ``public`` by the file ``path``; raises `KeyFileError`."""
     if path.suffix == URI:
         from bundles.publisher.tokens import open_token
 

@@ -55,7 +55,7 @@ class HeldKey:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a change of the root came to.
+    """The outcome of a change of the root.
 
     It is ``pending`` until others have signed; otherwise it is published, and ``signed`` are the roles signed anew.
     No ``changes``: it was so before.
@@ -72,7 +72,21 @@ class Outcome:
 
 
 class RoleKeys:
-    """The keys of ``site``; ``passphrase`` opens those that are here."""
+    """The keys of ``site``; ``passphrase`` opens those that are here. Methods raise `PublishError`.
+
+    A change of the root goes these steps (TUF specification, 6.1), all within one lock of the site:
+
+    1. Begin with the root that is pending, if one is, otherwise with the current one.
+    2. The next root: one version up, with a new expiry and what is to change. No change: nothing is done.
+    3. Refuse a root by which some role could never be signed.
+    4. Sign with the keys that are here: those of the current root and those of the next, because both must have signed
+       (TUF 5.3.4).
+    5. Refuse a root for which metadata would have to be signed anew by keys that are not here.
+    6. Not enough signatures: save new keys, and keep the change for others to sign (``bundles.publisher.ceremony``).
+    7. Enough: sign anew what the next root does not stand behind, by the old keys as well.
+    8. Save new keys, write the edition, and forget that anything was pending.
+    9. Retire the files of keys that nothing names any more.
+    """
 
     def __init__(self, site: Site, passphrase: Passphrase) -> None:
         self.site = site
@@ -127,7 +141,7 @@ class RoleKeys:
         return self._change(lambda root: _set_threshold(root, role, threshold))
 
     def renew(self) -> Outcome:
-        """The same root with a new expiry."""
+        """Give the root a new expiry, and change nothing else."""
         return self._change(None)
 
     def pending(self) -> Proposal | None:
@@ -142,7 +156,10 @@ class RoleKeys:
             return new, self._settle(self._edition(), pending, {})
 
     def discard(self) -> list[Path]:
-        """Forget the pending change, damaged or not; the keys that were made for it are retired."""
+        """Forget the pending change, damaged or not; the keys that were made for it are retired.
+
+        Raises `PublishError` when there is none.
+        """
         with self.site.locked():
             if not self.site.pending_root.exists():
                 raise self._nothing_pending()
@@ -165,20 +182,25 @@ class RoleKeys:
 
     def _change(self, change: Change | None, new: _NewKeys | None = None) -> Outcome:
         with self.site.locked():
+            # 1.
             pending, edition = self._pending(), self._edition()
-            current = self._current(edition)
+            path = self.site.metadata / f"{edition.published.root.version}.root.json"
+            current = Metadata[Root].from_bytes(read_limited(path, LARGEST_METADATA["root"]))
             base = pending.root if pending else current.signed
+            # 2.
             following = edition.following_root(base)
             if change is not None:
                 change(following.signed)
                 if (base.keys, base.roles) == (following.signed.keys, following.signed.roles):
                     return Outcome([], [])
+            # 3.
             check_thresholds(following.signed, str(self.site.directory))
             void = len(pending.signed_by()) if pending else 0
             return self._settle(edition, Proposal(current, following), new or {}, void)
 
     def _settle(self, edition: Edition, proposal: Proposal, new: _NewKeys, void: int = 0) -> Outcome:
         """Sign with the keys that are here, and publish when that is enough; otherwise keep for others to sign."""
+        # 4.
         for key in (key for keys in new.values() for key in keys):
             edition.keyring.lend(key)
         failures = [
@@ -186,22 +208,26 @@ class RoleKeys:
             for root in (proposal.current.signed, proposal.root)
             for failure in edition.keyring.sign_as_far_as_possible(proposal.following, Root.type, root)
         ]
+        # 5. Now, and not when others have signed.
         for role in edition.stale_under(proposal.root):
-            edition.keyring.check_holds(role, proposal.root)  # now, and not when others have signed
+            edition.keyring.check_holds(role, proposal.root)
         if proposal.is_complete:
             return self._publish(edition, proposal, new)
+        # 6.
         self._save(new)
         proposal.save(self.site.pending_root)
         return Outcome(proposal.changes(), proposal.missing(), void=void, failures=failures)
 
     def _publish(self, edition: Edition, proposal: Proposal, new: _NewKeys) -> Outcome:
         changes = proposal.changes()
+        # 7.
         edition.adopt_root(proposal.following)
         signed = ["root", *edition.sign_stale()]
-        # Before the root that names them: a key that was lost in a crash could never sign again.
+        # 8. Keys before the root that names them: a key that was lost in a crash could never sign again.
         self._save(new)
         self.site.write(edition)
         self.site.pending_root.unlink(missing_ok=True)
+        # 9.
         return Outcome(changes, [], signed, self._retire())
 
     def _save(self, new: _NewKeys) -> None:
@@ -221,10 +247,6 @@ class RoleKeys:
 
     def _edition(self) -> Edition:
         return self.site.edition(self.passphrase)
-
-    def _current(self, edition: Edition) -> Metadata[Root]:
-        path = self.site.metadata / f"{edition.published.root.version}.root.json"
-        return Metadata[Root].from_bytes(read_limited(path, LARGEST_METADATA["root"]))
 
     def _pending(self) -> Proposal | None:
         """What is pending; one that the current root has overtaken is not."""

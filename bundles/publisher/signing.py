@@ -85,6 +85,7 @@ class Published:
         return cls(root, targets.signed, snapshot.signed, timestamp.signed, documents)
 
     def of(self, role: str) -> Signed:
+        """The metadata of one role."""
         signed: Signed = getattr(self, role)
         return signed
 
@@ -233,13 +234,14 @@ class Edition:
         self.sign_snapshot()
 
     def sign_snapshot(self) -> None:
+        """Sign the snapshot anew; the timestamp has to follow."""
         snapshot = self.published.snapshot
         data = self._signed(snapshot)
         self.files[f"{snapshot.version}.snapshot.json"] = data
         self.published.timestamp.snapshot_meta = MetaFile.from_data(snapshot.version, data, [_HASH])
 
     def sign_timestamp(self) -> None:
-        """Completes every edition."""
+        """Sign the timestamp anew, which completes every edition."""
         self.files["timestamp.json"] = self._signed(self.published.timestamp)
 
     @property

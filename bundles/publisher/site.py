@@ -102,11 +102,11 @@ class Site:
             raise PublishError(str(directory), "is not a site; `puller site init` makes one")
 
     def index(self) -> Index:
-        """What hosts are told to run."""
+        """The releases that hosts are told to run."""
         return self.index_of(self.published())
 
     def releases(self) -> list[Listed]:
-        """What `index` says, with size and digest, sorted by channel and bundle."""
+        """The releases of `index`, with size and digest, sorted by channel and bundle."""
         published = self.published()
         infos = published.targets.targets
         return [
@@ -124,18 +124,30 @@ class Site:
         return self.published().root
 
     def announce(self, edition: Edition, index: Index, *new: tuple[TargetFile, Path]) -> None:
-        """Sign ``index`` and ``new`` targets, and write them; hosts see it all or nothing of it."""
-        about_index = _index_info(index)
+        """Sign ``index`` and ``new`` targets, and write them; hosts see it all or nothing of it.
+
+        Raises `PublishError`, `KeyFileError` for one, and ``OSError``; what was published before stays complete then.
+
+        1. Sign the targets, the index and new ones among them, and the snapshot that names them (TUF 6.3.1, 6.3.2).
+        2. Sign the timestamp (TUF 6.3.3). So far all is in memory: a key that is missing leaves no trace.
+        3. Write new targets and the index, under names with their hashes in them (TUF 6.2.1): nobody asks for them yet.
+        4. Write the metadata, ``timestamp.json`` last, which makes all of it visible.
+        """
+        # 1.
+        about_index = TargetFile.from_data(INDEX, index.to_bytes(), ["sha256"])
         check_readable(INDEX, about_index.length, LARGEST_INDEX)
         edition.sign_targets({**{info.path: info for info, _ in new}, INDEX: about_index})
+        # 2.
         edition.sign_timestamp()
+        # 3.
         for info, source in new:
             self._write_target(info, source)
-        self._write_index(index)
+        write_file(self.file_of(about_index), index.to_bytes())
+        # 4.
         self.write(edition)
 
     def edition(self, passphrase: Passphrase, published: Published | None = None) -> Edition:
-        """What is published, to be changed and signed; raises `FormatError` and `SignatureError`."""
+        """The published metadata, to be changed and signed; raises as `published`."""
         return Edition(
             self.metadata,
             published or self.published(),
@@ -145,6 +157,7 @@ class Site:
         )
 
     def published(self) -> Published:
+        """The metadata in force, verified; raises `PublishError`, `FormatError` and `SignatureError`."""
         if self._unfinished.exists():
             raise PublishError(
                 str(self.directory), "a change of keys was cut off: puller site refresh ends it"
@@ -152,7 +165,7 @@ class Site:
         return Published.load(self.metadata, self.anchor)
 
     def index_of(self, published: Published) -> Index:
-        """What is published there; raises `SignatureError` when the file is not as signed."""
+        """The index that is published there; raises `SignatureError` when the file is not as signed."""
         info = published.targets.targets[INDEX]
         path = self.file_of(info)
         data = _read(path)
@@ -163,12 +176,8 @@ class Site:
         return Index.parse(data, str(path))
 
     def file_of(self, info: TargetFile) -> Path:
+        """Where a target is below ``public/``."""
         return self.public / target_path(info)
-
-    def _write_index(self, index: Index) -> TargetFile:
-        info = _index_info(index)
-        write_file(self.file_of(info), index.to_bytes())
-        return info
 
     def _write_target(self, info: TargetFile, source: Path) -> None:
         destination = self.file_of(info)
@@ -178,14 +187,25 @@ class Site:
             replace_file(parent, destination.name, pieces_of(stream), mode=0o644)
 
     def write(self, edition: Edition) -> None:
-        """Publish ``edition``; raises ``OSError``."""
+        """Publish the metadata of ``edition``; raises ``OSError``.
+
+        1. If hosts that know the old root only would refuse what the new one is published with, a crash between the two
+           would shut them out: record everything first, so that whoever comes next finishes it.
+        2. Write the files with a version in their names, then ``timestamp.json``, and last a new root.
+        3. Drop the record.
+        4. Let the anchor for new hosts be the newest root.
+        """
         if edition.is_good_before_its_root:
+            # 2.
             edition.write()
         else:
+            # 1.
             transaction.record(self._unfinished, edition.contents())
+            # 2.
             edition.write()
+            # 3.
             transaction.forget(self._unfinished)
-        # Also when a publisher was killed between the two: an older root trusts keys that were taken away since.
+        # 4. Also when a publisher was killed between the two: an older root trusts keys that were taken away since.
         newest = _read(self.metadata / f"{edition.published.root.version}.root.json")
         if not self.anchor.exists() or _read(self.anchor) != newest:
             write_file(self.anchor, newest)
@@ -205,7 +225,10 @@ class Site:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """One publisher at a time; the kernel lets go of the lock when the process ends, however it ends."""
+        """One publisher at a time; the kernel lets go of the lock when the process ends, however it ends.
+
+        Raises `PublishError`, for one when there is another, and `FormatError` for a damaged record of a transaction.
+        """
         path = self.directory / ".lock"
         with explained(self.directory), open(os.open(path, _LOCK, 0o644), "rb") as lock:
             try:
@@ -218,22 +241,21 @@ class Site:
 
 @contextlib.contextmanager
 def explained(directory: Path) -> Iterator[None]:
+    """A problem with the publisher's own files: an ``OSError`` within raises `PublishError`."""
     try:
         yield
     except OSError as error:
         raise PublishError(str(error.filename or directory), error.strerror or str(error)) from error
 
 
-def _index_info(index: Index) -> TargetFile:
-    return TargetFile.from_data(INDEX, index.to_bytes(), ["sha256"])
-
-
 def statuses(published: Published) -> list[RoleStatus]:
+    """Version and expiry of each role, in the order of signing."""
     roles = [published.of(role) for role in ROLES]
     return [RoleStatus(signed.type, signed.version, signed.expires) for signed in roles]
 
 
 def make_directory(path: Path) -> None:
+    """Make a directory that a web server can read, unless it is there; raises ``OSError``."""
     path.mkdir(exist_ok=True)
     path.chmod(_DIRECTORY_MODE)  # whatever the umask: a web server reads here
 

@@ -1,4 +1,4 @@
-"""What a channel says next of a bundle: the publisher's rules, one function for each thing a publisher asks.
+"""The publisher's rules for the next statement of a channel, one function for each thing that a publisher asks.
 
 * Saying the same again changes nothing. It neither completes a rollout that is going on nor resumes a halted one.
 * A rollout only grows. Whoever was reached is moved back by a statement that names the older release, and by nothing
@@ -63,7 +63,7 @@ AT_ONCE = RolloutRequest()
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a channel says of a bundle ``after`` and said ``before``; ``None`` is nothing."""
+    """A channel's word on a bundle, ``before`` and ``after``; ``None`` is nothing."""
 
     channel: str
     before: Release | None
@@ -110,7 +110,7 @@ def halted(current: Release, now: datetime) -> Release:
 
 
 def release_before(current: Release) -> Release:
-    """What hosts ran before the rollout of ``current``; raises `PublishError`."""
+    """The release that hosts ran before the rollout of ``current``; raises `PublishError`."""
     if current.rollout is None or current.rollout.before is None:
         raise PublishError(
             str(current), "does not say what hosts ran before it; give the version to roll back to"
@@ -127,7 +127,7 @@ def went_back(current: Release, release: Release, now: datetime) -> Release:
 
 
 def for_all(release: Release) -> Release:
-    """The same for all hosts at once."""
+    """``release`` for all hosts at once."""
     return replace(release, rollout=None)
 
 
@@ -156,7 +156,7 @@ def _again(current: Release, request: RolloutRequest, now: datetime) -> Release:
 
 
 def _before(current: Release | None, release: Release, now: datetime) -> Release | None:
-    """What hosts run that a new rollout of ``release`` has not reached."""
+    """The release that hosts run which a new rollout of ``release`` has not reached."""
     if current is None:
         return None
     if current.rollout is None or not is_under_way(current, now):

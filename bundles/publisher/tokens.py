@@ -45,7 +45,7 @@ def import_key(uri: str, pin: Pin) -> _Imported:
 
 
 def open_token(uri: str, public: Key, pin: Pin) -> Signer:
-    """What signs for ``public`` by the key at ``uri``; raises `TokenError`."""
+    """The signer for ``public`` by the key at ``uri``; raises `TokenError`."""
     scheme = _scheme(uri)
     try:
         return Signer.from_priv_key_uri(uri, public, lambda _: pin().decode())

@@ -1,7 +1,11 @@
 """Files that only mean something together, written so that a crash cannot part them.
 
-All of them are first recorded in one file, which appears at once. Whoever comes after a crash writes from it what
-is missing. Written twice is as good as once.
+1. `record` all of them in one file, which appears at once: from now on they will be written, whatever happens.
+2. The publisher writes them, one by one.
+3. `forget` the record.
+
+After a crash between 1 and 3 the next publisher does `finish`: 2 from the record, then 3. Written twice is as good as
+once, so nobody needs to know how far it came.
 """
 
 import base64
@@ -16,13 +20,16 @@ _LARGEST = 200_000_000
 
 
 def record(path: Path, contents: Mapping[str, bytes]) -> None:
-    """Keep what is about to be written, by name; raises ``OSError``."""
+    """Step 1: keep ``contents`` by name, which are about to be written; raises ``OSError``."""
     document = {name: base64.b64encode(data).decode() for name, data in contents.items()}
     write_file(path, json.dumps(document).encode())
 
 
 def finish(path: Path, directory: Path) -> None:
-    """Write what was recorded, if anything was, to ``directory``; raises ``OSError`` and `FormatError`."""
+    """Steps 2 and 3 after a crash: write what was recorded, if anything was, to ``directory``.
+
+    Raises ``OSError``, and `FormatError` for a damaged record.
+    """
     try:
         document = json.loads(read_limited(path, _LARGEST))
         contents = {name: base64.b64decode(text) for name, text in document.items()}
@@ -30,12 +37,14 @@ def finish(path: Path, directory: Path) -> None:
         return
     except (ValueError, AttributeError, TypeError) as error:
         raise FormatError(str(path), f"is damaged ({error}); restore public/metadata from a copy") from None
+    # 2.
     for name, data in contents.items():
         write_file(directory / Path(name).name, data)
+    # 3.
     forget(path)
 
 
 def forget(path: Path) -> None:
-    """All is written; raises ``OSError``."""
+    """Step 3, as all is written; raises ``OSError``."""
     path.unlink(missing_ok=True)
     sync_directory(path.parent)

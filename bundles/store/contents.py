@@ -194,7 +194,7 @@ def set_aside(path: Path) -> None:
 
 @contextmanager
 def explained(place: Path) -> Iterator[None]:
-    """Let what goes wrong with ``place`` leave as a ``StoreError`` that names it."""
+    """A problem with ``place``: what goes wrong within raises ``StoreError`` that names it."""
     try:
         yield
     except FormatError as error:

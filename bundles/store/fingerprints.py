@@ -25,7 +25,7 @@ _LENGTH = 64
 
 
 def fingerprint(directory: Path) -> str:
-    """What a tree looks like from outside of its files; raises ``OSError``."""
+    """The digest of all that a tree shows from outside of its files; raises ``OSError``."""
     digest = hashlib.sha256()
     for name, found in sorted(walk(directory)):
         about = (found.st_mode, found.st_uid, found.st_gid, found.st_size, found.st_ino)

@@ -1,4 +1,4 @@
-"""What a mirror is told to let us in: headers, for the origin that they were configured for and no other."""
+"""Credentials as headers, for the origin that they were configured for and no other."""
 
 import base64
 

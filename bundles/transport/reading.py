@@ -24,7 +24,7 @@ class StalledError(TimeoutError):
 
 
 class Reading:
-    """What limits the reads of one transfer; ``silence`` is seconds without a byte."""
+    """The limits on the reads of one transfer; ``silence`` is seconds without a byte."""
 
     def __init__(self, deadline: Deadline, silence: float) -> None:
         self.deadline = deadline
@@ -58,7 +58,7 @@ class Reading:
 
 
 def answers_under(reading: Callable[[], Reading | None]) -> Callable[..., http.client.HTTPResponse]:
-    """What ``http.client`` calls to read an answer, headers and body, from a socket: its hook ``response_class``.
+    """The hook ``response_class`` of ``http.client``, called to read an answer, headers and body, from a socket.
 
     ``reading`` gives what limits each read; None when nobody waits for it any more.
     """

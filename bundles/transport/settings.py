@@ -65,7 +65,7 @@ class TransportSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             raise ValueError("token is empty or holds something other than printable ASCII")
 
     def without_credentials(self) -> "TransportSettings":
-        """These settings for a mirror whose operator is not the one that the credentials are for."""
+        """The settings for a mirror whose operator is not the one that the credentials are for."""
         changes = {"username": None, "password": None, "token": None, "client_cert": None, "client_key": None}
         return msgspec.structs.replace(self, **changes, headers={})
 
@@ -79,7 +79,10 @@ class Validators(msgspec.Struct, frozen=True, omit_defaults=True):
     @classmethod
     def of(cls, headers: Mapping[str, str]) -> "Validators":
         """The validators in the headers of an answer, as far as they can be sent back."""
-        return cls(*(_storable(headers.get(name, "")) for name in ("ETag", "Last-Modified")))
+        found = (headers.get(name, "") for name in ("ETag", "Last-Modified"))
+        return cls(
+            *(value if _is_header_text(value) and len(value) <= LONGEST_VALIDATOR else "" for value in found)
+        )
 
     def headers(self) -> dict[str, str]:
         """The conditions of a request."""
@@ -99,11 +102,6 @@ def locate(locations: Sequence[str], settings: TransportSettings) -> list[tuple[
         settings = msgspec.structs.replace(settings, retries=min(settings.retries, MOST_RETRIES_OF_SEVERAL))
     own = settings.without_credentials()
     return [(place, settings if place.origin == parsed[0].origin else own) for place in parsed]
-
-
-def _storable(value: str) -> str:
-    """A header's value that can be sent back, else none."""
-    return value if _is_header_text(value) and len(value) <= LONGEST_VALIDATOR else ""
 
 
 def _is_header_text(text: str) -> bool:
