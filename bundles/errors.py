@@ -32,6 +32,7 @@ class BundleError(Exception):
     """
 
     def __init__(self, where: str, what: str) -> None:
+        # Here, and not where errors are shown: then none of them can be forgotten.
         where, what = mask_urls(where), mask_urls(what)
         super().__init__(f"{where}: {what}" if where else what)
         self.where = where

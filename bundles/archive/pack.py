@@ -45,12 +45,14 @@ def build_bundle(
     directory: Path, output: Path, *, name: str, version: str, limits: Limits = LIMITS
 ) -> BuiltBundle:
     """Pack ``directory`` into ``output``; raises ``PublishError``, and a file that was there before stays."""
+    # The archive would hold what was written of itself so far.
     if output.resolve().is_relative_to(directory.resolve()):
         raise PublishError(str(output), f"lies inside {str(directory)!r}, which is to be packed")
     with _explained(directory, "cannot be read"):
         description = describe(directory, name=name, version=version)
         limits.check_files(description)
         limits.check_description(len(description.to_bytes()))
+    # Nothing is held in memory: the files are read once to describe them, and once more to pack them.
     archive = Counted(_deflated(_tar(directory, description)))
     with _explained(output, "cannot be written"), open_directory(output.parent) as parent:
         remove_leftovers(parent)

@@ -67,6 +67,8 @@ class BundleReader:
     def _read_description(self, limits: Limits) -> BundleDescription:
         self._tar.place = DESCRIPTION
         header = self._tar.read(BLOCK)
+        # The one field that nothing before it says. What is no number is taken for 0, and then the header is not the
+        # one that follows from it.
         digits = header[_SIZE].rstrip(b"\0")
         size = int(digits, 8) if digits.isdigit() and not digits.strip(b"01234567") else 0
         if header != (wanted := description_header(size)):
@@ -81,6 +83,7 @@ class BundleReader:
         for start in range(0, len(wanted), BLOCK):
             if (block := self._tar.read(BLOCK)) == wanted[start : start + BLOCK]:
                 continue
+            # A name that does not fit into ustar has three blocks; the second is the record, which is no header.
             if start == BLOCK and turn:
                 raise FormatError(shown(turn.text), "the PAX record before it is not its path")
             raise diagnose(
@@ -102,6 +105,7 @@ class _Inflated:
     def __init__(self, stream: BinaryIO) -> None:
         self.place = ""
         self._stream = stream
+        # Compared before zlib sees it: a file name or a comment in the header is no longer possible.
         self._compressed = stream.read(len(GZIP_HEADER))
         if self._compressed != GZIP_HEADER:
             what = "is not a bundle: it does not start as `puller bundle build` begins one"
@@ -149,6 +153,7 @@ class _Inflated:
             if not self._compressed:
                 raise FormatError(self.place, "the file is cut off here")
             try:
+                # A piece at most: what a few bytes expand to would otherwise be in memory before it is counted.
                 piece = self._inflate.decompress(self._compressed, _PIECE)
             except zlib.error as error:
                 raise FormatError(self.place, f"the compressed data is damaged here: {error}") from None

@@ -45,10 +45,10 @@ def within(mirror: Mirror, error: BundleError) -> str:
 
 def worst(failures: Sequence[BundleError]) -> BundleError:
     """The one to raise when no mirror helped: an attack before a format, and that before the network."""
-    return max(failures, key=lambda error: (_gravity(error, failures), _is_incomplete(error)))
+    return max(failures, key=lambda error: (_severity(error, failures), _is_incomplete(error)))
 
 
-def _gravity(error: BundleError, among: Sequence[BundleError]) -> int:
+def _severity(error: BundleError, among: Sequence[BundleError]) -> int:
     if isinstance(error, RollbackError) and any(map(_is_incomplete, among)):
         return 0  # a mirror that is behind one that is incomplete, as while both are uploaded to
     return 2 if isinstance(error, TrustError) else 1 if isinstance(error, FormatError) else 0

@@ -26,6 +26,7 @@ SMALLEST_KEPT = 64 * 1024
 """Bytes; what is less is fetched anew as fast."""
 
 _LEFT = re.compile(r"\.?([0-9a-f]{64})\.(?:part|tar\.gz)")
+# Neither through a link nor with a hang on a FIFO that somebody has put in its place.
 _NEW = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -40,6 +41,7 @@ def partial_download(destination: Path, sha256: str) -> Iterator[BinaryIO]:
     try:
         with open(os.open(path, _NEW, 0o600), "r+b") as partial:
             yield partial
+            # Before the rename: a power cut must not leave a whole file's name on a part of it.
             partial.flush()
             os.fsync(partial.fileno())
         os.rename(path, destination)

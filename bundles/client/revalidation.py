@@ -135,12 +135,12 @@ def _is_unchanged(
 def _has_the_same(
     stored: "_Stored", location: Location, settings: TransportSettings, deadline: Deadline
 ) -> bool:
-    with _Look(location, settings, deadline) as look:
+    with _Session(location, settings, deadline) as session:
         # 3a.
-        if look.status_of(f"metadata/{stored.root_version + 1}.root.json") != HTTPStatus.NOT_FOUND:
+        if session.status_of(f"metadata/{stored.root_version + 1}.root.json") != HTTPStatus.NOT_FOUND:
             return False
         # 3b.
-        return look.content_of("metadata/timestamp.json", len(stored.timestamp)) == stored.timestamp
+        return session.content_of("metadata/timestamp.json", len(stored.timestamp)) == stored.timestamp
 
 
 class _Stored:
@@ -177,7 +177,7 @@ class _Stored:
         return signed
 
 
-class _Look:
+class _Session:
     """Requests over one connection, bounded in time and size."""
 
     def __init__(self, location: Location, settings: TransportSettings, deadline: Deadline) -> None:
@@ -192,7 +192,7 @@ class _Look:
         self._connection = _connection(parts.scheme, parts.netloc, settings)
         self._connection.response_class = answers_under(lambda: reading)  # type: ignore[assignment]  # a hook
 
-    def __enter__(self) -> "_Look":
+    def __enter__(self) -> "_Session":
         return self
 
     def __exit__(self, *_: object) -> None:

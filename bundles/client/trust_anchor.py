@@ -45,7 +45,7 @@ def parse_root(data: bytes, where: str) -> Root:
         metadata.signed.verify_delegate(Root.type, metadata.signed_bytes, metadata.signatures)
     except UnsignedMetadataError as error:
         raise SettingsError(where, f"is not signed by its own keys ({error}): it is damaged") from None
-    except SettingsError:
+    except SettingsError:  # says already what was wanted; it is a BundleError, too
         raise
     except BundleError as error:
         raise SettingsError(where, f"{error.what}; {_WANTED}") from None

@@ -14,6 +14,7 @@ from tuf.api.serialization import DeserializationError
 from bundles.client.updater import Workflow
 from bundles.errors import BundleError, ExpiredError, RollbackError, SignatureError
 
+# python-tuf gives these values in its sentences only. Should one change, our message says less, and no more than that.
 _KEYS = re.compile(r"(\d+)/(\d+) keys")
 _MISMATCH = re.compile(r"Observed (length|hash) (\w+) does not match expected \w+ (\w+)")
 
@@ -54,6 +55,7 @@ def _of_signatures(text: str, workflow: Workflow) -> str:
         return (
             f"is signed by {holding} of the {needed} keys needed, both by root {root.version} and by itself"
         )
+    # At version 1 no root of the site has followed the anchor yet: it may be that of another site.
     hint = "; is the trust anchor that of this site?" if root.version == 1 else ""
     return f"is signed by {holding} of the {needed} keys that root {root.version} demands{hint}"
 
@@ -81,6 +83,7 @@ def _of_versions(workflow: Workflow) -> BundleError:
     match found:
         case Root():
             wanted = trusted.root.version + 1
+            # Beyond the next one is no rollback: the file is not the one that its name says.
             kind = RollbackError if found.version < wanted else SignatureError
             return kind(where, f"is version {found.version}, wanted {wanted}")
         case Timestamp() if found.version < trusted.timestamp.version:

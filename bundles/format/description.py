@@ -24,7 +24,7 @@ from bundles.format.paths import MemberPath, directories_of, folded, shown
 FORMAT = 1
 MANIFEST = "manifest.yaml"
 LARGEST_FILE = 8 * 1024**3 - 1
-"""What the eleven octal digits of a tar header can say."""
+"""The most that the eleven octal digits of a tar header can say."""
 
 
 class FileMode(enum.Enum):
@@ -75,11 +75,12 @@ class BundleDescription:
     version: str
     files: Mapping[MemberPath, FileEntry]
     directories: Set[str] = field(init=False, repr=False, compare=False)
-    """Those that hold a file. A bundle has no others, so they are not members of the archive."""
+    """Directories that hold a file. A bundle has no others, so they are not members of the archive."""
 
     def __post_init__(self) -> None:
         parse_name(self.name)
         parse_version(self.version)
+        # The order of the archive. Two descriptions of the same files are then spelled alike.
         object.__setattr__(self, "files", MappingProxyType(dict(sorted(self.files.items()))))
         object.__setattr__(self, "directories", directories_of(self.files))
         _check_kept_name(self.files)
@@ -102,6 +103,7 @@ class BundleDescription:
                 for name, value in fields.files.items()
             }
             description = cls(fields.name, fields.version, files)
+        # One comparison refuses every other spelling, also those that nobody has thought of.
         if description.to_bytes() != data:
             raise FormatError(
                 DESCRIPTION, "is not spelled the canonical way (sorted keys, no spaces, plain UTF-8)"
@@ -124,6 +126,7 @@ class BundleDescription:
 
 def _check_kept_name(files: Mapping[MemberPath, FileEntry]) -> None:
     for path in files:
+        # Folded: where names ignore case, Bundle.JSON would be written over the description.
         if folded(path.parts[0]) == DESCRIPTION:
             raise FormatError(
                 shown(path.text), f"the name {DESCRIPTION!r} is kept for the bundle's description"

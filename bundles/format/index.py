@@ -136,6 +136,7 @@ def _plain_release(bundle: str, keys: Mapping[str, Any], place: str) -> Release:
 
 
 def _keys(value: Any, place: str, known: set[str]) -> dict[str, Any]:
+    # Remarks for people and tools steer nothing, so that older versions may pass them over.
     keys = {key: item for key, item in _mapping(value, place).items() if not key.startswith("x-")}
     if unknown := sorted(keys.keys() - known):
         names = ", ".join(shown(key) for key in unknown[:5])

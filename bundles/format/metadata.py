@@ -38,8 +38,9 @@ def check_metadata(data: bytes, where: str, role: str = "", root: Root | None = 
     signed = document.get("signed") if isinstance(document, dict) else None
     if not isinstance(signed, dict):
         raise SignatureError(where, "is not metadata: nothing in it is signed")
-    if not _is_known(signed.get("spec_version")):
-        found = f"follows version {str(signed.get('spec_version'))[:20]} of TUF, wanted {SPECIFICATION}.x"
+    specification = signed.get("spec_version")
+    if not isinstance(specification, str) or specification.partition(".")[0] != SPECIFICATION:
+        found = f"follows version {str(specification)[:20]} of TUF, wanted {SPECIFICATION}.x"
         if root is None or _is_signed(document, role, root):
             raise FormatError(where, f"{found}: upgrade Puller here")
         raise SignatureError(
@@ -49,10 +50,6 @@ def check_metadata(data: bytes, where: str, role: str = "", root: Root | None = 
         if key in _WHOLE_NUMBERS and type(value) is not int:  # True == 1
             raise SignatureError(where, f"{key} is {str(value)[:40]!r}, wanted a whole number")
     _check_keys(signed.get("keys"), where)
-
-
-def _is_known(version: Any) -> bool:
-    return isinstance(version, str) and version.partition(".")[0] == SPECIFICATION
 
 
 def _is_signed(document: dict[str, Any], role: str, root: Root) -> bool:

@@ -22,6 +22,7 @@ def load(data: bytes) -> Any:
         raise ValueError(f"is longer than {LONGEST} bytes")
     try:
         _check_events(data)
+        # Nodes, and no values: YAML would make a number or a truth value of what was written as text.
         root = yaml.compose(data, yaml.CSafeLoader)
         return None if root is None else _value(root)
     except UnicodeDecodeError:

@@ -84,6 +84,7 @@ class Proposal:
             what = f"the next root is version {self.root.version}, wanted {current.version + 1}"
             raise SignatureError(where, what)
         for key_id, key in (*current.keys.items(), *self.root.keys.items()):
+            # Signers compare ids: one that is not the key's own could pass for a key that they know.
             if key_id != _own_id(key):
                 raise SignatureError(where, f"lists the key {_own_id(key)} under the id {key_id[:64]!r}")
         check_thresholds(self.root, where)
@@ -108,6 +109,7 @@ class Proposal:
         if self.following.signed_bytes != other.following.signed_bytes:
             what = "is not the change that is pending here; export it again"
             raise SignatureError(where, what)
+        # Only signatures that hold are taken over, as `signed_by` counts no others.
         before = self.signed_by()
         for key_id in other.signed_by():
             if key_id not in before:
@@ -179,13 +181,14 @@ def _differences(old: Root, new: Root) -> Iterator[str]:
                 yield f"{role}: the key {key_id} ({old.keys[key_id].scheme}) is taken away"
         if needed(old, role) != needed(new, role):
             yield f"{role}: {needed(new, role)} keys must sign, until now {needed(old, role)}"
-    if _rest(old, new) != _rest(new, old):
+    if _unnamed(old, new) != _unnamed(new, old):
         yield "SOMETHING ELSE, which Puller never changes: compare the two roots before you sign"
 
 
-def _rest(root: Root, other: Root) -> dict[str, Any]:
+def _unnamed(root: Root, other: Root) -> dict[str, Any]:
     """All that `_differences` does not put in words."""
     document: dict[str, Any] = root.to_dict()
+    # Keys that both have must be the same ones, under the same ids; what one has alone was put in words.
     for name in ("version", "expires"):
         del document[name]
     document["keys"] = {key_id: key for key_id, key in document["keys"].items() if key_id in other.keys}

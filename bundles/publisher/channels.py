@@ -20,8 +20,8 @@ from bundles.publisher.statements import (
     halted,
     published,
     release_before,
+    rolled_back,
     steered,
-    went_back,
 )
 
 Rule = Callable[[Index, Edition], Release | None]
@@ -67,7 +67,7 @@ class Channels:
             bundle, channel, lambda index, edition: halted(_said(index, bundle, channel), edition.now)
         )
 
-    def back(self, bundle: str, channel: str, version: str | None = None) -> Statement:
+    def roll_back(self, bundle: str, channel: str, version: str | None = None) -> Statement:
         """Name the release before the rollout, or any published ``version``, for all hosts at once."""
 
         def rule(index: Index, edition: Edition) -> Release:
@@ -77,7 +77,7 @@ class Channels:
             release = Release.of(bundle, parse_version(version))
             if release.target not in edition.published.targets.targets:
                 raise PublishError(str(release), "is not published in this site")
-            return went_back(current, release, edition.now)
+            return rolled_back(current, release, edition.now)
 
         return self._say(bundle, channel, rule)
 
@@ -85,6 +85,7 @@ class Channels:
         """Say nothing of ``bundle`` any more; hosts keep what they have."""
 
         def rule(index: Index, edition: Edition) -> None:
+            # What is not there cannot be withdrawn: a name that is mistyped is told.
             _said(index, bundle, channel)
 
         return self._say(bundle, channel, rule)
@@ -94,7 +95,7 @@ class Channels:
             edition = self._site.edition(self._passphrase)
             index = self._site.index_of(edition.published)
             statement = Statement(channel, index.find(bundle, channel), rule(index, edition), edition.now)
-            if statement.changed:
+            if statement.changed:  # otherwise no key is needed, and no passphrase asked for
                 self._site.announce(edition, _updated(index, bundle, statement))
             return statement
 

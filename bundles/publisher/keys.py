@@ -86,6 +86,7 @@ class NewKey:
         if self.contents is None:
             return
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # `write_file` creates it with this mode: at no instant can others read it.
         write_file(key_file(directory, role, self.public.keyid, self.suffix), self.contents, mode=0o600)
 
 
@@ -204,7 +205,7 @@ def _is_opened_by(path: Path, passphrase: bytes | None) -> bool:
 def _load_private(path: Path, passphrase: Passphrase) -> Ed25519PrivateKey:
     pem = _read(path)
     encrypted = _ENCRYPTED in pem
-    if not encrypted:
+    if not encrypted:  # otherwise its passphrase protects it, whoever can read the file
         _check_is_private(path)
     try:
         key = load_pem_private_key(pem, passphrase(path) if encrypted else None)

@@ -41,18 +41,14 @@ def refresh_site(site: Site, passphrase: Passphrase) -> Renewal:
         # 2.
         edition = site.edition(passphrase)
         # 3. All that are due are found before the first is signed: with the targets the snapshot is signed, too.
-        soon = [role for role in ROLES[:-1] if _is_due(role, edition)]
+        left = {role: edition.published.of(role).expires - edition.now for role in ROLES[:-1]}
+        soon = [role for role in left if left[role] < edition.lifetimes.of(role) / _RENEW_BEFORE]
         due = {role: why for role in soon if (why := _why_not_renewed(site, role, edition))}
         # 4.
         edition.sign_timestamp()
         # 5.
         site.write(edition)
         return Renewal([*(role for role in soon if role not in due), "timestamp"], due)
-
-
-def _is_due(role: str, edition: Edition) -> bool:
-    left = edition.published.of(role).expires - edition.now
-    return left < edition.lifetimes.of(role) / _RENEW_BEFORE
 
 
 def _why_not_renewed(site: Site, role: str, edition: Edition) -> str | None:

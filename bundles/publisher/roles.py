@@ -126,15 +126,15 @@ class RoleKeys:
 
     def rotate(self, role: str, make: Callable[[], NewKey], key: str | None = None) -> Outcome:
         """Replace the keys of ``role``, or one of them, by keys that ``make`` gives."""
-        lent: list[NewKey] = []
+        made: list[NewKey] = []
 
         def change(root: Root) -> None:
             for key_id in self._replaced(root, role, key):
-                lent.append(make())
+                made.append(make())
                 root.revoke_key(key_id, role)
-                root.add_key(lent[-1].public, role)
+                root.add_key(made[-1].public, role)
 
-        return self._change(change, {role: lent})
+        return self._change(change, {role: made})
 
     def set_threshold(self, role: str, threshold: int) -> Outcome:
         """Say how many keys must sign for ``role``."""
@@ -174,6 +174,7 @@ class RoleKeys:
         """
         with self.site.locked():
             files = sorted(self.site.keys.glob(f"*{PEM}"))
+            # All are opened before the first is written: a wrong passphrase leaves no mixture behind.
             changed = {path: change_passphrase(path, self.passphrase, new) for path in files}
             for path, contents in changed.items():
                 if contents is not None:
@@ -202,7 +203,7 @@ class RoleKeys:
         """Sign with the keys that are here, and publish when that is enough; otherwise keep for others to sign."""
         # 4.
         for key in (key for keys in new.values() for key in keys):
-            edition.keyring.lend(key)
+            edition.keyring.add(key)
         failures = [
             str(failure)
             for root in (proposal.current.signed, proposal.root)
@@ -240,6 +241,7 @@ class RoleKeys:
             return [find_key(root, key, role)[1]]
         key_ids = list(root.roles[role].keyids)
         away = [shown_id(key_id) for key_id in key_ids if not find_key_file(self.site.keys, role, key_id)]
+        # Of several keys, those that others hold would be taken away from them unasked.
         if away and len(key_ids) > 1:
             what = f"others hold {', '.join(away)}; say which key to replace: --key"
             raise PublishError(role, what)
@@ -249,7 +251,7 @@ class RoleKeys:
         return self.site.edition(self.passphrase)
 
     def _pending(self) -> Proposal | None:
-        """What is pending; one that the current root has overtaken is not."""
+        """The pending change; one that the current root has overtaken is none."""
         if not self.site.pending_root.exists():
             return None
         pending = Proposal.load(self.site.pending_root)

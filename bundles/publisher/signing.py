@@ -55,7 +55,7 @@ class Published:
     snapshot: Snapshot
     timestamp: Timestamp
     documents: dict[str, Metadata[Any]] = field(default_factory=dict)
-    """What was read, with its signatures, of each role but the root."""
+    """The metadata as it was read, with its signatures, of each role but the root."""
 
     @classmethod
     def nothing(cls, root: Root) -> "Published":
@@ -98,7 +98,7 @@ class Keyring:
         self._passphrase = passphrase
         self._signers: dict[str, Signer] = {}
 
-    def lend(self, key: NewKey) -> None:
+    def add(self, key: NewKey) -> None:
         """Use a key that has no file yet."""
         if key.signer is not None:
             self._signers[key.public.keyid] = key.signer
@@ -134,7 +134,7 @@ class Keyring:
         """
         failures: list[TokenError] = []
         for key_id in self._here(role, root):
-            if key_id in metadata.signatures:
+            if key_id in metadata.signatures:  # nobody is asked for a PIN twice
                 continue
             try:
                 signer = self._signer(role, root, key_id)
@@ -161,6 +161,7 @@ def sign_with(metadata: Metadata[Any], signer: Signer, where: str) -> None:
     """Add one signature, and check it; raises `TokenError`, and `KeyFileError` when nobody gives a PIN."""
     try:
         signature = metadata.sign(signer, append=True)
+        # A token may hold another key than it did when it was added: hosts would be the first to find out.
         signer.public_key.verify_signature(signature, metadata.signed_bytes)
     except UnsignedMetadataError as error:
         cause = error.__cause__ or error
@@ -188,7 +189,7 @@ class Edition:
 
     def following_root(self, root: Root) -> Metadata[Root]:
         """``root`` as the one that follows what is published, not yet signed."""
-        following = copy.deepcopy(root)
+        following = copy.deepcopy(root)  # the one in force still says who must sign this one
         following.version = self.published.root.version + 1
         following.expires = self.now + self.lifetimes.root
         return Metadata(following)
@@ -202,6 +203,7 @@ class Edition:
     def adopt_root(self, metadata: Metadata[Root]) -> None:
         """Make the next root that of this edition; raises `SignatureError` when it is not signed enough."""
         root = metadata.signed
+        # By the keys of the root before and by its own, as hosts will check it (TUF 5.3.4).
         for delegator in (self.published.root, root):
             if not _is_verified(metadata, delegator):
                 raise SignatureError(f"root version {root.version}", "is not signed by enough keys")
@@ -258,6 +260,7 @@ class Edition:
 
     def contents(self) -> dict[str, bytes]:
         """All files by name, in the order of writing."""
+        # The root last: it may take away keys that the rest was signed with until now.
         root = {f"{self.published.root.version}.root.json": self.root_file} if self.root_file else {}
         return self.files | root
 

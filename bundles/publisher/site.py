@@ -158,7 +158,7 @@ class Site:
 
     def published(self) -> Published:
         """The metadata in force, verified; raises `PublishError`, `FormatError` and `SignatureError`."""
-        if self._unfinished.exists():
+        if self._unfinished.exists():  # for those who read without the lock; whoever takes it has it finished
             raise PublishError(
                 str(self.directory), "a change of keys was cut off: puller site refresh ends it"
             )
@@ -235,6 +235,7 @@ class Site:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise PublishError(str(self.directory), "is being published to by another process") from None
+            # Before anything is read: what was cut off is half of one edition and half of another.
             transaction.finish(self._unfinished, self.metadata)
             yield
 

@@ -52,7 +52,7 @@ class RolloutRequest:
     def go_on(self, rollout: Rollout, now: datetime) -> Rollout | None:
         """The rollout that takes the place of ``rollout``; without a wish of its own that one, no longer halted."""
         if self.over is not None:
-            return _rest(rollout, self.over, now)
+            return _continued(rollout, self.over, now)
         if self.percent is not None:
             return self.begin(rollout.before, now)
         return replace(rollout, halted=False) if rollout.reached(now) < 100 else None
@@ -118,7 +118,7 @@ def release_before(current: Release) -> Release:
     return current.rollout.before
 
 
-def went_back(current: Release, release: Release, now: datetime) -> Release:
+def rolled_back(current: Release, release: Release, now: datetime) -> Release:
     """``release`` for all hosts at once; raises `PublishError` when that would complete the rollout of ``current``."""
     if release == for_all(current) and is_under_way(current, now):
         reached = shown_percent(reached_by(current, now))
@@ -175,7 +175,7 @@ def _rollout(current: Release) -> Rollout:
     return current.rollout
 
 
-def _rest(rollout: Rollout, over: timedelta, now: datetime) -> Rollout | None:
+def _continued(rollout: Rollout, over: timedelta, now: datetime) -> Rollout | None:
     """From what ``rollout`` has reached evenly to all hosts: on a line that began in the past."""
     steps = round(rollout.reached(now) * STEPS / 100)
     if steps == STEPS:

@@ -40,7 +40,7 @@ def import_key(uri: str, pin: Pin) -> _Imported:
     scheme = _scheme(uri)
     try:
         return scheme.find(uri, pin)
-    except Exception as error:
+    except Exception as error:  # the libraries of tokens and services have no common base class for theirs
         raise _explained(uri, scheme, error) from error
 
 

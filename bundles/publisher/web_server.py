@@ -28,7 +28,7 @@ class SiteHandler(SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def send_head(self) -> Any:
-        if self.path.endswith("/"):
+        if self.path.endswith("/"):  # a listing of a directory, which is more than a site publishes
             self.send_error(HTTPStatus.NOT_FOUND)
             return None
         return super().send_head()

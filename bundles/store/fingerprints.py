@@ -27,7 +27,7 @@ _LENGTH = 64
 def fingerprint(directory: Path) -> str:
     """The digest of all that a tree shows from outside of its files; raises ``OSError``."""
     digest = hashlib.sha256()
-    for name, found in sorted(walk(directory)):
+    for name, found in sorted(walk(directory)):  # the file system gives them in any order
         about = (found.st_mode, found.st_uid, found.st_gid, found.st_size, found.st_ino)
         digest.update(b"%s\0%r %d %d\n" % (os.fsencode(name), about, found.st_mtime_ns, found.st_ctime_ns))
     return digest.hexdigest()
@@ -43,7 +43,7 @@ class Fingerprints:
         """Whether ``found`` is the recorded fingerprint, and was recorded not long ago."""
         path = self._directory / name
         with contextlib.suppress(OSError, ValueError):
-            age = time.time() - os.lstat(path).st_mtime
+            age = time.time() - os.lstat(path).st_mtime  # negative: the clock was wrong then or is now
             return 0 <= age < LONGEST_TRUSTED and read_limited(path, _LENGTH) == found.encode("ascii")
         return False
 

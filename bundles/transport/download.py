@@ -56,6 +56,7 @@ def _open_url(
     url: str, settings: TransportSettings | None, deadline: Deadline | None
 ) -> tuple[WebMirror, str]:
     """The mirror that fetches a URL, and the URL as it is asked for."""
+    # A location has no query, because paths are added to it. Here it belongs to the one file that is asked for.
     base, mark, query = url.partition("#")[0].partition("?")
     location = Location.parse(base)
     if location.is_directory:

@@ -42,6 +42,7 @@ class Reading:
         sock.settimeout(self.deadline.at_most(self._silence))
         began = time.monotonic()
         count = raw.readinto(buffer)
+        # Up to the first byte it is the server that takes its time, and not the line.
         if self._has_begun:
             self._account(count or 0, time.monotonic() - began)
         self._has_begun = True
@@ -52,6 +53,7 @@ class Reading:
         self._waited += waited
         if self._waited < self._silence:
             return
+        # At the end of a body (no bytes) there is nothing to stall any more.
         if count and self._bytes < SLOWEST * self._silence:
             raise StalledError(f"less than {SLOWEST} bytes a second for {self._silence:g} s")
         self._bytes, self._waited = 0, 0.0
@@ -65,6 +67,7 @@ def answers_under(reading: Callable[[], Reading | None]) -> Callable[..., http.c
 
     def open_answer(sock: socket.socket, *arguments: Any, **options: Any) -> http.client.HTTPResponse:
         response = http.client.HTTPResponse(sock, *arguments, **options)
+        # Below its buffer, which headers and body are read through, so that neither escapes the limits.
         response.fp = io.BufferedReader(_LimitedReader(response.fp.detach(), sock, reading))
         return response
 

@@ -29,7 +29,7 @@ from requests.utils import get_environ_proxies
 
 from bundles.deadline import Deadline, DeadlineError, aside
 from bundles.errors import NotFoundError, OversizeError, SettingsError, TransportError
-from bundles.masking import MASK, Hidden
+from bundles.masking import MASK
 from bundles.transport.credentials import credentials
 from bundles.transport.location import Location, origin_of
 from bundles.transport.reading import Reading, StalledError, answers_under
@@ -82,8 +82,10 @@ class LimitedAdapter(HTTPAdapter):
         return pool
 
     def _hook(self) -> Callable[[], Reading | None]:
-        """What limits the next read. urllib3 keeps a pool for as long as its connections are known to anybody: if they
-        knew this adapter, which has the pool, none of them would ever be closed.
+        """The limits of the next read.
+
+        urllib3 keeps a pool for as long as its connections are known to anybody: if they knew this adapter, which has
+        the pool, none of them would ever be closed.
         """
         this = weakref.ref(self)
         return lambda: adapter.reading if (adapter := this()) is not None else None
@@ -342,11 +344,8 @@ class WebMirror:
 
     def _without_secrets(self, text: str) -> str:
         own = self._settings
-        for value in (
-            *self._credentials.values(),
-            self._location.password,
-            *_revealed(own.proxy, own.password, own.token),
-        ):
+        hidden = (each.reveal() for each in (own.proxy, own.password, own.token) if each is not None)
+        for value in (*self._credentials.values(), self._location.password, *hidden):
             text = text.replace(value, MASK) if value else text
         return text  # the URLs in it are masked by the error that it becomes
 
@@ -383,10 +382,6 @@ def _clock_hint(detail: str) -> str:
     if "not yet valid" not in detail and "expired" not in detail:
         return ""
     return f"; this host's clock says {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}"
-
-
-def _revealed(*credentials: Hidden | None) -> list[str]:
-    return [hidden.reveal() for hidden in credentials if hidden is not None]
 
 
 def _url_of(response: requests.Response) -> str:
@@ -451,7 +446,7 @@ def _user_agent() -> str:
 
 
 def _authorities(settings: TransportSettings) -> str | bool:
-    """What server certificates are checked against: configured, else the system's, else those of requests."""
+    """Authorities that certificates are checked against: configured, else the system's, else those of requests."""
     if settings.ca_bundle is not None:
         _check_readable("ca_bundle", settings.ca_bundle)
         return settings.ca_bundle

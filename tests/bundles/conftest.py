@@ -99,7 +99,7 @@ class Publisher:
         shutil.copytree(self.site.public, self.served)
 
     def copy(self, name: str) -> Path:
-        """What is served now, to be kept for later."""
+        """A copy of all that is served now, to be kept for later."""
         return Path(shutil.copytree(self.served, self.served.with_name(name)))
 
     def forge(self, metadata: Path | None = None) -> Forge:
@@ -237,7 +237,7 @@ class Host:
         return self.client().refresh()
 
     def version(self, bundle: str = "web", channel: str = "stable") -> str | None:
-        """What this host would run after a refresh."""
+        """The version that this host would run after a refresh."""
         release = self.refresh().find(bundle, channel)
         return release.version if release else None
 
@@ -273,7 +273,7 @@ def host(new_host: Callable[..., Host]) -> Host:
 
 @dataclass
 class Request:
-    """What a client sent; header names are in lower case."""
+    """A request as a client sent it; header names are in lower case."""
 
     target: str
     headers: dict[str, str]
@@ -338,7 +338,7 @@ class Server:
 
 
 def _rest_of(data: bytes, request: Request) -> Answer:
-    """What a server that knows of ranges answers; only those without an end are asked for."""
+    """The answer of a server that knows of ranges; only those without an end are asked for."""
     asked = request.headers.get("range", "")
     start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
     if not asked:

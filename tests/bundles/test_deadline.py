@@ -1,4 +1,4 @@
-"""What may wait is bounded, and is left when somebody asks for it; nothing is raised into it."""
+"""Whatever may wait is bounded, and is left when somebody asks for it; nothing is raised into it."""
 
 import _thread
 import threading
@@ -10,7 +10,7 @@ from bundles.deadline import Deadline, DeadlineError, aside
 
 
 class AskedToStop(BaseException):
-    """What a check raises."""
+    """Raised by a check."""
 
 
 def test_work_aside_gives_its_answer_or_raises_its_error() -> None:

@@ -1,4 +1,4 @@
-"""What URLs hold of credentials is masked, in every error of the package too."""
+"""Credentials in URLs are masked, in every error of the package too."""
 
 import pytest
 

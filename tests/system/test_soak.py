@@ -97,7 +97,7 @@ class World:
     def go_back(self) -> None:
         if len(self.published) > 1:
             version = self.dice.choice(self.published)
-            self.publisher.say(lambda channels: channels.back("web", "stable", version))
+            self.publisher.say(lambda channels: channels.roll_back("web", "stable", version))
 
     def refresh(self) -> None:
         self.publisher.refresh()

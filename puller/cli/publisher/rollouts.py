@@ -136,7 +136,7 @@ def back(
       puller site back site web
       puller site back site web --version 1.3.0
     """
-    _tell(_channels(directory, passphrase_file).back(bundle, channel, version), directory)
+    _tell(_channels(directory, passphrase_file).roll_back(bundle, channel, version), directory)
 
 
 @click.command()

@@ -44,7 +44,7 @@ def pack(source: Path, output: Path) -> bytes:
 
 
 def listing(archive: Path) -> list[list[str]]:
-    """What the system's tar sees: for each member its mode, owner, size, date, time and name."""
+    """The listing of the system's tar: for each member its mode, owner, size, date, time and name."""
     command = ["tar", "tvzf", str(archive), "--full-time", "--utc", "--quoting-style=literal"]
     environment = {**os.environ, "LC_ALL": "C.UTF-8"}
     run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)

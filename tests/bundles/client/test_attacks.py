@@ -1,4 +1,4 @@
-"""What attackers of TUF try, each by name; the goals are those of the specification, section 1.5.2.
+"""Attacks on TUF, each by name; the goals are those of the specification, section 1.5.2.
 
 Every story is the same: publish, pull, tamper, pull again, look at what the host would run.
 """

@@ -81,7 +81,7 @@ class Repository:
             self.write(role)
 
     def of(self, role: str) -> Any:
-        """What a role says."""
+        """The metadata of a role."""
         return self.targets[role] if role in self.targets else getattr(self, role)
 
     def path(self, role: str, version: int | None = None) -> Path:
@@ -111,7 +111,7 @@ class Repository:
     def add_target(
         self, path: str, data: bytes, role: str = "targets", hashes: tuple[str, ...] = ("sha256",)
     ) -> Path:
-        """What ``role`` is about to say of a file, and the file; gives where that is."""
+        """Add a file, and what ``role`` is about to say of it; gives where that is."""
         info = TargetFile.from_data(path, data, list(hashes))
         self.targets[role].targets[path] = info
         directory, slash, name = path.rpartition("/")

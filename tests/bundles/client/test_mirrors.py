@@ -145,7 +145,7 @@ def endless(stream: socket.socket) -> None:
 
 
 def problem(sent: str, remembered: str, *cases: str) -> Any:
-    """What is sent for the timestamp, what the host remembers of it, and which attacks that is."""
+    """Answers to the request for the timestamp, what the host remembers of each, and which attacks that is."""
     return pytest.param(sent, remembered, id=sent, marks=[pytest.mark.attack(*cases)] if cases else [])
 
 

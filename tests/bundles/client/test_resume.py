@@ -56,7 +56,7 @@ class Download:
 
     @property
     def ranges(self) -> list[str | None]:
-        """What was asked for of the bundle, request by request; ``None`` for the whole."""
+        """The ranges that were asked for of the bundle, request by request; ``None`` for the whole."""
         return [r.headers.get("range") for r in self.server.requests if r.target == self.path]
 
     def assert_is_here(self) -> None:

@@ -43,13 +43,13 @@ def host(new_host: Callable[..., Host], server: Server) -> Host:
 
 @pytest.fixture
 def look(host: Host, server: Server, clock: Clock) -> Callable[..., Known | None]:
-    """What a revalidation by ``host`` says."""
+    """The answer of a revalidation by ``host``."""
 
-    def glance_now(*sites: str, settings: TransportSettings = QUICK) -> Known | None:
+    def revalidate_now(*sites: str, settings: TransportSettings = QUICK) -> Known | None:
         assert isinstance(host.anchor, Path)
         return revalidate(host.state, host.anchor, sites or (server.origin,), settings, clock())
 
-    return glance_now
+    return revalidate_now
 
 
 Look = Callable[..., "Known | None"]
@@ -83,7 +83,7 @@ def test_a_release_that_was_never_published_is_named(look: Look) -> None:
         known.digest(Release.of("web", "9.9"))
 
 
-def test_a_new_release_or_signature_is_not_told_at_a_glance(
+def test_a_new_release_or_signature_is_not_told_by_a_revalidation(
     look: Look, publisher: Publisher, host: Host
 ) -> None:
     publisher.refresh()
@@ -94,7 +94,7 @@ def test_a_new_release_or_signature_is_not_told_at_a_glance(
     assert look() is None
 
 
-def test_a_new_root_is_not_told_at_a_glance(look: Look, publisher: Publisher) -> None:
+def test_a_new_root_is_not_told_by_a_revalidation(look: Look, publisher: Publisher) -> None:
     forge = publisher.forge()
     forge.new_key("timestamp")
     forge.write_root()
@@ -102,7 +102,7 @@ def test_a_new_root_is_not_told_at_a_glance(look: Look, publisher: Publisher) ->
 
 
 @pytest.mark.parametrize("days", [8, 31, 91, 366])
-def test_what_has_expired_is_not_told_at_a_glance(look: Look, clock: Clock, days: int) -> None:
+def test_what_has_expired_is_not_told_by_a_revalidation(look: Look, clock: Clock, days: int) -> None:
     clock.advance(days=days)
     assert look() is None
 
@@ -111,7 +111,9 @@ def test_what_has_expired_is_not_told_at_a_glance(look: Look, clock: Clock, days
     "name", ["timestamp.json", "snapshot.json", "targets.json", "index.json", "root.json"]
 )
 @pytest.mark.parametrize("damage", [b"", b"{", b"{}", b'{"signed": 5}', b"[]"])
-def test_damaged_state_is_not_told_at_a_glance(look: Look, host: Host, name: str, damage: bytes) -> None:
+def test_damaged_state_is_not_told_by_a_revalidation(
+    look: Look, host: Host, name: str, damage: bytes
+) -> None:
     (host.state / name).write_bytes(damage)
     assert look() is None
 
@@ -126,7 +128,7 @@ def test_one_flipped_bit_in_the_state_is_noticed(look: Look, host: Host, name: s
         data[position] ^= 1
 
 
-def test_a_state_that_is_not_there_is_not_told_at_a_glance(look: Look, host: Host) -> None:
+def test_a_state_that_is_not_there_is_not_told_by_a_revalidation(look: Look, host: Host) -> None:
     shutil.rmtree(host.state)
     assert look() is None
 
@@ -175,7 +177,7 @@ def test_an_answer_that_trickles_is_waited_for_only_so_long(look: Look, server: 
     assert time.monotonic() - started < 5
 
 
-def test_what_the_glance_does_not_know_how_to_reach_is_left_to_the_others(
+def test_what_a_revalidation_does_not_know_how_to_reach_is_left_to_the_others(
     look: Look, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert look(str(publisher.served)) is None, "a directory"
@@ -296,7 +298,7 @@ def test_a_directory_among_the_mirrors_is_left_to_the_others(
     assert look(server.origin, str(publisher.served)) is None
 
 
-def test_after_new_demands_on_signatures_a_glance_does_not_tell_until_they_are_met(
+def test_after_new_demands_on_signatures_a_revalidation_does_not_tell_until_they_are_met(
     look: Look, publisher: Publisher, host: Host
 ) -> None:
     """What is stored was verified by an older root; that alone does not make it what the site says now."""

@@ -98,7 +98,7 @@ def test_a_rollout_grows_halts_resumes_and_goes_back(
     assert fleet.run()["1.1.0"] == pytest.approx(60, abs=1)
     assert second < fleet.on("1.1.0")
 
-    channels.back("web", "stable")
+    channels.roll_back("web", "stable")
     fleet.run()
     assert fleet.on("1.0.0") == set(fleet.running)
     assert fleet.held == {}
@@ -227,7 +227,7 @@ def test_the_rollback_leads_to_any_published_version(
 ) -> None:
     for version in ("1.1.0", "1.2.0"):
         publisher.publish(version)
-    assert channels.back("web", "stable", "1.0.0").after == Release.of("web", "1.0.0")
+    assert channels.roll_back("web", "stable", "1.0.0").after == Release.of("web", "1.0.0")
     publisher.deploy()
     assert host.version() == "1.0.0"
     assert host.fetch()
@@ -243,8 +243,8 @@ def test_rolling_back_to_the_release_of_the_rollout_does_not_complete_it(
     with pytest.raises(
         PublishError, match=r"web 1\.1\.0: is on its way at 10 %; `puller site rollout` steers it"
     ):
-        channels.back("web", "stable", "1.1.0")
-    assert channels.back("web", "stable").after == Release.of("web", "1.0.0")
+        channels.roll_back("web", "stable", "1.1.0")
+    assert channels.roll_back("web", "stable").after == Release.of("web", "1.0.0")
 
 
 def test_what_is_withdrawn_is_gone_from_its_channel_only(
@@ -290,8 +290,14 @@ Say = Callable[[Channels], object]
             "web 1.0.0: is for all hosts already",
         ),
         (lambda channels: channels.halt("web", "stable"), "web 1.0.0: is for all hosts already: no rollout"),
-        (lambda channels: channels.back("web", "stable"), "web 1.0.0: does not say what hosts ran before it"),
-        (lambda channels: channels.back("web", "stable", "0.9"), "web 0.9: is not published in this site"),
+        (
+            lambda channels: channels.roll_back("web", "stable"),
+            "web 1.0.0: does not say what hosts ran before it",
+        ),
+        (
+            lambda channels: channels.roll_back("web", "stable", "0.9"),
+            "web 0.9: is not published in this site",
+        ),
         (
             lambda channels: channels.withdraw("web", "stabel"),
             "web: is not in channel 'stabel'; it is in stable",

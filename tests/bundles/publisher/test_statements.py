@@ -1,4 +1,4 @@
-"""What a publisher may say of a bundle whose channel says something already."""
+"""Statements that a publisher may make of a bundle whose channel says something already."""
 
 from __future__ import annotations
 

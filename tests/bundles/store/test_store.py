@@ -28,7 +28,7 @@ def activate(store: Store, built: BuiltBundle) -> Installed:
 
 
 def damage(path: Path, data: bytes) -> None:
-    """What a failing disk does, to a file that nobody may write."""
+    """Do as a failing disk does, to a file that nobody may write."""
     path.parent.chmod(0o755)
     path.chmod(0o644)
     path.write_bytes(data)

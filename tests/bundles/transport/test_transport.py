@@ -717,7 +717,7 @@ def test_no_error_shows_a_password(
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """What a traceback would show besides the error itself."""
+    """All that a traceback would show besides the error itself."""
     while (
         following := error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     ) is not None:
