@@ -11,7 +11,8 @@ from bundles.deadline import Deadline
 from bundles.errors import SettingsError
 from bundles.transport.location import Location
 from bundles.transport.settings import TransportSettings, Validators
-from bundles.transport.web import UnchangedError, WebMirror
+from bundles.transport.web import WebMirror
+from bundles.transport.web_failures import UnchangedError
 
 
 def download_url(

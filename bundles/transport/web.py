@@ -13,7 +13,6 @@ import logging
 import os
 import re
 import ssl
-import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -28,12 +27,13 @@ from requests.adapters import HTTPAdapter
 from requests.utils import get_environ_proxies
 
 from bundles.deadline import Deadline, DeadlineError, aside
-from bundles.errors import NotFoundError, OversizeError, SettingsError, TransportError
+from bundles.errors import OversizeError, SettingsError, TransportError
 from bundles.masking import MASK
 from bundles.transport.credentials import credentials
 from bundles.transport.location import Location, origin_of
-from bundles.transport.reading import Reading, StalledError, answers_under
+from bundles.transport.reading import Reading, answers_under
 from bundles.transport.settings import CHUNK, TransportSettings
+from bundles.transport.web_failures import PassingError, UnchangedError, explain, refusal, url_of
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_REDIRECTS = 5
-LONGEST_PAUSE = 60.0
-"""Seconds; a server that asks for more is not waited for any longer."""
-
 _REDIRECTS = (301, 302, 303, 307, 308)
 _STATUSES_OF_A_RANGE = (
     HTTPStatus.OK,
@@ -53,18 +50,6 @@ _STATUSES_OF_A_RANGE = (
 _RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(?:\d{1,18}|\*)")
 
 Check = Callable[[requests.Response, bytes], None]
-
-
-class PassingError(TransportError):
-    """A failure that may be over in a moment; ``pause`` is how many seconds the server asked to wait."""
-
-    def __init__(self, where: str, what: str, pause: float = 0.0) -> None:
-        super().__init__(where, what)
-        self.pause = min(pause, LONGEST_PAUSE)
-
-
-class UnchangedError(TransportError):
-    """The server says that what it gave before is still right; only who asks for that gets this answer."""
 
 
 class LimitedAdapter(HTTPAdapter):
@@ -218,9 +203,7 @@ class WebMirror:
             while chunk:
                 received += len(chunk)
                 if received > limit:
-                    raise OversizeError(
-                        _url_of(response), f"has more than the {limit} bytes that are allowed"
-                    )
+                    raise OversizeError(url_of(response), f"has more than the {limit} bytes that are allowed")
                 self._reading.deadline.verify()  # what is left behind writes nothing any more
                 into.write(chunk)
                 self._note_progress(received)
@@ -248,9 +231,9 @@ class WebMirror:
     def _check_encoding(self, response: requests.Response) -> None:
         encoding = response.headers.get("Content-Encoding", "identity")
         # Web servers are often set up to call a .tar.gz file gzip encoded; its bytes are right all the same.
-        if encoding.lower() != "identity" and not urlsplit(_url_of(response)).path.endswith(".gz"):
+        if encoding.lower() != "identity" and not urlsplit(url_of(response)).path.endswith(".gz"):
             raise TransportError(
-                _url_of(response), f"Content-Encoding is {encoding[:40]!r}, wanted 'identity'"
+                url_of(response), f"Content-Encoding is {encoding[:40]!r}, wanted 'identity'"
             )
 
     def _open(self, url: str, conditions: Mapping[str, str]) -> requests.Response:
@@ -265,9 +248,9 @@ class WebMirror:
                 return response
             self._finish(response)
             if response.status_code == HTTPStatus.NOT_MODIFIED and conditions:
-                raise UnchangedError(_url_of(response), "has not changed")
+                raise UnchangedError(url_of(response), "has not changed")
             if response.status_code not in _REDIRECTS:
-                raise _refusal(response)
+                raise refusal(response)
             url = self._redirect_target(url, response)
         raise TransportError(url, f"is one redirect more than the {MOST_REDIRECTS} that are followed")
 
@@ -290,7 +273,7 @@ class WebMirror:
             )
 
     def _read(self, response: requests.Response, size: int) -> bytes:
-        with self._translated(_url_of(response)):
+        with self._translated(url_of(response)):
             data: bytes = response.raw.read(size, decode_content=False)
             return data
 
@@ -327,20 +310,9 @@ class WebMirror:
         except (requests.RequestException, urllib3.HTTPError, HTTPException, OSError, ValueError) as error:
             if self._reading.deadline.is_over:
                 raise self._too_late(url) from None
-            passing, what = self._explain(error)
+            passing, what = explain(error, self._settings)
             kind = PassingError if passing else TransportError
             raise kind(url, self._without_secrets(what)) from None
-
-    def _explain(self, error: Exception) -> tuple[bool, str]:
-        cause = _root_cause(error)
-        detail = getattr(cause, "verify_message", "") or getattr(cause, "strerror", "") or str(cause)
-        passing, sentence = next(
-            (passing, sentence)
-            for kinds, passing, sentence in _SENTENCES
-            if isinstance(error, kinds) or isinstance(cause, kinds)
-        )
-        limits = {"connect": self._settings.connect_timeout, "read": self._settings.read_timeout}
-        return passing, sentence.format(detail=detail, clock=_clock_hint(detail), **limits)
 
     def _without_secrets(self, text: str) -> str:
         own = self._settings
@@ -350,80 +322,18 @@ class WebMirror:
         return text  # the URLs in it are masked by the error that it becomes
 
 
-_SENTENCES: tuple[tuple[tuple[type[BaseException], ...], bool, str], ...] = (
-    # Exceptions, whether such a failure can pass, and what it is called. The first row that fits is taken.
-    ((ssl.SSLCertVerificationError,), False, "the server's certificate is not trusted: {detail}{clock}"),
-    ((ssl.SSLEOFError, ssl.SSLZeroReturnError), True, "the connection failed: {detail}"),
-    ((requests.exceptions.SSLError, urllib3.SSLError, ssl.SSLError), False, "TLS failed: {detail}"),
-    ((requests.exceptions.InvalidProxyURL,), False, "the URL of the proxy is not valid"),
-    ((requests.exceptions.ProxyError, urllib3.ProxyError), True, "the proxy cannot be used: {detail}"),
-    ((StalledError,), True, "stalled: {detail}"),
-    ((requests.ConnectTimeout, urllib3.ConnectTimeoutError), True, "no connection within {connect:g} s"),
-    ((requests.Timeout, urllib3.TimeoutError, TimeoutError), True, "no answer for {read:g} s"),
-    ((requests.exceptions.ChunkedEncodingError, urllib3.IncompleteRead), True, "broke off: {detail}"),
-    ((requests.ConnectionError, urllib3.ProtocolError), True, "the connection failed: {detail}"),
-    ((requests.RequestException, urllib3.HTTPError, ValueError), False, "cannot be fetched: {detail}"),
-    ((Exception,), True, "the connection failed: {detail}"),
-)
-
-
-def _root_cause(error: BaseException) -> BaseException:
-    """The exception at the bottom of what the libraries wrapped; ten levels, in case they form a ring."""
-    for _ in range(10):
-        candidates = (getattr(error, "reason", None), error.__cause__, *error.args)
-        inner = next((item for item in candidates if isinstance(item, BaseException)), None)
-        if inner is None:
-            break
-        error = inner
-    return error
-
-
-def _clock_hint(detail: str) -> str:
-    if "not yet valid" not in detail and "expired" not in detail:
-        return ""
-    return f"; this host's clock says {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}"
-
-
-def _url_of(response: requests.Response) -> str:
-    return response.url or ""
-
-
-def _refusal(response: requests.Response) -> TransportError:
-    status = response.status_code
-    what = f"status {status}{_phrase(status)}"
-    if status in (403, 404):  # 403: what object stores answer for a name that does not exist
-        return NotFoundError(_url_of(response), what)
-    if status in (408, 429) or status >= 500:
-        return PassingError(_url_of(response), what, _retry_after(response))
-    hint = "wrong or missing credentials" if status in (401, 407) else "wanted 200"
-    return TransportError(_url_of(response), f"{what}: {hint}")
-
-
-def _phrase(status: int) -> str:
-    """Our own words for it: those of the server may say anything."""
-    try:
-        return f" {HTTPStatus(status).phrase}"
-    except ValueError:
-        return ""
-
-
-def _retry_after(response: requests.Response) -> float:
-    value = response.headers.get("Retry-After", "")
-    return float(value) if value.isascii() and value.isdecimal() and len(value) < 6 else 0.0
-
-
 def _check_length(response: requests.Response, limit: int) -> None:
     length = response.headers.get("Content-Length", "")
     if length.isascii() and length.isdecimal() and (len(length) > 18 or int(length) > limit):
-        raise OversizeError(_url_of(response), f"has {length[:20]} bytes, at most {limit} are allowed")
+        raise OversizeError(url_of(response), f"has {length[:20]} bytes, at most {limit} are allowed")
 
 
 def _check_is_no_web_page(response: requests.Response, start: bytes) -> None:
     # Neither JSON nor gzip starts like this. Captive portals and login pages answer every request with 200.
     if start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
-        name = urlsplit(_url_of(response)).path.rpartition("/")[2]
+        name = urlsplit(url_of(response)).path.rpartition("/")[2]
         what = f"is a web page, wanted {name}: a captive portal, a login page or a proxy answers for the site"
-        raise TransportError(_url_of(response), what)
+        raise TransportError(url_of(response), what)
 
 
 def _pause_asked_for(state: "RetryCallState") -> float:

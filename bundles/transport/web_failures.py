@@ -1,0 +1,109 @@
+"""Failures of web servers, and of the libraries that talk to them, in our words.
+
+* Every exception of ``requests``, ``urllib3``, ``http.client`` and ``ssl`` has its row in one table.
+* A failure that can pass is told apart from one that comes back each time: only the first is worth another attempt.
+* The words for a status are ours. Those of a server may say anything.
+"""
+
+import ssl
+import time
+from http import HTTPStatus
+
+import requests
+import urllib3.exceptions as urllib3
+
+from bundles.errors import NotFoundError, TransportError
+from bundles.transport.reading import StalledError
+from bundles.transport.settings import TransportSettings
+
+LONGEST_PAUSE = 60.0
+"""Seconds; a server that asks for more is not waited for any longer."""
+
+
+class PassingError(TransportError):
+    """A failure that may be over in a moment; ``pause`` is how many seconds the server asked to wait."""
+
+    def __init__(self, where: str, what: str, pause: float = 0.0) -> None:
+        super().__init__(where, what)
+        self.pause = min(pause, LONGEST_PAUSE)
+
+
+class UnchangedError(TransportError):
+    """The server says that what it gave before is still right; only who asks for that gets this answer."""
+
+
+def explain(error: Exception, settings: TransportSettings) -> tuple[bool, str]:
+    """Whether such a failure can pass, and a sentence for it; ``settings`` has the limits that were exceeded."""
+    cause = _root_cause(error)
+    detail = getattr(cause, "verify_message", "") or getattr(cause, "strerror", "") or str(cause)
+    passing, sentence = next(
+        (passing, sentence)
+        for kinds, passing, sentence in _SENTENCES
+        if isinstance(error, kinds) or isinstance(cause, kinds)
+    )
+    limits = {"connect": settings.connect_timeout, "read": settings.read_timeout}
+    return passing, sentence.format(detail=detail, clock=_clock_hint(detail), **limits)
+
+
+_SENTENCES: tuple[tuple[tuple[type[BaseException], ...], bool, str], ...] = (
+    # Exceptions, whether such a failure can pass, and what it is called. The first row that fits is taken.
+    ((ssl.SSLCertVerificationError,), False, "the server's certificate is not trusted: {detail}{clock}"),
+    ((ssl.SSLEOFError, ssl.SSLZeroReturnError), True, "the connection failed: {detail}"),
+    ((requests.exceptions.SSLError, urllib3.SSLError, ssl.SSLError), False, "TLS failed: {detail}"),
+    ((requests.exceptions.InvalidProxyURL,), False, "the URL of the proxy is not valid"),
+    ((requests.exceptions.ProxyError, urllib3.ProxyError), True, "the proxy cannot be used: {detail}"),
+    ((StalledError,), True, "stalled: {detail}"),
+    ((requests.ConnectTimeout, urllib3.ConnectTimeoutError), True, "no connection within {connect:g} s"),
+    ((requests.Timeout, urllib3.TimeoutError, TimeoutError), True, "no answer for {read:g} s"),
+    ((requests.exceptions.ChunkedEncodingError, urllib3.IncompleteRead), True, "broke off: {detail}"),
+    ((requests.ConnectionError, urllib3.ProtocolError), True, "the connection failed: {detail}"),
+    ((requests.RequestException, urllib3.HTTPError, ValueError), False, "cannot be fetched: {detail}"),
+    ((Exception,), True, "the connection failed: {detail}"),
+)
+
+
+def _root_cause(error: BaseException) -> BaseException:
+    """The exception at the bottom of what the libraries wrapped; ten levels, in case they form a ring."""
+    for _ in range(10):
+        candidates = (getattr(error, "reason", None), error.__cause__, *error.args)
+        inner = next((item for item in candidates if isinstance(item, BaseException)), None)
+        if inner is None:
+            break
+        error = inner
+    return error
+
+
+def _clock_hint(detail: str) -> str:
+    if "not yet valid" not in detail and "expired" not in detail:
+        return ""
+    return f"; this host's clock says {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}"
+
+
+def refusal(response: requests.Response) -> TransportError:
+    """The error for a status other than those that were wanted."""
+    status = response.status_code
+    what = f"status {status}{_phrase(status)}"
+    if status in (403, 404):  # 403: what object stores answer for a name that does not exist
+        return NotFoundError(url_of(response), what)
+    if status in (408, 429) or status >= 500:
+        return PassingError(url_of(response), what, _retry_after(response))
+    hint = "wrong or missing credentials" if status in (401, 407) else "wanted 200"
+    return TransportError(url_of(response), f"{what}: {hint}")
+
+
+def _phrase(status: int) -> str:
+    """Our own words for it: those of the server may say anything."""
+    try:
+        return f" {HTTPStatus(status).phrase}"
+    except ValueError:
+        return ""
+
+
+def _retry_after(response: requests.Response) -> float:
+    value = response.headers.get("Retry-After", "")
+    return float(value) if value.isascii() and value.isdecimal() and len(value) < 6 else 0.0
+
+
+def url_of(response: requests.Response) -> str:
+    """The URL that was answered, after redirects, for messages."""
+    return response.url or ""
