@@ -64,7 +64,7 @@ class MirrorFetcher(FetcherInterface):
     def download_bytes(self, url: str, max_length: int) -> bytes:
         """The bytes of one file; raises ``DownloadHTTPError`` when there is none, and `TransportError` otherwise.
 
-        More than ``max_length`` bytes raise `SignatureError`: so many were signed, or may be.
+        A file of more than ``max_length`` bytes raises `SignatureError`: it is not the one that was signed.
         """
         self.path, self.data = url.lstrip("/"), b""
         buffer = io.BytesIO()

@@ -25,7 +25,6 @@ from bundles.format.strict_json import excerpt
 FORMAT = 1
 INDEX = "index.json"
 
-
 Channel = Mapping[str, Release]
 
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_REDIRECTS = 5
+
 _REDIRECTS = (301, 302, 303, 307, 308)
 _STATUSES_OF_A_RANGE = (
     HTTPStatus.OK,
