@@ -35,6 +35,9 @@ class Installed(msgspec.Struct, frozen=True):
     sha256: str
     path: Path
 
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
 
 class Contents:
     """The bundles below ``root``. Methods raise ``StoreError`` when the machine is the reason."""

@@ -26,9 +26,6 @@ from bundles.format.limits import LIMITS, Limits
 from bundles.store.contents import Contents, Installed
 from bundles.store.links import Links
 
-    def __str__(self) -> str:
-        return f"{self.name} {self.version}"
-
 
 class Store:
     """All bundles below ``root``. Methods raise ``StoreError`` when the machine is the reason.

@@ -13,8 +13,8 @@ from collections.abc import Callable
 import msgspec
 
 from bundles.errors import BundleError, StoreError
-from bundles.store.store import Store
 from bundles.store.contents import Installed
+from bundles.store.store import Store
 from puller.engine.apply import Applied, apply_manifest
 from puller.engine.engine import Settings
 from puller.errors import PullerError

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bundles.errors import BundleError, StoreError
-from bundles.store.store import Store
 from bundles.store.contents import Installed
+from bundles.store.store import Store
 from puller.errors import UsageError
 from puller.exit_status import ExitStatus
 from puller.reporting.report import BundleReport, Event, State, told_failures

@@ -16,8 +16,8 @@ from bundles.deadline import Deadline
 from bundles.errors import BundleError, FormatError, SettingsError, StoreError
 from bundles.format.index import Index
 from bundles.format.release import Release
-from bundles.store.store import Store
 from bundles.store.contents import Installed
+from bundles.store.store import Store
 from puller.config.configuration import BundleChoice, Configuration
 from puller.config.transport import transport_settings
 from puller.errors import ConfigurationError
