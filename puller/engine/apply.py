@@ -9,7 +9,9 @@ from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.manifest import Manifest
 from puller.reporting.report import Event
-from puller.system.local import LocalSystem, NoopSystem, System
+from puller.system.local import LocalSystem
+from puller.system.noop import NoopSystem
+from puller.system.protocol import System
 from puller.system.signals import StopRequests
 
 

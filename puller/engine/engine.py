@@ -27,7 +27,8 @@ from puller.manifest.masking import Masks
 from puller.reporting.report import Event, Health, State
 from puller.resources.base import Context, Difference, Resource
 from puller.resources.registry import choose_provider
-from puller.system.local import NoopSystem, System
+from puller.system.noop import NoopSystem
+from puller.system.protocol import System
 
 
 class Settings(msgspec.Struct, frozen=True):

@@ -21,7 +21,8 @@ from puller.reporting.report import Event
 from puller.resources.registry import find_type
 from puller.resources.remote import fetch_url
 from puller.state.directories import Directories
-from puller.system.local import LocalSystem, NoopSystem
+from puller.system.local import LocalSystem
+from puller.system.noop import NoopSystem
 from puller.system.signals import StopRequests
 from puller.values.reference import Reference
 from puller.values.suggestions import Path as KeyPath

@@ -7,7 +7,7 @@ from puller.errors import reason
 from puller.reporting.report import Health, HealthResult
 from puller.resources.base import HealthCheck
 from puller.system.commands import Command, Completed
-from puller.system.local import System
+from puller.system.protocol import System
 from puller.system.shell_words import split_words
 
 _BY_EXIT_CODE = {0: Health.OK, 1: Health.WARNING, 2: Health.CRITICAL}

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 import msgspec
 
 from hiera.expressions.expressions import Scope
-from puller.system.local import System
+from puller.system.protocol import System
 from puller.values.duration import Duration
 from puller.values.reference import Reference
 

@@ -6,7 +6,7 @@ from typing import Protocol
 import msgspec
 
 from puller.errors import ResourceError
-from puller.system.local import System
+from puller.system.protocol import System
 
 
 class Content(Protocol):

@@ -20,7 +20,7 @@ from puller.manifest.manifest import Manifest
 from puller.manifest.masking import Masks
 from puller.reporting.report import Event, Health, State
 from puller.resources.base import HealthCheck
-from puller.system.local import System
+from puller.system.protocol import System
 
 _MOST_TOLD = 3
 """Failures: the reason is kept in the quarantine, which is small, for ever."""

@@ -1,7 +1,5 @@
-"""This machine as resources see it: files, users and commands, behind one small protocol.
+"""The machine that we run on, read and changed for real.
 
-* Looking and changing are different methods; a noop run is given a system whose changes raise.
-* Only *not found* means absent: ``lstat`` gives ``None`` for it and raises for everything else.
 * Links on the way to a path are judged by one rule (``puller.system.safe_paths``): when it is looked at, so that a dry
   run says what is refused, and again with every change.
 * A change is made relative to an open directory, and refused when the path is not any more what was looked at.
@@ -14,9 +12,7 @@ import os
 import pwd
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from bundles.filesystem.atomic import (
     drop_acls_of_others,
@@ -26,8 +22,9 @@ from bundles.filesystem.atomic import (
     replace_file,
     temporary_name,
 )
-from puller.errors import ChangedMeanwhile, MutationInNoop, ResourceError
-from puller.system.safe_paths import REAL_DIRECTORY, open_safely, resolve
+from puller.errors import ChangedMeanwhile
+from puller.system.protocol import Attributes, require_one_name
+from puller.system.safe_paths import REAL_DIRECTORY, open_safely, require_new, resolve
 
 if TYPE_CHECKING:  # starting programs is imported when one is started: most resources need none
     from puller.system.commands import Command, Completed
@@ -35,91 +32,6 @@ if TYPE_CHECKING:  # starting programs is imported when one is started: most res
 
 _PINNED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOTE = "user.puller."  # an extended attribute: it is lost with the file, and never describes another one
-
-
-class Attributes(msgspec.Struct, frozen=True):
-    """Who owns a path and what may be done with it: ids, and permission bits."""
-
-    uid: int
-    gid: int
-    mode: int
-
-
-class System(Protocol):
-    """What a resource may ask of the machine. Methods raise ``OSError``, or ``ResourceError`` with a sentence."""
-
-    executed: int
-    """How many commands have changed something so far: an answer about many things is good until it grows."""
-
-    def lstat(self, path: str) -> os.stat_result | None:
-        """The path itself, links not followed; ``None`` when nothing is there."""
-
-    def resolve(self, path: str) -> str:
-        """The path without links, if they may be followed; as it is when nothing is there."""
-
-    def is_directory(self, path: str) -> bool:
-        """Whether a directory is there, links followed if they may be; in noop as this run would have left it."""
-
-    def exists(self, path: str) -> bool:
-        """Whether anything is there, links followed; in noop as this run would have left it."""
-
-    def expect(self, path: str, kind: str) -> None:
-        """In noop: this run would have left a new ``file``, a ``directory`` or ``absent`` here. Otherwise nothing."""
-
-    def will_be_written(self, path: str, *, below: bool = False) -> bool:
-        """In noop: whether this run would have put a file here, or have changed its content; or one ``below``."""
-
-    def read(self, path: str) -> bytes:
-        """The content of a regular file; a link, FIFO or device in its place is an error."""
-
-    def read_chunks(self, path: str) -> Iterator[bytes]:
-        """The same, piece by piece."""
-
-    def children(self, path: str) -> list[tuple[str, os.stat_result]]:
-        """What is in a directory, by name, each with its ``lstat``; a link in the directory's place is an error."""
-
-    def note(self, path: str, key: str) -> str | None:
-        """What ``set_note`` has left on a file; ``None`` when there is nothing."""
-
-    def user_id(self, name: str) -> int | None:
-        """``None`` when there is no such user."""
-
-    def group_id(self, name: str) -> int | None:
-        """``None`` when there is no such group."""
-
-    def query(self, command: "Command") -> "Completed":
-        """Run a command that only looks: a guard, a status query. Done in noop too."""
-
-    # ``within`` is a directory above the path: from there on no link is followed, whatever was put there meanwhile.
-
-    def replace_file(
-        self,
-        path: str,
-        chunks: Iterable[bytes],
-        attributes: Attributes,
-        looked_at: os.stat_result | None,
-        *,
-        within: str = "",
-    ) -> None:
-        """Put a regular file in place, atomically; the labels of a replaced regular file are kept."""
-
-    def make_directory(self, path: str, attributes: Attributes, *, within: str = "") -> None:
-        """Make a directory, which appears as it should be, and its missing parents with mode 0755."""
-
-    def set_attributes(self, path: str, attributes: Attributes, looked_at: os.stat_result) -> None:
-        """Owner, group and mode of the path itself, never through a link or of a file with other names."""
-
-    def set_note(self, path: str, key: str, text: str, *, within: str = "") -> None:
-        """Leave a note on a regular file, for as long as nobody puts another file into its place."""
-
-    def remove(self, path: str, looked_at: os.stat_result, *, within: str = "") -> None:
-        """Remove a file, link or empty directory."""
-
-    def remove_tree(self, path: str, looked_at: os.stat_result) -> None:
-        """Remove a directory and all below it; links are removed, never followed."""
-
-    def execute(self, command: "Command") -> "Completed":
-        """Run a command that changes something."""
 
 
 class LocalSystem:
@@ -334,72 +246,6 @@ class LocalSystem:
         return run(command)
 
 
-class NoopSystem(LocalSystem):
-    """The same machine, looked at only: every change raises ``MutationInNoop``.
-
-    It remembers what the run would have made, so that what comes later is predicted as if it were there.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._expected: dict[str, str] = {}
-
-    def is_directory(self, path: str) -> bool:
-        expected = self._expectation(path)
-        return super().is_directory(path) if expected is None else expected == "directory"
-
-    def exists(self, path: str) -> bool:
-        expected = self._expectation(path)
-        return super().exists(path) if expected is None else expected != "absent"
-
-    def expect(self, path: str, kind: str) -> None:
-        self._expected[path] = kind
-
-    def will_be_written(self, path: str, *, below: bool = False) -> bool:
-        if not below or self._expected.get(path) == "file":
-            return self._expected.get(path) == "file"
-        return any(one.startswith(f"{path}/") and kind == "file" for one, kind in self._expected.items())
-
-    def _expectation(self, path: str) -> str | None:
-        """What this run would have left here; below what it would have removed there is nothing."""
-        if (here := self._expected.get(path)) or not self._expected:
-            return here
-        while path != "/":
-            path = os.path.dirname(path)
-            if above := self._expected.get(path):
-                return "absent" if above == "absent" else None
-        return None
-
-    def replace_file(
-        self,
-        path: str,
-        chunks: Iterable[bytes],
-        attributes: Attributes,
-        looked_at: os.stat_result | None,
-        *,
-        within: str = "",
-    ) -> None:
-        raise MutationInNoop(f"{path}: would be written in noop")
-
-    def make_directory(self, path: str, attributes: Attributes, *, within: str = "") -> None:
-        raise MutationInNoop(f"{path}: would be made in noop")
-
-    def set_attributes(self, path: str, attributes: Attributes, looked_at: os.stat_result) -> None:
-        raise MutationInNoop(f"{path}: attributes would be set in noop")
-
-    def set_note(self, path: str, key: str, text: str, *, within: str = "") -> None:
-        raise MutationInNoop(f"{path}: would be noted on in noop")
-
-    def remove(self, path: str, looked_at: os.stat_result, *, within: str = "") -> None:
-        raise MutationInNoop(f"{path}: would be removed in noop")
-
-    def remove_tree(self, path: str, looked_at: os.stat_result) -> None:
-        raise MutationInNoop(f"{path}: would be removed in noop")
-
-    def execute(self, command: "Command") -> "Completed":
-        raise MutationInNoop(f"{command.arguments[0]}: would be executed in noop")
-
-
 def _find_id(name: str, known: dict[str, int], ask: Callable[[], int]) -> int | None:
     if (found := known.get(name)) is None:
         try:
@@ -452,12 +298,6 @@ def _directory_in_progress(parent: int, name: str, path: str, attributes: Attrib
         yield
 
 
-def require_new(path: str, directory: int) -> None:
-    """Who may write to the directory above can have put another one there, which is not to be given away."""
-    if os.fstat(directory).st_uid != os.geteuid() or os.listdir(directory):
-        raise ChangedMeanwhile(f"{path}: was replaced by somebody else while Puller made it")
-
-
 def _empty(directory: int) -> None:
     """Remove all that is in an open directory."""
     import shutil  # and its compressors: only for what is rarely done
@@ -467,13 +307,6 @@ def _empty(directory: int) -> None:
             shutil.rmtree(name, dir_fd=directory)
         else:
             os.unlink(name, dir_fd=directory)
-
-
-def require_one_name(path: str, found: os.stat_result) -> None:
-    """Raise ``ResourceError`` for a file with other names: who has put somebody else's file here is not given it."""
-    if not stat.S_ISDIR(found.st_mode) and found.st_nlink > 1:
-        what = f"has {found.st_nlink} names (hard links), so it may be somebody else's file"
-        raise ResourceError(f"{path}: {what}, and its owner, group and mode are not changed")
 
 
 def _set_pinned(pinned: str, attributes: Attributes, looked_at: os.stat_result) -> None:

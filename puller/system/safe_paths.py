@@ -14,7 +14,7 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
-from puller.errors import ResourceError
+from puller.errors import ChangedMeanwhile, ResourceError
 
 REAL_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _STEP = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -45,6 +45,15 @@ def hold_directory(path: str) -> Iterator[int]:
 def resolve(path: str) -> str:
     """The same without links. Raises what ``open_safely`` raises; it need not be a directory, but must be there."""
     return _at_end(path, lambda walk: walk.real)
+
+
+def require_new(path: str, directory: int) -> None:
+    """Raise ``ChangedMeanwhile`` for a directory that is not ours and empty, as the one that was made just now was.
+
+    Who may write to the directory above can have put another one there, which is not to be given away.
+    """
+    if os.fstat(directory).st_uid != os.geteuid() or os.listdir(directory):
+        raise ChangedMeanwhile(f"{path}: was replaced by somebody else while Puller made it")
 
 
 class Link(NamedTuple):

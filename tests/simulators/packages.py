@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from puller.resources.packages.versions import DPKG, RPM
 from puller.system.commands import Command, Completed
-from puller.system.local import LocalSystem, NoopSystem
+from puller.system.local import LocalSystem
+from puller.system.noop import NoopSystem
 
 NATIVE = "amd64"
 

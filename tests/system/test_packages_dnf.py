@@ -24,7 +24,9 @@ from puller.manifest.manifest import Inputs
 from puller.reporting.report import Event
 from puller.resources.packages.dnf import parse_records, parse_updates
 from puller.system.commands import Command, Completed, run
-from puller.system.local import LocalSystem, NoopSystem, System
+from puller.system.local import LocalSystem
+from puller.system.noop import NoopSystem
+from puller.system.protocol import System
 
 pytestmark = [pytest.mark.packages, pytest.mark.root]
 

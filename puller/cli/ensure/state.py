@@ -14,7 +14,7 @@ from puller.manifest.source import working_directory
 from puller.resources.base import Context, Resource, ResourceType
 from puller.resources.registry import find_type, type_names
 from puller.resources.remote import fetch_url
-from puller.system.local import NoopSystem
+from puller.system.noop import NoopSystem
 from puller.values.suggestions import did_you_mean
 
 

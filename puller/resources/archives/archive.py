@@ -32,7 +32,7 @@ from puller.resources.archives.receipts import (
 )
 from puller.resources.base import Difference, Properties, PropertyError, Resource
 from puller.resources.owners import group_id, group_name, user_id, user_name
-from puller.system.local import Attributes, require_one_name
+from puller.system.protocol import Attributes, require_one_name
 from puller.values.duration import Duration
 
 if TYPE_CHECKING:  # opening archives is imported when one is opened

@@ -27,8 +27,7 @@ from puller.resources.archives.opened import Opened, kept
 from puller.resources.archives.placing import Unpacked
 from puller.resources.archives.reading import read_members
 from puller.resources.archives.space import needing_space
-from puller.system.local import require_new
-from puller.system.safe_paths import REAL_DIRECTORY, open_safely
+from puller.system.safe_paths import REAL_DIRECTORY, open_safely, require_new
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _STAGING = re.compile(r"\.puller-[0-9a-f]{12}(-[0-9a-f]{12})?\.new")

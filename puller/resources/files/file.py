@@ -17,7 +17,7 @@ from puller.errors import ResourceError
 from puller.resources.base import Difference, Properties, PropertyError, Resource
 from puller.resources.content import OTHER, SENSITIVE, Bytes, Content, Pending, SourceFile, described, sha256
 from puller.resources.owners import group_id, group_name, user_id, user_name
-from puller.system.local import Attributes, require_one_name
+from puller.system.protocol import Attributes, require_one_name
 from puller.values.file_mode import FileMode
 
 if TYPE_CHECKING:

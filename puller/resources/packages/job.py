@@ -6,7 +6,7 @@ import msgspec
 
 from puller.errors import ResourceError, reason
 from puller.system.commands import Command, Completed
-from puller.system.local import System
+from puller.system.protocol import System
 
 _QUERY_TIMEOUT = 300.0  # seconds; dnf may have to fetch metadata first
 _OUTPUT_LIMIT = 64 * 1024 * 1024  # bytes; an answer must be whole, a line for each package of a large machine

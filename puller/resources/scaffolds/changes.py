@@ -16,7 +16,7 @@ from puller.resources.scaffolds.names import parents
 from puller.resources.scaffolds.ownership import Ownership
 from puller.resources.scaffolds.post import Draft
 from puller.resources.scaffolds.target import Target, in_the_way
-from puller.system.local import System
+from puller.system.protocol import System
 
 
 def place(

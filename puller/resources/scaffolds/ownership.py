@@ -13,7 +13,7 @@ import msgspec
 from puller.resources.base import Context, Difference
 from puller.resources.owners import group_id, group_name, user_id, user_name
 from puller.resources.scaffolds.names import printable
-from puller.system.local import Attributes
+from puller.system.protocol import Attributes
 from puller.values.file_mode import FileMode
 
 

@@ -16,7 +16,7 @@ from puller.errors import ResourceError, reason
 from puller.resources.content import sha256
 from puller.resources.scaffolds.names import printable
 from puller.resources.scaffolds.patterns import compiled
-from puller.system.local import System
+from puller.system.protocol import System
 from puller.system.shell_words import split_words
 
 TIMEOUT = 300.0

@@ -13,7 +13,7 @@ import msgspec
 
 from puller.errors import ResourceError, reason
 from puller.resources.scaffolds.names import printable
-from puller.system.local import System
+from puller.system.protocol import System
 
 MOST_ENTRIES = 100_000
 """Files and directories of one source."""

@@ -12,7 +12,7 @@ from puller.resources.scaffolds.names import kind, printable
 from puller.resources.scaffolds.ownership import Ownership
 from puller.resources.scaffolds.target import Target
 from puller.resources.scaffolds.tree import Tree
-from puller.system.local import System
+from puller.system.protocol import System
 
 _ABSENT = "absent"
 

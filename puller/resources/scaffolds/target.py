@@ -14,7 +14,7 @@ import msgspec
 from puller.errors import ResourceError
 from puller.resources.scaffolds.names import directories_of, kind, parents, printable
 from puller.resources.scaffolds.tree import Tree
-from puller.system.local import System
+from puller.system.protocol import System
 
 Found = os.stat_result | None
 """The ``lstat`` of what is there; ``None`` is nothing."""

@@ -14,7 +14,7 @@ from hiera.expressions.expressions import Scope
 from puller.errors import ResourceError
 from puller.resources.scaffolds.names import directories_of
 from puller.resources.scaffolds.source import read_source
-from puller.system.local import System
+from puller.system.protocol import System
 from puller.templates.engine import Engine, Template
 from puller.templates.errors import TemplateError
 from puller.templates.limits import Budget

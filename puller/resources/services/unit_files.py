@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 
 from puller.state.state_file import StateFile
-from puller.system.local import System
+from puller.system.protocol import System
 
 UNIT_DIRECTORIES = (
     "/etc/systemd/system",

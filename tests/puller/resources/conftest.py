@@ -12,7 +12,9 @@ import pytest
 from hiera.expressions.expressions import Scope
 from puller.manifest.properties import decode
 from puller.resources.base import Context, Resource, ResourceType
-from puller.system.local import LocalSystem, NoopSystem, System
+from puller.system.local import LocalSystem
+from puller.system.noop import NoopSystem
+from puller.system.protocol import System
 
 OWNER = pwd.getpwuid(os.geteuid()).pw_name
 GROUP = grp.getgrgid(os.getegid()).gr_name

@@ -22,7 +22,8 @@ import pytest
 import yaml
 
 from puller.errors import ChangedMeanwhile, ResourceError
-from puller.system.local import Attributes, LocalSystem
+from puller.system.local import LocalSystem
+from puller.system.protocol import Attributes
 from puller.system.safe_paths import open_safely, resolve
 
 if TYPE_CHECKING:

@@ -9,7 +9,9 @@ import pytest
 from bundles.filesystem.atomic import read_limited, replace_file, write_file
 from puller.errors import ChangedMeanwhile, MutationInNoop
 from puller.system.commands import Command
-from puller.system.local import Attributes, LocalSystem, NoopSystem
+from puller.system.local import LocalSystem
+from puller.system.noop import NoopSystem
+from puller.system.protocol import Attributes
 
 OURS = Attributes(os.geteuid(), os.getegid(), 0o640)
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from puller.errors import MutationInNoop
-from puller.system.local import Attributes, LocalSystem, NoopSystem
+from puller.system.local import LocalSystem
+from puller.system.noop import NoopSystem
+from puller.system.protocol import Attributes
 
 OURS = Attributes(os.geteuid(), os.getegid(), 0o750)
 

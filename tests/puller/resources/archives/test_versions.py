@@ -24,7 +24,8 @@ from puller.reporting.report import Event
 from puller.resources.archives import receipts
 from puller.resources.archives.archive import Archive
 from puller.resources.base import Resource
-from puller.system.local import LocalSystem, NoopSystem
+from puller.system.local import LocalSystem
+from puller.system.noop import NoopSystem
 
 if TYPE_CHECKING:
     from tests.simulators.fileserver import FileServer

@@ -21,7 +21,7 @@ from hiera.expressions.expressions import Scope
 from puller.errors import MutationInNoop, ResourceError
 from puller.resources.base import PropertyError, Resource
 from puller.resources.packages.package import Package
-from puller.system.local import System
+from puller.system.protocol import System
 
 if TYPE_CHECKING:
     from tests.simulators.packages import Debian, Fedora, Machine

@@ -12,7 +12,9 @@ from puller.errors import ResourceError
 from puller.manifest.properties import decode
 from puller.resources.base import Context
 from puller.resources.scaffolds.scaffold import Scaffold, ScaffoldProperties
-from puller.system.local import LocalSystem, NoopSystem, System
+from puller.system.local import LocalSystem
+from puller.system.noop import NoopSystem
+from puller.system.protocol import System
 from puller.templates.functions import bundle_functions
 
 

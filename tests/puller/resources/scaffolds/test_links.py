@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from puller.system.local import Attributes, LocalSystem
+from puller.system.local import LocalSystem
+from puller.system.protocol import Attributes
 
 
 @pytest.fixture

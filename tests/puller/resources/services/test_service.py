@@ -25,7 +25,7 @@ from puller.resources.services.service import Service
 from puller.resources.services.systemd import Systemd
 from puller.resources.services.unit_files import UNIT_DIRECTORIES, parse_last_read
 from puller.system.commands import Command, Completed
-from puller.system.local import System
+from puller.system.protocol import System
 
 if TYPE_CHECKING:
     from tests.simulators.systemd import SimulatedSystemd, SimulatedUnit

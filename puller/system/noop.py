@@ -1,0 +1,82 @@
+"""This machine in noop: looked at, never changed.
+
+* Every change raises: a resource that writes while it looks is found by the tests, and does no harm to a user.
+* What the run would have left is remembered, so that what comes later is predicted as if it were there.
+"""
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from puller.errors import MutationInNoop
+from puller.system.local import LocalSystem
+from puller.system.protocol import Attributes
+
+if TYPE_CHECKING:
+    from puller.system.commands import Command, Completed
+
+
+class NoopSystem(LocalSystem):
+    """The same machine, looked at only: every change raises ``MutationInNoop``.
+
+    It remembers what the run would have made, so that what comes later is predicted as if it were there.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._expected: dict[str, str] = {}
+
+    def is_directory(self, path: str) -> bool:
+        expected = self._expectation(path)
+        return super().is_directory(path) if expected is None else expected == "directory"
+
+    def exists(self, path: str) -> bool:
+        expected = self._expectation(path)
+        return super().exists(path) if expected is None else expected != "absent"
+
+    def expect(self, path: str, kind: str) -> None:
+        self._expected[path] = kind
+
+    def will_be_written(self, path: str, *, below: bool = False) -> bool:
+        if not below or self._expected.get(path) == "file":
+            return self._expected.get(path) == "file"
+        return any(one.startswith(f"{path}/") and kind == "file" for one, kind in self._expected.items())
+
+    def _expectation(self, path: str) -> str | None:
+        """What this run would have left here; below what it would have removed there is nothing."""
+        if (here := self._expected.get(path)) or not self._expected:
+            return here
+        while path != "/":
+            path = os.path.dirname(path)
+            if above := self._expected.get(path):
+                return "absent" if above == "absent" else None
+        return None
+
+    def replace_file(
+        self,
+        path: str,
+        chunks: Iterable[bytes],
+        attributes: Attributes,
+        looked_at: os.stat_result | None,
+        *,
+        within: str = "",
+    ) -> None:
+        raise MutationInNoop(f"{path}: would be written in noop")
+
+    def make_directory(self, path: str, attributes: Attributes, *, within: str = "") -> None:
+        raise MutationInNoop(f"{path}: would be made in noop")
+
+    def set_attributes(self, path: str, attributes: Attributes, looked_at: os.stat_result) -> None:
+        raise MutationInNoop(f"{path}: attributes would be set in noop")
+
+    def set_note(self, path: str, key: str, text: str, *, within: str = "") -> None:
+        raise MutationInNoop(f"{path}: would be noted on in noop")
+
+    def remove(self, path: str, looked_at: os.stat_result, *, within: str = "") -> None:
+        raise MutationInNoop(f"{path}: would be removed in noop")
+
+    def remove_tree(self, path: str, looked_at: os.stat_result) -> None:
+        raise MutationInNoop(f"{path}: would be removed in noop")
+
+    def execute(self, command: "Command") -> "Completed":
+        raise MutationInNoop(f"{command.arguments[0]}: would be executed in noop")

@@ -1,0 +1,110 @@
+"""This machine as resources see it: files, users and commands, behind one small protocol.
+
+* Looking and changing are different methods; a noop run is given a system whose changes raise (``puller.system.noop``).
+* Only *not found* means absent: ``lstat`` gives ``None`` for it and raises for everything else.
+* A change names what was looked at, and is refused when the path is not any more that.
+"""
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from puller.errors import ResourceError
+
+if TYPE_CHECKING:  # starting programs is imported when one is started: most resources need none
+    from puller.system.commands import Command, Completed
+
+
+class Attributes(msgspec.Struct, frozen=True):
+    """Who owns a path and what may be done with it: ids, and permission bits."""
+
+    uid: int
+    gid: int
+    mode: int
+
+
+class System(Protocol):
+    """What a resource may ask of the machine. Methods raise ``OSError``, or ``ResourceError`` with a sentence."""
+
+    executed: int
+    """How many commands have changed something so far: an answer about many things is good until it grows."""
+
+    def lstat(self, path: str) -> os.stat_result | None:
+        """The path itself, links not followed; ``None`` when nothing is there."""
+
+    def resolve(self, path: str) -> str:
+        """The path without links, if they may be followed; as it is when nothing is there."""
+
+    def is_directory(self, path: str) -> bool:
+        """Whether a directory is there, links followed if they may be; in noop as this run would have left it."""
+
+    def exists(self, path: str) -> bool:
+        """Whether anything is there, links followed; in noop as this run would have left it."""
+
+    def expect(self, path: str, kind: str) -> None:
+        """In noop: this run would have left a new ``file``, a ``directory`` or ``absent`` here. Otherwise nothing."""
+
+    def will_be_written(self, path: str, *, below: bool = False) -> bool:
+        """In noop: whether this run would have put a file here, or have changed its content; or one ``below``."""
+
+    def read(self, path: str) -> bytes:
+        """The content of a regular file; a link, FIFO or device in its place is an error."""
+
+    def read_chunks(self, path: str) -> Iterator[bytes]:
+        """The same, piece by piece."""
+
+    def children(self, path: str) -> list[tuple[str, os.stat_result]]:
+        """What is in a directory, by name, each with its ``lstat``; a link in the directory's place is an error."""
+
+    def note(self, path: str, key: str) -> str | None:
+        """What ``set_note`` has left on a file; ``None`` when there is nothing."""
+
+    def user_id(self, name: str) -> int | None:
+        """``None`` when there is no such user."""
+
+    def group_id(self, name: str) -> int | None:
+        """``None`` when there is no such group."""
+
+    def query(self, command: "Command") -> "Completed":
+        """Run a command that only looks: a guard, a status query. Done in noop too."""
+
+    # ``within`` is a directory above the path: from there on no link is followed, whatever was put there meanwhile.
+
+    def replace_file(
+        self,
+        path: str,
+        chunks: Iterable[bytes],
+        attributes: Attributes,
+        looked_at: os.stat_result | None,
+        *,
+        within: str = "",
+    ) -> None:
+        """Put a regular file in place, atomically; the labels of a replaced regular file are kept."""
+
+    def make_directory(self, path: str, attributes: Attributes, *, within: str = "") -> None:
+        """Make a directory, which appears as it should be, and its missing parents with mode 0755."""
+
+    def set_attributes(self, path: str, attributes: Attributes, looked_at: os.stat_result) -> None:
+        """Owner, group and mode of the path itself, never through a link or of a file with other names."""
+
+    def set_note(self, path: str, key: str, text: str, *, within: str = "") -> None:
+        """Leave a note on a regular file, for as long as nobody puts another file into its place."""
+
+    def remove(self, path: str, looked_at: os.stat_result, *, within: str = "") -> None:
+        """Remove a file, link or empty directory."""
+
+    def remove_tree(self, path: str, looked_at: os.stat_result) -> None:
+        """Remove a directory and all below it; links are removed, never followed."""
+
+    def execute(self, command: "Command") -> "Completed":
+        """Run a command that changes something."""
+
+
+def require_one_name(path: str, found: os.stat_result) -> None:
+    """Raise ``ResourceError`` for a file with other names: who has put somebody else's file here is not given it."""
+    if not stat.S_ISDIR(found.st_mode) and found.st_nlink > 1:
+        what = f"has {found.st_nlink} names (hard links), so it may be somebody else's file"
+        raise ResourceError(f"{path}: {what}, and its owner, group and mode are not changed")
