@@ -215,6 +215,7 @@ class Exec(Resource[ExecProperties, ExecState]):
             yield PropertyError("ensure", f"is {properties.ensure!r}, wanted present")
         if properties.provider != "shell":
             yield from _check_words(properties)
+        # Not in the one form of managed paths: nothing is known by it, so "/srv/app/" does as well as "/srv/app".
         if not properties.cwd.startswith("/"):
             yield PropertyError("cwd", f"is {properties.cwd!r}, wanted an absolute path")
         if (

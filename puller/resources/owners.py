@@ -1,13 +1,19 @@
-"""Users and groups between names and ids."""
+"""Owners, groups and modes: names and ids, what is wanted of them beside what is there, in words."""
 
 import grp
+import os
 import pwd
+import stat
 
 from puller.errors import ResourceError
-from puller.resources.base import Context
+from puller.resources.base import Context, Difference
+from puller.system.protocol import Attributes
 
 UNKNOWN = -1
 """In noop, the id of somebody that an earlier command may have made: different from whoever is there now."""
+
+MISSING = "is missing; it is required unless ensure is absent"
+"""Said of an owner, a group or a mode where each file has to have one."""
 
 
 def user_id(name: str | int | None, context: Context) -> int:
@@ -16,7 +22,7 @@ def user_id(name: str | int | None, context: Context) -> int:
 
 
 def group_id(name: str | int | None, context: Context) -> int:
-    """The same of ``group``."""
+    """The id of ``group``, a name or an id; raises ``ResourceError`` when there is no such group."""
     return _id("group", name, context)
 
 
@@ -29,11 +35,41 @@ def user_name(uid: int) -> str:
 
 
 def group_name(gid: int) -> str:
-    """The same of a group."""
+    """The group's name, or the id as text when there is none."""
     try:
         return grp.getgrgid(gid).gr_name
     except KeyError:
         return str(gid)
+
+
+def attribute_differences(
+    found: os.stat_result,
+    wanted: Attributes,
+    owner: str | int | None,
+    group: str | int | None,
+    of: str = "",
+) -> list[Difference]:
+    """Owner, group and mode that are not as wanted; ``owner`` and ``group`` as the author wrote them.
+
+    ``of`` follows the property's name where a resource has several files.
+    """
+    differences = []
+    if found.st_uid != wanted.uid:
+        differences.append(Difference(f"owner{of}", user_name(found.st_uid), str(owner)))
+    if found.st_gid != wanted.gid:
+        differences.append(Difference(f"group{of}", group_name(found.st_gid), str(group)))
+    if (mode := stat.S_IMODE(found.st_mode)) != wanted.mode:
+        differences.append(Difference(f"mode{of}", f"{mode:04o}", f"{wanted.mode:04o}"))
+    return differences
+
+
+def describe_attributes(found: os.stat_result) -> dict[str, str]:
+    """Owner, group and mode as plain values (``puller state``)."""
+    return {
+        "owner": user_name(found.st_uid),
+        "group": group_name(found.st_gid),
+        "mode": f"{stat.S_IMODE(found.st_mode):04o}",
+    }
 
 
 def _id(kind: str, name: str | int | None, context: Context) -> int:
@@ -44,6 +80,7 @@ def _id(kind: str, name: str | int | None, context: Context) -> int:
     find = context.system.user_id if kind == "owner" else context.system.group_id
     if (found := find(name)) is not None:
         return found
+    # Nobody is missing whom an earlier resource may have added: the difference is told, and the real run looks again.
     if context.uncertain("/etc/passwd" if kind == "owner" else "/etc/group"):
         return UNKNOWN
     who = "user" if kind == "owner" else "group"

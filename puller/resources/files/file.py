@@ -8,76 +8,26 @@
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import msgspec
-
-from hiera.expressions.expressions import Scope
 from puller.errors import ResourceError
-from puller.resources.base import Difference, Properties, PropertyError, Resource
-from puller.resources.content import OTHER, SENSITIVE, Bytes, Content, Pending, SourceFile, described, sha256
-from puller.resources.owners import group_id, group_name, user_id, user_name
+from puller.resources.base import Difference, PropertyError, Resource
+from puller.resources.checksums import OTHER, SENSITIVE, described, sha256
+from puller.resources.files.content import Content, Pending, find_content
+from puller.resources.files.properties import FileProperties, check_content
+from puller.resources.owners import MISSING, attribute_differences, describe_attributes, group_id, user_id
+from puller.resources.paths import PathState, check_managed, is_plain, require_makeable, require_parent
 from puller.system.protocol import Attributes, require_one_name
 from puller.values.file_mode import FileMode
 
-if TYPE_CHECKING:
-    from puller.templates.rendering import Rendered
-
-_KINDS = {
-    stat.S_IFREG: "present",
-    stat.S_IFDIR: "directory",
-    stat.S_IFLNK: "symbolic link",
-    stat.S_IFIFO: "fifo",
-    stat.S_IFSOCK: "socket",
-    stat.S_IFCHR: "character device",
-    stat.S_IFBLK: "block device",
-}
 _ENSURE = ("present", "absent", "directory", "exists")
 _TINYCM_KEYS = frozenset({"contents", "type", "permission-mask"})
-_CONTENT_SOURCES = ("content", "source", "template")
 
 
-class FileProperties(Properties, frozen=True):
-    """The properties of a file or directory."""
+class FileState(PathState, frozen=True):
+    """The state of a file's path, and whether its content is the wanted one."""
 
-    content: str | None = None
-    """The text of the file."""
-    source: str | None = None
-    """A file to copy: relative to the manifest, absolute, or an ``http(s)://`` URL."""
-    checksum: str | None = None
-    """SHA-256 of a remote source, in hexadecimal; nothing is downloaded while the file has it."""
-    template: str | None = None
-    """A template file, relative to the manifest or absolute."""
-    engine: str | None = None
-    """What renders ``template``: ``jinja``, ``jet`` or ``go``; by its name when not given, else ``jinja``."""
-    owner: str | int | None = None
-    """Name, or id when all digits."""
-    group: str | int | None = None
-    """Name, or id when all digits."""
-    mode: FileMode | None = None
-    """Permission bits, or a mask such as ``x00``."""
-    encoding: str = "utf-8"
-    """How text becomes bytes."""
-    force: bool = False
-    """Remove what is in the way, and directories that are not empty."""
-    interpolate: bool = False
-    """TinyCM's: replace ``{name}`` in ``content``, or render what was downloaded; templates see the data by name."""
-
-
-class FileState(msgspec.Struct, frozen=True):
-    """What is at the path: nothing, or a kind with attributes; and whether the content is the wanted one."""
-
-    found: os.stat_result | None
     same_content: bool = True
-
-    @property
-    def kind(self) -> str:
-        """``absent``, ``present``, ``directory``, or what else is in the way."""
-        return (
-            "absent"
-            if self.found is None
-            else _KINDS.get(stat.S_IFMT(self.found.st_mode), "unknown kind of file")
-        )
 
 
 class File(Resource[FileProperties, FileState]):
@@ -93,8 +43,6 @@ class File(Resource[FileProperties, FileState]):
     }
 
     _content: Content | None = None
-    _is_secret = False
-    """Whether a secret went into the content, so that no diff of it may be shown."""
 
     def look(self) -> FileState:
         properties = self.properties
@@ -114,13 +62,25 @@ class File(Resource[FileProperties, FileState]):
         found = []
         if not actual.same_content:
             found.append(self._content_difference())
-        found += self._attribute_differences(actual.found)
+        wanted_attributes = self._wanted_attributes(actual.found.st_mode)
+        properties = self.properties
+        found += attribute_differences(actual.found, wanted_attributes, properties.owner, properties.group)
         return found
 
     def change(self, differences: Sequence[Difference], actual: FileState) -> None:
+        """Make it so (``resources.md`` section 3).
+
+        1. Refuse what cannot be done, or may lose data without ``force``.
+        2. Remove what is not wanted, and a directory that is in the way of a file, or the other way round: a rename
+           cannot take its place.
+        3. Do one of three: make the directory, set the attributes of what stays, or write the file, with its final
+           attributes and the labels of the one before (``puller.system.local``).
+        """
         from bundles.filesystem.free_space import needing  # for the few files that are changed
 
+        # 1. Refuse
         self._refuse_what_cannot_be(actual, differences)
+        # 2. Remove
         ensure, name, system = self.properties.ensure, self.properties.name, self.context.system
         in_the_way = actual.found is not None and differences[0].property == "ensure"
         if ensure == "absent" or (in_the_way and "directory" in (ensure, actual.kind)):
@@ -128,18 +88,18 @@ class File(Resource[FileProperties, FileState]):
             actual = FileState(None)
         if ensure == "absent":
             return
+        # 3. Make, set or write
         if ensure == "directory" and actual.found is None:
             system.make_directory(name, self._wanted_attributes(FileMode.NEW_DIRECTORY))
         elif actual.found is not None and not self._must_write(differences, actual):
             system.set_attributes(name, self._wanted_attributes(actual.found.st_mode), actual.found)
         else:
-            there = actual.found if actual.kind == "present" else None
-            base = FileMode.NEW_FILE if there is None else there.st_mode
+            # The digits that a mask leaves are those of the file before; of a link or FIFO nothing is kept.
+            base = actual.found.st_mode if actual.found and actual.kind == "present" else FileMode.NEW_FILE
             content = self._wanted_content()
+            chunks = content.chunks() if content else ()
             with needing(content.size if content else 0):
-                system.replace_file(
-                    name, content.chunks() if content else (), self._wanted_attributes(base), actual.found
-                )
+                system.replace_file(name, chunks, self._wanted_attributes(base), actual.found)
 
     def noop_message(self, differences: Sequence[Difference], actual: FileState) -> str:
         self._refuse_what_cannot_be(actual, differences)
@@ -166,12 +126,7 @@ class File(Resource[FileProperties, FileState]):
         found = actual.found
         if found is None:
             return {"ensure": actual.kind}
-        described = {
-            "ensure": actual.kind,
-            "owner": user_name(found.st_uid),
-            "group": group_name(found.st_gid),
-            "mode": f"{stat.S_IMODE(found.st_mode):04o}",
-        }
+        described = {"ensure": actual.kind, **describe_attributes(found)}
         if not stat.S_ISREG(found.st_mode):
             return described
         digest = sha256(self.context.system.read_chunks(self.properties.name))
@@ -184,7 +139,7 @@ class File(Resource[FileProperties, FileState]):
         if (
             content is None
             or isinstance(content, Pending)
-            or self._is_secret
+            or content.is_secret
             or self.properties.sensitive
             or self.properties.ensure in ("absent", "directory")
         ):
@@ -200,100 +155,8 @@ class File(Resource[FileProperties, FileState]):
     def _wanted_content(self) -> Content | None:
         """``None``: only attributes are managed. Found once; whatever is wrong with it raises ``ResourceError``."""
         if self._content is None:
-            self._content = self._find_content()
+            self._content = find_content(self.properties, self.context)
         return self._content
-
-    def _find_content(self) -> Content | None:
-        properties, system = self.properties, self.context.system
-        if properties.content is not None:
-            text = properties.content
-            if properties.interpolate:
-                from puller.resources.files.tinycm import interpolate  # a migration aid, rarely used
-
-                return self._rendered(interpolate(text, self.context.scope.data))
-            return Bytes(self._encoded(text), system)
-        if properties.template is not None:
-            return self._template(properties.template)
-        if properties.source is not None:
-            return self._remote() if _is_url(properties.source) else self._local(properties.source)
-        return None
-
-    def _template(self, template: str) -> Content:
-        from puller.templates.engine import choose_engine  # the engines load what they need
-        from puller.templates.rendering import render_file
-
-        properties, context = self.properties, self.context
-        engine = choose_engine(template, properties.engine)
-        path, sensitive = self._resolved(template), properties.sensitive
-        if self._is_pending(path):
-            return Pending(path)
-        return self._rendered(render_file(path, engine, self._scope, context.directory, sensitive=sensitive))
-
-    @property
-    def _scope(self) -> Scope:
-        """What templates see; those of TinyCM's definitions also see its constants, the data, by their own names."""
-        scope = self.context.scope
-        return scope.with_names(scope.data) if self.properties.interpolate else scope
-
-    def _local(self, source: str) -> Content:
-        path = self._resolved(source)
-        if self._is_pending(path):
-            return Pending(path)
-        try:
-            found = os.lstat(path) if os.path.isabs(source) else os.stat(path)
-        except OSError as error:
-            raise ResourceError(f"source {path} cannot be read: {error.strerror}") from error
-        if not stat.S_ISREG(found.st_mode):
-            raise ResourceError(f"source {path} is not a regular file")
-        real = path if os.path.isabs(source) else os.path.realpath(path)
-        return SourceFile(real, found.st_size, self.context.system)
-
-    def _is_pending(self, path: str) -> bool:
-        """In noop: whether an earlier resource would bring this file, or may do so."""
-        context = self.context
-        return context.system.will_be_written(path) or (context.uncertain(path) and not os.path.lexists(path))
-
-    def _remote(self) -> Content:
-        source, wanted = self.properties.source or "", self.properties.checksum
-        data = self.context.fetch(source)
-        digest = sha256([data])
-        if wanted is not None and digest != wanted:
-            raise ResourceError(f"source {source} has sha256 {digest}, wanted {wanted}")
-        if self.properties.interpolate:
-            from puller.templates.rendering import render_text
-
-            text, sensitive = self._decoded(data), self.properties.sensitive
-            directory = self.context.directory
-            return self._rendered(
-                render_text(source, text, "jinja", self._scope, directory, sensitive=sensitive)
-            )
-        return Bytes(data, self.context.system)
-
-    def _rendered(self, rendered: "Rendered") -> Content:
-        self._is_secret |= rendered.is_secret
-        return Bytes(self._encoded(rendered.text), self.context.system)
-
-    def _resolved(self, path: str) -> str:
-        """Where a source is; what an absolute path leads to through links is judged as that of a managed file is."""
-        if os.path.isabs(path):
-            return self.context.system.resolve(os.path.normpath(path))
-        return os.path.normpath(os.path.join(self.context.directory, path))
-
-    def _encoded(self, text: str) -> bytes:
-        try:
-            return text.encode(self.properties.encoding)
-        except UnicodeEncodeError as error:
-            raise ResourceError(
-                f"content cannot be written as {self.properties.encoding}: {error.reason}"
-            ) from error
-
-    def _decoded(self, data: bytes) -> str:
-        try:
-            return data.decode(self.properties.encoding)
-        except UnicodeDecodeError as error:
-            raise ResourceError(
-                f"source {self.properties.source} is not {self.properties.encoding}: {error.reason}"
-            ) from error
 
     def _wanted_attributes(self, actual_mode: int) -> Attributes:
         properties = self.properties
@@ -320,7 +183,7 @@ class File(Resource[FileProperties, FileState]):
         content, chunks = self._wanted_content(), self.context.system.read_chunks
         if content is None:
             raise ResourceError("content differs, and none is wanted")
-        if self._is_secret or self.properties.sensitive:
+        if content.is_secret or self.properties.sensitive:
             return Difference("content", OTHER, SENSITIVE)
         if isinstance(content, Pending):
             return Difference("content", OTHER, f"what {content.path} will hold")
@@ -328,17 +191,6 @@ class File(Resource[FileProperties, FileState]):
         found = self.context.system.lstat(path)
         actual = described(found.st_size if found else 0, sha256(chunks(path)))
         return Difference("content", actual, described(content.size, sha256(content.chunks())))
-
-    def _attribute_differences(self, found: os.stat_result) -> list[Difference]:
-        wanted = self._wanted_attributes(found.st_mode)
-        differences = []
-        if found.st_uid != wanted.uid:
-            differences.append(Difference("owner", user_name(found.st_uid), str(self.properties.owner)))
-        if found.st_gid != wanted.gid:
-            differences.append(Difference("group", group_name(found.st_gid), str(self.properties.group)))
-        if (mode := stat.S_IMODE(found.st_mode)) != wanted.mode:
-            differences.append(Difference("mode", f"{mode:04o}", f"{wanted.mode:04o}"))
-        return differences
 
     # What may be done
 
@@ -374,33 +226,20 @@ class File(Resource[FileProperties, FileState]):
             raise ResourceError(f"{name} is a {found}; replacing it by a {what} wants force: true")
         self._wanted_attributes(0)
         if ensure == "directory":
-            self._require_parent_of_directory()
+            require_makeable(os.path.dirname(name), self.context.system)
         else:
-            self._require_parent()
+            require_parent(name, self.context)
             self._wanted_content()
         is_kept = kind == wanted == "present" and actual.same_content
         if is_kept and actual.found is not None and not self._is_replaced_for_its_names(actual):
             require_one_name(name, actual.found)
 
     def _is_replaceable(self, kind: str) -> bool:
-        """By a file, and losing nothing: a link, FIFO or socket holds no data of its own."""
+        """Whether a file replaces it and nothing is lost: a link, FIFO or socket holds no data of its own."""
         if self.properties.ensure == "directory":
             return False
         has_content = self._wanted_content() is not None
         return kind in ("fifo", "socket") or (kind == "symbolic link" and has_content)
-
-    def _require_parent(self) -> None:
-        parent = os.path.dirname(self.properties.name)
-        if not self.context.system.is_directory(parent) and not self.context.uncertain(parent):
-            raise ResourceError(f"directory {parent} does not exist")
-
-    def _require_parent_of_directory(self) -> None:
-        """Missing parents are made; something else in the place of one is in the way."""
-        parent = os.path.dirname(self.properties.name)
-        while not self.context.system.is_directory(parent):
-            if self.context.system.exists(parent):
-                raise ResourceError(f"{parent} is not a directory")
-            parent = os.path.dirname(parent)
 
     def _remove(self, actual: FileState) -> None:
         if actual.found is None:
@@ -427,22 +266,12 @@ class File(Resource[FileProperties, FileState]):
         ensure, name = properties.ensure, properties.name
         if ensure not in _ENSURE:
             yield PropertyError("ensure", f"is {ensure!r}, wanted one of {', '.join(_ENSURE)}")
-        if (
-            not name.startswith("/")
-            or name.startswith("//")
-            or os.path.normpath(name) != name
-            or "\0" in name
-        ):
-            yield PropertyError(
-                "name", f"is {name!r}, wanted an absolute path without '.', '..' or doubled slashes"
-            )
-        if name == "/":
-            yield PropertyError("name", "is '/', which is not managed")
-        yield from _check_content(properties)
+        if not is_plain(name) or name == "/":
+            yield from check_managed(name)
+        yield from check_content(properties)
         for required in ("owner", "group", "mode") if ensure in _ENSURE and ensure != "absent" else ():
             if getattr(properties, required) in (None, ""):
-                what = "is missing; it is required unless ensure is absent"
-                yield PropertyError(required, what, because=["ensure"])
+                yield PropertyError(required, MISSING, because=["ensure"])
 
     @classmethod
     def merge(cls, first: FileProperties, second: FileProperties) -> FileProperties | None:
@@ -455,45 +284,3 @@ class File(Resource[FileProperties, FileState]):
 def _is_other_reference(after: object) -> bool:
     """TinyCM's: one text, or ``file::/etc/motd``."""
     return isinstance(after, str) or (isinstance(after, list) and any("::" in str(name) for name in after))
-
-
-def _check_content(properties: FileProperties) -> Iterator[PropertyError]:
-    given = [name for name in _CONTENT_SOURCES if getattr(properties, name) is not None]
-    for other in given[1:]:
-        yield PropertyError(other, f"cannot be given together with {given[0]}", because=[given[0]])
-    if properties.ensure in ("absent", "directory"):
-        for name in given:
-            yield PropertyError(name, f"has no meaning with ensure: {properties.ensure}", because=["ensure"])
-    if properties.engine is not None:
-        yield from _check_engine(properties.template or "", properties.engine)
-    if properties.checksum is not None:
-        yield from _check_checksum(properties)
-    try:
-        "".encode(properties.encoding)
-    except LookupError:
-        yield PropertyError("encoding", f"is {properties.encoding!r}, which is not a known encoding")
-
-
-def _check_engine(template: str, engine: str) -> Iterator[PropertyError]:
-    from puller.templates.engine import ENGINES, choose_engine
-
-    if engine not in ENGINES:
-        yield PropertyError("engine", f"is {engine!r}, wanted jinja, jet or go")
-        return
-    try:
-        choose_engine(template, engine)
-    except ValueError as error:
-        yield PropertyError("template", str(error), because=["engine"])
-
-
-def _check_checksum(properties: FileProperties) -> Iterator[PropertyError]:
-    checksum = properties.checksum or ""
-    if len(checksum) != 64 or checksum.strip("0123456789abcdef"):
-        wanted = "64 lower-case hexadecimal digits (SHA-256)"
-        yield PropertyError("checksum", f"is {checksum!r}, wanted {wanted}")
-    if properties.source is None or not _is_url(properties.source):
-        yield PropertyError("checksum", "is only for a source that is a URL", because=["source"])
-
-
-def _is_url(source: str) -> bool:
-    return source.startswith(("http://", "https://"))

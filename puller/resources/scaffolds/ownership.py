@@ -6,19 +6,19 @@
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 import msgspec
 
 from puller.resources.base import Context, Difference
-from puller.resources.owners import group_id, group_name, user_id, user_name
+from puller.resources.owners import attribute_differences, group_id, user_id
 from puller.resources.scaffolds.names import printable
 from puller.system.protocol import Attributes
 from puller.values.file_mode import FileMode
 
 
 class Ownership(msgspec.Struct, frozen=True):
-    """What is wanted; ``None`` is not managed."""
+    """The wanted attributes; ``None`` is not managed."""
 
     uid: int | None = None
     gid: int | None = None
@@ -31,7 +31,7 @@ class Ownership(msgspec.Struct, frozen=True):
     def resolve(
         cls, owner: str | int | None, group: str | int | None, mode: FileMode | None, context: Context
     ) -> "Ownership":
-        """With names looked up; raises ``ResourceError`` for one that there is not."""
+        """An ownership with names looked up; raises ``ResourceError`` for one that there is not."""
         return cls(
             None if owner is None else user_id(owner, context),
             None if group is None else group_id(group, context),
@@ -63,13 +63,7 @@ class Ownership(msgspec.Struct, frozen=True):
             else self.mode.searchable().over(FileMode.NEW_DIRECTORY),
         )
 
-    def differences(self, path: str, found: os.stat_result) -> Iterator[Difference]:
-        """What of a regular file's attributes is not as wanted."""
-        name = printable(path)
-        if self.uid is not None and found.st_uid != self.uid:
-            yield Difference(f"owner of {name}", user_name(found.st_uid), self.owner)
-        if self.gid is not None and found.st_gid != self.gid:
-            yield Difference(f"group of {name}", group_name(found.st_gid), self.group)
-        mode = stat.S_IMODE(found.st_mode)
-        if self.mode is not None and mode != (wanted := self.mode.over(mode)):
-            yield Difference(f"mode of {name}", f"{mode:04o}", f"{wanted:04o}")
+    def differences(self, path: str, found: os.stat_result) -> Sequence[Difference]:
+        """Attributes of a regular file that are not as wanted; none of those that are not managed."""
+        wanted = self.of_file(found, stat.S_IMODE(found.st_mode))
+        return attribute_differences(found, wanted, self.owner, self.group, f" of {printable(path)}")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from puller.errors import ResourceError, reason
-from puller.resources.content import sha256
+from puller.resources.checksums import sha256
 from puller.resources.scaffolds.names import printable
 from puller.resources.scaffolds.patterns import compiled
 from puller.system.protocol import System

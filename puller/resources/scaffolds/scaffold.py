@@ -14,6 +14,7 @@ from typing import Any
 from hiera.expressions.expressions import Scope
 from puller.errors import ResourceError
 from puller.resources.base import Difference, Properties, PropertyError, Resource
+from puller.resources.paths import check_managed
 from puller.resources.scaffolds.changes import clear, place
 from puller.resources.scaffolds.names import kind
 from puller.resources.scaffolds.ownership import Ownership
@@ -245,12 +246,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         ensure, name, source = properties.ensure, properties.name, properties.source
         if ensure not in _ENSURE:
             yield PropertyError("ensure", f"is {ensure!r}, wanted present or absent")
-        is_clean = os.path.normpath(name) == name and not name.startswith("//") and "\0" not in name
-        if not name.startswith("/") or not is_clean:
-            wanted = "an absolute path without '.', '..' or doubled slashes"
-            yield PropertyError("name", f"is {name!r}, wanted {wanted}")
-        if name == "/":
-            yield PropertyError("name", "is '/', which is not managed")
+        yield from check_managed(name)
         if not source or "\0" in source or "://" in source:
             yield PropertyError("source", f"is {source!r}, wanted a directory of templates")
         for who in ("owner", "group"):

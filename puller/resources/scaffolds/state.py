@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from puller.resources.base import Difference
-from puller.resources.content import OTHER, SENSITIVE, described, sha256
+from puller.resources.checksums import OTHER, SENSITIVE, described, sha256
 from puller.resources.scaffolds.names import kind, printable
 from puller.resources.scaffolds.ownership import Ownership
 from puller.resources.scaffolds.target import Target

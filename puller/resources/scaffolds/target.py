@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from puller.errors import ResourceError
+from puller.resources.paths import require_makeable
 from puller.resources.scaffolds.names import directories_of, kind, parents, printable
 from puller.resources.scaffolds.tree import Tree
 from puller.system.protocol import System
@@ -147,7 +148,7 @@ def in_the_way(target: Target) -> Iterable[str]:
 def require_possible(system: System, name: str, target: Target) -> None:
     """Raise ``ResourceError`` for what no file or directory of the scaffold may replace."""
     if target.itself is None:
-        _require_parent(system, target.root)
+        require_makeable(os.path.dirname(target.root), system)
     elif not stat.S_ISDIR(target.itself.st_mode):
         raise ResourceError(f"{name} is {kind(target.itself.st_mode)}, wanted a directory")
     purged = {*target.foreign.things, *target.foreign.directories}
@@ -157,15 +158,6 @@ def require_possible(system: System, name: str, target: Target) -> None:
     for path, found in target.files.items():
         if found is not None and not gives_way(found) and path not in purged:
             raise _obstacle(target, path, found, "a file")
-
-
-def _require_parent(system: System, root: str) -> None:
-    """Missing parents are made; something else in the place of one is in the way."""
-    parent = os.path.dirname(root)
-    while not system.is_directory(parent):
-        if system.exists(parent):
-            raise ResourceError(f"{parent} is not a directory")
-        parent = os.path.dirname(parent)
 
 
 def _obstacle(target: Target, path: str, found: os.stat_result, wanted: str) -> ResourceError:

@@ -1,0 +1,32 @@
+"""SHA-256 checksums: computed, as manifests give them, and in the sentences about contents that differ."""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from puller.resources.base import PropertyError
+
+OTHER, SENSITIVE = "another one", "the sensitive one"
+"""In place of ``described`` for a secret: with its checksum and size, guesses at a short one could be tried."""
+
+_FORM = re.compile("[0-9a-f]{64}")
+
+
+def sha256(chunks: Iterable[bytes]) -> str:
+    """The digest of all pieces together, in hexadecimal."""
+    import hashlib  # and OpenSSL: not for files that are compared byte by byte
+
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def described(size: int, digest: str) -> str:
+    """Content of ``size`` bytes named without showing it."""
+    return f"sha256 {digest[:12]}… ({size} bytes)"
+
+
+def check_sha256(name: str, checksum: str) -> Iterator[PropertyError]:
+    """The problem of a property ``name`` that is no SHA-256 in the one spelling that is compared with digests."""
+    if not _FORM.fullmatch(checksum):
+        yield PropertyError(name, f"is {checksum!r}, wanted 64 lower-case hexadecimal digits (SHA-256)")

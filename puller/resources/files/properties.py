@@ -1,0 +1,80 @@
+"""The properties of a file, and what is wrong with those that say what it holds (``resources.md`` section 3)."""
+
+from collections.abc import Iterator
+
+from puller.resources.base import Properties, PropertyError
+from puller.resources.checksums import check_sha256
+from puller.values.file_mode import FileMode
+
+_CONTENT_SOURCES = ("content", "source", "template")
+
+
+class FileProperties(Properties, frozen=True):
+    """The properties of a file or directory."""
+
+    content: str | None = None
+    """The text of the file."""
+    source: str | None = None
+    """A file to copy: relative to the manifest, absolute, or an ``http(s)://`` URL."""
+    checksum: str | None = None
+    """SHA-256 of a remote source, in hexadecimal; nothing is downloaded while the file has it."""
+    template: str | None = None
+    """A template file, relative to the manifest or absolute."""
+    engine: str | None = None
+    """What renders ``template``: ``jinja``, ``jet`` or ``go``; by its name when not given, else ``jinja``."""
+    owner: str | int | None = None
+    """Name, or id when all digits."""
+    group: str | int | None = None
+    """Name, or id when all digits."""
+    mode: FileMode | None = None
+    """Permission bits, or a mask such as ``x00``."""
+    encoding: str = "utf-8"
+    """How text becomes bytes."""
+    force: bool = False
+    """Remove what is in the way, and directories that are not empty."""
+    interpolate: bool = False
+    """TinyCM's: replace ``{name}`` in ``content``, or render what was downloaded; templates see the data by name."""
+
+
+def check_content(properties: FileProperties) -> Iterator[PropertyError]:
+    """All that is wrong with what says what a file holds."""
+    given = [name for name in _CONTENT_SOURCES if getattr(properties, name) is not None]
+    for other in given[1:]:
+        yield PropertyError(other, f"cannot be given together with {given[0]}", because=[given[0]])
+    if properties.ensure in ("absent", "directory"):
+        for name in given:
+            yield PropertyError(name, f"has no meaning with ensure: {properties.ensure}", because=["ensure"])
+    if properties.engine is not None:
+        yield from _check_engine(properties.template or "", properties.engine)
+    if properties.checksum is not None:
+        yield from check_sha256("checksum", properties.checksum)
+        if properties.source is None or not is_url(properties.source):
+            yield PropertyError("checksum", "is only for a source that is a URL", because=["source"])
+    if (
+        properties.encoding != "utf-8"
+    ):  # as nearly all are, so that none of ten thousand files looks for a codec
+        yield from _check_encoding(properties.encoding)
+
+
+def _check_engine(template: str, engine: str) -> Iterator[PropertyError]:
+    from puller.templates.engine import ENGINES, choose_engine
+
+    if engine not in ENGINES:
+        yield PropertyError("engine", f"is {engine!r}, wanted jinja, jet or go")
+        return
+    try:
+        choose_engine(template, engine)
+    except ValueError as error:
+        yield PropertyError("template", str(error), because=["engine"])
+
+
+def _check_encoding(encoding: str) -> Iterator[PropertyError]:
+    try:
+        "".encode(encoding)
+    except LookupError:
+        yield PropertyError("encoding", f"is {encoding!r}, which is not a known encoding")
+
+
+def is_url(source: str) -> bool:
+    """Whether a source is fetched, and not a file of this machine."""
+    return source.startswith(("http://", "https://"))

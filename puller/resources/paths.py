@@ -1,0 +1,83 @@
+"""Paths that resources manage: their form, the kind of thing that is there, and the directories above.
+
+* A path has one form, so that two resources of one path have one name: absolute, with nothing in it to be left out.
+* A path is looked at by ``lstat``: a link is a kind of its own, and nothing is said of where it leads.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+
+import msgspec
+
+from puller.errors import ResourceError
+from puller.resources.base import Context, PropertyError
+from puller.system.protocol import System
+
+_KINDS = {
+    stat.S_IFREG: "present",
+    stat.S_IFDIR: "directory",
+    stat.S_IFLNK: "symbolic link",
+    stat.S_IFIFO: "fifo",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "character device",
+    stat.S_IFBLK: "block device",
+}
+
+
+class PathState(msgspec.Struct, frozen=True):
+    """The state of a managed path: its ``lstat``, ``None`` when nothing is there. Types add what else they look at."""
+
+    found: os.stat_result | None
+
+    @property
+    def kind(self) -> str:
+        """``absent``, ``present`` (a regular file), ``directory``, or what else is there."""
+        return (
+            "absent"
+            if self.found is None
+            else _KINDS.get(stat.S_IFMT(self.found.st_mode), "unknown kind of file")
+        )
+
+
+def is_plain(path: str) -> bool:
+    """Whether a path has the form that is managed: absolute, without ``.``, ``..``, doubled slashes and NUL."""
+    # POSIX gives two slashes at the start a meaning of their own, so ``normpath`` leaves them there.
+    return (
+        path.startswith("/")
+        and not path.startswith("//")
+        and os.path.normpath(path) == path
+        and "\0" not in path
+    )
+
+
+def check_path(name: str, path: str) -> Iterator[PropertyError]:
+    """The problem of a property ``name`` that is not plain (see ``is_plain``)."""
+    if not is_plain(path):
+        wanted = "an absolute path without '.', '..' or doubled slashes"
+        yield PropertyError(name, f"is {path!r}, wanted {wanted}")
+
+
+def check_managed(path: str) -> Iterator[PropertyError]:
+    """The problems of a resource's name that is the path to be managed: plain, and not the root directory."""
+    yield from check_path("name", path)
+    if path == "/":
+        yield PropertyError("name", "is '/', which is not managed")
+
+
+def require_parent(path: str, context: Context) -> None:
+    """Raise ``ResourceError`` when the directory that ``path`` is in does not exist, and this run does not bring it."""
+    parent = os.path.dirname(path)
+    if not context.system.is_directory(parent) and not context.uncertain(parent):
+        raise ResourceError(f"directory {parent} does not exist")
+
+
+def require_makeable(directory: str, system: System) -> None:
+    """Raise ``ResourceError`` when something else is in the place of a directory, or of one above it.
+
+    What is missing is no problem: it is made, with its parents.
+    """
+    while not system.is_directory(directory):
+        if system.exists(directory):
+            raise ResourceError(f"{directory} is not a directory")
+        directory = os.path.dirname(directory)
