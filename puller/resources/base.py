@@ -1,4 +1,4 @@
-"""What every resource type is made of: properties, look, differences, change.
+"""The parts of every resource type: properties, look, differences, change.
 
 The engine drives all types through one flow (``puller.engine.engine``)::
 
@@ -87,7 +87,7 @@ class PropertyError(ValueError):
         self.place = place
 
     def sentence(self, *, secret: bool) -> str:
-        """What is wrong; the value is quoted unless it is ``secret``."""
+        """The problem in words; the value is quoted unless it is ``secret``."""
         return f"{self.property} is not valid; it is secret, so it is not shown here" if secret else str(self)
 
 
@@ -114,7 +114,7 @@ class Uncertain(Protocol):
 
 
 class Context(msgspec.Struct, frozen=True):
-    """What a resource works with, handed in: the machine, its manifest's directory, and the data of its templates."""
+    """Everything that a resource works with, handed in: the machine, its manifest's directory, its templates' data."""
 
     system: System
     directory: Path
@@ -164,16 +164,16 @@ class Resource(ABC, Generic[P, S]):
 
     @property
     def provider(self) -> str:
-        """What does the work, as reports name it."""
+        """The name of what does the work, as reports have it."""
         return self.properties.provider or self.providers[0]
 
     @abstractmethod
     def look(self) -> S:
-        """What is there now. Raises ``OSError`` or ``ResourceError``; changes nothing."""
+        """The state that is there now. Raises ``OSError`` or ``ResourceError``; changes nothing."""
 
     @abstractmethod
     def differences(self, actual: S, *, refresh: bool = False) -> Sequence[Difference]:
-        """What is not as wanted; empty is *stable*. ``refresh``: a subscribed resource changed."""
+        """Everything that is not as wanted; empty is *stable*. ``refresh``: a subscribed resource changed."""
 
     @abstractmethod
     def change(self, differences: Sequence[Difference], actual: S) -> None:
@@ -181,7 +181,7 @@ class Resource(ABC, Generic[P, S]):
 
     @abstractmethod
     def noop_message(self, differences: Sequence[Difference], actual: S) -> str:
-        """What ``change`` would have done: ``Would have …``. Raises where it is known that it would fail."""
+        """A sentence of what ``change`` would do: ``Would have …``. Raises where it is known that it would fail."""
 
     def reach(self) -> str:
         """The directory below which a change may do what noop cannot predict: ``/`` is anywhere, empty nowhere."""
@@ -193,7 +193,7 @@ class Resource(ABC, Generic[P, S]):
         return ()
 
     def transaction(self, actual: S) -> Hashable | None:
-        """What consecutive changes must have in common to be made at once; ``None``: this one is made alone."""
+        """A key that consecutive changes must have in common to be made at once; ``None``: this one is made alone."""
         del actual
         return None
 
@@ -209,13 +209,13 @@ class Resource(ABC, Generic[P, S]):
         return self.properties.ensure
 
     def describe(self, actual: S) -> dict[str, Any]:
-        """What was seen, as plain values (``puller state``)."""
+        """The state that was seen, as plain values (``puller state``)."""
         found: dict[str, Any] = msgspec.to_builtins(actual, enc_hook=str)
         return {"ensure": self.final_ensure(actual), **found}
 
     @classmethod
     def on_record(cls, properties: Any, state_directory: Path | None) -> list[str]:
-        """What is remembered between runs of what a resource manages, in sentences (``puller explain``)."""
+        """Sentences about what is remembered between runs of what a resource manages (``puller explain``)."""
         del properties, state_directory
         return []
 
@@ -237,7 +237,7 @@ class Resource(ABC, Generic[P, S]):
 
     @classmethod
     def subscriptions(cls, properties: Properties) -> tuple[Reference, ...]:
-        """What this resource is refreshed by; only types that can refresh have any."""
+        """The resources that this one is refreshed by; only types that can refresh have any."""
         return getattr(properties, "subscribe", ())
 
     @classmethod
@@ -257,6 +257,7 @@ class Resource(ABC, Generic[P, S]):
     @classmethod
     def problems(cls, properties: Any) -> Iterator[PropertyError]:
         """All that ``check`` finds."""
+        # A check of another distribution may be a plain function that raises, and returns nothing.
         try:
             yield from cls.check(properties) or ()
         except PropertyError as error:

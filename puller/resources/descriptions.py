@@ -1,4 +1,4 @@
-"""What the docstrings in the source say about properties, for ``--help`` and for the schema."""
+"""Descriptions of properties, from the docstrings in the source, for ``--help`` and for the schema."""
 
 import ast
 import inspect
@@ -23,6 +23,7 @@ def _described(properties: type) -> dict[str, str]:
         tree = ast.parse(inspect.getsource(sys.modules[properties.__module__]))
     except (OSError, TypeError):  # a module without source
         return {}
+    # Python keeps the docstrings of modules, classes and functions only; those of properties are in the source alone.
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and node.name == properties.__name__:
             return dict(_pairs(node))

@@ -7,7 +7,7 @@ LIMIT = 64 * 1024
 
 
 def unified(old: bytes, new: bytes, name: str) -> str | None:
-    """What changes from ``old`` to ``new``; a sentence where that is not text, or too much of it."""
+    """A unified diff from ``old`` to ``new``; a sentence where that is not text, or too much of it."""
     if max(len(old), len(new)) > LIMIT:
         return f"{name}: {len(old)} bytes become {len(new)} bytes, too large for a diff\n"
     try:

@@ -100,15 +100,28 @@ class Exec(Resource[ExecProperties, ExecState]):
         return [Difference("command", why, "executed", refresh=True)]
 
     def change(self, differences: Sequence[Difference], actual: ExecState) -> None:
+        """Run the command (``resources.md`` section 4); the guards were asked for the differences.
+
+        1. Run it in its directory, environment and time.
+        2. Log what it printed, if that is asked for and no secret.
+        3. Raise ``ResourceError`` for an exit code that is not success.
+        4. Ask the guards again: a success that would not keep the next run from running it is none.
+        """
         del actual
-        completed = self._run("command", self._text, self.context.system.execute)
-        if self.properties.logoutput and not self.properties.sensitive:
+        properties = self.properties
+        # 1. Run
+        text = properties.command or properties.name
+        completed = self._run("command", text, self.context.system.execute)
+        # 2. Log
+        if properties.logoutput and not properties.sensitive:
             for line in (completed.stdout + completed.stderr).splitlines():
-                self.context.log(f"{self.properties.alias or self.properties.name}: {line}")
-        if completed.exit_code not in self.properties.returns:
+                self.context.log(f"{properties.alias or properties.name}: {line}")
+        # 3. Judge
+        if completed.exit_code not in properties.returns:
             raise ResourceError(self._failure(completed))
         self._completed = completed
-        if self.properties.recheck and not differences[0].refresh:
+        # 4. Ask again; a refresh runs whatever the guards say
+        if properties.recheck and not differences[0].refresh:
             self._recheck()
 
     def noop_message(self, differences: Sequence[Difference], actual: ExecState) -> str:
@@ -118,10 +131,6 @@ class Exec(Resource[ExecProperties, ExecState]):
 
     def reach(self) -> str:
         return "/"
-
-    @property
-    def _text(self) -> str:
-        return self.properties.command or self.properties.name
 
     @property
     def notes(self) -> Sequence[str]:
@@ -203,6 +212,7 @@ class Exec(Resource[ExecProperties, ExecState]):
 
     @classmethod
     def accept(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        """``refresh_only`` as ``refreshonly``; raises ``PropertyError`` for both."""
         if "refresh_only" in raw:
             if "refreshonly" in raw:
                 raise PropertyError("refresh_only", "cannot be given together with refreshonly")

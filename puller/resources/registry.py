@@ -54,7 +54,7 @@ def type_names() -> list[str]:
 
 @cache
 def find_providers(type_name: str) -> dict[str, ResourceType]:
-    """What other distributions bring for a type, by the name of the provider; raises ``ResourceError``."""
+    """The providers of other distributions for a type, by name; raises ``ResourceError``."""
     from importlib.metadata import entry_points
 
     of = find_type(type_name) or Resource
@@ -89,6 +89,7 @@ def _load(point: "EntryPoint", wanted: type, failure: type[PullerError]) -> Reso
     """What an entry point means; whatever is wrong with the code of others is said as theirs."""
     try:
         found = point.load()
+    # Importing runs the code of others, which may raise anything.
     except Exception as error:
         raise failure(f"{point.group} {point.name} ({point.value}) cannot be loaded: {error}") from error
     if not (isinstance(found, type) and issubclass(found, wanted)):

@@ -48,7 +48,7 @@ def base_environment() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to run: ``arguments`` is a list, never a shell's text; ``timeout`` is seconds, ``output_limit`` bytes."""
+    """A command: ``arguments`` is a list, never a shell's text; ``timeout`` is seconds, ``output_limit`` bytes."""
 
     arguments: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -97,25 +97,36 @@ def _name_of(number: int) -> str:
 def run(command: Command) -> Completed:
     """Run to the end or to the time limit.
 
+    1. Start it in a session of its own, in a directory that nobody can exchange; its orphans will come to us.
+    2. Collect its output until it has ended, a signal stops us, or its time is over.
+    3. End it and all that it has started, if its time is over: TERM, a pause, KILL until nothing is left.
+    4. Whatever else happens here (a signal, an error), end all of it too.
+    5. Close the pipes, which children may hold open, and forget it.
+
     Raises ``OSError`` when the program cannot be started (``FileNotFoundError``, ``PermissionError``),
     ``ResourceError`` when a link that is not followed leads to its directory, and as ``signals.check_command``.
     """
     started = time.monotonic()
+    # 1. Start; no other thread takes it for an orphan before it is known as a command
     with starting:
         process = _start(command)
         descendants = Descendants(process.pid)
     stdout, stderr = _Tail(command.output_limit), _Tail(command.output_limit)
     timed_out = False
     try:
+        # 2. Collect
         timed_out = not _read_until_exit(process, descendants, stdout, stderr, started + command.timeout)
+        # 3. End
         if timed_out:
             _end(process, descendants)
         # One that not even KILL has ended hangs in the kernel; waiting for it would be waiting without a limit.
         code = process.poll() if timed_out else process.wait()
+    # 4. End, whatever it was
     except BaseException:
         _end(process, descendants)
         process.poll()
         raise
+    # 5. Close
     finally:
         _close_pipes(process)
         descendants.forget()

@@ -49,12 +49,15 @@ class LocalSystem:
 
     def lstat(self, path: str) -> os.stat_result | None:
         directory = path.rpartition("/")[0]
+        # Asked here and not in ``_judge``: nearly always it is known, and ten thousand files come by.
         if directory not in self._judged:
             self._judge(directory)
         try:
             found = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
-            self._above[path] = _find_directory(os.path.dirname(path))
+            self._above[path] = _find_directory(
+                os.path.dirname(path)
+            )  # where a new one will be made, or none
             return None
         if stat.S_ISDIR(found.st_mode) and directory in self._judged:
             self._judged.add(path)
@@ -63,7 +66,7 @@ class LocalSystem:
     def resolve(self, path: str) -> str:
         try:
             return resolve(path)
-        except OSError:
+        except OSError:  # nothing is there; whoever opens it says so in the words of its type
             return path
 
     def is_directory(self, path: str) -> bool:
@@ -108,7 +111,7 @@ class LocalSystem:
         try:
             return os.getxattr(path, _NOTE + key, follow_symlinks=False).decode("ascii", "replace")
         except OSError as error:
-            if error.errno in (errno.ENODATA, errno.ENOTSUP):
+            if error.errno in (errno.ENODATA, errno.ENOTSUP):  # no note, or a file system that keeps none
                 return None
             raise
 
@@ -132,11 +135,24 @@ class LocalSystem:
         *,
         within: str = "",
     ) -> None:
+        """Put a regular file in place, atomically (``resources.md`` section 3, *Writing*).
+
+        1. Open its directory. Links on the way are judged again: others may have put one there since the look.
+        2. Require that what is there is what was looked at; of a regular file, hold it for its labels.
+        3. Require for a new file that this is the directory in which it was missed.
+        4. Remove what killed runs have left in the directory.
+        5. Write it under another name, closed to all but its owner: labels, content, owner, mode; to disk; rename;
+           the directory to disk (``bundles.filesystem.atomic``).
+        """
         name = os.path.basename(path)
+        # 1. Open, and 2. the file before
         with _open_parent(path, within) as parent, _old_file(parent, name, path, looked_at) as old:
+            # 3. A new file
             if looked_at is None:
                 self._require_same_directory(path, parent)
+            # 4. Leftovers
             self._tidy(parent)
+            # 5. Write
             replace_file(
                 parent,
                 name,
@@ -200,7 +216,7 @@ class LocalSystem:
                 directory = directory.rpartition("/")[0]
 
     def _require_same_directory(self, path: str, parent: int) -> None:
-        """What is made is made where it was missed: a file that is replaced is known by itself, a new one is not."""
+        """Require that what is made is made where it was missed: a file that is there is known by itself."""
         known = self._above.pop(path, None)
         found = os.fstat(parent)
         if known and known != (found.st_dev, found.st_ino):
@@ -209,7 +225,7 @@ class LocalSystem:
             )
 
     def _tidy(self, directory: int) -> None:
-        """Once in a run, as it means to read the names of a directory, which may be many."""
+        """Remove leftovers once in a run, as it means to read the names of a directory, which may be many."""
         found = os.fstat(directory)
         if (found.st_dev, found.st_ino) not in self._tidied:
             self._tidied.add((found.st_dev, found.st_ino))
@@ -229,6 +245,7 @@ class LocalSystem:
             _require_same(path, looked_at, _stat_at(parent, name))
             descriptor = os.open(name, REAL_DIRECTORY, dir_fd=parent)
             try:
+                # Once more, of what is open now: between the two, another directory may have taken its name.
                 _require_same(path, looked_at, os.fstat(descriptor))
                 _empty(descriptor)
             finally:

@@ -1,4 +1,4 @@
-"""What is mounted on this machine, as far as it is in the way of a change.
+"""Mount points of this machine, as far as they are in the way of a change.
 
 A rename cannot take the place of a mount point, and removing what is below one empties another file system.
 """
@@ -9,6 +9,7 @@ from collections.abc import Collection
 
 from puller.errors import ResourceError
 
+# Blanks, tabs, line ends and backslashes are octal there, so that each line splits at blanks.
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
@@ -23,7 +24,10 @@ def refuse_mounted(path: str, what: str) -> None:
 
 
 def refuse_mounted_among(root: str, replaced: Collection[str], removed: Collection[str]) -> None:
-    """The same for paths below a directory, relative to it: those to be replaced, and those to be removed."""
+    """Raise ``ResourceError`` when something is mounted in the way of a change below a directory.
+
+    Paths are relative to it: those to be replaced, and those to be removed.
+    """
     above = f"{os.path.realpath(root)}/"
     for point in mount_points():
         if not point.startswith(above):

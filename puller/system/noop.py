@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 class NoopSystem(LocalSystem):
-    """The same machine, looked at only: every change raises ``MutationInNoop``.
-
-    It remembers what the run would have made, so that what comes later is predicted as if it were there.
-    """
+    """This machine, looked at only: every change raises ``MutationInNoop``."""
 
     def __init__(self) -> None:
         super().__init__()

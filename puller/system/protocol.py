@@ -27,7 +27,7 @@ class Attributes(msgspec.Struct, frozen=True):
 
 
 class System(Protocol):
-    """What a resource may ask of the machine. Methods raise ``OSError``, or ``ResourceError`` with a sentence."""
+    """The machine as a resource may ask of it. Methods raise ``OSError``, or ``ResourceError`` with a sentence."""
 
     executed: int
     """How many commands have changed something so far: an answer about many things is good until it grows."""
@@ -54,13 +54,13 @@ class System(Protocol):
         """The content of a regular file; a link, FIFO or device in its place is an error."""
 
     def read_chunks(self, path: str) -> Iterator[bytes]:
-        """The same, piece by piece."""
+        """The content of a regular file, piece by piece."""
 
     def children(self, path: str) -> list[tuple[str, os.stat_result]]:
-        """What is in a directory, by name, each with its ``lstat``; a link in the directory's place is an error."""
+        """The entries of a directory, by name, each with its ``lstat``; a link in the directory's place is an error."""
 
     def note(self, path: str, key: str) -> str | None:
-        """What ``set_note`` has left on a file; ``None`` when there is nothing."""
+        """The note that ``set_note`` has left on a file; ``None`` when there is none."""
 
     def user_id(self, name: str) -> int | None:
         """``None`` when there is no such user."""

@@ -1,5 +1,12 @@
 """Ways through directories, gone one name after the other; and directories that are about to be changed in.
 
+A way is gone from the root (``Walk``), so that nobody can turn it by a link that comes meanwhile:
+
+1. Open the next name in the directory that is open, not following it (``O_PATH | O_NOFOLLOW``).
+2. Show it to whoever judges names (``saw``); what is no link is the next directory, and ``..`` the one above.
+3. Of a link, put the names of its target before those that are left, and remember the link itself behind them.
+4. When all names of its target are gone, judge the link by where it has led (``came_by``).
+
 * What is opened stays what is meant, whatever becomes of the names on the way meanwhile.
 * A link that only root, or the running user, can have put where it is, is followed. Any other is followed only to what
   those who can have put it there may write anyway, or a user could lead what root writes below ``/home/user/dir`` into
@@ -34,7 +41,7 @@ def open_safely(path: str) -> Iterator[int]:
 
 @contextlib.contextmanager
 def hold_directory(path: str) -> Iterator[int]:
-    """The same to work in, which takes less permission: nothing can be listed or made by this descriptor."""
+    """A descriptor of a directory to work in; wants less permission than ``open_safely``, as it lists nothing."""
     descriptor = _at_end(path, lambda walk: os.open(".", _STEP | os.O_DIRECTORY, dir_fd=walk.here))
     try:
         yield descriptor
@@ -43,7 +50,7 @@ def hold_directory(path: str) -> Iterator[int]:
 
 
 def resolve(path: str) -> str:
-    """The same without links. Raises what ``open_safely`` raises; it need not be a directory, but must be there."""
+    """A path without its links; raises as ``open_safely`` does. It need not lead to a directory, but to something."""
     return _at_end(path, lambda walk: walk.real)
 
 
@@ -83,20 +90,23 @@ class Walk:
         """An entry of the directory ``here``, which is a link or will be ``here`` next."""
 
     def came_by(self, link: Link) -> None:
-        """What a link leads to is ``here``."""
+        """A link was followed: ``here`` is where it leads."""
 
     def go(self) -> None:
         """To the end; raises ``OSError``."""
         while self._left:
             step = self._left.pop()
             if isinstance(step, Link):
+                # 4. Judge the link
                 self.came_by(step)
             elif step not in ("", "."):
                 self._step(step)
 
     def _step(self, name: str) -> None:
+        # 1. Open the name
         there = os.open(name, _STEP, dir_fd=self.here)
         try:
+            # 2. Show it
             found = os.fstat(there)
             self.saw(name, found)
             if stat.S_ISLNK(found.st_mode):
@@ -112,6 +122,7 @@ class Walk:
         self._followed += 1
         if self._followed > _MOST_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        # 3. Its target first, then the link itself
         self._left += [link, *target.split("/")[::-1]]
         if target.startswith("/"):
             os.close(self.here)
@@ -142,14 +153,24 @@ def _at_end(path: str, ask: Callable[[Walk], T]) -> T:
 
 
 def _why_not(link: Link, to: os.stat_result) -> str:
-    """Why a link is not followed to what it leads to; empty when it may be."""
+    """Why a link is not followed to what it leads to; empty when it may be.
+
+    1. Harmless are root, the running user, and whoever owns what the link leads to.
+    2. The link must belong to one of these: its owner has written it.
+    3. So must its directory: the owner of that can have moved another link there.
+    4. Nobody else may have been able to put it there, unless they may write what it leads to anyway.
+    """
     what = "directory" if stat.S_ISDIR(to.st_mode) else "file"
     end = f"leads to a {what} of user {to.st_uid}"
+    # 1. Harmless
     harmless = (0, os.geteuid(), to.st_uid)
+    # 2. The link's owner
     if link.found.st_uid not in harmless:
         return f"the link {link.name!r} of user {link.found.st_uid} {end}, so it is not followed"
+    # 3. Its directory's owner
     if (owner := link.directory.st_uid) not in harmless:
         return f"the link {link.name!r} in a directory of user {owner} {end}, so it is not followed"
+    # 4. Others
     if _others_can_have_put(link) and not _is_as_open(to, link.directory):
         where = f"in a directory that others may write (mode {stat.S_IMODE(link.directory.st_mode):04o})"
         return f"the link {link.name!r} {where} {end} that they may not write, so it is not followed"

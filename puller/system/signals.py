@@ -68,7 +68,7 @@ class StopRequests:
 
     @property
     def exit_status(self) -> ExitStatus:
-        """What a stopped run ends with; ``OK`` when nothing asked it to stop."""
+        """The exit status of a stopped run; ``OK`` when nothing asked it to stop."""
         return _STATUS[self.received] if self.received else ExitStatus.OK
 
     def check(self) -> None:
@@ -77,7 +77,7 @@ class StopRequests:
             raise Stopped(self.received)
 
     def check_download(self) -> None:
-        """The same for a download; raises ``StoppedDownload`` while something is being changed."""
+        """``check`` for a download: raises ``StoppedDownload`` while something is being changed."""
         self.check()
         if self.received:
             from puller.errors import StoppedDownload
@@ -85,7 +85,7 @@ class StopRequests:
             raise StoppedDownload(self.reason)
 
     def check_command(self) -> None:
-        """The same for a command; raises ``StoppedCommand`` only when a second signal has come."""
+        """``check`` for a command: raises ``StoppedCommand`` while something is being changed, at a second signal."""
         self.check()
         if self.received and self._insists:
             from puller.errors import StoppedCommand

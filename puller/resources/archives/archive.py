@@ -69,7 +69,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         found = system.lstat(properties.name)
         if properties.ensure == "absent":
             return ArchiveState(found)
-        self._attended.add(properties.name)
+        self._attended.add(properties.name)  # from now on, what it brings is wanted by this run
         sha256, identity = self._checksum(found)
         creates_exists = properties.creates is not None and system.exists(properties.creates)
         state = ArchiveState(found, sha256, identity, creates_exists)
@@ -205,6 +205,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         if found is None or not stat.S_ISREG(found.st_mode):
             return "", ()
         known = self._receipts.fingerprint(properties.name)
+        # The time of the last change of an inode cannot be set back, so this is the file that was read then.
         if known is not None and known.file == identity_of(found):
             return known.sha256, known.file
         if properties.checksum is None and properties.extract_parent is None:
@@ -368,6 +369,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         from puller.resources.archives.opened import measure_when_settled
 
         name, sha256, identity = self.properties.name, actual.sha256, actual.identity
+        # Nothing asks for it then (see ``_checksum``).
         if self.properties.checksum is None and self.properties.extract_parent is None:
             return
         if fetched is not None and fetched.is_ours:

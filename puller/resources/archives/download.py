@@ -44,7 +44,7 @@ _STARTS = {Kind.TAR_GZ: (b"\x1f\x8b",), Kind.ZIP: (b"PK\3\4", b"PK\5\6")}
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What to fetch, and how; ``timeout`` is seconds for all of it, ``limit`` bytes."""
+    """A file to fetch, and how; ``timeout`` is seconds for all of it, ``limit`` bytes."""
 
     url: str
     kind: Kind
@@ -68,36 +68,44 @@ def download(
 ) -> Opened:
     """Put what ``request`` names at ``path``, readable by its owner alone; gives it open, for the caller to close.
 
-    ``before_placing`` is called with its checksum when it is known to be right. Raises ``ResourceError``, also when it
-    is not what was asked for, and then has put nothing in place; ``StoppedDownload`` when a signal came; ``OSError``.
+    1. Open the directory, no stranger's link followed on the way, and in it the file that is downloaded into: that of
+       an earlier run that broke off, if it is ours.
+    2. Fetch what is not there yet.
+    3. Verify: the checksum, or without one only that it starts as an archive of its kind does.
+    4. Give it owner and mode, and write it to disk.
+    5. Call ``before_placing`` with its checksum.
+    6. Rename it into its place.
+
+    Raises ``ResourceError``, also when it is not what was asked for, and then has put nothing in place;
+    ``StoppedDownload`` when a signal came; ``OSError``.
     """
     directory, name = os.path.split(path)
     seen = _Seen(progress)
     with (
+        # 1. Open
         open_safely(directory) as parent,
         # Outside of the file, as what is buffered may fail to be written when it is closed.
         needing_space(directory, parent, name, lambda: seen.total),
         _part(parent, name, request.checksum) as (part, part_name, is_new),
     ):
+        # 2. and 3. Fetch and verify
         try:
             digest = _fetch(request, part, seen.note)
         except BundleError as error:
             raise ResourceError(f"{error}{_progress(request, part)}") from None
         except StoppedDownload as stop:
             raise StoppedDownload(f"{stop}{_progress(request, part)}") from None
-        _give(part, uid, gid)
+        # 4. Owner before mode: chown clears bits of the mode
+        os.fchown(part.fileno(), uid, gid)
+        os.fchmod(part.fileno(), MODE)
+        os.fsync(part.fileno())
+        # 5. What others have to know before it is there
         before_placing(digest)
+        # 6. Place
         os.rename(part_name, name, src_dir_fd=parent, dst_dir_fd=parent)
         os.fsync(parent)
         stream = open(os.dup(part.fileno()), "rb")  # noqa: SIM115  the caller's to close
         return Opened(path, stream, digest, is_ours=is_new and uid in (0, os.geteuid()))
-
-
-def _give(part: BinaryIO, uid: int, gid: int) -> None:
-    # Owner before mode: chown clears bits of the mode.
-    os.fchown(part.fileno(), uid, gid)
-    os.fchmod(part.fileno(), MODE)
-    os.fsync(part.fileno())
 
 
 class _Seen:
@@ -126,6 +134,7 @@ def _progress(request: Request, part: BinaryIO) -> str:
 def _fetch(request: Request, part: BinaryIO, progress: Progress) -> str:
     wanted = request.checksum
     resumes = os.fstat(part.fileno()).st_size > 0
+    # A run that was killed between the last byte and the rename has left all of it: nobody is asked for more.
     if resumes and (digest := _sha256(part)) == wanted:
         return digest
     digest = _fetch_once(request, part, progress)
@@ -134,7 +143,7 @@ def _fetch(request: Request, part: BinaryIO, progress: Progress) -> str:
         part.truncate(0)
         digest = _fetch_once(request, part, progress)
     if wanted is not None and digest != wanted:
-        part.truncate(0)
+        part.truncate(0)  # or the next run would go on with what is known to be wrong
         raise TransportError(request.url, f"has sha256 {digest}, wanted {wanted}")
     return digest
 
@@ -207,6 +216,8 @@ def _total(response: requests.Response, start: int) -> int | None:
 
 
 def _validator(response: requests.Response) -> str:
+    # A weak one says that two versions mean the same, not that their bytes are: no range is asked for by it (RFC 9110
+    # section 13.1.5).
     etag = response.headers.get("ETag", "")
     return response.headers.get("Last-Modified", "") if not etag or etag.startswith("W/") else etag
 

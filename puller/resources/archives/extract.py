@@ -37,16 +37,26 @@ _STAGING = re.compile(r"\.puller-[0-9a-f]{12}(-[0-9a-f]{12})?\.new")
 def unpacked(
     archive: Opened, kind: Kind, parent: str, *, uid: int, gid: int, limits: Limits = LIMITS
 ) -> Iterator[Unpacked]:
-    """What ``archive`` holds, ready to be put into the directory ``parent``, where nothing is changed before.
+    """The members of ``archive``, ready to be put into the directory ``parent``, where nothing is changed before.
+
+    1. Open ``parent``, no stranger's link followed on the way.
+    2. Make a private directory in it, on whose file system all is renamed later.
+    3. Copy the archive where somebody else may write to it, and compare the copy's checksum (``opened.kept``).
+    4. Unpack the members into the private directory, each below a descriptor; symbolic links last.
+    5. Hand it over (``filling.fill`` puts it in place), and remove the private directory.
 
     Raises ``FormatError`` when the archive is not what it should be, ``ResourceError`` when it has been changed by
     somebody else or there is no space for it; ``OSError``.
     """
+    # 1. and 2. Open, and make a private directory
     with naming(parent), open_safely(parent) as target, _private_directory(target) as staging:
+        # 3. A private copy
         with kept(archive, staging, parent) as stream:
+            # 4. Unpack
             what = f"what {archive.path} holds"
             with needing_space(parent, target, what, lambda: _size_of(stream, kind, limits)):
                 _unpack(stream, kind, limits, _Tree(staging, uid, gid, limits.entries))
+        # 5. Hand it over
         yield Unpacked(staging, target, parent)
 
 

@@ -21,7 +21,7 @@ from puller.resources.archives.receipts import Filling, Made, Members, Place, Re
 
 
 class Contents(Protocol):
-    """What is in an archive, beside what is in the directory that it is for."""
+    """The members of an archive, beside what is in the directory that it is for."""
 
     members: Members
 
@@ -33,7 +33,7 @@ class Contents(Protocol):
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """What else there is to be thought of: where, in which words, and beside what an archive is put in place."""
+    """The circumstances of a filling: where, in which words, and beside what an archive is put in place."""
 
     parent: str
     """The directory, as it is declared."""
@@ -44,7 +44,7 @@ class Surroundings(msgspec.Struct, frozen=True):
 
 
 class Plan:
-    """What becomes of the archives before. Raises ``ResourceError`` when the new one cannot be put in place."""
+    """The fate of the archives before. Raises ``ResourceError`` when the new one cannot be put in place."""
 
     def __init__(self, receipts: Receipts, filling: Filling, new: Contents, around: Surroundings) -> None:
         self.place = receipts.place(around.parent)
@@ -53,7 +53,11 @@ class Plan:
         self._filling, self._new, self._around = filling, new, around
         self._sign = self._below(filling.creates)
         """Where ``creates`` is below the directory."""
-        rivals = [other for other in self.others if self._is_rival(other)]
+        rivals = [
+            other
+            for other in self.others
+            if other.archive not in around.beside and has_one_purpose(other, filling)
+        ]
         if any(self._has_sign(self.members[other.key]) for other in rivals) and not self._has_sign(
             new.members
         ):
@@ -64,9 +68,6 @@ class Plan:
         self.leftovers = [path for path in self.removable if path not in new.members]
         self.overlaid = [other for other in kept if self._overlays(other)]
         new.require_room(self.removable)
-
-    def _is_rival(self, other: Filling) -> bool:
-        return other.archive not in self._around.beside and has_one_purpose(other, self._filling)
 
     def _has_sign(self, members: Members | None) -> bool:
         """Whether ``creates`` is among what an archive brings, or goes through a link that it brings."""
@@ -120,7 +121,7 @@ class Plan:
 
 
 class Filled(msgspec.Struct, frozen=True):
-    """What was put in place, when only the receipt is not finished yet."""
+    """An archive that was put in place, when only the receipt is not finished yet."""
 
     filling: Filling
     plan: Plan
@@ -131,13 +132,26 @@ class Filled(msgspec.Struct, frozen=True):
 def fill(receipts: Receipts, filling: Filling, new: Unpacked, around: Surroundings) -> Filled:
     """Put an archive in place, and remove what is left over.
 
-    Raises ``ResourceError`` when it cannot be put in place, and then has changed nothing; ``OSError``.
+    1. Plan: what is replaced, what is left over, what is in the way.
+    2. Say *begun* on the receipt, and of the archives before that they are *replaced*: from here on the directory is
+       neither what it was nor what it is to be, and a run that is killed is found out by the next one.
+    3. Put everything in its place.
+    4. Remove what is left of the archives before.
+    5. Require what the archive is said to bring.
+
+    ``finish`` comes after. Raises ``ResourceError`` when it cannot be put in place, and then has changed nothing;
+    ``OSError``.
     """
+    # 1. Plan
     plan = Plan(receipts, filling, new, around)
     filling = msgspec.structs.replace(filling, entries=new.entries)
+    # 2. Begun
     _save_begun(receipts, plan, filling, new)
+    # 3. Place
     new.put(plan.removable)
+    # 4. Remove
     changed = new.remove(plan.leftovers, plan.removable)
+    # 5. Require
     if filling.creates and not os.path.exists(filling.creates):
         raise no_sign(filling)
     return Filled(filling, plan, changed)
@@ -154,7 +168,7 @@ def finish(receipts: Receipts, filled: Filled) -> None:
 
 
 def no_sign(filling: Filling) -> ResourceError:
-    """What is wrong with an archive without what it is said to bring."""
+    """The error for an archive without what it is said to bring."""
     return ResourceError(f"creates is {filling.creates}, and the archive does not bring it")
 
 

@@ -1,4 +1,4 @@
-"""What is in an archive that is on disk and not extracted, for a dry run: all of it is read, and nothing is written."""
+"""The members of an archive that is on disk and not extracted, for a dry run: all is read, and nothing is written."""
 
 import hashlib
 import os
@@ -21,7 +21,10 @@ _KINDS = {Type.FILE: "file", Type.HARD_LINK: "file", Type.LINK: "link", Type.DIR
 
 @contextmanager
 def listed(archive: str, kind: Kind, parent: str, limits: Limits = LIMITS) -> Iterator["Listed"]:
-    """What an archive holds, beside what is in ``parent``; raises ``FormatError``, ``ResourceError``, ``OSError``."""
+    """The members of an archive beside what is in ``parent``.
+
+    Raises ``FormatError``, ``ResourceError``, ``OSError``.
+    """
     with ExitStack() as stack:
         target = stack.enter_context(open_safely(parent)) if os.path.isdir(parent) else None
         found = Listed(parent, target)
@@ -49,6 +52,7 @@ class Listed:
             self.members.setdefault(str(above), Made("directory"))
         self._digests[path] = digest.hexdigest()
         size, target = member.size, member.target if member.type is Type.LINK else ""
+        # A second name has no contents of its own in the archive, and on disk all those of the first.
         if member.type is Type.HARD_LINK and (first := self.members.get(member.target)):
             size, self._digests[path] = first.size, self._digests[member.target]
         self.members[path] = Made(_KINDS[member.type], size, target=target)

@@ -1,4 +1,4 @@
-"""What an older archive has left in a directory: removed as far as it is on record as ours, and as it was made.
+"""Leftovers of an older archive in a directory: removed as far as they are on record as ours, and as they were made.
 
 * Only paths that are named are looked at, relative to the descriptor of a real directory, and never through a link.
 * A file or link that was changed by somebody else stays, and so does a directory that holds anything.
@@ -53,7 +53,7 @@ def made_of(directory: int, name: str) -> Made:
 
 
 def made_at(directory: int, path: str) -> Made | None:
-    """The same for a path below, which no link leads to; ``None`` when nothing is there."""
+    """How what is at a path below is made, which no link leads to; ``None`` when nothing is there."""
     above, name = os.path.split(path)
     try:
         with opened(directory, above) as parent:

@@ -33,7 +33,7 @@ LIMITS = Limits()
 
 
 class Budget:
-    """What is left of the limits, for one archive of ``archive_size`` bytes. Methods raise ``FormatError``."""
+    """The rest of the limits, for one archive of ``archive_size`` bytes. Methods raise ``FormatError``."""
 
     def __init__(self, limits: Limits, archive_size: int) -> None:
         self._limits = limits

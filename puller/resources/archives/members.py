@@ -1,4 +1,4 @@
-"""What an archive says that it holds, made safe before anything is done with it.
+"""Members of an archive, as it says that it holds them, made safe before anything is done with them.
 
 * A path cannot lead outside: it is a ``MemberPath``. Of the spellings that archives from the world use, a leading
   ``./`` and the final ``/`` of a directory are understood.
@@ -20,7 +20,7 @@ LONGEST_TARGET = 4095
 
 
 class Type(Enum):
-    """What a member becomes on disk."""
+    """The kind of thing that a member becomes on disk."""
 
     FILE = "a file"
     DIRECTORY = "a directory"
@@ -75,6 +75,7 @@ def link_target(path: MemberPath, target: bytes) -> str:
     if text.startswith("/"):
         raise FormatError(where, f"{what}, which is absolute")
     parts = [part for part in text.split("/") if part not in ("", ".")]
+    # The leading ".." are counted against the directories that the link itself is in, each of which is a real one.
     up = next((count for count, part in enumerate(parts) if part != ".."), len(parts))
     if up > len(path.parts) - 1:
         raise FormatError(where, f"{what}, which is outside")
@@ -89,10 +90,10 @@ def file_mode(mode: int) -> int:
 
 
 def directory_mode(mode: int) -> int:
-    """The same for a directory."""
+    """The permissions of a directory, for those that an archive gives; none at all are not meant."""
     return (mode & 0o755) | 0o700 if mode & 0o777 else 0o755
 
 
 def refuse_kind(path: MemberPath, mode: int) -> NoReturn:
-    """Say that something at ``path`` is not for archives, by its ``st_mode``."""
+    """Raise ``FormatError`` for something at ``path`` that is not for archives, by its ``st_mode``."""
     raise FormatError(shown(path.text), f"is {kind_of(mode)}; wanted a file, a directory or a link")

@@ -60,7 +60,7 @@ def measure(path: str) -> tuple[str, tuple[int, ...]]:
 
 
 def measure_when_settled(path: str) -> tuple[str, tuple[int, ...]]:
-    """The same for a file that was changed just now: waits until one more change would show."""
+    """``measure`` for a file that was changed just now: waits until one more change would show."""
     with open_archive(path) as stream:
         left = _TICK - (time.time_ns() - os.fstat(stream.fileno()).st_ctime_ns)
     if 0 <= left <= _TICK:
@@ -112,5 +112,5 @@ def _nameless(directory: int) -> BinaryIO:
     """A new file that is gone with its descriptor."""
     name = f"{os.urandom(6).hex()}.copy"
     descriptor = os.open(name, _COPY, 0o600, dir_fd=directory)
-    os.unlink(name, dir_fd=directory)
+    os.unlink(name, dir_fd=directory)  # without a name nobody can open it, and no kill leaves it behind
     return open(descriptor, "w+b")

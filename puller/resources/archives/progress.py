@@ -19,7 +19,7 @@ def progress_bar(label: str) -> Iterator[Progress | None]:
     bars: list[Any] = []
 
     def show(have: int, of: int | None) -> None:
-        if of and not bars:
+        if of and not bars:  # before the size is known a bar has no length
             bars.append(click.progressbar(length=of, label=label, file=sys.stderr).__enter__())
         for bar in bars:
             bar.update(have - bar.pos)

@@ -15,6 +15,7 @@ def read_members(stream: BinaryIO, kind: Kind, limits: Limits = LIMITS) -> Membe
     """Each member with its contents, to be read before the next is asked for; raises ``FormatError``, ``OSError``."""
     size = os.fstat(stream.fileno()).st_size
     budget = Budget(limits, size)
+    # A zip says at its end what it holds, and is read by seeking; a tar is read from front to back.
     if kind is Kind.ZIP:
         from puller.resources.archives.zip import ZipReader
 

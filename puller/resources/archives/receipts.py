@@ -30,7 +30,7 @@ _Document = TypeVar("_Document")
 
 
 class Made(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
-    """What was put at one path, as far as it tells that nobody has changed it since."""
+    """A file, link or directory as it was put in place, as far as that tells that nobody has changed it since."""
 
     kind: str
     """``file``, ``link`` or ``directory``."""
@@ -61,7 +61,7 @@ class Filling(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """What no two fillings of a directory have in common."""
+        """The identity of a filling among those of a directory."""
         return self.archive, self.sha256
 
     def is_another(self, other: "Filling") -> bool:
@@ -112,7 +112,7 @@ class Receipts:
         self._directory = default_directory() if directory is None else directory
 
     def place(self, directory: str) -> Place:
-        """What is known of the directory that ``directory`` leads to."""
+        """The receipt of the directory that ``directory`` leads to; an empty one when nothing is known of it."""
         real = os.path.realpath(directory)
         try:
             place = _read(self._place_path(real), Place)
@@ -148,7 +148,7 @@ class Receipts:
         self._members_path(place, filling).unlink(missing_ok=True)
 
     def filler(self, path: str) -> tuple[Place, Filling] | None:
-        """What brought ``path``, wherever it was put; the last one that did."""
+        """The filling that brought ``path``, wherever it was put; the last one that did."""
         directory, name = os.path.split(path)
         real = os.path.join(os.path.realpath(directory), name)
         above = real
@@ -215,7 +215,7 @@ def default_directory() -> Path:
 
 
 def identity_of(found: os.stat_result) -> tuple[int, ...]:
-    """What changes with every change of a file: its last number cannot be set by anybody."""
+    """Numbers that change with every change of a file: the last of them cannot be set by anybody."""
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 

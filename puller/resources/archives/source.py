@@ -63,7 +63,7 @@ def plain(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def inflated(stream: BinaryIO) -> Iterator[bytes]:
-    """What a gzip file holds: of all its members, as gzip reads them. Raises ``FormatError``."""
+    """The contents of a gzip file: of all its members, as gzip reads them. Raises ``FormatError``."""
     data = stream.read(_COMPRESSED)
     while True:
         if not data.startswith(_GZIP):

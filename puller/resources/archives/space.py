@@ -1,4 +1,4 @@
-"""What a full file system says: where, what was to go there, how much that takes, and how much is free."""
+"""Full file systems in words: where, what was to go there, how much that takes, and how much is free."""
 
 import errno
 import os
@@ -12,11 +12,11 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @contextmanager
 def needing_space(where: str, directory: int, what: str, need: Callable[[], int | None]) -> Iterator[None]:
-    """Turn *no space left* into a ``ResourceError``; ``need`` is asked for the bytes then, if they are known.
+    """Raises ``ResourceError`` in place of *no space left*; ``need`` is asked for the bytes then, if they are known.
 
     ``directory`` is open, and on the file system in question.
     """
-    found = os.statvfs(directory)
+    found = os.statvfs(directory)  # before: afterwards nothing is free
     try:
         yield
     except OSError as error:

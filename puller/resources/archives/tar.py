@@ -58,7 +58,7 @@ class TarReader:
 
     def __iter__(self) -> Iterator[tuple[Member, Iterator[bytes]]]:
         said = _Said()
-        while (block := self._read_header()) != _ZEROS:
+        while (block := self._read_block("a header")) != _ZEROS:
             header = _Header.parse(block)
             if header.kind in (b"x", b"g", b"L", b"K"):
                 self._read_extra(header, said)
@@ -80,8 +80,8 @@ class TarReader:
             pass
         self._source.read(-member.size % BLOCK)
 
-    def _read_header(self) -> bytes:
-        self._source.place = "a header"
+    def _read_block(self, place: str) -> bytes:
+        self._source.place = place
         return self._source.read(BLOCK)
 
     def _read_extra(self, header: "_Header", said: "_Said") -> None:
@@ -96,8 +96,7 @@ class TarReader:
             said.add("path" if header.kind == b"L" else "linkpath", data.removesuffix(b"\0"))
 
     def _finish(self) -> None:
-        self._source.place = "the end"
-        if self._source.read(BLOCK) != _ZEROS:
+        if self._read_block("the end") != _ZEROS:
             raise FormatError("the end", "is one empty block, wanted two")
         for piece in self._source.rest():
             if piece.count(0) != len(piece):
@@ -110,12 +109,16 @@ class _Said(msgspec.Struct):
     values: dict[str, bytes] = {}
 
     def add(self, key: str, value: bytes) -> None:
+        """Keep what one record or header says; raises ``FormatError`` when another one has said it."""
         if key in self.values:
             raise FormatError(shown(value), f"is the second {key} for one member")
         self.values[key] = value
 
     def add_pax(self, data: bytes, *, everywhere: bool) -> None:
-        """Read the records of a PAX header; those of no concern (owners, comments, labels) are passed over."""
+        """Read the records of a PAX header; those of no concern (owners, comments, labels) are passed over.
+
+        Raises ``FormatError``.
+        """
         at = 0
         while at < len(data):
             match = _RECORD.match(data, at)
@@ -142,9 +145,11 @@ class _Header(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, block: bytes) -> "_Header":
+        """The header in a block of 512 bytes; raises ``FormatError`` when its checksum is not right."""
         if block[257:262] != b"ustar" and block[257:265] != bytes(8):
             raise FormatError("", "is not a tar archive: a header should be where there is none")
         header = cls(_text(block[:100]), block[156:157], _text(block[157:257]), block)
+        # The field of the checksum itself counts as blanks.
         computed = sum(block) - sum(block[148:156]) + 8 * ord(" ")
         if (checksum := header.number("checksum")) != computed:
             where = shown(header.name) if checksum or header.name else ""

@@ -78,6 +78,7 @@ class ZipReader:
     def __iter__(self) -> Iterator[tuple[Member, Iterator[bytes]]]:
         entries, end = self._read_directory()
         free_from = 0
+        # In the order of their bytes, so that one look at the file before shows every overlap.
         for entry in sorted(entries, key=lambda entry: entry.offset):
             if entry.offset < free_from:
                 raise FormatError(shown(entry.name), "overlaps with another file")
@@ -148,6 +149,7 @@ class ZipReader:
                 if at + _END.size + fields[-1] == len(tail):
                     found.append((start + at, fields))
             at = tail.rfind(b"PK\5\6", 0, at)
+        # With two of them, one of which is in the comment of the other, two readers would see two archives.
         if len(found) != 1:
             raise FormatError("", "has two ends" if found else "is not a zip archive: it has no end record")
         return found[0]

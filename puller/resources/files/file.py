@@ -62,8 +62,7 @@ class File(Resource[FileProperties, FileState]):
         found = []
         if not actual.same_content:
             found.append(self._content_difference())
-        wanted_attributes = self._wanted_attributes(actual.found.st_mode)
-        properties = self.properties
+        properties, wanted_attributes = self.properties, self._wanted_attributes(actual.found.st_mode)
         found += attribute_differences(actual.found, wanted_attributes, properties.owner, properties.group)
         return found
 
@@ -216,6 +215,7 @@ class File(Resource[FileProperties, FileState]):
 
             refuse_mounted(name, "removed" if ensure == "absent" else "replaced")
         if ensure == "absent":
+            # Of an empty directory nothing is lost but the name.
             if kind == "directory" and not self.properties.force and os.listdir(name):
                 raise ResourceError(f"{name} is a directory that is not empty; removing it wants force: true")
             return
@@ -224,12 +224,12 @@ class File(Resource[FileProperties, FileState]):
             what = "directory" if ensure == "directory" else "file"
             found = "file" if kind == "present" else kind
             raise ResourceError(f"{name} is a {found}; replacing it by a {what} wants force: true")
-        self._wanted_attributes(0)
+        self._wanted_attributes(0)  # raises for an owner or group that there is not
         if ensure == "directory":
             require_makeable(os.path.dirname(name), self.context.system)
         else:
             require_parent(name, self.context)
-            self._wanted_content()
+            self._wanted_content()  # raises for a source that cannot be read, or a template that fails
         is_kept = kind == wanted == "present" and actual.same_content
         if is_kept and actual.found is not None and not self._is_replaced_for_its_names(actual):
             require_one_name(name, actual.found)

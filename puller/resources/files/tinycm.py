@@ -1,7 +1,7 @@
-"""What TinyCM's file definitions need, so that they work unchanged (``reference-behaviour.md`` section 7.1).
+"""TinyCM's file definitions, which work unchanged (``reference-behaviour.md`` section 7.1).
 
 Its names (``ensure: contents``, ``type``, ``contents``, ``interpolate``, ``permission-mask``) become those of
-``puller.resources.files.file``; two definitions of one path become one where they agree.
+``puller.resources.files.properties``; two definitions of one path become one where they agree.
 """
 
 import string
@@ -25,7 +25,7 @@ P = TypeVar("P", bound=Properties)
 
 
 def from_tinycm(raw: dict[str, Any]) -> dict[str, Any]:
-    """The same definition in Puller's names; raises ``PropertyError``."""
+    """A definition in Puller's names; raises ``PropertyError``."""
     result = {key: value for key, value in raw.items() if key not in _KEYS}
     if (ensure := raw.get("ensure")) in _ENSURE:
         result["ensure"] = _ENSURE[ensure]
@@ -107,6 +107,7 @@ def interpolate(text: str, constants: Mapping[str, Any]) -> "Rendered":
     except ResourceError:
         raise
     except (KeyError, IndexError, ValueError, TypeError) as error:
+        # Python's own messages may quote the value that they could not format.
         said = type(error).__name__ if formatter.used_secret else error
         raise ResourceError(f"content cannot be interpolated: {said}") from error
 
@@ -124,16 +125,14 @@ class _ConstantsFormatter(string.Formatter):
         value: Any = self._constants
         # Both spellings of TinyCM's documents: {dns[domain]} and {dns['domain']}.
         for key in [name, *(part.removesuffix("]").strip("'\"") for part in rest.split("[") if part)]:
-            value = self._opened(_step(value, key, field_name))
+            value = _step(value, key, field_name)
+            if isinstance(value, Secret):
+                self.used_secret, value = True, value.reveal()
         if isinstance(value, list | dict):
             raise ResourceError(
                 f"content: {{{field_name}}} is a {type(value).__name__}, wanted a plain value"
             )
         return value, name
-
-    def _opened(self, value: Any) -> Any:
-        self.used_secret |= isinstance(value, Secret)
-        return value.reveal() if isinstance(value, Secret) else value
 
 
 def _step(value: Any, key: str, field: str) -> Any:

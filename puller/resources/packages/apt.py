@@ -48,7 +48,7 @@ _VERSION_LINE = re.compile(r" (?:\*\*\*|   ) (\S+)")
 
 
 class Policy(msgspec.Struct):
-    """What ``apt-cache policy`` says of a package."""
+    """The answer of ``apt-cache policy`` about a package."""
 
     candidate: str | None = None
     versions: list[str] = []
@@ -97,7 +97,7 @@ class Apt(Manager):
         _execute(job, "apt-get", "update", "-q", *_lock_options(job))
 
     def repair(self, job: Job) -> None:
-        """Let dpkg finish what it was interrupted in."""
+        """Let dpkg finish what it was interrupted in; raises ``ResourceError`` when it cannot."""
         completed = _execute(job, "dpkg", "--force-confold", "--configure", "-a")
         if completed.exit_code != 0:
             raise failure("dpkg was interrupted; dpkg --configure -a", completed)
@@ -106,6 +106,7 @@ class Apt(Manager):
     def _apt_get(self, job: Job, verb: str, options: Sequence[str], packages: Sequence[str]) -> None:
         options = (*_UNATTENDED, *_EXACT_NAMES, *_lock_options(job), *options)
         arguments = ("apt-get", verb, "-y", "-q", *options, "--", *packages)
+        # By apt's words, as its exit code is 100 for nearly everything.
         remedies: dict[str, Callable[[Job], None]] = {
             "dpkg was interrupted": self.repair,
             "Unable to locate package": self.refresh,
@@ -139,7 +140,10 @@ class Apt(Manager):
 
 
 def parse_installed(text: str) -> dict[str, list[Installed]]:
-    """The lines of ``dpkg-query`` by package; those of which at most configuration files are there are left out."""
+    """The lines of ``dpkg-query`` by package, without those of which at most configuration files are there.
+
+    Raises ``ResourceError`` for a line that is not one of ours.
+    """
     found: dict[str, list[Installed]] = {}
     for line in text.splitlines():
         try:

@@ -80,7 +80,7 @@ class Dnf(Manager):
 
     def refresh(self, job: Job) -> None:
         job.log("dnf: fetching the metadata of the repositories anew")
-        job.execute("dnf", "-q", "makecache", "--refresh")
+        job.execute("dnf", "-q", "makecache", "--refresh")  # a failure shows when the install is tried again
 
     def _specification(self, job: Job, wanted: Wanted) -> str:
         name = rpm_name(wanted.name)

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Inventory(Generic[T]):
-    """What one command says about all declared packages; ``ask`` runs it, and may raise ``ResourceError``."""
+    """The answer of one command about all declared packages; ``ask`` runs it, and may raise ``ResourceError``."""
 
     def __init__(self, ask: Callable[[Job, Sequence[str]], Mapping[str, T]]) -> None:
         self._ask = ask
@@ -24,7 +24,7 @@ class Inventory(Generic[T]):
         self._failure = ""
 
     def about(self, job: Job, name: str) -> T | None:
-        """What is known of one package; ``None`` when nothing is. Raises ``ResourceError``."""
+        """The answer about one package; ``None`` when nothing is known of it. Raises ``ResourceError``."""
         if job.system.executed > self._asked_at or name not in self._names:
             self._refresh(job, name)
         if self._failure:

@@ -14,7 +14,7 @@ _TAIL = 10  # lines of what a failed command printed
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What a package manager is asked or told for one resource. Methods raise ``ResourceError``."""
+    """The work of a package manager for one resource. Methods raise ``ResourceError``."""
 
     system: System
     declared: Callable[[], Sequence[str]]
@@ -40,14 +40,14 @@ class Job(msgspec.Struct, frozen=True):
 
 
 def output(what: str, completed: Completed, accepted: Sequence[int] = (0,)) -> str:
-    """What a command printed; raises ``ResourceError`` when it did not end with an accepted code."""
+    """The stdout of a command; raises ``ResourceError`` when it did not end with an accepted code."""
     if completed.exit_code not in accepted:
         raise failure(what, completed)
     return completed.stdout
 
 
 def failure(what: str, completed: Completed) -> ResourceError:
-    """Why a command failed, with the end of what it printed: of stderr, where anything is in it."""
+    """The error of a command that failed, with the end of what it printed: of stderr, where anything is in it."""
     printed = completed.stderr.strip() or completed.stdout.strip()
     tail = "\n".join(printed.splitlines()[-_TAIL:])
     return ResourceError(f"{what}: {completed.outcome}" + (f"; it printed:\n{tail}" if tail else ""))

@@ -1,4 +1,4 @@
-"""What a package manager is asked and told; apt and dnf are the two.
+"""Package managers, as they are asked and told; apt and dnf are the two.
 
 * A command that fails, or says what is not understood, raises: *could not look* is never *is not installed*.
 * A failure that has a known remedy is remedied, once a run, reported, and the command tried again.
@@ -92,7 +92,7 @@ class Manager(ABC):
 
     @abstractmethod
     def candidate(self, job: Job, name: str) -> str | None:
-        """What *latest* means now; ``None`` when the repositories offer nothing, or nothing newer."""
+        """The version that *latest* means now; ``None`` when the repositories offer nothing, or nothing newer."""
 
     @abstractmethod
     def available(self, job: Job, name: str) -> Sequence[str]:
@@ -124,9 +124,17 @@ class Manager(ABC):
     def _change(
         self, job: Job, run: Callable[[], Completed], what: str, remedies: Mapping[str, Callable[[Job], None]]
     ) -> None:
-        """Run a command that changes something; ``remedies`` are by the words of stderr that call for them."""
+        """Run a command that changes something; ``remedies`` are by the words of stderr that call for them.
+
+        1. Run it; with exit code 0 all is well.
+        2. Find remedies that its words call for. None are for a command that was killed or ran out of its time.
+        3. Try the first that was not tried in this run, and run the command again; without one, raise the failure.
+        """
+        # 1. Run
         while (completed := run()).exit_code != 0:
+            # 2. Find a remedy
             fitting = (remedy for words, remedy in remedies.items() if words in completed.stderr)
+            # 3. Try it: each remedy once, so that this comes to an end
             if completed.exit_code is None or not any(self._remedy_once(remedy, job) for remedy in fitting):
                 raise failure(what, completed)
 

@@ -40,7 +40,7 @@ class PackageProperties(Properties, frozen=True):
 
 
 class Action(Enum):
-    """What is to be done."""
+    """A change of one package."""
 
     INSTALL = "installed"
     UPGRADE = "upgraded to"
@@ -49,7 +49,7 @@ class Action(Enum):
 
 
 class PackageState(msgspec.Struct, frozen=True):
-    """What is installed under a name, the newest first; and for ``latest``, what the repositories offer."""
+    """The versions installed under a name, the newest first; and for ``latest``, what the repositories offer."""
 
     installed: "tuple[Installed, ...]" = ()
     candidate: str | None = None
@@ -60,8 +60,11 @@ class PackageState(msgspec.Struct, frozen=True):
         return self.installed[0] if self.installed else None
 
     def __str__(self) -> str:
+        words = (
+            one.version if one.is_complete else f"{one.version} ({one.status})" for one in self.installed
+        )
         # Those of several architectures are usually the same.
-        return ", ".join(dict.fromkeys(map(_described, self.installed))) or "absent"
+        return ", ".join(dict.fromkeys(words)) or "absent"
 
 
 class Package(Resource[PackageProperties, PackageState]):
@@ -73,7 +76,7 @@ class Package(Resource[PackageProperties, PackageState]):
 
     @property
     def provider(self) -> str:
-        """What manages this machine, by its facts; raises ``ResourceError`` when that is neither apt nor dnf."""
+        """The package manager of this machine, by its facts; raises ``ResourceError`` when that is none of ours."""
         if self.properties.provider:
             return self.properties.provider
         family = self.context.scope.lookup("facts.os.family", None)
@@ -101,22 +104,32 @@ class Package(Resource[PackageProperties, PackageState]):
 
     @classmethod
     def change_together(cls, members: "Sequence[tuple[Package, PackageState]]") -> None:
-        """Change packages whose ``transaction`` is the same at once: all of them, or a ``ResourceError``."""
+        """Change packages whose ``transaction`` is the same at once: all of them, or a ``ResourceError``.
+
+        1. Refuse what is on hold.
+        2. Take the work of the first for all, as ``transaction`` says that theirs does not differ.
+        3. Remove them all; or
+        4. find the full version that each asks for, and install them all.
+        """
+        # 1. Refuse
         for resource, actual in members:
             resource._refuse_held(actual)
+        # 2. One job
         first, actual = members[0]
         manager, job = first._manager, first._job
+        # 3. Remove
         if first.properties.ensure == "absent":
             manager.remove(job, [resource.properties.name for resource, _ in members])
+        # 4. Install
         else:
             wanted = [resource._wanted(actual) for resource, actual in members]
             manager.install(job, wanted, downgrades=first._is_versioned)
 
     def transaction(self, actual: PackageState) -> Hashable | None:
-        """What changes must have in common to be made at once; ``None`` for one that must be made alone."""
+        """A key that changes must have in common to be made at once; ``None`` for one that must be made alone."""
         properties = self.properties
         if any(one.held for one in actual.installed):
-            return None
+            return None  # it will be refused, and the others are not to fail with it
         return (
             self.provider,
             properties.ensure == "absent",
@@ -153,7 +166,7 @@ class Package(Resource[PackageProperties, PackageState]):
         if ensure == "absent":
             return Action.REMOVE if newest else None
         if newest is None or not newest.is_complete:
-            return Action.INSTALL
+            return Action.INSTALL  # which also finishes an installation that was interrupted
         if ensure == "present":
             return None
         order = self._manager.order
@@ -238,7 +251,3 @@ class Package(Resource[PackageProperties, PackageState]):
             yield PropertyError("ensure", f"is {ensure!r}, wanted {wanted} or a version such as '1.24.0-1'")
         if properties.timeout <= 0:
             yield PropertyError("timeout", "is 0, wanted a time that the package manager can work in")
-
-
-def _described(one: "Installed") -> str:
-    return one.version if one.is_complete else f"{one.version} ({one.status})"

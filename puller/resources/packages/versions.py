@@ -39,7 +39,7 @@ class Order:
         self._missing_release = missing_release
 
     def key(self, text: str) -> Key:
-        """What versions sort by."""
+        """A key that versions sort by."""
         return self._key(parse_version(text))
 
     def compare(self, first: str, second: str) -> int:
@@ -47,7 +47,7 @@ class Order:
         return _compared(self.key(first), self.key(second))
 
     def compare_to_request(self, installed: str, request: str) -> int:
-        """The same, with only those parts of ``installed`` that ``request`` gives too."""
+        """``compare`` with only those parts of ``installed`` that ``request`` gives too."""
         wanted, found = parse_version(request), parse_version(installed)
         if wanted.epoch is None:
             found = found._replace(epoch=None)

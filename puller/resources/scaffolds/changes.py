@@ -26,10 +26,20 @@ def place(
     files: Mapping[str, Draft],
     attributes: Iterable[str],
 ) -> None:
-    """Write ``files``, set the ``attributes`` of others, and purge what is foreign, if that was looked for."""
+    """Write ``files``, set the ``attributes`` of others, and purge what is foreign, if that was looked for.
+
+    1. Purge what is in the way of a file or directory.
+    2. Make the directories, each before what it holds.
+    3. Write the files.
+    4. Set the attributes of those whose content stays.
+    5. Purge the rest: a crash before that leaves too much rather than too little.
+    """
+    # 1. Purge what is in the way
     blocking = set(in_the_way(target))
     _purge(system, target, blocking)
+    # 2. Directories
     _make_directories(system, target, ownership)
+    # 3. Files
     for path, draft in files.items():
         found = target.files[path]
         if path in blocking or _is_directory(found):
@@ -37,15 +47,18 @@ def place(
         wanted = ownership.of_file(found, draft.mode)
         with needing(len(draft.data)):
             system.replace_file(target.path(path), [draft.data], wanted, found, within=target.root)
+    # 4. Attributes
     for path in attributes:
         if (found := target.files[path]) is not None:
             wanted = ownership.of_file(found, stat.S_IMODE(found.st_mode))
             system.set_attributes(target.path(path), wanted, found)
+    # 5. Purge the rest
     _purge(system, target, target.foreign.things.keys() - blocking)
 
 
 def clear(system: System, target: Target, directories: Iterable[str], *, keep_root: bool) -> None:
     """Remove the scaffold's files, then its ``directories`` and the target where these are empty."""
+    # The innermost directories first, each right after its files: see the second rule at the top.
     found_in: dict[str, list[str]] = {}
     for path, found in target.files.items():
         if found is not None and not stat.S_ISDIR(found.st_mode):

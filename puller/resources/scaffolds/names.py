@@ -21,7 +21,7 @@ def directories_of(paths: Iterable[str]) -> list[str]:
 
 
 def kind(mode: int) -> str:
-    """What an ``st_mode`` says is there, for messages."""
+    """The kind of thing that an ``st_mode`` is of, for messages: ``a directory``."""
     from bundles.filesystem.trees import kind_of  # only for messages, since it brings OpenSSL
 
     return kind_of(mode)

@@ -79,11 +79,16 @@ class PostCommands(msgspec.Struct, frozen=True):
     """What a command prints may be secret."""
 
     def of(self, path: str) -> list[PostCommand]:
-        """Those for the file at a path."""
+        """The commands for the file at a path."""
         return [command for command in self.commands if command.is_for(path)]
 
     def finish(self, drafts: Mapping[str, Draft]) -> dict[str, Draft]:
-        """What the commands make of each draft. Raises ``ResourceError`` when one fails."""
+        """The drafts as the commands leave them; raises ``ResourceError`` when one fails.
+
+        1. Write a private copy that has the name of the file, with the mode that it will have.
+        2. Run the commands on it, in their order.
+        3. Read back what is there, which must be a file still.
+        """
         if not any(map(self.of, drafts)):
             return dict(drafts)
         import tempfile
@@ -94,13 +99,16 @@ class PostCommands(msgspec.Struct, frozen=True):
     def _finished(self, path: str, draft: Draft, directory: str) -> Draft:
         if not (commands := self.of(path)):
             return draft
+        # 1. A private copy
         copy = os.path.join(directory, path)
         os.makedirs(os.path.dirname(copy), mode=0o700, exist_ok=True)
         with open(copy, "xb") as stream:
             os.fchmod(stream.fileno(), draft.mode)
             stream.write(draft.data)
+        # 2. Run
         for command in commands:
             self._run(command, path, copy)
+        # 3. Read back
         found = self.system.lstat(copy)
         if found is None or not stat.S_ISREG(found.st_mode):
             raise ResourceError(f"{printable(path)}: is no file any more after its post commands")

@@ -60,7 +60,16 @@ class ScaffoldProperties(Properties, frozen=True):
 
 
 class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
-    """A directory of rendered templates."""
+    """A directory of rendered templates (``resources.md`` section 8).
+
+    1. Render the source into memory (``tree.grow``).
+    2. Look at the target beside it (``target.look_at``), and decide what is changed, stable and purged (``compare``);
+       for ``absent``, what is there of it (``remaining``).
+    3. Refuse what cannot be: what may not be replaced, mount points, a tree that comes out differently each time.
+    4. Let the post commands finish the files that change, in private copies (``post.finish``).
+    5. Place: write, set attributes, purge (``changes.place``); for ``absent``, remove (``changes.clear``).
+    6. Note on a file whose text a command has changed what it was made from, so that the next run knows it again.
+    """
 
     type_name = "scaffold"
     properties_type = ScaffoldProperties
@@ -80,7 +89,9 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         if wants_files and self._is_source_pending:
             return ScaffoldState()
         self._refuse_overlap()
+        # 1. Render
         tree, purge = self._wanted(), wants_files and properties.purge
+        # 2. Look and decide
         target = look_at(system, properties.name, tree, recognise=self._post.made, purge=purge)
         return compare(target, tree, self._ownership(), system) if wants_files else remaining(target)
 
@@ -100,6 +111,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
             self._require_possible(actual.target, actual)
             self._place(actual.target, actual)
         else:
+            # 5. Remove; the directory behind a link that was there before is not ours, so it stays.
             is_link = actual.target.root != self.properties.name
             clear(self.context.system, actual.target, self._wanted().directories, keep_root=is_link)
 
@@ -195,6 +207,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
 
     def _require_possible(self, target: Target, actual: ScaffoldState) -> None:
         """Raise for what ``change`` would fail at, so that noop predicts it."""
+        # 3. Refuse
         require_possible(self.context.system, self.properties.name, target)
         replaced = [
             path for path in actual.changed if path not in target.same and target.files[path] is not None
@@ -203,11 +216,13 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
             from puller.system.mounts import refuse_mounted_among  # only when something is in the way
 
             refuse_mounted_among(target.root, replaced, actual.purged)
+        # Rendered a second time only where something is written: looking at a stable tree costs one rendering.
         if any(path not in target.same for path in actual.changed):
             require_same(self._wanted(), self._grow())
 
     def _place(self, target: Target, actual: ScaffoldState) -> None:
         system, wanted, ownership = self.context.system, self._wanted(), self._ownership()
+        # 4. Finish
         drafts = self._post.finish(
             {
                 path: _draft(wanted.files[path], target.files[path], ownership)
@@ -215,7 +230,9 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
                 if path not in target.same or _has_other_names(target.files[path])
             }
         )
+        # 5. Place
         place(system, target, ownership, drafts, [path for path in actual.changed if path not in drafts])
+        # 6. Note
         for path, draft in drafts.items():
             if draft.data != (rendered := wanted.files[path].data):
                 self._post.remember(path, rendered, draft, target.root)

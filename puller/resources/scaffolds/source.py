@@ -33,7 +33,7 @@ class ScaffoldSource(msgspec.Struct, frozen=True):
 
     @property
     def templates(self) -> dict[str, str]:
-        """Those that are."""
+        """The files that are templates."""
         return {path: text for path, text in self.texts.items() if path not in self.binary}
 
 

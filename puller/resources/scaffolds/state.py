@@ -18,7 +18,7 @@ _ABSENT = "absent"
 
 
 class ScaffoldState(msgspec.Struct, frozen=True):
-    """What is there. Paths in the lists are relative to the target."""
+    """The state of a target. Paths in the lists are relative to it."""
 
     target: Target | None = None
     """``None`` when nothing is there, and nothing should be."""
@@ -97,7 +97,7 @@ def _of_content(path: str, place: str, found: os.stat_result, wanted: bytes, sys
 
 
 def diff(state: ScaffoldState, tree: Tree, system: System) -> Iterator[str]:
-    """What changes in each file, for people."""
+    """A unified diff of each file that changes, for people."""
     if (target := state.target) is None:
         return
     for path, differences in state.differences.items():

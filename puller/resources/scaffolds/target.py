@@ -25,7 +25,7 @@ Recognise = Callable[[str, bytes, str], bool]
 
 
 class Foreign(msgspec.Struct, frozen=True):
-    """What is below a target and does not belong to its scaffold."""
+    """Everything below a target that does not belong to its scaffold."""
 
     things: Mapping[str, os.stat_result] = {}
     """Files, links and what else there is, and directories that are empty, by path."""
@@ -34,7 +34,7 @@ class Foreign(msgspec.Struct, frozen=True):
 
 
 class Target(msgspec.Struct, frozen=True):
-    """What was found; paths are relative to ``root``."""
+    """The target as it was found; paths are relative to ``root``."""
 
     root: str
     itself: Found
@@ -120,6 +120,7 @@ def find_foreign(
         for name, found in children:
             path = f"{directory}/{name}" if directory else name
             if stat.S_ISDIR(found.st_mode):
+                # A link to a directory is none here, so the walk never leaves the target.
                 if found.st_dev == device:
                     waiting.append((path, found))
             elif path not in files or not gives_way(found):

@@ -1,4 +1,4 @@
-"""What a scaffold makes of its source: the files that belong into its target, in memory.
+"""The tree that a scaffold makes of its source: the files that belong into its target, in memory.
 
 * Rendering touches nothing but files below the source and the manifest's directory, and these only to read them.
 * A tree that comes out differently each time would be changed in every run; it is refused.
@@ -39,7 +39,7 @@ class Recipe(msgspec.Struct, frozen=True):
 
     @property
     def beginnings(self) -> tuple[str, ...]:
-        """What an action of a template begins with."""
+        """The texts that an action of a template can begin with."""
         left = self.delimiters[0]
         return (left,) if left else _BEGINNINGS[self.engine]
 

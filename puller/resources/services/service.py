@@ -64,15 +64,27 @@ class Service(Resource[ServiceProperties, Unit]):
         return found
 
     def change(self, differences: Sequence[Difference], actual: Unit) -> None:
+        """Make it run or stop, and start at boot or not (``resources.md`` section 6).
+
+        1. Ask for the unit alone: its file may have come or changed since all units were asked about.
+        2. Let systemd read its file, if it has not.
+        3. Decide anew, as what is to be done follows from the unit as it is now.
+        4. Refuse what cannot be: a unit that does not exist or is masked, one that has no way to be disabled.
+        5. Start, stop or restart it, once for all that it subscribes to, and look whether that lasts; enable or
+           disable it. Both independent of each other.
+        """
         systemd, name = self._systemd, self.properties.name
-        # A unit file may have come or changed since all units were asked about.
+        # 1. Ask
         unit = systemd.ask(name, waits=False)
+        # 2. Reload
         if unit.needs_reload:
             systemd.reload()
             unit = systemd.ask(name, waits=False)
-        # Anew, because what is to be done follows from the unit as it is now.
+        # 3. Decide
         differences = self.differences(unit, refresh=any(d.refresh for d in differences))
+        # 4. Refuse
         self._refuse_what_cannot_be(unit, differences)
+        # 5. Do it
         for difference in differences:
             if difference.property == "enable":
                 self._enable(unit)
@@ -122,7 +134,7 @@ class Service(Resource[ServiceProperties, Unit]):
             raise ResourceError(f"{unit.id} is {unit.file_state} and cannot be disabled: {why}")
 
     def _start_or_stop(self, unit: Unit, *, refresh: bool) -> None:
-        started = time.time()
+        started = time.time()  # the journal of a failure begins here
         wants_running = self.properties.ensure == "running"
         try:
             if not wants_running:

@@ -37,7 +37,7 @@ _ENABLED = frozenset({"enabled", "enabled-runtime", "alias", "static", "indirect
 
 
 class Unit(msgspec.Struct, frozen=True):
-    """What systemd says of one unit, in its own words (``org.freedesktop.systemd1(5)``)."""
+    """One unit as systemd describes it, in its own words (``org.freedesktop.systemd1(5)``)."""
 
     id: str
     """The full name; that of the unit itself when it was asked for by an alias."""
@@ -143,17 +143,25 @@ class Systemd:
     # Looking
 
     def unit(self, name: str) -> Unit:
-        """What is known of a unit, once its state has settled."""
+        """The unit of this name, once its state has settled.
+
+        1. Let systemd read the unit files that were written or removed since it last did.
+        2. Take the answer that is known, if nothing was changed since; or ask about all units together.
+        3. Ask for it alone where that has not told: one bad name spoils the answer for all, what is not there may have
+           come, and a state that passes is waited for.
+        """
+        # 1. Keep up
         self._keep_up()
+        # 2. Ask about all
         if (unit := self._still_known(name)) is None:
-            with contextlib.suppress(ResourceError):  # one bad name spoils the answer for all: see below
+            with contextlib.suppress(ResourceError):
                 self._show([*dict.fromkeys([*self._names(), name])])
             unit = self._still_known(name)
-        # What is not there is asked for once more: a file resource may have brought it since.
+        # 3. Ask for this one
         return self.ask(name) if unit is None or unit.is_missing or unit.is_passing else unit
 
     def ask(self, name: str, *, waits: bool = True) -> Unit:
-        """The same, asked anew; without waiting when that has been done."""
+        """The unit of this name, asked for anew; without waiting when that has been done."""
         unit = self._show([name])[name]
         for _ in range(int(PATIENCE / _PAUSE) if waits else 0):
             if not unit.is_passing:

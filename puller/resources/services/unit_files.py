@@ -1,4 +1,4 @@
-"""What is on disk below the directories of units, and whether systemd has read it as it is.
+"""Unit files as they are on disk, and whether systemd has read them as they are.
 
 * ``NeedDaemonReload`` does not tell: systemd 252 says *no* of a first drop-in, of a unit file that takes the place of
   one in ``/usr/lib``, and of a file that is older than the one that it has replaced.
@@ -45,7 +45,7 @@ class UnitFiles:
             self._read = (self._file and self._file.load(warn, noop=noop)) or {}
 
     def look(self) -> Listing:
-        """What is there now; raises ``OSError``."""
+        """The files that are there now; raises ``OSError``."""
         found: Listing = {}
         for directory in self._directories():
             found.update(self._below(directory))
@@ -77,6 +77,7 @@ class UnitFiles:
         if not self._read.keys() & self._directories() <= found.keys():
             return False  # nothing that is listed is newer for a directory that went as a whole
         when = last_read()
+        # Strictly before: of what changed at that very moment nobody knows whether it was read.
         return when is not None and all(changed < when * 1e9 for _, changed in found.values())
 
     def remember(self, found: Listing) -> None:
