@@ -130,7 +130,7 @@ class Walk:
             self._way.clear()
 
 
-class _Led(Walk):
+class _SafeWalk(Walk):
     """One that nobody leads to what is not theirs."""
 
     def came_by(self, link: Link) -> None:
@@ -140,7 +140,7 @@ class _Led(Walk):
 
 def _at_end(path: str, ask: Callable[[Walk], T]) -> T:
     """What a walk can tell at its end; errors name the path."""
-    walk = _Led(path)
+    walk = _SafeWalk(path)
     try:
         walk.go()
         return ask(walk)

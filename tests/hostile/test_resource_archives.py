@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 
 from bundles.errors import FormatError
 from puller.errors import ResourceError
-from puller.resources.archives.foretelling import listed
 from puller.resources.archives.kinds import Kind
 from puller.resources.archives.limits import Limits
+from puller.resources.archives.listing import listed
 
 writer: Any = SimpleNamespace(**run_path(str(Path(__file__).parents[1] / "simulators/archivewriter.py")))
 Member, Packed = writer.Member, writer.Packed

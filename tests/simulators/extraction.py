@@ -16,6 +16,6 @@ def extract(archive: Path, kind: Kind, place: Path, limits: Limits = LIMITS) -> 
     with open_archive(str(archive)) as stream:
         opened = Opened(str(archive), stream, digest)
         with unpacked(opened, kind, str(place), uid=os.geteuid(), gid=os.getegid(), limits=limits) as new:
-            new.require_room({})
+            new.refuse_in_the_way({})
             new.put({})
             return new.entries

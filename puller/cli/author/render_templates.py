@@ -153,14 +153,14 @@ class _Directory:
         self.scope = scope
 
     def render(self, output_format: str) -> None:
-        from puller.resources.scaffolds.tree import Recipe, grow
+        from puller.resources.scaffolds.tree import RenderRequest, render_source
         from puller.system.local import LocalSystem
 
         options = self.options
-        recipe = Recipe(
+        request = RenderRequest(
             str(self.path), self.name.rstrip("/"), options.engine, options.delimiters, options.skip_empty
         )
-        tree = grow(recipe, self.scope, self.home, LocalSystem())
+        tree = render_source(request, self.scope, self.home, LocalSystem())
         if options.output is not None:
             self._write(options.output, is_secret=tree.secret)
             return

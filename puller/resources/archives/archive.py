@@ -245,14 +245,14 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         if actual.place is None or not steps.extract:
             return False
         if not steps.download:
-            return self._foretell(actual)
+            return self._predict_leftovers(actual)
         new = self._filling(self.properties.checksum or "")
         rivals = (other for other in actual.place.fillings if other.archive not in self._beside)
         return any(has_one_purpose(other, new) and new.is_another(other) for other in rivals)
 
-    def _foretell(self, actual: ArchiveState) -> bool:
+    def _predict_leftovers(self, actual: ArchiveState) -> bool:
         from puller.resources.archives.filling import Plan
-        from puller.resources.archives.foretelling import listed
+        from puller.resources.archives.listing import listed
 
         parent = self.properties.extract_parent or "/"
         try:
@@ -260,7 +260,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
                 filling = self._filling(actual.sha256)
                 return bool(Plan(self._receipts, filling, new, self._surroundings(parent)).leftovers)
         except FormatError as error:
-            raise self._not_understood(error) from error
+            raise ResourceError(f"{self.properties.name}: {error}") from error
 
     def _surroundings(self, parent: str) -> "Surroundings":
         from puller.resources.archives.filling import Surroundings
@@ -354,7 +354,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
             if steps.download and properties.checksum is None and (found := system.lstat(properties.name)):
                 # Nobody has said that these bytes are right, so the next run asks for others.
                 system.remove(properties.name, found)
-            raise self._not_understood(error) from error
+            raise ResourceError(f"{self.properties.name}: {error}") from error
 
     def _finish(self, filled: "Filled") -> None:
         from puller.resources.archives.filling import finish
@@ -378,9 +378,6 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
             sha256, identity = measure_when_settled(name)
         if identity:
             self._receipts.remember(Fingerprint(archive=name, sha256=sha256, file=identity))
-
-    def _not_understood(self, error: FormatError) -> ResourceError:
-        return ResourceError(f"{self.properties.name}: {error}")
 
     # At load
 

@@ -35,7 +35,7 @@ from puller.system.safe_paths import open_safely
 MODE = 0o600
 """Of the archive's file."""
 
-_PART = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_PARTIAL = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 Progress = Callable[[int, int | None], None]
 """Told how many bytes are there, and of how many."""
@@ -86,25 +86,25 @@ def download(
         open_safely(directory) as parent,
         # Outside of the file, as what is buffered may fail to be written when it is closed.
         needing_space(directory, parent, name, lambda: seen.total),
-        _part(parent, name, request.checksum) as (part, part_name, is_new),
+        _partial_download(parent, name, request.checksum) as (partial, partial_name, is_new),
     ):
         # 2. and 3. Fetch and verify
         try:
-            digest = _fetch(request, part, seen.note)
+            digest = _fetch(request, partial, seen.note)
         except BundleError as error:
-            raise ResourceError(f"{error}{_progress(request, part)}") from None
+            raise ResourceError(f"{error}{_progress(request, partial)}") from None
         except StoppedDownload as stop:
-            raise StoppedDownload(f"{stop}{_progress(request, part)}") from None
+            raise StoppedDownload(f"{stop}{_progress(request, partial)}") from None
         # 4. Owner before mode: chown clears bits of the mode
-        os.fchown(part.fileno(), uid, gid)
-        os.fchmod(part.fileno(), MODE)
-        os.fsync(part.fileno())
+        os.fchown(partial.fileno(), uid, gid)
+        os.fchmod(partial.fileno(), MODE)
+        os.fsync(partial.fileno())
         # 5. What others have to know before it is there
         before_placing(digest)
         # 6. Place
-        os.rename(part_name, name, src_dir_fd=parent, dst_dir_fd=parent)
+        os.rename(partial_name, name, src_dir_fd=parent, dst_dir_fd=parent)
         os.fsync(parent)
-        stream = open(os.dup(part.fileno()), "rb")  # noqa: SIM115  the caller's to close
+        stream = open(os.dup(partial.fileno()), "rb")  # noqa: SIM115  the caller's to close
         return Opened(path, stream, digest, is_ours=is_new and uid in (0, os.geteuid()))
 
 
@@ -121,9 +121,9 @@ class _Seen:
             self._progress(have, of)
 
 
-def _progress(request: Request, part: BinaryIO) -> str:
+def _progress(request: Request, partial: BinaryIO) -> str:
     """How far a download came, when the next run goes on with it."""
-    held = part.seek(0, os.SEEK_END)
+    held = partial.seek(0, os.SEEK_END)
     return (
         f"; {readable(held)} are here, and the next run goes on from there"
         if request.checksum and held
@@ -131,32 +131,32 @@ def _progress(request: Request, part: BinaryIO) -> str:
     )
 
 
-def _fetch(request: Request, part: BinaryIO, progress: Progress) -> str:
+def _fetch(request: Request, partial: BinaryIO, progress: Progress) -> str:
     wanted = request.checksum
-    resumes = os.fstat(part.fileno()).st_size > 0
+    resumes = os.fstat(partial.fileno()).st_size > 0
     # A run that was killed between the last byte and the rename has left all of it: nobody is asked for more.
-    if resumes and (digest := _sha256(part)) == wanted:
+    if resumes and (digest := _sha256(partial)) == wanted:
         return digest
-    digest = _fetch_once(request, part, progress)
+    digest = _fetch_once(request, partial, progress)
     if resumes and digest != wanted:
         # What an earlier run had left was of another file after all.
-        part.truncate(0)
-        digest = _fetch_once(request, part, progress)
+        partial.truncate(0)
+        digest = _fetch_once(request, partial, progress)
     if wanted is not None and digest != wanted:
-        part.truncate(0)  # or the next run would go on with what is known to be wrong
+        partial.truncate(0)  # or the next run would go on with what is known to be wrong
         raise TransportError(request.url, f"has sha256 {digest}, wanted {wanted}")
     return digest
 
 
-def _fetch_once(request: Request, part: BinaryIO, progress: Progress) -> str:
+def _fetch_once(request: Request, partial: BinaryIO, progress: Progress) -> str:
     mirror = _ResumingMirror(request, progress)
-    mirror.fetch(request.url.partition("#")[0], request.limit, part, mirror.check_start, resume=True)
-    return _sha256(part)
+    mirror.fetch(request.url.partition("#")[0], request.limit, partial, mirror.check_start, resume=True)
+    return _sha256(partial)
 
 
-def _sha256(part: BinaryIO) -> str:
-    part.seek(0)
-    return Counted(pieces_of(part)).exhaust().sha256
+def _sha256(partial: BinaryIO) -> str:
+    partial.seek(0)
+    return Counted(pieces_of(partial)).exhaust().sha256
 
 
 class _ResumingMirror(WebMirror):
@@ -176,6 +176,7 @@ class _ResumingMirror(WebMirror):
         self._request = request
         self._progress = progress
         self._total: int | None = None
+        """The length of the whole file, if the server says it."""
         self._validator = ""
         """What the server calls the version of the file that the bytes so far belong to."""
 
@@ -188,8 +189,13 @@ class _ResumingMirror(WebMirror):
 
     def _open_rest(self, url: str, held: int, conditions: Mapping[str, str]) -> tuple[requests.Response, int]:
         response, start = super()._open_rest(url, held, conditions)
-        self._validator = _validator(response)
-        self._total = _total(response, start)
+        # A weak one says that two versions mean the same, not that their bytes are: no range is asked for by it (RFC
+        # 9110 section 13.1.5).
+        etag, date = (response.headers.get(name, "") for name in ("ETag", "Last-Modified"))
+        self._validator = date if not etag or etag.startswith("W/") else etag
+        length = response.headers.get("Content-Length", "")
+        is_number = length.isascii() and length.isdecimal() and len(length) < 19
+        self._total = start + int(length) if is_number else None
         return response, start
 
     def _rest(self, held: int) -> Mapping[str, str]:
@@ -209,56 +215,43 @@ class _ResumingMirror(WebMirror):
             raise TransportError(response.url, f"Content-Encoding is {encoding[:40]!r}, wanted 'identity'")
 
 
-def _total(response: requests.Response, start: int) -> int | None:
-    """The length of the whole file, if the server says it."""
-    length = response.headers.get("Content-Length", "")
-    return start + int(length) if length.isascii() and length.isdecimal() and len(length) < 19 else None
-
-
-def _validator(response: requests.Response) -> str:
-    # A weak one says that two versions mean the same, not that their bytes are: no range is asked for by it (RFC 9110
-    # section 13.1.5).
-    etag = response.headers.get("ETag", "")
-    return response.headers.get("Last-Modified", "") if not etag or etag.startswith("W/") else etag
-
-
 @contextmanager
-def _part(parent: int, name: str, checksum: str | None) -> Iterator[tuple[BinaryIO, str, bool]]:
+def _partial_download(parent: int, name: str, checksum: str | None) -> Iterator[tuple[BinaryIO, str, bool]]:
     """The file that is downloaded into, its name, and whether it was made just now.
 
     With a known checksum it is kept for the next run when this one fails.
     """
     stem = f".{name[:180]}."
-    part_name = f"{stem}{checksum[:16]}.part" if checksum else f"{stem}{os.urandom(8).hex()}.part"
+    partial_name = f"{stem}{checksum[:16]}.part" if checksum else f"{stem}{os.urandom(8).hex()}.part"
     for other in os.listdir(parent):
-        if other.startswith(stem) and other.endswith(".part") and other != part_name:
+        if other.startswith(stem) and other.endswith(".part") and other != partial_name:
             with suppress(OSError):
                 os.unlink(other, dir_fd=parent)
-    descriptor, is_new = _open_part(parent, part_name)
-    with open(descriptor, "r+b") as part:
+    descriptor, is_new = _open_partial(parent, partial_name)
+    with open(descriptor, "r+b") as partial:
         try:
-            yield part, part_name, is_new
+            yield partial, partial_name, is_new
         except BaseException:
             with suppress(OSError):  # a full disk, of which the error that is on its way tells
-                part.flush()
-            if checksum is None or os.fstat(part.fileno()).st_size == 0:
-                os.unlink(part_name, dir_fd=parent)
+                partial.flush()
+            if checksum is None or os.fstat(partial.fileno()).st_size == 0:
+                os.unlink(partial_name, dir_fd=parent)
             raise
 
 
-def _open_part(parent: int, name: str) -> tuple[int, bool]:
+def _open_partial(parent: int, name: str) -> tuple[int, bool]:
     """A descriptor, and whether the file is new."""
     with suppress(FileNotFoundError):
         if (descriptor := _open_own(parent, name)) is not None:
             return descriptor, False
         os.unlink(name, dir_fd=parent)
-    return os.open(name, _PART | os.O_CREAT | os.O_EXCL, MODE, dir_fd=parent), True
+    return os.open(name, _PARTIAL | os.O_CREAT | os.O_EXCL, MODE, dir_fd=parent), True
 
 
 def _open_own(parent: int, name: str) -> int | None:
     """Ours, and seen by nobody else: in a directory such as /tmp, anybody may have put it there, or may do so now."""
     try:
-        descriptor = os.open(name, _PART, dir_fd=parent)
+        descriptor = os.open(name, _PARTIAL, dir_fd=parent)
     except FileNotFoundError:
         raise
     except OSError:  # a link, a socket

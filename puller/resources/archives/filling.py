@@ -28,7 +28,7 @@ class Contents(Protocol):
     def differs(self, path: str) -> bool:
         """Whether another file or link than the archive's is at ``path`` now."""
 
-    def require_room(self, removable: Removable) -> None:
+    def refuse_in_the_way(self, removable: Removable) -> None:
         """Raise ``ResourceError`` when something is in the way, unless it is as the archives before have made it."""
 
 
@@ -51,33 +51,33 @@ class Plan:
         self.members = {other.key: receipts.members(self.place, other) for other in self.place.fillings}
         self.others = [other for other in self.place.fillings if other.key != filling.key]
         self._filling, self._new, self._around = filling, new, around
-        self._sign = self._below(filling.creates)
+        self._creates = self._below(filling.creates)
         """Where ``creates`` is below the directory."""
         rivals = [
             other
             for other in self.others
             if other.archive not in around.beside and has_one_purpose(other, filling)
         ]
-        if any(self._has_sign(self.members[other.key]) for other in rivals) and not self._has_sign(
-            new.members
-        ):
-            raise no_sign(filling)
-        self.superseded = [other for other in rivals if self._has_sign(self.members[other.key])]
+        if any(
+            self._brings_creates(self.members[other.key]) for other in rivals
+        ) and not self._brings_creates(new.members):
+            raise without_creates(filling)
+        self.superseded = [other for other in rivals if self._brings_creates(self.members[other.key])]
         kept = [other for other in self.others if other not in self.superseded]
         self.removable = self._find_removable(kept)
         self.leftovers = [path for path in self.removable if path not in new.members]
         self.overlaid = [other for other in kept if self._overlays(other)]
-        new.require_room(self.removable)
+        new.refuse_in_the_way(self.removable)
 
-    def _has_sign(self, members: Members | None) -> bool:
+    def _brings_creates(self, members: Members | None) -> bool:
         """Whether ``creates`` is among what an archive brings, or goes through a link that it brings."""
         if members is None:
             return True
-        if not self._sign:
+        if not self._creates:
             return not self._filling.creates
-        parts = self._sign.split("/")
+        parts = self._creates.split("/")
         above = (members.get("/".join(parts[:count])) for count in range(1, len(parts)))
-        return self._sign in members or any(made is not None and made.kind == "link" for made in above)
+        return self._creates in members or any(made is not None and made.kind == "link" for made in above)
 
     def _find_removable(self, kept: Iterable[Filling]) -> Removable:
         """All that was put in place by what is superseded alone, and that no other resource takes care of."""
@@ -153,7 +153,7 @@ def fill(receipts: Receipts, filling: Filling, new: Unpacked, around: Surroundin
     changed = new.remove(plan.leftovers, plan.removable)
     # 5. Require
     if filling.creates and not os.path.exists(filling.creates):
-        raise no_sign(filling)
+        raise without_creates(filling)
     return Filled(filling, plan, changed)
 
 
@@ -167,7 +167,7 @@ def finish(receipts: Receipts, filled: Filled) -> None:
     _save(receipts, plan.place, [*kept, filling])
 
 
-def no_sign(filling: Filling) -> ResourceError:
+def without_creates(filling: Filling) -> ResourceError:
     """The error for an archive without what it is said to bring."""
     return ResourceError(f"creates is {filling.creates}, and the archive does not bring it")
 

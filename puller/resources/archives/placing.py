@@ -52,7 +52,7 @@ class Unpacked:
         """Whether another file or link than the archive's is at ``path`` now."""
         return is_another(self._target, path, self.members[path], lambda: digest_at(self._staging, path))
 
-    def require_room(self, removable: Removable) -> None:
+    def refuse_in_the_way(self, removable: Removable) -> None:
         """Raise ``ResourceError`` when something is in the way, unless it is as the archives before have made it."""
         self._in_the_way = list(self._find_in_the_way(self._staging, self._target, "", removable))
 

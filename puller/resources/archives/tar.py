@@ -7,7 +7,6 @@
 
 import re
 from collections.abc import Iterator
-from typing import NoReturn
 
 import msgspec
 
@@ -57,18 +56,18 @@ class TarReader:
         self._budget = budget
 
     def __iter__(self) -> Iterator[tuple[Member, Iterator[bytes]]]:
-        said = _Said()
+        extended = _ExtendedHeaders()
         while (block := self._read_block("a header")) != _ZEROS:
             header = _Header.parse(block)
             if header.kind in (b"x", b"g", b"L", b"K"):
-                self._read_extra(header, said)
+                self._read_extra(header, extended)
                 continue
-            member = _member(header, said)
-            said = _Said()
+            member = _member(header, extended)
+            extended = _ExtendedHeaders()
             if member is not None:
                 self._budget.take_entry()
                 yield from self._with_contents(member)
-        if said != _Said():
+        if extended != _ExtendedHeaders():
             raise FormatError("", "ends after the header of a member that does not come")
         self._finish()
 
@@ -84,16 +83,16 @@ class TarReader:
         self._source.place = place
         return self._source.read(BLOCK)
 
-    def _read_extra(self, header: "_Header", said: "_Said") -> None:
+    def _read_extra(self, header: "_Header", extended: "_ExtendedHeaders") -> None:
         size = header.number("size")
         if size > _LARGEST_EXTRA:
             raise FormatError(shown(header.name), f"is {size} bytes of names and numbers")
         data = self._source.read(size)
         self._source.read(-size % BLOCK)
         if header.kind in (b"x", b"g"):
-            said.add_pax(data, everywhere=header.kind == b"g")
+            extended.add_pax(data, everywhere=header.kind == b"g")
         else:
-            said.add("path" if header.kind == b"L" else "linkpath", data.removesuffix(b"\0"))
+            extended.add("path" if header.kind == b"L" else "linkpath", data.removesuffix(b"\0"))
 
     def _finish(self) -> None:
         if self._read_block("the end") != _ZEROS:
@@ -103,7 +102,7 @@ class TarReader:
                 raise FormatError("", "goes on after its end")
 
 
-class _Said(msgspec.Struct):
+class _ExtendedHeaders(msgspec.Struct):
     """What PAX and GNU headers say about the member that follows them."""
 
     values: dict[str, bytes] = {}
@@ -178,15 +177,16 @@ class _Header(msgspec.Struct, frozen=True):
         return self.block[257:265] == bytes(8)
 
 
-def _member(header: _Header, said: _Said) -> Member | None:
-    name = said.values.get("path", header.name)
+def _member(header: _Header, extended: _ExtendedHeaders) -> Member | None:
+    name = extended.values.get("path", header.name)
     type_ = _TYPES.get(header.kind)
     if type_ is None:
-        _refuse(name, header.kind)
+        what = _KINDS.get(header.kind, f"of the unknown type {header.kind.decode('latin-1')!r}")
+        raise FormatError(shown(name), f"is {what}; wanted a file, a directory or a link")
     if type_ is Type.FILE and header.is_old and name.endswith(b"/"):
         type_ = Type.DIRECTORY
     path = parse_path(name, directory=type_ is Type.DIRECTORY)
-    size = _size(name, header, said)
+    size = _size(name, header, extended)
     if size and type_ is not Type.FILE:
         raise FormatError(shown(name), f"is {type_.value} with {size} bytes of contents")
     if path is None:
@@ -197,8 +197,8 @@ def _member(header: _Header, said: _Said) -> Member | None:
         type_,
         directory_mode(mode) if type_ is Type.DIRECTORY else file_mode(mode),
         size,
-        _time(header, said),
-        _target(path, type_, said.values.get("linkpath", header.link)),
+        _time(header, extended),
+        _target(path, type_, extended.values.get("linkpath", header.link)),
     )
 
 
@@ -211,27 +211,24 @@ def _target(path: MemberPath, type_: Type, link: bytes) -> str:
     return ""
 
 
-def _size(name: bytes, header: _Header, said: _Said) -> int:
+def _size(name: bytes, header: _Header, extended: _ExtendedHeaders) -> int:
     size = header.number("size")
-    if "size" not in said.values:
+    if "size" not in extended.values:
         return size
-    match = _NUMBER.fullmatch(said.values["size"])
-    told = int(match[1]) if match and said.values["size"].isdigit() else -1
+    match = _NUMBER.fullmatch(extended.values["size"])
+    told = int(match[1]) if match and extended.values["size"].isdigit() else -1
     if told < 0 or (told != size and told < _LARGEST_OCTAL):
-        raise FormatError(shown(name), f"size is {size}, its PAX header says {shown(said.values['size'])}")
+        raise FormatError(
+            shown(name), f"size is {size}, its PAX header says {shown(extended.values['size'])}"
+        )
     return told
 
 
-def _time(header: _Header, said: _Said) -> int | None:
-    if "mtime" not in said.values:
+def _time(header: _Header, extended: _ExtendedHeaders) -> int | None:
+    if "mtime" not in extended.values:
         return header.number("time")
-    match = _NUMBER.fullmatch(said.values["mtime"])
-    return int(match[1]) if match and not said.values["mtime"].startswith(b"-") else None
-
-
-def _refuse(name: bytes, kind: bytes) -> NoReturn:
-    what = _KINDS.get(kind, f"of the unknown type {kind.decode('latin-1')!r}")
-    raise FormatError(shown(name), f"is {what}; wanted a file, a directory or a link")
+    match = _NUMBER.fullmatch(extended.values["mtime"])
+    return int(match[1]) if match and not extended.values["mtime"].startswith(b"-") else None
 
 
 def _text(field: bytes) -> bytes:

@@ -196,7 +196,7 @@ class File(Resource[FileProperties, FileState]):
     def _must_write(self, differences: Sequence[Difference], actual: FileState) -> bool:
         if self.properties.ensure == "directory":
             return False
-        return differences[0].property in ("ensure", "content") or self._is_replaced_for_its_names(actual)
+        return self._is_replaced(differences) or self._is_replaced_for_its_names(actual)
 
     def _is_replaced_for_its_names(self, actual: FileState) -> bool:
         """A file with other names is somebody else's, too; where all of the content is known, a new one is made."""

@@ -83,11 +83,9 @@ _DPKG_RUN = re.compile(r"([^0-9]*)([0-9]*)")
 
 
 def _dpkg_part(text: str) -> Key:
-    return tuple((_dpkg_text(letters), _number(digits)) for letters, digits in _DPKG_RUN.findall(text))
-
-
-def _dpkg_text(text: str) -> tuple[int, ...]:
-    return (*map(_dpkg_character, text), 0)
+    return tuple(
+        ((*map(_dpkg_character, letters), 0), _number(digits)) for letters, digits in _DPKG_RUN.findall(text)
+    )
 
 
 def _dpkg_character(character: str) -> int:

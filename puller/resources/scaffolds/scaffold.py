@@ -21,7 +21,7 @@ from puller.resources.scaffolds.ownership import Ownership
 from puller.resources.scaffolds.post import Draft, PostCommand, PostCommands
 from puller.resources.scaffolds.state import ScaffoldState, compare, diff, remaining
 from puller.resources.scaffolds.target import Target, look_at, require_possible
-from puller.resources.scaffolds.tree import Recipe, Rendered, Tree, grow, require_same
+from puller.resources.scaffolds.tree import Rendered, RenderRequest, Tree, render_source, require_same
 from puller.templates.engine import ENGINES, choose_engine
 from puller.values.file_mode import FileMode
 
@@ -62,7 +62,7 @@ class ScaffoldProperties(Properties, frozen=True):
 class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
     """A directory of rendered templates (``resources.md`` section 8).
 
-    1. Render the source into memory (``tree.grow``).
+    1. Render the source into memory (``tree.render_source``).
     2. Look at the target beside it (``target.look_at``), and decide what is changed, stable and purged (``compare``);
        for ``absent``, what is there of it (``remaining``).
     3. Refuse what cannot be: what may not be replaced, mount points, a tree that comes out differently each time.
@@ -156,13 +156,13 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
     def _wanted(self) -> Tree:
         """The tree, rendered once; whatever is wrong with it raises ``ResourceError``."""
         if self._tree is None:
-            self._tree = self._grow()
+            self._tree = self._render()
         return self._tree
 
-    def _grow(self) -> Tree:
+    def _render(self) -> Tree:
         properties, context = self.properties, self.context
         source = properties.source.rstrip("/")
-        recipe = Recipe(
+        request = RenderRequest(
             self._source,
             source,
             choose_engine(source, properties.engine, OWN_ENGINE),
@@ -170,7 +170,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
             properties.skip_empty,
             properties.sensitive,
         )
-        return grow(recipe, self._scope(), context.directory, context.system)
+        return render_source(request, self._scope(), context.directory, context.system)
 
     @property
     def _is_source_pending(self) -> bool:
@@ -218,17 +218,19 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
             refuse_mounted_among(target.root, replaced, actual.purged)
         # Rendered a second time only where something is written: looking at a stable tree costs one rendering.
         if any(path not in target.same for path in actual.changed):
-            require_same(self._wanted(), self._grow())
+            require_same(self._wanted(), self._render())
 
     def _place(self, target: Target, actual: ScaffoldState) -> None:
         system, wanted, ownership = self.context.system, self._wanted(), self._ownership()
+        # What has hard links elsewhere is written anew, too: those must not change with it.
+        written = [
+            path
+            for path in actual.changed
+            if path not in target.same or ((found := target.files[path]) and found.st_nlink > 1)
+        ]
         # 4. Finish
         drafts = self._post.finish(
-            {
-                path: _draft(wanted.files[path], target.files[path], ownership)
-                for path in actual.changed
-                if path not in target.same or _has_other_names(target.files[path])
-            }
+            {path: _draft(wanted.files[path], target.files[path], ownership) for path in written}
         )
         # 5. Place
         place(system, target, ownership, drafts, [path for path in actual.changed if path not in drafts])
@@ -299,8 +301,3 @@ def _draft(rendered: Rendered, found: os.stat_result | None, ownership: Ownershi
     is_file = found is not None and stat.S_ISREG(found.st_mode)
     mode = stat.S_IMODE(found.st_mode) & 0o777 if found and is_file else rendered.mode
     return Draft(rendered.data, ownership.of_file(found, mode).mode)
-
-
-def _has_other_names(found: os.stat_result | None) -> bool:
-    """Hard links elsewhere must not change with the file, so it is written anew."""
-    return found is not None and found.st_nlink > 1

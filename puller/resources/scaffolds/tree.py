@@ -24,7 +24,7 @@ from puller.templates.tree import render_tree, walk
 _BEGINNINGS = {"jinja": ("{{", "{%"), "go": ("{{",), "jet": ("[[",)}
 
 
-class Recipe(msgspec.Struct, frozen=True):
+class RenderRequest(msgspec.Struct, frozen=True):
     """How a source becomes a tree."""
 
     source: str
@@ -67,22 +67,22 @@ class Tree(msgspec.Struct, frozen=True):
     """Whether it must not be shown, as a secret may be in it."""
 
 
-def grow(recipe: Recipe, scope: Scope, directory: Path, system: System) -> Tree:
+def render_source(request: RenderRequest, scope: Scope, directory: Path, system: System) -> Tree:
     """Render the source; ``directory`` is the manifest's, for functions that read files. Raises ``ResourceError``."""
-    source = read_source(recipe.source, recipe.name, system, recipe.beginnings)
-    engine = _Engine(load(recipe.engine, recipe.delimiters, files=source.templates), source.binary)
-    seen = seen_by(recipe.engine, scope, directory)
-    with errors_explained(seen, secret=recipe.sensitive, below=f"{recipe.name}/"):
+    source = read_source(request.source, request.name, system, request.beginnings)
+    engine = _Engine(load(request.engine, request.delimiters, files=source.templates), source.binary)
+    seen = seen_by(request.engine, scope, directory)
+    with errors_explained(seen, secret=request.sensitive, below=f"{request.name}/"):
         texts = render_tree(
-            source.texts, engine, seen.dot, skip_empty=recipe.skip_empty, functions=seen.functions
+            source.texts, engine, seen.dot, skip_empty=request.skip_empty, functions=seen.functions
         )
     files = {
-        path: Rendered(_encoded(text, recipe.name, path), path in source.executable)
+        path: Rendered(_encoded(text, request.name, path), path in source.executable)
         for path, text in sorted(texts.items())
     }
     made = {path for path, is_file in walk(source.texts) if not is_file}
     directories = frozenset(made.union(directories_of(files)))
-    return Tree(files, directories, recipe.sensitive or engine.used_secret or seen.is_secret)
+    return Tree(files, directories, request.sensitive or engine.used_secret or seen.is_secret)
 
 
 def require_same(first: Tree, second: Tree) -> None:

@@ -11,7 +11,7 @@ from hiera.values.secrets import Secret
 from puller.errors import ResourceError
 from puller.facts.tree import gather
 from puller.resources.scaffolds import source as sources
-from puller.resources.scaffolds.tree import Recipe, grow
+from puller.resources.scaffolds.tree import RenderRequest, render_source
 from puller.system.local import LocalSystem
 from puller.templates.engine import ENGINES
 
@@ -64,13 +64,13 @@ def test_a_tree_comes_out_of_a_scaffold_as_from_the_go_implementations(
         bench.template(path, text)
     bench.facts, bench.data = case["env"]["facts"], case["env"]["data"]
     delimiters = (case.get("left_delimiter", ""), case.get("right_delimiter", ""))
-    recipe = Recipe(
+    request = RenderRequest(
         str(bench.source), "templates", case["engine"], delimiters, skip_empty=case.get("skip_empty", False)
     )
 
     def grown() -> dict[str, bytes]:
         scope = Scope(bench.facts, bench.data, case["env"]["environ"])
-        tree = grow(recipe, scope, bench.directory, LocalSystem())
+        tree = render_source(request, scope, bench.directory, LocalSystem())
         return {path: file.data for path, file in tree.files.items()}
 
     if "out" in case:

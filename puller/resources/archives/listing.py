@@ -62,7 +62,7 @@ class Listed:
         wanted, digest = self.members[path], self._digests[path]
         return self._target is not None and is_another(self._target, path, wanted, lambda: digest)
 
-    def require_room(self, removable: Removable) -> None:
+    def refuse_in_the_way(self, removable: Removable) -> None:
         """Raise ``ResourceError`` when something is in the way, unless it is as the archives before have made it."""
         for path, wanted in self.members.items():
             there = None if self._target is None else made_at(self._target, path)
