@@ -254,9 +254,17 @@ def _read_some(descriptor: int, tail: _Tail) -> bool:
 
 
 def _end(process: "subprocess.Popen[bytes]", descendants: Descendants) -> None:
-    """TERM, a pause, KILL, to the command and all that it has started, whatever session that is in."""
+    """End the command and all that it has started, whatever session that is in.
+
+    1. TERM to all.
+    2. A pause, for those that clean up; it ends when nothing is left.
+    3. KILL to all that is left, until nothing is, or it hangs in the kernel.
+    """
+    # 1. TERM
     descendants.signal(signal.SIGTERM)
+    # 2. Pause
     _wait_for_end(process, descendants, time.monotonic() + _GRACE)
+    # 3. KILL
     limit = time.monotonic() + _LAST_WAIT
     while descendants.living() and time.monotonic() < limit:
         # Again and again, and faster than it starts others: what is killed may just have started another.

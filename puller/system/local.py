@@ -47,6 +47,8 @@ class LocalSystem:
         self._users: dict[str, int] = {}
         self._groups: dict[str, int] = {}
 
+    # Looking
+
     def lstat(self, path: str) -> os.stat_result | None:
         directory = path.rpartition("/")[0]
         # Asked here and not in ``_judge``: nearly always it is known, and ten thousand files come by.
@@ -55,9 +57,8 @@ class LocalSystem:
         try:
             found = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
-            self._above[path] = _find_directory(
-                os.path.dirname(path)
-            )  # where a new one will be made, or none
+            # Where a new one will be made, if that is still this directory then.
+            self._above[path] = _find_directory(os.path.dirname(path))
             return None
         if stat.S_ISDIR(found.st_mode) and directory in self._judged:
             self._judged.add(path)
@@ -125,6 +126,22 @@ class LocalSystem:
         from puller.system.commands import run
 
         return run(command)
+
+    def _judge(self, directory: str) -> None:
+        """Raise ``ResourceError`` for a link on the way to a directory that is not followed.
+
+        Each directory is judged once. What is true no more is found by who makes a change, and goes all of the way.
+        """
+        with contextlib.suppress(OSError):  # is said by who goes there
+            if directory.rpartition("/")[0] in self._judged and stat.S_ISDIR(os.lstat(directory).st_mode):
+                self._judged.add(directory)
+                return
+            resolve(directory)
+            while directory not in self._judged:
+                self._judged.add(directory)
+                directory = directory.rpartition("/")[0]
+
+    # Changing
 
     def replace_file(
         self,
@@ -201,36 +218,6 @@ class LocalSystem:
             pinned = f"/proc/self/fd/{parent}/{os.path.basename(path)}"
             os.setxattr(pinned, _NOTE + key, text.encode("ascii"), follow_symlinks=False)
 
-    def _judge(self, directory: str) -> None:
-        """Raise ``ResourceError`` for a link on the way to a directory that is not followed.
-
-        Each directory is judged once. What is true no more is found by who makes a change, and goes all of the way.
-        """
-        with contextlib.suppress(OSError):  # is said by who goes there
-            if directory.rpartition("/")[0] in self._judged and stat.S_ISDIR(os.lstat(directory).st_mode):
-                self._judged.add(directory)
-                return
-            resolve(directory)
-            while directory not in self._judged:
-                self._judged.add(directory)
-                directory = directory.rpartition("/")[0]
-
-    def _require_same_directory(self, path: str, parent: int) -> None:
-        """Require that what is made is made where it was missed: a file that is there is known by itself."""
-        known = self._above.pop(path, None)
-        found = os.fstat(parent)
-        if known and known != (found.st_dev, found.st_ino):
-            raise ChangedMeanwhile(
-                f"{path}: its directory was replaced by somebody else while Puller looked at it"
-            )
-
-    def _tidy(self, directory: int) -> None:
-        """Remove leftovers once in a run, as it means to read the names of a directory, which may be many."""
-        found = os.fstat(directory)
-        if (found.st_dev, found.st_ino) not in self._tidied:
-            self._tidied.add((found.st_dev, found.st_ino))
-            remove_leftovers(directory)
-
     def remove(self, path: str, looked_at: os.stat_result, *, within: str = "") -> None:
         name = os.path.basename(path)
         with _open_parent(path, within) as parent:
@@ -261,6 +248,22 @@ class LocalSystem:
         self._groups.clear()
         self.executed += 1
         return run(command)
+
+    def _require_same_directory(self, path: str, parent: int) -> None:
+        """Require that what is made is made where it was missed: a file that is there is known by itself."""
+        known = self._above.pop(path, None)
+        found = os.fstat(parent)
+        if known and known != (found.st_dev, found.st_ino):
+            raise ChangedMeanwhile(
+                f"{path}: its directory was replaced by somebody else while Puller looked at it"
+            )
+
+    def _tidy(self, directory: int) -> None:
+        """Remove leftovers once in a run, as it means to read the names of a directory, which may be many."""
+        found = os.fstat(directory)
+        if (found.st_dev, found.st_ino) not in self._tidied:
+            self._tidied.add((found.st_dev, found.st_ino))
+            remove_leftovers(directory)
 
 
 def _find_id(name: str, known: dict[str, int], ask: Callable[[], int]) -> int | None:

@@ -48,14 +48,22 @@ class Descendants:
         _commands.discard(self._leader)
 
     def living(self) -> list[int]:
-        """The ids of those that have not ended."""
+        """The ids of those that have not ended.
+
+        1. List all processes of this machine, and by each its children.
+        2. Begin with the command, if its id is not another's by now, and with the orphans that are younger than it.
+        3. Go down from these.
+        """
+        # 1. List
         processes = _processes()
         children: dict[int, list[int]] = {}
         for pid, process in processes.items():
             children.setdefault(process.parent, []).append(pid)
+        # 2. Begin
         waiting = [pid for pid in _orphans(processes) if processes[pid].age > self._age]
         leader = processes.get(self._leader)
         waiting += [self._leader] if leader and leader.age == self._age else []
+        # 3. Go down
         found = []
         while waiting:
             pid = waiting.pop()

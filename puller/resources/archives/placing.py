@@ -58,9 +58,8 @@ class Unpacked:
 
     def put(self, removable: Removable) -> None:
         """Put everything into its place."""
-        sync_filesystem(
-            self._staging
-        )  # all at once, in place of an fsync for each of up to half a million files
+        # All at once, in place of an fsync for each of up to half a million files.
+        sync_filesystem(self._staging)
         for path in self._in_the_way:
             below = [other for other in removable if other == path or other.startswith(f"{path}/")]
             remove(self._target, below, removable)
