@@ -86,7 +86,7 @@ def choose_provider(
 
 
 def _load(point: "EntryPoint", wanted: type, failure: type[PullerError]) -> ResourceType:
-    """What an entry point means; whatever is wrong with the code of others is said as theirs."""
+    """The type that an entry point means; whatever is wrong with the code of others is said as theirs."""
     try:
         found = point.load()
     # Importing runs the code of others, which may raise anything.

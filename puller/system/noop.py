@@ -40,7 +40,7 @@ class NoopSystem(LocalSystem):
         return any(one.startswith(f"{path}/") and kind == "file" for one, kind in self._expected.items())
 
     def _expectation(self, path: str) -> str | None:
-        """What this run would have left here; below what it would have removed there is nothing."""
+        """The kind of thing that this run would have left here; below what it would have removed there is nothing."""
         if (here := self._expected.get(path)) or not self._expected:
             return here
         while path != "/":

@@ -92,7 +92,7 @@ class Descendants:
 
 
 def _orphans(processes: dict[int, _Process]) -> list[int]:
-    """What has come to us from commands, of now or before."""
+    """Processes that have come to us from commands, of now or before."""
     us, session = os.getpid(), os.getsid(0)
     with starting:
         return [

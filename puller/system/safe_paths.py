@@ -139,7 +139,7 @@ class _SafeWalk(Walk):
 
 
 def _at_end(path: str, ask: Callable[[Walk], T]) -> T:
-    """What a walk can tell at its end; errors name the path."""
+    """The answer of a walk at its end to ``ask``; errors name the path."""
     walk = _SafeWalk(path)
     try:
         walk.go()

@@ -91,7 +91,7 @@ def kept(archive: Opened, directory: int, where: str) -> Iterator[BinaryIO]:
 
 
 def _pieces(stream: BinaryIO, size: int) -> Iterator[bytes]:
-    """What a file of ``size`` bytes holds; one that somebody makes longer all the time has an end, too."""
+    """The bytes of a file of ``size`` bytes; one that somebody makes longer all the time has an end, too."""
     have = 0
     for piece in pieces_of(stream):
         yield piece

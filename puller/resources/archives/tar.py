@@ -103,7 +103,7 @@ class TarReader:
 
 
 class _ExtendedHeaders(msgspec.Struct):
-    """What PAX and GNU headers say about the member that follows them."""
+    """The words of PAX and GNU headers about the member that follows them."""
 
     values: dict[str, bytes] = {}
 

@@ -112,7 +112,7 @@ class Manager(ABC):
 
     @abstractmethod
     def _list_installed(self, job: Job, names: Sequence[str]) -> Mapping[str, Sequence[Installed]]:
-        """What is installed of these packages."""
+        """The installed versions of these packages, by the names as they were asked for."""
 
     def _find_matching(self, job: Job, name: str, request: str) -> list[str]:
         available = self._sorted(self.available(job, name))

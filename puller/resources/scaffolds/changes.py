@@ -73,7 +73,7 @@ def clear(system: System, target: Target, directories: Iterable[str], *, keep_ro
 
 
 def _real(system: System, target: Target, directories: Iterable[str]) -> list[str]:
-    """Those that are directories of the target and not links to others, each before what it holds."""
+    """The paths that are directories of the target and not links to others, each before what it holds."""
     real = [""]
     for directory in sorted(directories, key=lambda path: (path.count("/"), path)):
         if directory.rpartition("/")[0] in real and _is_directory(system.lstat(target.path(directory))):

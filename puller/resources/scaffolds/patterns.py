@@ -22,7 +22,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _piece(pattern: str, position: int) -> tuple[str | None, int]:
-    """What stands at a position as a regular expression (None for a star), and where the next begins."""
+    """The piece at a position as a regular expression (None for a star), and where the next begins."""
     character = pattern[position]
     if character in "*?":
         return (None if character == "*" else "."), position + 1

@@ -184,7 +184,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         return self.context.system.resolve(source) if os.path.isabs(self.properties.source) else source
 
     def _scope(self) -> Scope:
-        """What templates see: that of the manifest, or with data of the scaffold's own."""
+        """The scope of templates: that of the manifest, or with data of the scaffold's own."""
         scope, data = self.context.scope, self.properties.data
         if data is None:
             return scope

@@ -85,7 +85,7 @@ def _resolved(system: System, name: str) -> str:
 def _look_below(
     system: System, root: str, itself: Found, path: str, directories: Mapping[str, Found]
 ) -> Found:
-    """What is at a path, when what is above it is a directory and no link to one."""
+    """The ``lstat`` of a path, when what is above it is a directory and no link to one."""
     above = path.rpartition("/")[0]
     parent = directories[above] if above else itself
     if parent is None or not stat.S_ISDIR(parent.st_mode):
