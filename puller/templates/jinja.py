@@ -22,10 +22,10 @@ from hiera.errors import LimitError as HieraLimitError
 from hiera.expressions.expressions import Scope
 from hiera.expressions.jinja import for_templates, translated
 from hiera.limits import meter
-from puller.templates import engine
+from puller.templates.bundle_files import find_inside
 from puller.templates.errors import FunctionError, LimitError, TemplateError
-from puller.templates.functions import find_inside
 from puller.templates.limits import Budget, Exceeded
+from puller.templates.scope import Function, TemplateScope
 
 _SIZE_LIMIT = 16 * 1024 * 1024  # bytes of an included template
 
@@ -95,7 +95,7 @@ class JinjaTemplate:
     def render(
         self,
         dot: Any,
-        functions: Mapping[str, engine.Function] | None = None,
+        functions: Mapping[str, Function] | None = None,
         *,
         budget: Budget | None = None,
     ) -> str:
@@ -120,8 +120,8 @@ class JinjaTemplate:
         return text
 
 
-def _names(dot: Any, functions: Mapping[str, engine.Function]) -> Mapping[str, Any]:
-    if isinstance(dot, engine.TemplateScope):
+def _names(dot: Any, functions: Mapping[str, Function]) -> Mapping[str, Any]:
+    if isinstance(dot, TemplateScope):
         return Scope(dot["facts"], dot["data"], dot["environ"], functions).names
     keys = dot if isinstance(dot, Mapping) else {}
     return {**keys, **functions, "value": dot}

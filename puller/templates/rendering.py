@@ -10,8 +10,10 @@ from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope
 from hiera.values.secrets import has_secret, revealed
 from puller.errors import ResourceError, reason
-from puller.templates import engine as engines
+from puller.templates.bundle_files import find_inside, read_text
+from puller.templates.engine import choose_engine, load_engine
 from puller.templates.errors import FunctionError, LimitError, TemplateError
+from puller.templates.scope import Engine, TemplateScope
 
 if TYPE_CHECKING:
     from puller.templates.jinja import JinjaEngine, JinjaTemplate
@@ -106,7 +108,7 @@ def load(
     *,
     root: Path | None = None,
     files: Mapping[str, str] | None = None,
-) -> engines.Engine:
+) -> Engine:
     """The engine with its delimiters; raises ``ResourceError`` for some that cannot be.
 
     What templates of Jinja2 include comes from ``files`` (path → text) or from below ``root``. Those of Jet include
@@ -124,7 +126,7 @@ def load(
 
             partials = {path: text for path, text in files.items() if PARTIALS in path.split("/")[:-1]}
             return JetEngine(left, right, partials.get)
-        return engines.load_engine(engine, left_delimiter=left, right_delimiter=right)
+        return load_engine(engine, left_delimiter=left, right_delimiter=right)
     except ValueError as error:
         raise ResourceError(str(error)) from error
 
@@ -134,7 +136,7 @@ class Seen:
 
     def __init__(
         self,
-        dot: engines.TemplateScope,
+        dot: TemplateScope,
         functions: Mapping[str, Callable[..., Any]],
         *,
         is_secret: bool = False,
@@ -156,10 +158,10 @@ def seen_by(engine: str, scope: Scope, directory: Path) -> Seen:
     For the engines of Go's kind values are plain: all facts are gathered, and secrets opened.
     """
     if engine == "jinja":
-        return Seen(engines.TemplateScope(scope.facts, scope.data, scope.environ), scope.functions)
+        return Seen(TemplateScope(scope.facts, scope.data, scope.environ), scope.functions)
     data = dict(scope.data)
     is_secret = has_secret(data)
-    dot = engines.TemplateScope(dict(scope.facts), revealed(data) if is_secret else data, scope.environ)
+    dot = TemplateScope(dict(scope.facts), revealed(data) if is_secret else data, scope.environ)
     functions = _functions(Scope(dot["facts"], dot["data"], dot["environ"]), directory)
     seen = Seen(dot, functions, is_secret=is_secret)
     if (hiera := scope.functions.get("hiera")) is not None:
@@ -169,10 +171,8 @@ def seen_by(engine: str, scope: Scope, directory: Path) -> Seen:
 
 def render_list(path: str, scope: Scope, directory: Path, engine: str | None = None) -> Rendered:
     """``resources_template``: a file of the manifest's directory; ``engine`` is what its name may not contradict."""
-    from puller.templates.functions import find_inside
-
     try:
-        chosen = engines.choose_engine(path, engine)
+        chosen = choose_engine(path, engine)
     except ValueError as error:
         raise ResourceError(f"resources_template {error}") from error
     return render_file(find_inside(directory, path), chosen, scope, directory)
@@ -180,7 +180,6 @@ def render_list(path: str, scope: Scope, directory: Path, engine: str | None = N
 
 def _functions(scope: Scope, directory: Path) -> dict[str, Callable[..., Any]]:
     """``lookup``, ``readFile`` and ``file`` for the engines of Go's kind, with errors that they can place."""
-    from puller.templates.functions import read_text
 
     def read(path: Any) -> str:
         return read_text(directory, path)

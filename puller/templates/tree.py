@@ -13,10 +13,10 @@ import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from puller.templates.engine import Engine, Function, Template, TemplateScope
 from puller.templates.errors import FunctionError, SkippedEmpty, TemplateError
 from puller.templates.govalue.text import is_blank
 from puller.templates.limits import DEFAULT_LIMITS, Budget, Limits
+from puller.templates.scope import Engine, Function, Template, TemplateScope
 
 PARTIALS: Final = "_partials"
 

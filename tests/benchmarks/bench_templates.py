@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 import jinja2
 
-from puller.templates.engine import Engine, TemplateScope, load_engine
+from puller.templates.engine import load_engine
+from puller.templates.scope import Engine, TemplateScope
 
 SECTIONS = 10
 

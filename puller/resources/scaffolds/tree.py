@@ -15,10 +15,11 @@ from puller.errors import ResourceError
 from puller.resources.scaffolds.names import directories_of
 from puller.resources.scaffolds.source import read_source
 from puller.system.protocol import System
-from puller.templates.engine import Engine, Template
+
 from puller.templates.errors import TemplateError
 from puller.templates.limits import Budget
 from puller.templates.rendering import OWN, Delimiters, errors_explained, load, seen_by
+from puller.templates.scope import Engine, Template
 from puller.templates.tree import render_tree, walk
 
 _BEGINNINGS = {"jinja": ("{{", "{%"), "go": ("{{",), "jet": ("[[",)}

@@ -11,7 +11,6 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
-from puller.templates.engine import TemplateScope
 from puller.templates.errors import LimitError
 from puller.templates.gotemplate.compiler import compile_bodies
 from puller.templates.gotemplate.functions import complaint_about, find_function
@@ -19,6 +18,7 @@ from puller.templates.gotemplate.rendering import Frame, Rendering, TemplateSour
 from puller.templates.gotemplate.syntax.parser import parse
 from puller.templates.govalue.types import MISSING
 from puller.templates.limits import Budget, Exceeded
+from puller.templates.scope import TemplateScope
 
 _TOO_DEEP: Final = "actions, templates or values are nested too deeply"
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -45,7 +45,7 @@ class GoTemplate:
         *,
         budget: Budget | None = None,
     ) -> str:
-        """See ``puller.templates.engine.Template``."""
+        """See ``puller.templates.scope.Template``."""
         dot = (
             MISSING if dot is None else dot
         )  # as in Go, where a template without data has fields without value

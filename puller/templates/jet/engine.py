@@ -12,7 +12,6 @@ import posixpath
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
-from puller.templates.engine import Function
 from puller.templates.govalue.types import MISSING
 from puller.templates.jet.frame import BlockCode, Frame, Program
 from puller.templates.jet.functions import BUILTINS, external
@@ -21,6 +20,7 @@ from puller.templates.jet.parser import parse
 from puller.templates.jet.source import TemplateSource
 from puller.templates.jet.statements import StatementCompiler
 from puller.templates.limits import Budget, Exceeded
+from puller.templates.scope import Function
 
 Loader = Callable[[str], str | None]
 """The text of the template at a path such as ``lib/page.jet``, or None."""

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from puller.templates.engine import TemplateScope
 from puller.templates.govalue.types import MISSING
 from puller.templates.limits import Budget
+from puller.templates.scope import TemplateScope
 
 ROOT_NAMES: Final = frozenset(("facts", "data", "environ", "Facts", "Data", "Environ"))
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal
 
-from puller.templates.engine import TemplateScope
 from puller.templates.errors import FunctionError
 from puller.templates.govalue.printf import format_value, sprint
 from puller.templates.govalue.strconv import format_float, parse_float, parse_int, parse_uint
@@ -37,6 +36,7 @@ from puller.templates.govalue.types import (
     type_name,
     wrap_int64,
 )
+from puller.templates.scope import TemplateScope
 
 
 class IntRange(GoObject):

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from puller.templates.engine import TemplateScope, load_engine
+from puller.templates.engine import load_engine
 from puller.templates.errors import FunctionError, TemplateError
 from puller.templates.gotemplate.engine import GoEngine
 from puller.templates.limits import Budget, Limits
+from puller.templates.scope import TemplateScope
 from puller.templates.tree import render_tree
 
 CASES = Path(__file__).parents[2] / "cases" / "templates"

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from puller.templates.engine import TemplateScope
 from puller.templates.errors import LimitError, TemplateError
 from puller.templates.gotemplate.engine import GoEngine
 from puller.templates.govalue import types
 from puller.templates.govalue.types import MAX_ITEMS
 from puller.templates.limits import Budget, Limits
+from puller.templates.scope import TemplateScope
 from puller.templates.tree import render_tree
 
 DATA: dict[str, Any] = {

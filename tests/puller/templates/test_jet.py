@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from puller.templates.engine import TemplateScope, load_engine
+from puller.templates.engine import load_engine
 from puller.templates.errors import TemplateError
 from puller.templates.jet.engine import JetEngine
 from puller.templates.limits import Budget, Limits
+from puller.templates.scope import TemplateScope
 from puller.templates.tree import render_tree
 
 CASES = Path(__file__).parents[2] / "cases" / "templates"

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from puller.templates.engine import TemplateScope
 from puller.templates.errors import FunctionError, LimitError, TemplateError
 from puller.templates.jet.engine import JetEngine
 from puller.templates.limits import Budget, Limits
+from puller.templates.scope import TemplateScope
 
 DATA: dict[str, Any] = {
     "port": 80,

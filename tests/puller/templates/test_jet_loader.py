@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from puller.templates.engine import TemplateScope
 from puller.templates.errors import TemplateError
 from puller.templates.jet.engine import JetEngine
+from puller.templates.scope import TemplateScope
 
 
 def render(files: Mapping[str, str], name: str = "main.jet", **data: Any) -> str:

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from hiera import limits
 from hiera.expressions.expressions import Scope
 from hiera.values.secrets import Secret
-from puller.templates.engine import TemplateScope, load_engine
+from puller.templates.engine import load_engine
 from puller.templates.errors import FunctionError, LimitError, TemplateError
 from puller.templates.jinja import JinjaEngine
 from puller.templates.limits import Budget, Limits
+from puller.templates.scope import TemplateScope
 from puller.templates.tree import render_tree
 
 CASES = Path(__file__).parents[2] / "cases"

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from puller.templates.engine import ENGINES, TemplateScope, load_engine
+from puller.templates.engine import ENGINES, load_engine
 from puller.templates.errors import FunctionError, LimitError, TemplateError
 from puller.templates.limits import Limits
+from puller.templates.scope import TemplateScope
 from puller.templates.tree import render_tree, walk
 
 
