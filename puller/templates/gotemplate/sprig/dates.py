@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from puller.templates.errors import FunctionError
 from puller.templates.gotemplate.sprig.numbers import to_int64
+from puller.templates.gotemplate.time.clock import UTC_ZONE, LocalZone, find_zone
 from puller.templates.gotemplate.time.durations import (
     DAY,
     HOUR,
@@ -16,16 +17,8 @@ from puller.templates.gotemplate.time.durations import (
     parse_duration,
     round_duration,
 )
-from puller.templates.gotemplate.time.layout import parse_time
-from puller.templates.gotemplate.time.times import (
-    UTC_ZONE,
-    ZERO_TIME,
-    LocalZone,
-    Time,
-    find_zone,
-    time_at,
-    time_now,
-)
+from puller.templates.gotemplate.time.parse import parse_time
+from puller.templates.gotemplate.time.times import ZERO_TIME, Time, time_at, time_now
 from puller.templates.govalue.types import Int64, is_integer, wrap_int64
 
 _UNITS: Final = ((365 * DAY, "y"), (30 * DAY, "mo"), (DAY, "d"), (HOUR, "h"), (MINUTE, "m"), (SECOND, "s"))
