@@ -54,11 +54,3 @@ class FunctionError(Exception):
 
 class SkippedEmpty(FunctionError):
     """``render`` of a blank partial where blank files are skipped: Jet fails, Go leaves out the caller."""
-
-
-def error_at(error: type[TemplateError], file: str, text: str, offset: int, message: str) -> TemplateError:
-    """The error with line, column and source line worked out from an offset into the template's text."""
-    start = text.rfind("\n", 0, offset) + 1
-    end = text.find("\n", offset)
-    source_line = text[start:] if end < 0 else text[start:end]
-    return error(file, text.count("\n", 0, offset) + 1, offset - start + 1, message, source_line.rstrip("\r"))

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from puller.templates.errors import LimitError, TemplateError
-from puller.templates.gotemplate.rendering import Frame, TemplateSource
+from puller.templates.errors import TemplateError
+from puller.templates.gotemplate.rendering import Frame
 from puller.templates.limits import LONG_TEXT, Exceeded
+from puller.templates.source import TemplateSource
 
 Evaluate = Callable[[Frame, Any], Any]
 """A compiled operand: the value that it has in a frame, with this dot."""
@@ -27,9 +28,9 @@ def failure_of(source: TemplateSource, name: str, position: int) -> Failure:
 
     def failure(error: Exception) -> Exception:
         if isinstance(error, RecursionError):
-            return source.error(position, "templates and values are nested too deeply", LimitError)
+            return source.limit(position, "templates and values are nested too deeply")
         if isinstance(error, Exceeded):
-            return source.error(position, str(error), LimitError)
+            return source.limit(position, error)
         kind = type(error) if isinstance(error, TemplateError) else TemplateError  # an error in a partial
         return source.error(position, f"error calling {name}: {error}", kind)
 

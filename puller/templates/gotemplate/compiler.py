@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from puller.templates.errors import FunctionError, LimitError
+from puller.templates.errors import FunctionError
 from puller.templates.gotemplate.calls import Evaluate
 from puller.templates.gotemplate.expressions import Expressions, FindFunction
-from puller.templates.gotemplate.rendering import Frame, TemplateSource
+from puller.templates.gotemplate.rendering import Frame
 from puller.templates.gotemplate.syntax.nodes import (
     Action,
     Body,
@@ -27,6 +27,7 @@ from puller.templates.gotemplate.syntax.nodes import (
 from puller.templates.govalue.printf import format_value
 from puller.templates.govalue.types import MISSING, is_integer, map_keys
 from puller.templates.limits import Exceeded
+from puller.templates.source import TemplateSource
 
 Execute = Callable[[Frame, Any], None]
 
@@ -178,7 +179,7 @@ class _Compiler:
             except _Leave:
                 pass
             except Exceeded as error:
-                raise self._source.error(position, str(error), LimitError) from None
+                raise self._source.limit(position, error) from None
             return ran
 
         return loop
@@ -204,7 +205,7 @@ class _Compiler:
                 budget.enter()
                 template.execute(Frame(frame.rendering, value, template.size), value)
             except Exceeded as error:
-                raise self._source.error(node.position, str(error), LimitError) from None
+                raise self._source.limit(node.position, error) from None
             finally:
                 budget.leave()
 

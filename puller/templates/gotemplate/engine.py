@@ -11,14 +11,14 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
-from puller.templates.errors import LimitError
 from puller.templates.gotemplate.compiler import compile_bodies
 from puller.templates.gotemplate.functions import complaint_about, find_function
-from puller.templates.gotemplate.rendering import Frame, Rendering, TemplateSource
+from puller.templates.gotemplate.rendering import Frame, Rendering
 from puller.templates.gotemplate.syntax.parser import parse
 from puller.templates.govalue.types import MISSING
 from puller.templates.limits import Budget, Exceeded
 from puller.templates.scope import TemplateScope
+from puller.templates.source import TemplateSource
 
 _TOO_DEEP: Final = "actions, templates or values are nested too deeply"
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -34,7 +34,7 @@ class GoTemplate:
 
     def __init__(self, source: TemplateSource, left: str, right: str) -> None:
         name = source.name.rpartition("/")[2]
-        bodies = parse(source.name, source.text, complaint_about, left, right, root=name)
+        bodies = parse(source, complaint_about, left, right, root=name)
         self._source = source
         self._root = compile_bodies(source, bodies, find_function)[name]
 
@@ -55,9 +55,9 @@ class GoTemplate:
             self._root.execute(Frame(rendering, dot, self._root.size), dot)
             return rendering.text()
         except Exceeded as error:
-            raise self._source.error(0, str(error), LimitError) from None
+            raise self._source.limit(0, error) from None
         except RecursionError:
-            raise self._source.error(0, _TOO_DEEP, LimitError) from None
+            raise self._source.limit(0, _TOO_DEEP) from None
         finally:
             if before is not None:
                 _environ.reset(before)
@@ -78,4 +78,4 @@ class GoEngine:
         try:
             return GoTemplate(source, self._left, self._right)
         except RecursionError:
-            raise source.error(0, _TOO_DEEP, LimitError) from None
+            raise source.limit(0, _TOO_DEEP) from None

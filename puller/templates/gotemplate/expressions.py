@@ -22,7 +22,7 @@ from puller.templates.gotemplate.calls import (
     run,
 )
 from puller.templates.gotemplate.functions import Function
-from puller.templates.gotemplate.rendering import Frame, TemplateSource
+from puller.templates.gotemplate.rendering import Frame
 from puller.templates.gotemplate.signature import ANY, Constant, Type, signature_of
 from puller.templates.gotemplate.syntax.nodes import (
     Boolean,
@@ -41,6 +41,7 @@ from puller.templates.gotemplate.syntax.nodes import (
 from puller.templates.gotemplate.values import Struct
 from puller.templates.govalue.strconv import quote
 from puller.templates.govalue.types import MISSING, type_name
+from puller.templates.source import TemplateSource
 
 FindFunction = Callable[[str], Function]
 

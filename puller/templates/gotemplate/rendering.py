@@ -5,24 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from puller.templates.errors import FunctionError, TemplateError, error_at
+from puller.templates.errors import FunctionError
 from puller.templates.govalue.types import MISSING
 from puller.templates.limits import Budget, Pieces
 
 _CHARACTERS_PER_ITEM: Final = 8  # what an item of a list takes of the memory that the limit is about
-
-
-class TemplateSource:
-    """The text of a template with its name, for messages."""
-
-    __slots__ = ("name", "text")
-
-    def __init__(self, name: str, text: str) -> None:
-        self.name = name
-        self.text = text
-
-    def error(self, position: int, message: str, kind: type[TemplateError] = TemplateError) -> TemplateError:
-        return error_at(kind, self.name, self.text, position, message)
 
 
 class Rendering:

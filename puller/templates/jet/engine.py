@@ -17,10 +17,10 @@ from puller.templates.jet.frame import BlockCode, Frame, Program
 from puller.templates.jet.functions import BUILTINS, external
 from puller.templates.jet.nodes import Reference
 from puller.templates.jet.parser import parse
-from puller.templates.jet.source import TemplateSource
 from puller.templates.jet.statements import StatementCompiler
 from puller.templates.limits import Budget, Exceeded
 from puller.templates.scope import Function
+from puller.templates.source import TemplateSource
 
 Loader = Callable[[str], str | None]
 """The text of the template at a path such as ``lib/page.jet``, or None."""

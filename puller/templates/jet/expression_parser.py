@@ -34,7 +34,7 @@ from puller.templates.jet.nodes import (
     Ternary,
     Underscore,
 )
-from puller.templates.jet.source import TemplateSource
+from puller.templates.source import TemplateSource
 
 _LEVELS: Final = {
     "&&": 1, "||": 1,

@@ -35,9 +35,9 @@ from puller.templates.jet.nodes import (
     Ternary,
     Underscore,
 )
-from puller.templates.jet.source import TemplateSource
 from puller.templates.jet.values import is_true, to_text
 from puller.templates.limits import LONG_TEXT, Exceeded
+from puller.templates.source import TemplateSource
 
 _T = TypeVar("_T")
 _ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {

@@ -40,9 +40,9 @@ from puller.templates.jet.nodes import (
     Yield,
     YieldContent,
 )
-from puller.templates.jet.source import TemplateSource
 from puller.templates.jet.values import rows, rows_are_boxed
 from puller.templates.limits import Exceeded, Pieces
+from puller.templates.source import TemplateSource
 
 LONG_BODY: Final = 256
 """Statements from which on a body counts the text of each: many short texts are long together."""

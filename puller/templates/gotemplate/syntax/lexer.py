@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from puller.templates.errors import TemplateError, error_at
+from puller.templates.source import TemplateSource
 
 KEYWORDS: Final = frozenset(
     ("block", "break", "continue", "define", "else", "end", "if", "range", "template", "with")
@@ -87,11 +87,11 @@ class Token(NamedTuple):
 
 
 class Lexer:
-    """Cuts one template. ``name`` is for messages; the delimiters are ``{{`` and ``}}`` unless given."""
+    """Cuts one template, with the delimiters ``left`` and ``right``."""
 
-    def __init__(self, name: str, text: str, left: str = "{{", right: str = "}}") -> None:
-        self._name = name
-        self._text = text
+    def __init__(self, source: TemplateSource, left: str, right: str) -> None:
+        self._error = source.error
+        self._text = source.text
         self._left = left
         self._right = right
         self._position = 0
@@ -203,9 +203,6 @@ class Lexer:
         if following == "_" or following.isalnum():
             raise self._error(start, f'bad number syntax: "{self._text[start : end + 1]}"')
         return end
-
-    def _error(self, position: int, message: str) -> TemplateError:
-        return error_at(TemplateError, self._name, self._text, position, message)
 
 
 def _kind_of_word(kind: Kind, word: str) -> Kind:

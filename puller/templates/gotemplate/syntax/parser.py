@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Literal
 
-from puller.templates.errors import TemplateError, error_at
+from puller.templates.errors import TemplateError
 from puller.templates.gotemplate.syntax.lexer import Kind, Lexer, Token
 from puller.templates.gotemplate.syntax.nodes import (
     Action,
@@ -39,6 +39,7 @@ from puller.templates.gotemplate.syntax.nodes import (
 )
 from puller.templates.gotemplate.syntax.numerals import parse_number
 from puller.templates.govalue.strconv import unquote
+from puller.templates.source import TemplateSource
 
 _MAX_NESTING: Final = 100
 """Of control structures and of parentheses; Go allows more, Python's stack does not."""
@@ -64,31 +65,24 @@ _Ending = Literal["end", "else", "else if", "else with"]
 
 
 def parse(
-    name: str,
-    text: str,
-    complain: Callable[[str], str],
-    left: str = "{{",
-    right: str = "}}",
-    *,
-    root: str,
+    source: TemplateSource, complain: Callable[[str], str], left: str, right: str, *, root: str
 ) -> dict[str, Body]:
     """The trees by name. The file's own tree has the name ``root``, unless it is blank and a definition has that name.
 
     ``complain`` says what is wrong with the name of a function; nothing for one that exists.
-    Raises TemplateError with the file ``name``, line and column.
+    Raises TemplateError with the name of the source, line and column.
     """
-    parser = _Parser(name, text, complain, left, right)
+    parser = _Parser(source, complain, left, right)
     parser.parse_file(root)
     return parser.bodies
 
 
 class _Parser:
-    def __init__(self, name: str, text: str, complain: Callable[[str], str], left: str, right: str) -> None:
+    def __init__(self, source: TemplateSource, complain: Callable[[str], str], left: str, right: str) -> None:
         self.bodies: dict[str, Body] = {}
-        self._name = name
-        self._text = text
+        self._error = source.error
         self._complain = complain
-        self._tokens = Lexer(name, text, left, right).tokens()
+        self._tokens = Lexer(source, left, right).tokens()
         self._waiting: list[Token] = []  # tokens that were looked at, the next one last
         self._variables = ["$"]
         self._ranges = 0
@@ -120,9 +114,6 @@ class _Parser:
         if token.kind is not kind:
             raise self._unexpected(token, context)
         return token
-
-    def _error(self, position: int, message: str) -> TemplateError:
-        return error_at(TemplateError, self._name, self._text, position, message)
 
     def _unexpected(self, token: Token, context: str) -> TemplateError:
         if token.kind is Kind.END:
