@@ -168,18 +168,6 @@ def _checked_index(index: Any, length: int) -> int:
 # Text ----------------------------------------------------------------------------------------------------------------
 
 
-def _print(*values: Any) -> str:
-    return sprint(*values)
-
-
-def _printf(template: str, *values: Any) -> str:
-    return sprintf(template, *values)
-
-
-def _println(*values: Any) -> str:
-    return sprintln(*values)
-
-
 def _shown(values: tuple[Any, ...]) -> str:
     """What ``html`` and the like escape: nil is shown as an action shows it."""
     return sprint(*("<no value>" if value is None else value for value in values))
@@ -212,8 +200,8 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "ne": _ne,
     "not": _not,
     "or": _decide,
-    "print": _print,
-    "printf": _printf,
-    "println": _println,
+    "print": sprint,
+    "printf": sprintf,
+    "println": sprintln,
     "urlquery": _urlquery,
 }

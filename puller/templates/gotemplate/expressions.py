@@ -219,7 +219,7 @@ class Expressions:
                 if name in value.fields():
                     return value.fields()[name]
             kind = "nil" if value is None else f"of type {type_name(value)}"
-            what = f"{_shown_start(node)}{_dotted(node.path[: node.path.index(name)])}"
+            what = ".".join([_shown_start(node), *node.path[: node.path.index(name)]])
             raise self._source.error(node.position, f"{what or '.'} is {kind}: it has no field {name}")
 
         return member
@@ -254,7 +254,13 @@ class Expressions:
         signature = signature_of(method, skip=1)
         try:
             signature.check(name, len(given))
-            values = [_fit_value(signature.type_of(i), value) for i, value in enumerate(given)]
+            types = map(signature.type_of, range(len(given)))
+            values = [
+                wanted.fit_constant(value, _shown(value))
+                if isinstance(value, _CONSTANTS)
+                else wanted.fit(value)
+                for wanted, value in zip(types, given, strict=True)
+            ]
         except FunctionError as error:
             raise self._source.error(position, str(error)) from None
         return run(frame, method, failure_of(self._source, name, position), receiver, *values)
@@ -305,10 +311,6 @@ class Expressions:
         return fitted
 
 
-def _dotted(path: Sequence[str]) -> str:
-    return "".join(f".{name}" for name in path)
-
-
 def _shown_start(node: _Fielded) -> str:
     """What stands in front of the fields, for messages."""
     match node:
@@ -332,7 +334,3 @@ def _shown(node: Constant) -> str:
         case Boolean():
             return "true" if node.value else "false"
     return "nil"
-
-
-def _fit_value(wanted: Type, value: Any) -> Any:
-    return wanted.fit_constant(value, _shown(value)) if isinstance(value, _CONSTANTS) else wanted.fit(value)

@@ -100,24 +100,28 @@ def _boolean(constant: Constant) -> bool | None:
     return constant.value if isinstance(constant, Boolean) else None
 
 
-def _is_present(value: Any) -> bool:
-    return value is not MISSING
-
-
-def _no_value() -> None:
-    return None
-
-
-ANY: Final = Type("interface {}", _is_present, _no_value, ideal_value)
+ANY: Final = Type("interface {}", lambda value: value is not MISSING, lambda: None, ideal_value)
 
 _TYPES: Final = {
     "Any": ANY,
-    "str": Type("string", lambda value: isinstance(value, str), literal=_text),
+    "str": Type(
+        "string",
+        lambda value: isinstance(value, str),
+        literal=_text,
+    ),
     "int": Type("int", lambda value: type(value) is int, literal=_integer),
     "Int64": Type("int64", lambda value: isinstance(value, Int64), literal=_int64),
     "Uint32": Type("uint32", lambda value: isinstance(value, Uint32), literal=_uint32),
-    "float": Type("float64", lambda value: isinstance(value, float), literal=_float),
-    "bool": Type("bool", lambda value: isinstance(value, bool), literal=_boolean),
+    "float": Type(
+        "float64",
+        lambda value: isinstance(value, float),
+        literal=_float,
+    ),
+    "bool": Type(
+        "bool",
+        lambda value: isinstance(value, bool),
+        literal=_boolean,
+    ),
     "dict[str, Any]": Type(
         "map[string]interface {}",
         lambda value: isinstance(value, dict) and not isinstance(value, StringMap),

@@ -45,7 +45,9 @@ def format_float(number: float, verb: str = "g", precision: int = -1) -> str:
     # For %g Go decides between the notations as if the precision were 6, but then cuts no digit.
     if verb in "fF" or (verb in "gG" and -4 <= exponent < 6):
         return sign + _plain(digits, exponent)
-    return sign + _scientific(digits, exponent, "E" if verb in "EG" else "e")
+    shown = f"{digits[0]}.{digits[1:]}" if len(digits) > 1 else digits
+    mark = "E" if verb in "EG" else "e"
+    return f"{sign}{shown}{mark}{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
 
 
 def _bits(number: float) -> tuple[int, int]:
@@ -89,11 +91,6 @@ def _plain(digits: str, exponent: int) -> str:
         return "0." + "0" * (-exponent - 1) + digits
     whole = digits[: exponent + 1].ljust(exponent + 1, "0")
     return f"{whole}.{digits[exponent + 1 :]}" if len(digits) > exponent + 1 else whole
-
-
-def _scientific(digits: str, exponent: int, mark: str) -> str:
-    mantissa = f"{digits[0]}.{digits[1:]}" if len(digits) > 1 else digits
-    return f"{mantissa}{mark}{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
 
 
 def format_int(number: int, base: int) -> str:

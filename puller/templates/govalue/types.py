@@ -172,7 +172,7 @@ _KINDS: Final[dict[str, str]] = {
 }
 
 
-def type_name(value: object) -> str:
+def type_name(value: Any) -> str:
     """The name of the value's type as Go prints it with ``%T``, for example ``map[string]interface {}``."""
     kind = type(value)
     name = _TYPE_NAMES.get(kind) or getattr(kind, "go_type", None)
@@ -183,7 +183,7 @@ def type_name(value: object) -> str:
     return next((n for t, n in _TYPE_NAMES.items() if isinstance(value, t)), kind.__name__)
 
 
-def kind_name(value: object) -> str:
+def kind_name(value: Any) -> str:
     """The kind of the value as Go's ``reflect`` names it: ``int``, ``slice``, ``map``; nil is ``invalid``."""
     if isinstance(value, GoObject):
         return value.go_kind

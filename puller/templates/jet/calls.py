@@ -54,7 +54,8 @@ class CallCompiler(ExpressionCompiler):
             return self.text(head.base)
         argument = self._head(head)
         for command in rest:
-            value = self._piped(command, argument)
+            arguments = command.arguments or Arguments((), slot=False)
+            value = self._function_call(command.base, arguments, argument, in_pipeline=True)
             argument = _Argument(value, value)
         return self.text_of(argument.loose, commands[-1].offset)
 
@@ -63,10 +64,6 @@ class CallCompiler(ExpressionCompiler):
             return self._argument(command.base)
         call = self._function_call(command.base, command.arguments, None, in_pipeline=True)
         return _Argument(call, call)
-
-    def _piped(self, command: Command, previous: _Argument) -> Value:
-        arguments = command.arguments or Arguments((), slot=False)
-        return self._function_call(command.base, arguments, previous, in_pipeline=True)
 
     def _argument(self, node: Expression) -> _Argument:
         return _Argument(self.value(node), self.unboxed(node))

@@ -57,10 +57,6 @@ def tokenize(text: str, left: str, right: str) -> list[Token]:
     return _Lexer(text, left, right).run()
 
 
-def _is_alphanumeric(character: str) -> bool:
-    return character == "_" or character.isalnum()
-
-
 class _Lexer:
     def __init__(self, text: str, left: str, right: str) -> None:
         self.text = text
@@ -153,13 +149,13 @@ class _Lexer:
         match = _TOKEN.match(self.text, position + self.sign_length(position, spaced))
         if match is None or match.lastgroup is None:
             character = self.text[position]
-            message = _UNTERMINATED.get(character, f"{character!r} means nothing here")
-            return self.fail(message, position)
+            return self.fail(_UNTERMINATED.get(character, f"{character!r} means nothing here"), position)
         kind, text, end = match.lastgroup, self.text[position : match.end()], match.end()
-        if kind == "number" and _is_alphanumeric(self.text[end : end + 1]):
-            return self.fail(f"{text + self.text[end]} is not a number", position)
+        following = self.text[end : end + 1]
+        if kind == "number" and (following == "_" or following.isalnum()):
+            return self.fail(f"{text + following} is not a number", position)
         if kind in ("word", "field") and not self.may_end_word(end):
-            return self.fail(f"{self.text[end]!r} cannot follow {text}", end)
+            return self.fail(f"{following!r} cannot follow {text}", end)
         self.add(self.kind_of(kind, text), text, position, spaced)
         return end
 

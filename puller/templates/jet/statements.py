@@ -374,17 +374,15 @@ class StatementCompiler(CallCompiler):
         def run(frame: Frame, error: TemplateError) -> str:
             outer = frame.variables
             if name:
-                frame.variables = {**outer, name: [GoError(_error_text(error))]}
+                # The text that Jet gives to err.Error(); it knows no directories here.
+                file = posixpath.basename(error.file)
+                shown = f'Jet Runtime Error ("/{file}":{error.line}): {error.message}'
+                frame.variables = {**outer, name: [GoError(shown)]}
             text = body(frame)
             frame.variables = outer
             return text
 
         return run
-
-
-def _error_text(error: TemplateError) -> str:
-    """What ``err.Error()`` gives in a catch: the same text as Jet, which knows no directories here."""
-    return f'Jet Runtime Error ("/{posixpath.basename(error.file)}":{error.line}): {error.message}'
 
 
 def _declares(statement: Statement) -> bool:

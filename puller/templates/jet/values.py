@@ -212,7 +212,8 @@ def _calculate(left: Any, right: Any, operation: Callable[[Any, Any], Any]) -> A
     if isinstance(right, float):
         return operation(_to_float(left), right)
     if isinstance(left, Uint8 | Uint64):
-        return Uint64(operation(int(left), _to_uint(right)) & UINT64_MAX)
+        unsigned = parse_uint(right) if isinstance(right, str) else _to_int(right) & UINT64_MAX
+        return Uint64(operation(int(left), unsigned) & UINT64_MAX)
     return wrap_int64(operation(int(left), _to_int(right)))
 
 
@@ -240,10 +241,6 @@ def _to_int(value: Any) -> int:
     if isinstance(value, str):
         return parse_int(value)
     raise FunctionError(f"{describe(value)} cannot be converted to a whole number")
-
-
-def _to_uint(value: Any) -> int:
-    return parse_uint(value) if isinstance(value, str) else _to_int(value) & UINT64_MAX
 
 
 def _to_float(value: Any) -> float:

@@ -111,7 +111,7 @@ def _builder(
     start = datetime.now(UTC)
     builder = (
         x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)] if name else []))
+        .subject_name(_subject(name))
         .serial_number(x509.random_serial_number())
         .not_valid_before(start)
         .not_valid_after(start + timedelta(days=days))

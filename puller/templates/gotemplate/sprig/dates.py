@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
 from puller.templates.errors import FunctionError
-from puller.templates.gotemplate.sprig.numbers import to_int64
 from puller.templates.gotemplate.time.clock import UTC_ZONE, LocalZone, find_zone
 from puller.templates.gotemplate.time.durations import (
     DAY,
@@ -23,6 +23,7 @@ from puller.templates.govalue.types import Int64, is_integer, wrap_int64
 
 _UNITS: Final = ((365 * DAY, "y"), (30 * DAY, "mo"), (DAY, "d"), (HOUR, "h"), (MINUTE, "m"), (SECOND, "s"))
 _HTML: Final = "2006-01-02"
+_DIGITS: Final = re.compile(r"[+-]?[0-9]{1,18}")  # so that they fit an int64
 
 
 def _moment(date: Any) -> Time:
@@ -33,10 +34,6 @@ def _moment(date: Any) -> Time:
 
 def _since(date: Any) -> int:
     return time_now().moment() - _moment(date).moment()
-
-
-def _now() -> Time:
-    return time_now()
 
 
 # Writing and reading -------------------------------------------------------------------------------------------------
@@ -93,20 +90,11 @@ def _ago(date: Any) -> str:
 
 
 def _duration(seconds: Any) -> str:
-    """Seconds as a duration: an ``int64`` or digits. A plain ``int`` is 0, as in Sprig."""
-    count = (
-        to_int64(seconds)
-        if isinstance(seconds, Int64)
-        else _whole(seconds)
-        if isinstance(seconds, str)
-        else 0
-    )
+    """``duration``: seconds, an ``int64`` or digits, as a duration. A plain ``int`` is 0, as in Sprig."""
+    count = int(seconds) if isinstance(seconds, Int64) else 0
+    if isinstance(seconds, str) and _DIGITS.fullmatch(seconds):
+        count = int(seconds)
     return format_duration(wrap_int64(count * SECOND))
-
-
-def _whole(text: str) -> int:
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    return wrap_int64(int(text)) if digits.isascii() and digits.isdecimal() and len(digits) < 19 else 0
 
 
 def _duration_round(duration: Any) -> str:
@@ -140,7 +128,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "mustDateModify": _must_date_modify,
     "mustToDate": _must_to_date,
     "must_date_modify": _must_date_modify,
-    "now": _now,
+    "now": time_now,
     "toDate": _to_date,
     "unixEpoch": _unix_epoch,
 }

@@ -43,10 +43,6 @@ def _fail(message: str) -> Never:
 # Types ---------------------------------------------------------------------------------------------------------------
 
 
-def _type_of(value: Any) -> str:
-    return type_name(value)
-
-
 def _type_is(name: str, value: Any) -> bool:
     return type_name(value) == name
 
@@ -54,10 +50,6 @@ def _type_is(name: str, value: Any) -> bool:
 def _type_is_like(name: str, value: Any) -> bool:
     """Also when the value is a pointer to that type."""
     return type_name(value) in (name, f"*{name}")
-
-
-def _kind_of(value: Any) -> str:
-    return kind_name(value)
 
 
 def _kind_is(name: str, value: Any) -> bool:
@@ -91,10 +83,6 @@ def _is_nil(value: Any) -> bool:
     return isinstance(value, NilSlice | NilMap)
 
 
-def _deep_equal(left: Any, right: Any) -> bool:
-    return are_equal(left, right)
-
-
 def _deep_copy(value: Any) -> Any:
     ensure_small(value)
     return _copy(value)
@@ -113,15 +101,15 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "any": _any,
     "coalesce": _coalesce,
     "deepCopy": _deep_copy,
-    "deepEqual": _deep_equal,
+    "deepEqual": are_equal,
     "default": _default,
     "empty": _empty,
     "fail": _fail,
     "kindIs": _kind_is,
-    "kindOf": _kind_of,
+    "kindOf": kind_name,
     "mustDeepCopy": _deep_copy,
     "ternary": _ternary,
     "typeIs": _type_is,
     "typeIsLike": _type_is_like,
-    "typeOf": _type_of,
+    "typeOf": type_name,
 }

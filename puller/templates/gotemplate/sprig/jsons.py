@@ -52,10 +52,6 @@ def _cleaned(value: Any) -> Any:
     return value
 
 
-def _must_to_json(value: Any) -> str:
-    return to_json(value)
-
-
 def _must_to_pretty_json(value: Any) -> str:
     return to_json(value, indent=_INDENT)
 
@@ -72,7 +68,7 @@ def _from_json(text: str) -> Any:
 
 
 def _to_json(value: Any) -> str:
-    return _or_nothing(_must_to_json, value)
+    return _or_nothing(to_json, value)
 
 
 def _to_pretty_json(value: Any) -> str:
@@ -93,7 +89,7 @@ def _or_nothing(encode: Callable[[Any], str], value: Any) -> str:
 FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "fromJson": _from_json,
     "mustFromJson": _must_from_json,
-    "mustToJson": _must_to_json,
+    "mustToJson": to_json,
     "mustToPrettyJson": _must_to_pretty_json,
     "mustToRawJson": _must_to_raw_json,
     "toJson": _to_json,

@@ -56,16 +56,8 @@ def to_float(value: Any) -> float:
         return 0.0
 
 
-def _int(value: Any) -> int:
-    return to_int64(value)
-
-
 def _int64(value: Any) -> Int64:
     return Int64(to_int64(value))
-
-
-def _float64(value: Any) -> float:
-    return to_float(value)
 
 
 def _atoi(text: str) -> int:
@@ -236,10 +228,6 @@ def _until(count: int) -> Ints:
     return _numbers(0, count, -1 if count < 0 else 1)
 
 
-def _until_step(start: int, stop: int, step: int) -> Ints:
-    return _numbers(start, stop, step)
-
-
 def _seq(*parameters: int) -> str:
     """``seq END``, ``seq START END`` or ``seq START STEP END``; the end is included."""
     if not 1 <= len(parameters) <= 3:
@@ -263,9 +251,9 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "ceil": _ceil,
     "div": _div,
     "divf": _divf,
-    "float64": _float64,
+    "float64": to_float,
     "floor": _floor,
-    "int": _int,
+    "int": to_int64,
     "int64": _int64,
     "max": _max,
     "maxf": _maxf,
@@ -280,5 +268,5 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "subf": _subf,
     "toDecimal": _to_decimal,
     "until": _until,
-    "untilStep": _until_step,
+    "untilStep": _numbers,
 }

@@ -63,10 +63,6 @@ def _split(rendering: Rendering, pattern: str, text: str, count: int) -> Strings
     return Strings(pieces) if count != 0 else NilStrings()
 
 
-def _quote_meta(text: str) -> str:
-    return quote_meta(text)
-
-
 FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "mustRegexFind": _find,
     "mustRegexFindAll": _find_all,
@@ -77,7 +73,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "regexFind": _find,
     "regexFindAll": _find_all,
     "regexMatch": _match,
-    "regexQuoteMeta": _quote_meta,
+    "regexQuoteMeta": quote_meta,
     "regexReplaceAll": _replace_all,
     "regexReplaceAllLiteral": _replace_all_literal,
     "regexSplit": _split,

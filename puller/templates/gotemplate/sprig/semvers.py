@@ -296,8 +296,4 @@ def _group_allows(group: list[_Constraint], version: Version) -> bool:
     return all(constraint.allows(version) for constraint in group)
 
 
-def _semver(text: str) -> Version:
-    return parse_version(text)
-
-
-FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {"semver": _semver, "semverCompare": _semver_compare}
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {"semver": parse_version, "semverCompare": _semver_compare}

@@ -22,14 +22,14 @@ def _env(rendering: Rendering, name: str) -> str:
 
 def _expand_env(rendering: Rendering, text: str) -> str:
     """``$NAME`` and ``${NAME}`` replaced; a name that is not set is empty."""
-    expanded = _VARIABLE.sub(lambda match: _value(rendering, match), text)
+
+    def value(match: re.Match[str]) -> str:
+        name = match["braced"] or match["special"] or match["name"]
+        return _env(rendering, name) if name else ""  # "${}", and "${" without an end, are eaten
+
+    expanded = _VARIABLE.sub(value, text)
     rendering.allow(len(expanded))
     return expanded
-
-
-def _value(rendering: Rendering, match: re.Match[str]) -> str:
-    name = match["braced"] or match["special"] or match["name"]
-    return _env(rendering, name) if name else ""  # "${}", and "${" without an end, are eaten
 
 
 def _get_host_by_name(name: str) -> Never:

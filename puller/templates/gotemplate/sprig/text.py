@@ -48,14 +48,6 @@ def texts_of(value: Any) -> Strings:
     return Strings() if value is None else Strings([text_of(value)])
 
 
-def _to_string(value: Any) -> str:
-    return text_of(value)
-
-
-def _to_strings(value: Any) -> Strings:
-    return texts_of(value)
-
-
 def _join(separator: str, value: Any) -> str:
     return separator.join(texts_of(value))
 
@@ -77,18 +69,6 @@ def _cat(*values: Any) -> str:
 
 
 # Changing ------------------------------------------------------------------------------------------------------------
-
-
-def _upper(text: str) -> str:
-    return to_upper(text)
-
-
-def _lower(text: str) -> str:
-    return to_lower(text)
-
-
-def _trim(text: str) -> str:
-    return trim_space(text)
 
 
 def _trim_all(characters: str, text: str) -> str:
@@ -279,7 +259,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "indent": _indent,
     "initials": _initials,
     "join": _join,
-    "lower": _lower,
+    "lower": to_lower,
     "nindent": _nindent,
     "nospace": _no_space,
     "plural": _plural,
@@ -292,15 +272,15 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "splitn": _splitn,
     "squote": _squote,
     "substr": _substr,
-    "toString": _to_string,
-    "toStrings": _to_strings,
-    "trim": _trim,
+    "toString": text_of,
+    "toStrings": texts_of,
+    "trim": trim_space,
     "trimAll": _trim_all,
     "trimPrefix": _trim_prefix,
     "trimSuffix": _trim_suffix,
     "trimall": _trim_all,
     "trunc": _trunc,
-    "upper": _upper,
+    "upper": to_upper,
     "wrap": _wrap,
     "wrapWith": _wrap_with,
 }
