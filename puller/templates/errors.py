@@ -1,4 +1,4 @@
-"""What can go wrong with a template.
+"""Errors of templates, by who must act.
 
 TemplateError       the author of the template: it cannot be parsed, or fails while it renders
 * LimitError          it takes too long, nests too deeply or makes too much text; no ``try`` catches it
@@ -49,7 +49,7 @@ class LimitError(TemplateError):
 
 
 class FunctionError(Exception):
-    """What a function says to the template that called it; the engine adds the place: TemplateError."""
+    """A refusal, by a function, of the template that called it; the engine adds the place: TemplateError."""
 
 
 class SkippedEmpty(FunctionError):

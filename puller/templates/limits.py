@@ -38,7 +38,7 @@ DEFAULT_LIMITS: Final = Limits()
 
 
 class Budget:
-    """What is left of the limits during one rendering, the partials that it renders included."""
+    """The rest of the limits during one rendering, the partials that it renders included."""
 
     __slots__ = ("_characters", "_clock", "_deadline", "_depth", "_steps", "limits")
 

@@ -24,7 +24,7 @@ _COUNTED: Final = (str, list)
 
 
 def failure_of(source: TemplateSource, name: str, position: int) -> Failure:
-    """What becomes of an error that the function ``name``, called at ``position``, raises."""
+    """The translator of errors that the function ``name``, called at ``position``, raises."""
 
     def failure(error: Exception) -> Exception:
         if isinstance(error, RecursionError):
@@ -98,7 +98,7 @@ def compile_call_with_rendering(
 
 
 def run(frame: Frame, call: Callable[..., Any], failure: Failure, *values: Any) -> Any:
-    """Call a function now."""
+    """The result of a function, called now. Raises whatever ``failure`` makes of its error."""
     try:
         result = call(*values)
         if isinstance(result, _COUNTED) and len(result) >= LONG_TEXT:

@@ -58,6 +58,7 @@ class Variables:
         self.size = 1
 
     def declare(self, name: str) -> int:
+        """A new place for a variable of this name; one declared before is hidden until ``forget``."""
         self._names.append(name)
         self._places.append(self.size)
         self.size += 1
@@ -71,6 +72,7 @@ class Variables:
         return None
 
     def mark(self) -> int:
+        """The point to which ``forget`` goes back."""
         return len(self._names)
 
     def forget(self, mark: int) -> None:

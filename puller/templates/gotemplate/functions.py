@@ -47,7 +47,7 @@ def _implementation(name: str) -> Callable[..., Any]:
 
 
 def complaint_about(name: str) -> str:
-    """What is wrong with the name of a function, and what may have been meant; empty for one that exists."""
+    """The complaint about a name that no function has, with names that may be meant; empty for one that exists."""
     if name in host.FUNCTIONS or name in GROUP_OF or name in builtins.FUNCTIONS:
         return ""
     from difflib import get_close_matches

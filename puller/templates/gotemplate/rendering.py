@@ -1,4 +1,4 @@
-"""What one rendering carries along: its output, its functions, its budget."""
+"""The state of one rendering: its output, its functions, its budget, its variables."""
 
 from __future__ import annotations
 

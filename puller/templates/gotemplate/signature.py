@@ -53,7 +53,7 @@ class Type:
         return self.nil()
 
     def fit_constant(self, constant: Constant, shown: str) -> Any:
-        """The same for a constant of the template, ``shown`` in messages as it stands there."""
+        """A constant of the template as a value of this type; messages show it as ``shown``. Raises FunctionError."""
         if isinstance(constant, Nil):
             if self.nil is None:
                 raise FunctionError(f"cannot assign nil to {self.name}")

@@ -27,9 +27,11 @@ class Complex(GoObject):
         return hash(self.value)
 
     def json_value(self) -> Any:
+        """Raises ValueError: JSON has no complex numbers."""
         raise ValueError(f"json: unsupported type: {self.go_type}")
 
     def text(self) -> str:
+        """As ``(1.5+2i)``."""
         imaginary = format_float(self.value.imag)
         sign = "" if imaginary[0] in "+-" else "+"
         return f"({format_float(self.value.real)}{sign}{imaginary}i)"

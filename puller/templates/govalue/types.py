@@ -121,15 +121,15 @@ class GoObject:
     go_kind: ClassVar[str] = "struct"
 
     def text(self) -> str:
-        """What Go's ``String()`` or ``Error()`` would return; used by ``%v``, ``%s`` and ``%q``."""
+        """The result of Go's ``String()`` or ``Error()``, which ``%v``, ``%s`` and ``%q`` print. May raise FunctionError."""
         raise NotImplementedError
 
     def as_integer(self) -> int | None:
-        """What verbs for integers print; ``None`` where Go has none, as most are structs."""
+        """The number that verbs for integers print; None where Go has none, as most are structs."""
         return None
 
     def json_value(self) -> Any:
-        """What stands for the value in JSON; a struct of Go without exported fields is an empty object."""
+        """The value's form in JSON; a struct of Go without exported fields is an empty object."""
         return {}
 
 
@@ -143,6 +143,7 @@ class GoError(GoObject):
         self.message = message
 
     def text(self) -> str:
+        """The message."""
         return self.message
 
 

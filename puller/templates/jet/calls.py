@@ -48,7 +48,7 @@ class CallCompiler(ExpressionCompiler):
     """Compiles expressions, calls and pipelines of one template."""
 
     def pipeline(self, commands: Sequence[Command]) -> Output:
-        """What ``a | b | c`` prints."""
+        """The output of ``a | b | c``."""
         head, *rest = commands
         if not rest and head.arguments is None:
             return self.text(head.base)

@@ -48,7 +48,10 @@ _CAN_BE_CALLED: Final = (Name, Dot, Call, Field, Chain, Index)
 
 
 class ExpressionParser:
-    """Reads expressions from the tokens of a template, from wherever it stands."""
+    """A reader of expressions from the tokens of a template, from wherever it stands.
+
+    Every method that reads raises TemplateError, at the token that does not fit.
+    """
 
     def __init__(self, source: TemplateSource, tokens: list[Token]) -> None:
         self.source = source
@@ -57,29 +60,35 @@ class ExpressionParser:
 
     @property
     def token(self) -> Token:
+        """The token that is read next."""
         return self.tokens[self.position]
 
     def next(self) -> Token:
+        """The token read now; the reader stays at the end, and at an error of the lexer."""
         token = self.tokens[self.position]
         if token.kind not in ("eof", "error"):
             self.position += 1
         return token
 
     def take(self, kind: str) -> bool:
+        """Whether a token of this kind stands here; then it has been read."""
         if self.token.kind != kind:
             return False
         self.position += 1
         return True
 
     def expect(self, kind: str, wanted: str) -> Token:
+        """The token, of this kind; a complaint asks for what is ``wanted``."""
         if self.token.kind != kind:
             self.refuse(wanted)
         return self.next()
 
     def close(self, what: str) -> Token:
+        """The right delimiter of an action."""
         return self.expect("right", f"the end of {what}")
 
     def refuse(self, wanted: str) -> NoReturn:
+        """Raise the complaint about the token that stands here, or the lexer's own."""
         token = self.token
         if token.kind == "error":
             raise self.source.error(token.offset, token.text)
@@ -93,9 +102,11 @@ class ExpressionParser:
     # Expressions
 
     def optional_expression(self) -> Expression | None:
+        """An expression, or None where the action ends."""
         return None if self.token.kind == "right" else self.expression()
 
     def expression(self) -> Expression:
+        """``logical [ ? expression : expression ]``."""
         condition = self.binary(1)
         if self.token.kind != "?":
             return condition
@@ -113,6 +124,7 @@ class ExpressionParser:
         return left
 
     def unary(self) -> Expression:
+        """An operand, perhaps with a sign or ``!`` in front: ``!`` reaches as far as a comparison."""
         token = self.token
         if self.take("!"):
             return Not(token.offset, self.binary(_COMPARISON))
@@ -122,6 +134,7 @@ class ExpressionParser:
         return self.operand()
 
     def operand(self) -> Expression:
+        """A term and all that follows it without space: fields, calls, indexes."""
         node = self.term()
         while True:
             if self.token.kind == "field" and not self.token.spaced:
@@ -138,6 +151,7 @@ class ExpressionParser:
                 return node
 
     def chain(self, base: Expression) -> Expression:
+        """``base.a.b``; the fields of a field are one path."""
         if isinstance(base, Literal | Nil):
             raise self.source.error(self.token.offset, f"{base} has no fields")
         keys: list[Key] = []
@@ -149,6 +163,7 @@ class ExpressionParser:
         return Chain(base.offset, base, tuple(keys))
 
     def index(self, base: Expression, opening: Token) -> Expression:
+        """``base[position]`` or ``base[from:to]``."""
         if self.take(":"):
             return self.slice(base, opening, None)
         position = self.expression()
@@ -158,16 +173,19 @@ class ExpressionParser:
         return Index(opening.offset, base, position)
 
     def slice(self, base: Expression, opening: Token, start: Expression | None) -> Slice:
+        """The rest of ``base[start:to]``, after the colon."""
         end = None if self.token.kind == "]" else self.expression()
         self.close_bracket()
         return Slice(opening.offset, base, start, end)
 
     def close_bracket(self) -> None:
+        """``]``; a delimiter ``]]`` that stands in its place is explained."""
         if self.token.kind == "right" and self.token.text.startswith("]]"):
             self.refuse("the closing bracket; two in a row end the action, write ] ]")
         self.expect("]", "the closing bracket")
 
     def arguments(self) -> Arguments:
+        """Expressions with commas between them, up to ``)`` or the end of the pipeline's stage."""
         expressions: list[Expression] = []
         slot = False
         while self.token.kind != ")":
@@ -184,6 +202,7 @@ class ExpressionParser:
         return Arguments(tuple(expressions), slot)
 
     def term(self) -> Expression:
+        """A literal, a name, a path from dot, or an expression in parentheses."""
         token = self.token
         match token.kind:
             case "name":
@@ -206,12 +225,14 @@ class ExpressionParser:
         return node
 
     def literal(self, token: Token) -> Literal:
+        """The value of a number, character, string or boolean."""
         try:
             return Literal(token.offset, _VALUES[token.kind](token.text), token.text)
         except ValueError as error:
             raise self.source.error(token.offset, f"{token.text} is no valid {token.kind}: {error}") from None
 
     def parenthesis(self) -> Expression:
+        """``( expression )``."""
         self.expect("(", "an opening parenthesis")
         expression = self.expression()
         self.expect(")", "the closing parenthesis")

@@ -140,7 +140,7 @@ class ExpressionCompiler:
         return lambda frame: is_true(value(frame))
 
     def text(self, node: Expression) -> Output:
-        """What the expression prints."""
+        """The output of an expression."""
         if isinstance(node, Ternary):
             return self._choice(node, self.text)
         if isinstance(node, Dot):
@@ -151,7 +151,7 @@ class ExpressionCompiler:
         return self.text_of(self.value(node), node.offset)
 
     def text_of(self, value: Value, offset: int) -> Output:
-        """What a compiled expression prints."""
+        """The output of a compiled expression."""
 
         def text(frame: Frame) -> str:
             result = value(frame)
@@ -346,7 +346,7 @@ def _no_bound(_: Frame) -> None:
 
 
 def similar_names(name: str, known: Iterable[Any]) -> str:
-    """What an error says about names that exist and look like the one that does not."""
+    """The end of a sentence about a name that does not exist: those that do and look like it."""
     import difflib  # only errors pay for it
 
     candidates = [str(other)[:_LONGEST_NAME] for other in known][:_MOST_CANDIDATES]

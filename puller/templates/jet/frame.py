@@ -1,4 +1,4 @@
-"""What a Jet template knows while it renders.
+"""The state of a Jet template while it renders.
 
 * Code is compiled to functions of one :class:`Frame`; each gives a value, or the text that it prints.
 * Variables live in cells, and a new scope is a copy of the outer one's cells: assigning reaches the outer variable,
@@ -21,7 +21,7 @@ Cells = dict[str, list[Any]]
 
 
 class Content(NamedTuple):
-    """What a yield passes on to ``yield content``: code, with the variables and the content of its own place."""
+    """The body that a yield hands to the block, for ``yield content``, with variables and content of its own place."""
 
     body: Output
     variables: Cells
@@ -29,7 +29,7 @@ class Content(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What becomes ``.``: a value, and whether it is ``.`` itself, which stays boxed when it is."""
+    """A value that becomes ``.``, and whether it is ``.`` itself, which stays boxed when it is."""
 
     value: Value
     is_dot: bool

@@ -28,6 +28,8 @@ class Literal(NamedTuple):
 
 
 class Nil(NamedTuple):
+    """``nil``."""
+
     offset: int
 
     def __str__(self) -> str:
@@ -35,6 +37,8 @@ class Nil(NamedTuple):
 
 
 class Name(NamedTuple):
+    """A variable, ``facts`` and its like, or a function."""
+
     offset: int
     name: str
 
@@ -82,6 +86,8 @@ class Chain(NamedTuple):
 
 
 class Index(NamedTuple):
+    """``base[position]``."""
+
     offset: int
     base: Expression
     position: Expression
@@ -91,6 +97,8 @@ class Index(NamedTuple):
 
 
 class Slice(NamedTuple):
+    """``base[start:end]``; None for a bound that is not given."""
+
     offset: int
     base: Expression
     start: Expression | None
@@ -111,6 +119,8 @@ class Arguments(NamedTuple):
 
 
 class Call(NamedTuple):
+    """``base(arguments)``."""
+
     offset: int
     base: Expression
     arguments: Arguments
@@ -131,6 +141,8 @@ class Sign(NamedTuple):
 
 
 class Not(NamedTuple):
+    """``!operand``."""
+
     offset: int
     operand: Expression
 
@@ -151,6 +163,8 @@ class Binary(NamedTuple):
 
 
 class Ternary(NamedTuple):
+    """``condition ? yes : no``."""
+
     offset: int
     condition: Expression
     yes: Expression
@@ -198,6 +212,8 @@ class Assignment(NamedTuple):
 
 
 class Text(NamedTuple):
+    """Text outside of actions."""
+
     text: str
 
 
@@ -210,6 +226,8 @@ class Action(NamedTuple):
 
 
 class If(NamedTuple):
+    """``if``: with an assignment in front of the condition, perhaps."""
+
     offset: int
     assignment: Assignment | None
     condition: Expression
@@ -240,6 +258,8 @@ class Parameter(NamedTuple):
 
 
 class Block(NamedTuple):
+    """``block``: a definition, and a run of it; ``content`` is what that run hands on."""
+
     offset: int
     name: str
     parameters: tuple[Parameter, ...]
@@ -249,6 +269,8 @@ class Block(NamedTuple):
 
 
 class Yield(NamedTuple):
+    """``yield name(arguments) context content``."""
+
     offset: int
     name: str
     arguments: tuple[Parameter, ...]
@@ -257,28 +279,38 @@ class Yield(NamedTuple):
 
 
 class YieldContent(NamedTuple):
+    """``yield content``: the body that the block was handed."""
+
     offset: int
     context: Expression | None
 
 
 class Include(NamedTuple):
+    """``include path context``."""
+
     offset: int
     path: Expression
     context: Expression | None
 
 
 class Return(NamedTuple):
+    """``return value``."""
+
     offset: int
     value: Expression
 
 
 class Catch(NamedTuple):
+    """``catch name``: runs when the body of ``try`` fails; the name may be empty."""
+
     offset: int
     name: str
     body: Body
 
 
 class Try(NamedTuple):
+    """``try``: an output that is all or nothing."""
+
     offset: int
     body: Body
     catch: Catch | None

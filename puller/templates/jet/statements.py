@@ -74,6 +74,7 @@ class StatementCompiler(CallCompiler):
         return _scoped(joined) if any(map(_declares, statements)) else joined
 
     def statement(self, node: Statement) -> Output:
+        """Code for one statement."""
         match node:
             case Text(text=text):
                 return _constant(text)

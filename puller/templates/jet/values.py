@@ -1,4 +1,4 @@
-"""What Jet does with values: print, test, calculate, compare, look into.
+"""Operations of Jet on values: print, test, calculate, compare, look into.
 
 * What a mapping holds is reached by key and nothing else: no attribute of a Python object has a name in a template.
 * A failure is a FunctionError (or ValueError, from ``govalue``): a sentence; whoever evaluates adds the place.
@@ -40,7 +40,7 @@ from puller.templates.scope import TemplateScope
 
 
 class IntRange(GoObject):
-    """What ``ints(from, to)`` gives: something to range over."""
+    """The result of ``ints(from, to)``: something to range over."""
 
     go_type = "*jet.intsRanger"
     go_kind = "ptr"
@@ -49,6 +49,7 @@ class IntRange(GoObject):
         self.numbers = range(start, end)
 
     def text(self) -> str:
+        """As ``ints(1, 5)``."""
         return f"ints({self.numbers.start}, {self.numbers.stop})"
 
 
@@ -63,6 +64,7 @@ class Rendered(GoObject):
         self.true = true
 
     def text(self) -> str:
+        """Raises FunctionError: output is written as it is, and is no value to join or format."""
         raise FunctionError("what this function gives can only be printed")
 
 
@@ -104,7 +106,10 @@ class Writer:
 
 
 def to_text(value: Any) -> str:
-    """The value as ``[[ value ]]`` prints it: floats never with an exponent, no value as nothing."""
+    """The value as ``[[ value ]]`` prints it: floats never with an exponent, no value as nothing.
+
+    Raises FunctionError for a function.
+    """
     if type(value) is int:
         return str(value)
     if isinstance(value, str):
@@ -137,7 +142,7 @@ def is_true(value: Any) -> bool:
 
 
 def add(left: Any, right: Any) -> Any:
-    """``left + right``: a sum, or text with anything joined to it."""
+    """``left + right``: a sum, or text with anything joined to it. Raises FunctionError for what has no sum."""
     if isinstance(left, str):
         return left + _joined(right)
     _require_both(left, right)
@@ -145,7 +150,7 @@ def add(left: Any, right: Any) -> Any:
 
 
 def subtract(left: Any, right: Any) -> Any:
-    """``left - right``."""
+    """``left - right``. Raises FunctionError for text, and where a side has no value."""
     if isinstance(left, str):
         raise FunctionError("minus does not work on strings")
     _require_both(left, right)
@@ -153,17 +158,20 @@ def subtract(left: Any, right: Any) -> Any:
 
 
 def multiply(left: Any, right: Any) -> Any:
-    """``left * right``."""
+    """``left * right``. Raises FunctionError for what is no number."""
     return _calculate(left, right, lambda a, b: a * b)
 
 
 def divide(left: Any, right: Any) -> Any:
-    """``left / right``: two integers give an integer, cut towards zero."""
+    """``left / right``: two integers give an integer, cut towards zero. Raises FunctionError for a ``right`` of 0."""
     return _calculate(left, right, _quotient)
 
 
 def modulo(left: Any, right: Any) -> Any:
-    """``left % right``: of whole numbers; fractions are cut off first. The sign is the left side's."""
+    """``left % right``: of whole numbers; fractions are cut off first. The sign is the left side's.
+
+    Raises FunctionError for a ``right`` of 0.
+    """
     if isinstance(left, float):
         left = float_to_int(left)
     if isinstance(right, float):
@@ -172,14 +180,14 @@ def modulo(left: Any, right: Any) -> Any:
 
 
 def negate(value: Any) -> Any:
-    """``-value``."""
+    """``-value``. Raises FunctionError for what is no number."""
     if not is_number(value):
         raise FunctionError(f"minus needs a number, not {describe(value)}")
     return -value if isinstance(value, float) else wrap_int64(-int(value))
 
 
 def affirm(value: Any) -> Any:
-    """``+value``."""
+    """``+value``. Raises FunctionError for what is no number."""
     if not is_number(value):
         raise FunctionError(f"plus needs a number, not {describe(value)}")
     return value
@@ -347,7 +355,7 @@ def _equal_containers(left: Any, right: Any) -> bool:
 
 
 def field(value: Any, name: str) -> Any:
-    """``value.name``, or MISSING when a map has no such key."""
+    """``value.name``, or MISSING when a map has no such key. Raises FunctionError for what is no map."""
     if isinstance(value, dict):
         if isinstance(value, TemplateScope):
             raise FunctionError(f"facts, data and environ are names: write {name}, not .{name}")
@@ -364,7 +372,10 @@ def _error_text(error: GoError, arguments: list[Any]) -> str:
 
 
 def index(value: Any, position: Any) -> Any:
-    """``value[position]``: an item, the value of a key (or MISSING), or a byte of a string."""
+    """``value[position]``: an item, the value of a key (or MISSING), or a byte of a string.
+
+    Raises FunctionError for a position that is outside or of the wrong type, and for what has no items.
+    """
     if isinstance(value, dict) and not isinstance(position, str):
         raise FunctionError(f"{describe(position)} cannot be a key: keys are strings")
     if not isinstance(value, str | list | tuple | bytes):
@@ -386,7 +397,10 @@ def _position(position: Any, length: int) -> int:
 
 
 def cut(value: Any, start: Any, end: Any) -> Any:
-    """``value[start:end]`` of a list or the bytes of a string; None for a bound that is not given."""
+    """``value[start:end]`` of a list or the bytes of a string; None for a bound that is not given.
+
+    Raises FunctionError for bounds that are outside, and for what cannot be cut.
+    """
     if not isinstance(value, str | list | tuple | bytes):
         raise FunctionError(f"{describe(value)} cannot be sliced")
     length = byte_length(value) if isinstance(value, str) else len(value)
@@ -433,7 +447,10 @@ _MAX_RUNE: Final = 0x10FFFF
 
 
 def as_string(value: Any) -> str:
-    """The value as a function with a string parameter takes it; an integer is a character, as in Go."""
+    """The value as a function with a string parameter takes it; an integer is a character, as in Go.
+
+    Raises FunctionError for what Go does not convert.
+    """
     if isinstance(value, str):
         return value
     if isinstance(value, bytes):
@@ -445,14 +462,14 @@ def as_string(value: Any) -> str:
 
 
 def as_int(value: Any) -> int:
-    """The value as a function with an integer parameter takes it."""
+    """The value as a function with an integer parameter takes it. Raises FunctionError for what is no number."""
     if not is_number(value):
         raise FunctionError(f"wants a number, not {describe(value)}")
     return _whole(value)
 
 
 def as_any(value: Any) -> Any:
-    """The value as a function takes it that takes any."""
+    """The value as a function takes it that takes any. Raises FunctionError where there is none."""
     if value is MISSING:
         raise FunctionError("wants a value, but there is none")
     return value

@@ -108,7 +108,7 @@ _ODD_CASES: Final = {letter: orbit for orbit in _ORBITS.split() for letter in or
 
 
 def property_named(name: str) -> str | None:
-    """What ``\\p{name}`` asks of a character: a category, or the beginning of its Unicode name; None when unknown."""
+    """The category that ``\\p{name}`` asks for, or the beginning of a Unicode name; None when it is unknown."""
     return name if _CATEGORY.fullmatch(name) else _SCRIPTS.get(name)
 
 

@@ -112,7 +112,7 @@ class Regexp:
         return [*pieces, text[begin:]] if end != len(text) else pieces
 
     def expander(self, template: str, text: str) -> Callable[[Match], str]:
-        """What a replacement with ``$1``, ``${name}`` and ``$$`` becomes for a match in ``text``."""
+        """A function that fills ``$1``, ``${name}`` and ``$$`` of a replacement for a match in ``text``."""
 
         def expand(found: Match) -> str:
             return _REFERENCE.sub(lambda reference: self._referred(reference, found, text), template)

@@ -44,10 +44,14 @@ class Assertion(NamedTuple):
 
 
 class Sequence(NamedTuple):
+    """Parts one after the other."""
+
     items: tuple[Tree, ...]
 
 
 class Choice(NamedTuple):
+    """Alternatives, the one that is tried first in front."""
+
     branches: tuple[Tree, ...]
 
 
@@ -61,6 +65,8 @@ class Repeat(NamedTuple):
 
 
 class Capture(NamedTuple):
+    """A group whose span is kept."""
+
     item: Tree
     number: int
 

@@ -35,12 +35,15 @@ class Certificate(Struct):
     go_type: ClassVar[str] = "sprig.certificate"
 
     def fields(self) -> Mapping[str, Any]:
+        """``.Cert`` and ``.Key``."""
         return {"Cert": self.certificate, "Key": self.key}
 
     def text(self) -> str:
+        """The struct as Go prints it, with the key: a template that prints it asks for that."""
         return f"{{{self.certificate} {self.key}}}"
 
     def json_value(self) -> Mapping[str, Any]:
+        """The exported fields."""
         return dict(self.fields())
 
     def __repr__(self) -> str:

@@ -39,11 +39,13 @@ class Version(Struct):
     methods: ClassVar[Mapping[str, Callable[..., Any]]]
 
     def text(self) -> str:
+        """``MAJOR.MINOR.PATCH-PRERELEASE+METADATA``, the last two where there are any."""
         numbers = ".".join(map(str, self.numbers))
         prerelease = f"-{self.prerelease}" if self.prerelease else ""
         return f"{numbers}{prerelease}{f'+{self.metadata}' if self.metadata else ''}"
 
     def json_value(self) -> str:
+        """The text of the version."""
         return self.text()
 
     def key(self) -> tuple[Any, ...]:
@@ -58,7 +60,7 @@ define_type("Version", Version.go_type, lambda value: isinstance(value, Version)
 
 
 def parse_version(text: str) -> Version:
-    """Raises FunctionError for text that is not a version, nor close to one."""
+    """``semver``: the version that a text means. Raises FunctionError for one that is not close to any."""
     match = _VERSION.fullmatch(text)
     if match is None:
         raise FunctionError(f"invalid semantic version {text!r}")

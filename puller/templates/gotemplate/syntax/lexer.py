@@ -51,7 +51,7 @@ _UNTERMINATED: Final = {
 
 
 class Kind(enum.Enum):
-    """What a token is."""
+    """The kinds of tokens, each with its name in messages."""
 
     TEXT = "text"
     LEFT = "left delimiter"

@@ -1,4 +1,4 @@
-"""What the parser makes of a template: a tree of small frozen values.
+"""The tree of a template: small frozen values.
 
 Every node knows its ``position``, an offset into the template's text, for messages.
 """
@@ -9,19 +9,27 @@ from typing import NamedTuple
 
 
 class Dot(NamedTuple):
+    """``.``."""
+
     position: int
 
 
 class Nil(NamedTuple):
+    """``nil``."""
+
     position: int
 
 
 class Boolean(NamedTuple):
+    """``true`` or ``false``."""
+
     position: int
     value: bool
 
 
 class String(NamedTuple):
+    """A quoted or raw string; ``value`` is without its quotes."""
+
     position: int
     value: str
 
@@ -37,7 +45,7 @@ class Number(NamedTuple):
 
     @property
     def ideal(self) -> int | float | complex | None:
-        """What the constant is where no type is asked for; None when it is too large for Go's ``int``."""
+        """The constant where no type is asked for; None when it is too large for Go's ``int``."""
         if self.imaginary is not None:
             return self.imaginary
         is_hexadecimal = self.text[:2] in ("0x", "0X") and "p" not in self.text.lower()
@@ -99,6 +107,8 @@ Operand = Dot | Nil | Boolean | String | Number | Identifier | Field | Variable 
 
 
 class Text(NamedTuple):
+    """Text outside of actions."""
+
     position: int
     text: str
 
@@ -122,6 +132,8 @@ class Branch(NamedTuple):
 
 
 class Range(NamedTuple):
+    """``range``: ``body`` for each element of the pipeline's value, ``otherwise`` when there is none."""
+
     position: int
     pipeline: Pipeline
     body: Body
@@ -129,10 +141,14 @@ class Range(NamedTuple):
 
 
 class Break(NamedTuple):
+    """``break``: leaves the innermost ``range``."""
+
     position: int
 
 
 class Continue(NamedTuple):
+    """``continue``: the next element of the innermost ``range``."""
+
     position: int
 
 

@@ -86,12 +86,15 @@ class Duration(Struct):
         return self.nanoseconds != 0
 
     def text(self) -> str:
+        """As ``1h15m30.5s``."""
         return format_duration(self.nanoseconds)
 
     def as_integer(self) -> int:
+        """Nanoseconds: Go's duration is an ``int64``."""
         return self.nanoseconds
 
     def json_value(self) -> int:
+        """Nanoseconds."""
         return self.nanoseconds
 
 

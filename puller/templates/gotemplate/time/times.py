@@ -45,6 +45,7 @@ class Month(_Numbered):
     go_type: ClassVar[str] = "time.Month"
 
     def text(self) -> str:
+        """The name in English."""
         return MONTHS[self.number - 1]
 
 
@@ -54,6 +55,7 @@ class Weekday(_Numbered):
     go_type: ClassVar[str] = "time.Weekday"
 
     def text(self) -> str:
+        """The name in English."""
         return WEEKDAYS[self.number]
 
 
@@ -83,9 +85,11 @@ class Time(Struct):
         return clock_in(self.zone, self.seconds, self.nanoseconds)
 
     def text(self) -> str:
+        """As Go's ``Time.String`` shows it."""
         return self.format("2006-01-02 15:04:05.999999999 -0700 MST")
 
     def json_value(self) -> str:
+        """RFC 3339, with as many digits of a second as there are."""
         return self.format("2006-01-02T15:04:05.999999999Z07:00")
 
     def format(self, layout: str) -> str:
