@@ -58,9 +58,15 @@ class JinjaEngine:
             raise ValueError(f"delimiters {left_delimiter!r} and {right_delimiter!r}: {error}") from None
 
     def compile(self, name: str, text: str) -> JinjaTemplate:
-        """Parse the text; ``name`` stands in messages. Raises TemplateError."""
-        self.texts[name] = text
+        """The parsed text, by way of Jinja2's compiler; ``name`` stands in messages. Raises TemplateError.
+
+        1. The text is kept, for the lines that errors show.
+        2. Jinja2 cuts, parses and checks it, and makes Python of it: syntax, filters and tests are checked here.
+        3. The Python is bound to the sandbox, whose globals are all it can reach beside the names it is given.
+        """
+        self.texts[name] = text  # 1.
         try:
+            # 2. and 3. as from_string does, which would leave a template without a name in messages
             code = self.sandbox.compile(text, name, name)
             parsed = jinja2.Template.from_code(self.sandbox, code, self.sandbox.make_globals(None))
         except Exception as error:  # noqa: BLE001  the compiler of another project, on any text
@@ -109,13 +115,21 @@ class JinjaTemplate:
         return text
 
     def render_names(self, names: Mapping[str, Any]) -> str:
-        """The text, for a template that sees ``names``. Raises TemplateError."""
-        with meter:
-            try:
+        """The text, for a template that sees ``names``. Raises TemplateError.
+
+        1. The meter starts: it counts steps, items, characters and time, and notices secrets.
+        2. The template runs, with these names and those of the sandbox.
+        3. Its pieces are joined, within the limits.
+        4. A failure is placed at the line of the innermost template that was at work.
+        5. The engine remembers whether a secret was looked at, for failures too.
+        """
+        with meter:  # 1.
+            try:  # 2. and 3.
                 text = limits.concat(self.template.root_render_func(self.template.new_context(dict(names))))
             except Exception as error:  # noqa: BLE001  whatever functions and filters raise
+                # 4.
                 raise self.engine.placed(error, str(self.template.name), names) from error.__cause__
-            finally:
+            finally:  # 5.
                 self.engine.used_secret = meter.secret
         return text
 

@@ -1,4 +1,14 @@
-"""Template files and texts of a manifest, rendered by the engine that they name."""
+"""Template files and texts of a manifest, rendered by the engine that they name.
+
+From a file to its text, whatever the engine; each step stands with its number where it is done:
+
+1. The file is read, 16 MiB of UTF-8 at most.
+2. Its engine is loaded, with the delimiters that are given.
+3. The text is parsed and checked: what can be told without values fails here, with the line.
+4. Facts, data, environ and functions are made ready. Engines of Go's kind get plain values.
+5. The template is executed, within the limits of its engine: ``limits.py``, for Jinja2 ``hiera.limits``.
+6. The text is a secret if a secret went in, or for Jinja2, if one was looked at.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -41,11 +51,11 @@ def render_file(
     *,
     sensitive: bool = False,
 ) -> Rendered:
-    """Render a template file; raises ``ResourceError``, with the line of the template where there is one.
+    """The text of a template file, by the steps above. Raises ``ResourceError``, with the line where there is one.
 
     ``sensitive``: errors quote no values, whether these are known as secrets or not.
     """
-    try:
+    try:  # 1. read
         text = read_limited(path, _LIMIT).decode("utf-8")
     except OSError as error:
         raise ResourceError(f"template {path} cannot be read: {reason(error)}") from error
@@ -65,24 +75,29 @@ def render_text(
     *,
     sensitive: bool = False,
 ) -> Rendered:
-    """The same for a text; ``name`` is what messages call it, ``directory`` where includes are found."""
-    loaded = load(engine, delimiters, root=directory)
-    with errors_explained():
+    """The text of a template that is at hand, from step 2 on. Raises ``ResourceError``.
+
+    ``name`` stands in messages; includes are found below ``directory``.
+    """
+    loaded = load(engine, delimiters, root=directory)  # 2. load
+    with errors_explained():  # 3. parse and check: no value has been seen, so none is hidden
         template = loaded.compile(name, text)
     if engine == "jinja":
-        with errors_explained(secret=sensitive):
+        # 4. Jinja2 asks for facts as it needs them, so nothing is made ready.
+        with errors_explained(secret=sensitive):  # 5. execute
             text = cast("JinjaTemplate", template).render_names(scope.names)
-        return Rendered(text, cast("JinjaEngine", loaded).used_secret)
-    seen = seen_by(engine, scope, directory)
-    with errors_explained(seen, secret=sensitive):
-        return Rendered(template.render(seen.dot, seen.functions), seen.is_secret)
+        return Rendered(text, cast("JinjaEngine", loaded).used_secret)  # 6. secret?
+    seen = seen_by(engine, scope, directory)  # 4. make ready
+    with errors_explained(seen, secret=sensitive):  # 5. execute
+        text = template.render(seen.dot, seen.functions)
+    return Rendered(text, seen.is_secret)  # 6. secret? Asked last: ``hiera`` may have opened one on the way
 
 
 @contextmanager
 def errors_explained(seen: "Seen | None" = None, *, secret: bool = False, below: str = "") -> Iterator[None]:
-    """Make a ``TemplateError`` a ``ResourceError`` with the place in front, below a directory.
+    """A context that, for a ``TemplateError`` in it, raises ``ResourceError`` with its place, below the path ``below``.
 
-    What the template says of values is left out when there were secrets among what it has seen.
+    Values are left out of the sentence when there were secrets among what the template has seen.
     """
     try:
         yield
@@ -93,7 +108,7 @@ def errors_explained(seen: "Seen | None" = None, *, secret: bool = False, below:
 
 
 def explained(error: TemplateError, *, secret: bool = False) -> str:
-    """What is wrong, and below it the line of the template with a mark at the place."""
+    """The error in words, and below it the line of the template with a mark at the place."""
     if secret and not (error.is_of_text or isinstance(error, LimitError)):
         place = f"{error.file}:{error.line}:{error.column}"
         said = f"{place}: fails; there may be secrets in what it says, so that is not shown"
@@ -132,7 +147,7 @@ def load(
 
 
 class Seen:
-    """What a template sees at its top, and may call beside its engine's own functions."""
+    """The scope of a template, and the functions it may call beside its engine's own."""
 
     def __init__(
         self,
@@ -153,9 +168,10 @@ class Seen:
 
 
 def seen_by(engine: str, scope: Scope, directory: Path) -> Seen:
-    """Those of a template of this engine. Jinja2 takes facts as they are asked for, and knows a secret when it sees it.
+    """Scope and functions for a template of this engine: step 4.
 
-    For the engines of Go's kind values are plain: all facts are gathered, and secrets opened.
+    Jinja2 takes facts as they are asked for, and knows a secret when it sees it. For the engines of Go's kind values
+    are plain: all facts are gathered, and secrets opened.
     """
     if engine == "jinja":
         return Seen(TemplateScope(scope.facts, scope.data, scope.environ), scope.functions)
@@ -170,12 +186,20 @@ def seen_by(engine: str, scope: Scope, directory: Path) -> Seen:
 
 
 def render_list(path: str, scope: Scope, directory: Path, engine: str | None = None) -> Rendered:
-    """``resources_template``: a file of the manifest's directory; ``engine`` is what its name may not contradict."""
-    try:
+    """The resources that a manifest has as a template, ``resources_template``, as text that is yet to be read.
+
+    1. The engine is that of the file's name, which ``engine`` may not contradict.
+    2. The file is found, inside the directory of the manifest.
+    3. It is rendered as any template file.
+
+    Raises ``ResourceError``, or ``ExpressionError`` for a path that leads out.
+    """
+    try:  # 1.
         chosen = choose_engine(path, engine)
     except ValueError as error:
         raise ResourceError(f"resources_template {error}") from error
-    return render_file(find_inside(directory, path), chosen, scope, directory)
+    found = find_inside(directory, path)  # 2.
+    return render_file(found, chosen, scope, directory)  # 3.
 
 
 def _functions(scope: Scope, directory: Path) -> dict[str, Callable[..., Any]]:

@@ -32,8 +32,14 @@ def render_tree(
 ) -> dict[str, str]:
     """The rendered files by path. ``files`` maps relative paths, with ``/``, to the text of templates.
 
-    ``functions`` are given to the templates beside ``render`` and ``write``. With ``skip_empty`` a file that
-    comes out blank is left out. The limits hold for each file. Raises TemplateError.
+    1. Directories and files come in the order of their names; partials are not among them.
+    2. A directory is there before what lies in it, so that ``write`` may write into it.
+    3. A file is given limits of its own, which its partials share.
+    4. It is parsed, unless it was as a partial, and executed with ``render``, ``write`` and ``functions``.
+    5. With ``skip_empty`` a file that comes out blank is left out; in Go also one that renders a blank partial.
+    6. Its text is kept, over one that ``write`` has written there before.
+
+    Raises TemplateError.
     """
     return _Tree(files, engine, scope, skip_empty, functions or {}, limits).render()
 
@@ -87,19 +93,19 @@ class _Tree:
         self.written: dict[str, str] = {}
 
     def render(self) -> dict[str, str]:
-        for path, is_file in walk(self.files):
+        for path, is_file in walk(self.files):  # 1. in order
             if not is_file:
-                self.make_directory(path)
+                self.make_directory(path)  # 2. directories
                 continue
-            self.budget = Budget(self.limits)
+            self.budget = Budget(self.limits)  # 3. limits
             try:
-                text = self.render_file(path, self.scope)
+                text = self.render_file(path, self.scope)  # 4. parse and execute
             except TemplateError as error:
-                if self.engine.name == "go" and _was_skipped(error):
+                if self.engine.name == "go" and _was_skipped(error):  # 5. skip
                     continue
                 raise
-            if not (self.skip_empty and is_blank(text)):
-                self.written[path] = text
+            if not (self.skip_empty and is_blank(text)):  # 5. skip
+                self.written[path] = text  # 6. keep
         return self.written
 
     def make_directory(self, path: str) -> None:

@@ -107,6 +107,7 @@ class _Compiler:
                 return _next
 
     def _action(self, node: Action) -> Execute:
+        """``{{pipeline}}``: the value is printed as ``fmt.Print`` would, unless it goes into a variable."""
         evaluate = self.expressions.pipeline(node.pipeline)
         if node.pipeline.declared:
             return evaluate
@@ -124,6 +125,11 @@ class _Compiler:
         return show
 
     def _branch(self, node: Branch) -> Execute:
+        """``{{if pipeline}} T1 {{else if pipeline}} T2 {{else}} T0 {{end}}``, and ``with``.
+
+        The first arm whose value is not empty is run; ``with`` sets dot to the value, ``if`` leaves dot alone.
+        Variables of an arm's pipeline are known in the arms after it too, up to ``end``.
+        """
         mark = self.expressions.variables.mark()
         arms: list[tuple[Evaluate, Execute]] = []
         otherwise: Execute = _nothing
@@ -136,6 +142,13 @@ class _Compiler:
         return _choose_with(arms, otherwise) if node.sets_dot else _choose(arms, otherwise)
 
     def _range(self, node: Range) -> Execute:
+        """``{{range $index, $element := pipeline}} T1 {{else}} T0 {{end}}``.
+
+        1. The pipeline is evaluated: a list, a map, an integer, or nothing.
+        2. For each element, maps in the order of their keys, the variables are set and T1 is run with the element
+           as dot. ``break`` ends the loop, ``continue`` the round.
+        3. Where there was no element, T0 is run and dot stays.
+        """
         variables = self.expressions.variables
         mark = variables.mark()
         evaluate = self.expressions.pipeline(node.pipeline)
@@ -146,9 +159,9 @@ class _Compiler:
         has_index = len(places) > 1
 
         def run(frame: Frame, dot: Any) -> None:
-            rounds = self._rounds(evaluate(frame, dot), has_index, node.position)
-            if not body(frame, rounds):
-                otherwise(frame, dot)
+            rounds = self._rounds(evaluate(frame, dot), has_index, node.position)  # 1.
+            if not body(frame, rounds):  # 2.
+                otherwise(frame, dot)  # 3.
 
         return run
 
@@ -191,17 +204,23 @@ class _Compiler:
             raise self._source.error(position, str(error)) from None
 
     def _call(self, node: Call) -> Execute:
+        """``{{template "name" pipeline}}``, and ``block``, which is a ``define`` and this.
+
+        1. The template is looked up when it is called: it may be defined further down, or nowhere in a dead branch.
+        2. Dot in it is the value of the pipeline, or *no value*.
+        3. It runs one level deeper, in a frame of its own where ``$`` is its dot: it sees no variable of the caller.
+        """
         evaluate = _no_value if node.pipeline is None else self.expressions.pipeline(node.pipeline)
 
         def call(frame: Frame, dot: Any) -> None:
-            template = self._templates.get(node.name)
+            template = self._templates.get(node.name)  # 1. look up
             if template is None:
                 raise self._source.error(node.position, f"template {node.name!r} is not defined")
-            value = evaluate(frame, dot)
+            value = evaluate(frame, dot)  # 2. dot
             if value is None:
-                value = MISSING
+                value = MISSING  # nil is forgotten, as it is in a variable
             budget = frame.rendering.budget
-            try:
+            try:  # 3. run
                 budget.enter()
                 template.execute(Frame(frame.rendering, value, template.size), value)
             except Exceeded as error:

@@ -121,7 +121,10 @@ class GoObject:
     go_kind: ClassVar[str] = "struct"
 
     def text(self) -> str:
-        """The result of Go's ``String()`` or ``Error()``, which ``%v``, ``%s`` and ``%q`` print. May raise FunctionError."""
+        """The result of Go's ``String()`` or ``Error()``, for ``%v``, ``%s`` and ``%q``.
+
+        Raises FunctionError for what can only be written out.
+        """
         raise NotImplementedError
 
     def as_integer(self) -> int | None:

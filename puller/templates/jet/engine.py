@@ -4,6 +4,14 @@
   itself assigns to ``data`` and its like.
 * ``include``, ``extends``, ``import`` and ``exec`` find other templates through a loader; without one there are none,
   and scaffolds share text with ``render(path, value)``.
+
+From text to text:
+
+1. The text is cut into tokens and parsed: ``lexer.py``, ``parser.py``. What is wrong with the text fails here.
+2. The templates that it extends and imports are loaded, for their blocks.
+3. Expressions, statements and blocks become functions of a frame: ``expressions.py``, ``calls.py``, ``statements.py``.
+4. A rendering is given a frame, with the functions and the budget.
+5. The body runs; rounds, nested blocks and long texts are paid for, and it gives the text.
 """
 
 from __future__ import annotations
@@ -41,11 +49,12 @@ class JetTemplate:
     def render(
         self, dot: Any, functions: Mapping[str, Function] | None = None, *, budget: Budget | None = None
     ) -> str:
-        """The text. Only a Scope gives the template ``facts``, ``data`` and ``environ``. Raises TemplateError."""
+        """The text; steps 4 and 5. Only a TemplateScope gives ``facts`` and its like. Raises TemplateError."""
+        # 4. A function that is given comes before Jet's own of that name.
         known = {**BUILTINS, **{name: external(name, f) for name, f in (functions or {}).items()}}
         context = MISSING if dot is None else dot
         frame = Frame(context, known, self._program, self._engine.load, budget or Budget())
-        try:
+        try:  # 5.
             return self._program.body(frame)
         except Exceeded as exceeded:  # by the template as a whole
             raise self._source.limit(0, exceeded) from exceeded
@@ -69,7 +78,7 @@ class JetEngine:
         self._loading: list[str] = []
 
     def compile(self, name: str, text: str) -> JetTemplate:
-        """Parse the text. Raises TemplateError with ``name``, line and column."""
+        """The parsed text; steps 1 to 3. Raises TemplateError with ``name``, line and column."""
         source = TemplateSource(name, text)
         return JetTemplate(self, source, self._compile(source))
 
@@ -86,16 +95,25 @@ class JetEngine:
         return None
 
     def _compile(self, source: TemplateSource) -> Program:
+        """The program of a template. A name may have several blocks; the one that counts is the last of:
+
+        1. The blocks of the template that it extends, which knows those of its own ancestors and imports.
+        2. Those of the templates that it imports, in the order of the imports.
+        3. Its own, wherever in it they stand.
+
+        4. What runs is the body of the topmost ancestor: of a template that extends another, only blocks count.
+        """
         tree = parse(source, self._left, self._right)
         compiler = StatementCompiler(source)
         blocks: dict[str, BlockCode] = {}
         extended = self._referenced(source, compiler.path, tree.extends) if tree.extends else None
-        if extended:
+        if extended:  # 1.
             blocks.update(extended.blocks)
-        for reference in tree.imports:
+        for reference in tree.imports:  # 2.
             blocks.update(self._referenced(source, compiler.path, reference).blocks)
-        try:
+        try:  # 3.
             blocks.update((name, compiler.block_code(node)) for name, node in tree.blocks.items())
+            # 4.
             body = extended.body if extended else compiler.body(tree.body)
         except RecursionError:
             raise source.error(0, "the template is nested too deeply to be compiled") from None

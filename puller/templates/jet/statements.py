@@ -233,7 +233,11 @@ class StatementCompiler(CallCompiler):
         )
 
     def _block(self, node: Block) -> Output:
-        """A definition runs the block too, with its own defaults as arguments: the last definition of the name."""
+        """``[[ block name(parameters) context ]]``: a definition runs the block too, with its defaults as arguments.
+
+        Not this definition is run, but the one that counts for the name: a template that extends this one may have
+        another (``JetEngine``).
+        """
         name, offset = node.name, node.offset
 
         def run(frame: Frame) -> str:
@@ -243,6 +247,10 @@ class StatementCompiler(CallCompiler):
         return run
 
     def _yield(self, node: Yield) -> Output:
+        """``[[ yield name(arguments) context ]]``: the block that counts for the name when the yield is reached.
+
+        An included template sees the blocks of those that include it, below its own (``Frame.inner``).
+        """
         name, offset = node.name, node.offset
         arguments = tuple((a.name, self.value(a.value) if a.value else None) for a in node.arguments)
         context = self._context(node.context)
@@ -265,15 +273,25 @@ class StatementCompiler(CallCompiler):
         context: Context | None,
         content: Output | None,
     ) -> str:
+        """The output of a block, as ``block`` and ``yield`` run it.
+
+        1. The block sees the variables of the place that runs it, the arguments, and the defaults of parameters that
+           were not given; one without a default is false.
+        2. Content is kept for ``yield content``, with the variables of now and the content of the place around it.
+        3. Dot becomes the context, where there is one; the context sees the arguments.
+        4. The body runs, one level deeper.
+        5. Everything is as before: what the block has declared or returned, nobody sees.
+        """
         outer = frame.dot, frame.boxed, frame.variables, frame.content, frame.returned
-        if arguments or block.parameters:
+        if arguments or block.parameters:  # 1. variables
             frame.variables = frame.variables.copy()
             self._bind(frame, offset, block, arguments)
-        if content is not None:
+        if content is not None:  # 2. content
             frame.content = Content(content, frame.variables, frame.content)
-        if context is not None:
+        if context is not None:  # 3. dot
             frame.dot, frame.boxed = context.value(frame), frame.boxed and context.is_dot
-        text = self._nested(frame, offset, block.body)
+        text = self._nested(frame, offset, block.body)  # 4. run
+        # 5. Not in a ``finally``: what fails fails the template, or comes to a ``try``, which puts back by itself.
         frame.dot, frame.boxed, frame.variables, frame.content, frame.returned = outer
         return text
 
@@ -302,6 +320,12 @@ class StatementCompiler(CallCompiler):
             frame.budget.leave()
 
     def _yield_content(self, node: YieldContent) -> Output:
+        """``[[ yield content context ]]``: the body that the block was handed; nothing where it was handed none.
+
+        1. The body sees the variables of the place that wrote it, not the block's, and the content of that place.
+        2. Dot becomes the context, where there is one, and stays as it is else.
+        3. The body runs, and everything is as before.
+        """
         context = self._context(node.context)
 
         def run(frame: Frame) -> str:
@@ -309,10 +333,10 @@ class StatementCompiler(CallCompiler):
             if content is None:
                 return ""
             outer = frame.dot, frame.boxed, frame.variables, frame.returned
-            frame.variables, frame.content = content.variables, content.outer
-            if context is not None:
+            frame.variables, frame.content = content.variables, content.outer  # 1.
+            if context is not None:  # 2.
                 frame.dot, frame.boxed = context.value(frame), frame.boxed and context.is_dot
-            text = content.body(frame)
+            text = content.body(frame)  # 3.
             frame.dot, frame.boxed, frame.variables, frame.returned = outer
             frame.content = content
             return text
@@ -422,7 +446,7 @@ def _joined(pieces: list[str], runs: list[tuple[int, Output]]) -> Output:
 
 
 def _joined_in_parts(pieces: list[str], runs: list[tuple[int, Output]]) -> Output:
-    """The same for a body of many statements, which pays for its text as it goes."""
+    """Pieces and runs of a body of many statements, which pays for its text as it goes."""
     outputs = dict(runs)
 
     def run(frame: Frame) -> str:

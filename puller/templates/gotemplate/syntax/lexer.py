@@ -97,20 +97,31 @@ class Lexer:
         self._position = 0
 
     def tokens(self) -> Iterator[Token]:
-        """All tokens, the last one of kind END. Raises TemplateError where the text cannot be cut."""
+        """All tokens, the last one of kind END. Raises TemplateError where the text cannot be cut.
+
+        Go's documentation, "Text and spaces":
+
+        1. Up to a left delimiter all is text, copied as it is.
+        2. ``{{- `` (with its space) takes the white space before it: space, tab, carriage return, newline.
+        3. ``/*`` right after that opens a comment, which must end with the action. It leaves no token.
+        4. Else the action is cut into tokens, up to its right delimiter.
+        5. `` -}}`` takes the white space after it.
+        6. What is left at the end is text.
+        """
         while (start := self._text.find(self._left, self._position)) >= 0:
             inside = start + len(self._left)
             trim = self._text[inside : inside + 2] in _LEFT_MARKERS
             text = self._text[self._position : start]
-            if text := text.rstrip(_SPACES) if trim else text:
-                yield Token(Kind.TEXT, text, self._position)
+            if text := text.rstrip(_SPACES) if trim else text:  # 2. trim
+                yield Token(Kind.TEXT, text, self._position)  # 1. text
             inside += 2 if trim else 0
             if self._text.startswith("/*", inside):
-                self._skip_comment(inside)
+                self._skip_comment(inside)  # 3. comment; 5. trim
                 continue
             yield Token(Kind.LEFT, self._left, start)
             self._position = inside
-            yield from self._action(start)
+            yield from self._action(start)  # 4. action; 5. trim
+        # 6. the rest
         if self._position < len(self._text):
             yield Token(Kind.TEXT, self._text[self._position :], self._position)
         yield Token(Kind.END, "", len(self._text))
@@ -137,6 +148,7 @@ class Lexer:
         self._position = position
 
     def _action(self, start: int) -> Iterator[Token]:
+        # Go counts parentheses in its lexer too: a stray one is reported before any mistake of the parser's after it.
         depth = 0
         while (trim := self._at_right_delimiter(self._position)) is None:
             if self._position >= len(self._text):

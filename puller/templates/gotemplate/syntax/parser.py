@@ -123,16 +123,23 @@ class _Parser:
     # Templates -------------------------------------------------------------------------------------------------------
 
     def parse_file(self, root: str) -> None:
+        """All trees of the file. Go's documentation, "Nested template definitions" and "Actions":
+
+        1. ``{{define "name"}} T1 {{end}}`` at the top becomes a tree of its own, and prints nothing there.
+        2. Text and actions become nodes of the file's tree; control structures take all up to their ``end``.
+        3. An ``end`` or ``else`` that belongs to nothing is refused.
+        4. The file's tree gets the name ``root``. It is left out where it is blank and a definition has that name.
+        """
         nodes: list[Node] = []
         while (token := self._next_word()).kind is not Kind.END:
             if token.kind is Kind.LEFT and self._peek_word().text == "define":
-                self._definition(self._next())
+                self._definition(self._next())  # 1. define
                 continue
-            node = self._text_or_action(token)
-            if isinstance(node, str):
+            node = self._text_or_action(token)  # 2. text and actions
+            if isinstance(node, str):  # 3. refuse
                 raise self._error(token.position, f"unexpected {{{{{node}}}}}")
             nodes.append(node)
-        self._add(root, tuple(nodes), 0)
+        self._add(root, tuple(nodes), 0)  # 4. name
 
     def _definition(self, token: Token) -> None:
         name = self._template_name(self._next_word(), "define clause")
@@ -140,7 +147,10 @@ class _Parser:
         self._separate_body(name, token, "define clause")
 
     def _separate_body(self, name: str, token: Token, context: str) -> None:
-        """The body of a ``define`` or ``block``: it sees no variable and no loop of what surrounds it."""
+        """The body of a ``define`` or ``block``: it sees no variable and no loop of what surrounds it.
+
+        Of the surroundings ``$`` is left: dot as the template is called.
+        """
         outer = self._variables, self._ranges
         self._variables, self._ranges = ["$"], 0
         body, ending = self._body(token)
@@ -283,17 +293,24 @@ class _Parser:
     # Pipelines -------------------------------------------------------------------------------------------------------
 
     def _pipeline(self, context: str, end: Kind) -> Pipeline:
+        """A pipeline up to the token ``end``. Go's documentation, "Variables" and "Pipelines":
+
+        1. Declarations or assignments may stand in front.
+        2. Commands follow, with ``|`` between them: a first word, and arguments after spaces.
+        3. From the second on, a command is called with the result of the one before: it cannot be a constant or dot.
+        4. There is at least one command.
+        """
         start = self._peek_word()
-        declared, assigns = self._declarations(context)
+        declared, assigns = self._declarations(context)  # 1. variables
         commands: list[Command] = []
         while (token := self._next_word()).kind is not end:
             if token.kind not in _OPERANDS:
                 raise self._unexpected(token, context)
             self._waiting.append(token)
-            commands.append(self._command())
+            commands.append(self._command())  # 2. commands
             if len(commands) > 1:
-                self._check_stage(commands)
-        if not commands:
+                self._check_stage(commands)  # 3. callable
+        if not commands:  # 4. not empty
             raise self._error(token.position, f"missing value for {context}")
         return Pipeline(start.position, declared, assigns, tuple(commands))
 
