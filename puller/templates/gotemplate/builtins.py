@@ -31,15 +31,17 @@ _BASIC: Final = {bool: "bool", int: "int", float: "float", str: "string", Comple
 
 
 def _decide(first: Any, *rest: Any) -> Never:
+    """``and`` and ``or``: known by their signature only."""
     raise AssertionError("and, or are compiled, not called")
 
 
 def _not(value: Any) -> bool:
+    """``not``: whether the value is empty."""
     return not value
 
 
 def _call(function: Any, *arguments: Any) -> Never:
-    """Data holds no functions, so there is nothing that could be called."""
+    """``call``: a refusal, as data holds no functions that could be called. Raises FunctionError."""
     shown = "nil" if function is None else f"a value of type {type_name(function)}"
     raise FunctionError(f"{shown} is not a function, with {len(arguments)} arguments")
 
@@ -53,12 +55,14 @@ def _basic_kind(value: Any) -> str:
 
 
 def _eq(first: Any, *others: Any) -> bool:
+    """``eq``: whether the first value equals one of the others. Raises FunctionError for types that do not compare."""
     if not others:
         raise FunctionError("missing argument for comparison")
     return any(_is_equal(first, other) for other in others)
 
 
 def _ne(left: Any, right: Any) -> bool:
+    """``ne``: whether the values differ. Raises FunctionError for types that do not compare."""
     return not _is_equal(left, right)
 
 
@@ -89,21 +93,25 @@ def _is_nil(value: Any) -> bool:
 
 
 def _lt(left: Any, right: Any) -> bool:
+    """``lt``: ``left < right``. Raises FunctionError for types without an order."""
     _check_order(left, right)
     return bool(left < right)
 
 
 def _le(left: Any, right: Any) -> bool:
+    """``le``: ``left <= right``. Raises FunctionError for types without an order."""
     _check_order(left, right)
     return bool(left <= right)
 
 
 def _gt(left: Any, right: Any) -> bool:
+    """``gt``: ``left > right``. Raises FunctionError for types without an order."""
     _check_order(left, right)
     return not left <= right  # as Go does it: NaN is greater than anything
 
 
 def _ge(left: Any, right: Any) -> bool:
+    """``ge``: ``left >= right``. Raises FunctionError for types without an order."""
     _check_order(left, right)
     return not left < right
 
@@ -127,6 +135,7 @@ def _incompatible(left: Any, right: Any) -> FunctionError:
 
 
 def _len(value: Any) -> int:
+    """``len``: bytes of a text, items of a list, keys of a map. Raises FunctionError for anything else."""
     if isinstance(value, str):
         return byte_length(value)
     if isinstance(value, list | tuple | dict | bytes):
@@ -135,6 +144,7 @@ def _len(value: Any) -> int:
 
 
 def _index(value: Any, *indexes: Any) -> Any:
+    """``index``: the value below all the indexes and keys, one inside the other. Raises FunctionError."""
     if value is None:
         raise FunctionError("index of untyped nil")
     for index in indexes:
@@ -174,14 +184,17 @@ def _shown(values: tuple[Any, ...]) -> str:
 
 
 def _html(*values: Any) -> str:
+    """``html``: the values as ``print`` shows them, escaped for HTML."""
     return escape_template_html(_shown(values))
 
 
 def _js(*values: Any) -> str:
+    """``js``: the values as ``print`` shows them, escaped for JavaScript."""
     return escape_js(_shown(values))
 
 
 def _urlquery(*values: Any) -> str:
+    """``urlquery``: the values as ``print`` shows them, escaped for the query of a URL."""
     return escape_query(_shown(values))
 
 

@@ -12,7 +12,7 @@ from puller.templates.govalue.text import WHITE_SPACE, to_lower, to_title, to_up
 
 
 def _title(text: str) -> str:
-    """The first letter of each word in title case; a word ends at anything but letters, digits and ``_``."""
+    """``title``: the first letter of each word in title case; a word ends at anything but letters, digits and ``_``."""
     return "".join(
         to_title(character) if _ends_word(before) else character
         for before, character in zip(" " + text, text, strict=False)
@@ -26,7 +26,7 @@ def _ends_word(character: str) -> bool:
 
 
 def _untitle(text: str) -> str:
-    """The first letter of each word in lower case; a word ends at white space."""
+    """``untitle``: the first letter of each word in lower case; a word ends at white space."""
     return "".join(
         to_lower(character) if before in WHITE_SPACE else character
         for before, character in zip(" " + text, text, strict=False)
@@ -34,7 +34,7 @@ def _untitle(text: str) -> str:
 
 
 def _swap_case(text: str) -> str:
-    """Upper case becomes lower case and the other way round; at the start of a word lower case becomes title case."""
+    """``swapcase``: upper case as lower case and the other way round; title case for a small letter that starts a word."""
     swapped = []
     begins_word = True
     for character in text:
@@ -63,7 +63,7 @@ def _is_upper(character: str) -> bool:
 
 
 def _pascal_case(text: str) -> str:
-    """``some_words`` becomes ``SomeWords``. Connectors in front stay; of several in a row, all but one stay."""
+    """``camelcase``: ``some_words`` as ``SomeWords``. Connectors in front stay; of several in a row, all but one."""
     start = next((i for i, character in enumerate(text) if not _is_connector(character)), len(text))
     if start == len(text):
         return text + text[-1:]  # nothing but connectors: the last one is doubled, as in the original
@@ -187,10 +187,12 @@ class _Speller:
 
 
 def _snake_case(text: str) -> str:
+    """``snakecase``: the words in small letters with ``_`` between them."""
     return _Speller(text, "_").spell()
 
 
 def _kebab_case(text: str) -> str:
+    """``kebabcase``: the words in small letters with ``-`` between them."""
     return _Speller(text, "-").spell()
 
 

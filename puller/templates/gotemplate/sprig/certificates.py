@@ -57,6 +57,7 @@ define_type("Certificate", Certificate.go_type, lambda value: isinstance(value, 
 
 
 def _gen_private_key(kind: str) -> str:
+    """``genPrivateKey``: a new key of this kind, RSA unless another is named, as PEM."""
     match kind:
         case "" | "rsa":
             key: _PrivateKey = rsa.generate_private_key(_RSA_EXPONENT, 4096)
@@ -190,37 +191,43 @@ def _read_certificate(data: bytes) -> x509.Certificate:
 
 
 def _gen_ca(name: str, days: int) -> Certificate:
+    """``genCA``: a new authority, valid for so many days."""
     return _authority(name, days, _new_key())
 
 
 def _gen_ca_with_key(name: str, days: int, key: str) -> Certificate:
+    """``genCAWithKey``: an authority with a key that is given as PEM."""
     return _authority(name, days, _read_key(key))
 
 
 def _gen_self_signed(name: str, addresses: list[Any], names: list[Any], days: int) -> Certificate:
+    """``genSelfSignedCert``: a certificate with a new key, signed by itself."""
     return _self_signed(name, addresses, names, days, _new_key())
 
 
 def _gen_self_signed_with_key(
     name: str, addresses: list[Any], names: list[Any], days: int, key: str
 ) -> Certificate:
+    """``genSelfSignedCertWithKey``: a certificate with a key that is given, signed by itself."""
     return _self_signed(name, addresses, names, days, _read_key(key))
 
 
 def _gen_signed(
     name: str, addresses: list[Any], names: list[Any], days: int, authority: Certificate
 ) -> Certificate:
+    """``genSignedCert``: a certificate with a new key, signed by the authority."""
     return _signed_by(name, addresses, names, days, authority, _new_key())
 
 
 def _gen_signed_with_key(
     name: str, addresses: list[Any], names: list[Any], days: int, authority: Certificate, key: str
 ) -> Certificate:
+    """``genSignedCertWithKey``: a certificate with a key that is given, signed by the authority."""
     return _signed_by(name, addresses, names, days, authority, _read_key(key))
 
 
 def _build_custom_cert(certificate: str, key: str) -> Certificate:
-    """From base64 of both."""
+    """``buildCustomCert``: a certificate and its key from base64 of their PEM."""
     try:
         parts = [base64.b64decode(part, validate=True) for part in (certificate, key)]
     except (binascii.Error, ValueError):

@@ -40,27 +40,33 @@ def _since(date: Any) -> int:
 
 
 def _date(layout: str, date: Any) -> str:
+    """``date``: the date in a layout, in the zone of the machine."""
     return _date_in_zone(layout, date, "Local")
 
 
 def _date_in_zone(layout: str, date: Any, zone: str) -> str:
+    """``dateInZone``: the date in a layout, in the zone; in UTC when the zone is unknown."""
     moment = _moment(date)
     return Time(moment.seconds, moment.nanoseconds, find_zone(zone) or UTC_ZONE).format(layout)
 
 
 def _html_date(date: Any) -> str:
+    """``htmlDate``: the date as ``2006-01-02``, in the zone of the machine."""
     return _date(_HTML, date)
 
 
 def _html_date_in_zone(date: Any, zone: str) -> str:
+    """``htmlDateInZone``: the date as ``2006-01-02``, in the zone."""
     return _date_in_zone(_HTML, date, zone)
 
 
 def _must_to_date(layout: str, text: str) -> Time:
+    """``mustToDate``: the time that a text in a layout means. Raises FunctionError."""
     return parse_time(layout, text, LocalZone())
 
 
 def _to_date(layout: str, text: str) -> Time:
+    """``toDate``: the time that a text in a layout means; the first moment of the year 1 when it means none."""
     try:
         return _must_to_date(layout, text)
     except FunctionError:
@@ -68,6 +74,7 @@ def _to_date(layout: str, text: str) -> Time:
 
 
 def _unix_epoch(date: Time) -> str:
+    """``unixEpoch``: seconds since 1970, as digits."""
     return str(date.seconds)
 
 
@@ -75,10 +82,12 @@ def _unix_epoch(date: Time) -> str:
 
 
 def _must_date_modify(duration: str, date: Time) -> Time:
+    """``mustDateModify``: the time a duration later. Raises FunctionError for text that is no duration."""
     return time_at(date.moment() + parse_duration(duration), date.zone)
 
 
 def _date_modify(duration: str, date: Time) -> Time:
+    """``dateModify``: the time a duration later; the time itself when the text is no duration."""
     try:
         return _must_date_modify(duration, date)
     except FunctionError:
@@ -86,6 +95,7 @@ def _date_modify(duration: str, date: Time) -> Time:
 
 
 def _ago(date: Any) -> str:
+    """``ago``: the duration from a date to now, in whole seconds."""
     return format_duration(round_duration(_since(date), SECOND) if isinstance(date, Time | int) else 0)
 
 
@@ -98,7 +108,7 @@ def _duration(seconds: Any) -> str:
 
 
 def _duration_round(duration: Any) -> str:
-    """The largest unit alone: ``2h`` for two hours and ten minutes."""
+    """``durationRound``: the largest unit alone, ``2h`` for two hours and ten minutes."""
     size = abs(_nanoseconds(duration))
     return next((f"{size // unit}{letter}" for unit, letter in _UNITS if size > unit), "0s")
 

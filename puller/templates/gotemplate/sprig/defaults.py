@@ -13,30 +13,37 @@ from puller.templates.govalue.types import NilMap, NilSlice, StringMap, ensure_s
 
 
 def _default(fallback: Any, *given: Any) -> Any:
+    """``default``: the value, or the fallback where it is empty."""
     return given[0] if given and given[0] else fallback
 
 
 def _empty(value: Any) -> bool:
+    """``empty``: whether the value is empty."""
     return not value
 
 
 def _coalesce(*values: Any) -> Any:
+    """``coalesce``: the first value that is not empty, or nil."""
     return next((value for value in values if value), None)
 
 
 def _all(*values: Any) -> bool:
+    """``all``: whether no value is empty."""
     return all(values)
 
 
 def _any(*values: Any) -> bool:
+    """``any``: whether some value is not empty."""
     return any(values)
 
 
 def _ternary(if_true: Any, if_false: Any, condition: bool) -> Any:
+    """``ternary``: one of two values, by the condition."""
     return if_true if condition else if_false
 
 
 def _fail(message: str) -> Never:
+    """``fail``: the end of the rendering, with this message. Raises FunctionError."""
     raise FunctionError(message)
 
 
@@ -44,15 +51,17 @@ def _fail(message: str) -> Never:
 
 
 def _type_is(name: str, value: Any) -> bool:
+    """``typeIs``: whether the value's type has this name."""
     return type_name(value) == name
 
 
 def _type_is_like(name: str, value: Any) -> bool:
-    """Also when the value is a pointer to that type."""
+    """``typeIsLike``: whether the value's type has this name, or is a pointer to such."""
     return type_name(value) in (name, f"*{name}")
 
 
 def _kind_is(name: str, value: Any) -> bool:
+    """``kindIs``: whether the value's kind has this name."""
     return kind_name(value) == name
 
 
@@ -60,7 +69,7 @@ def _kind_is(name: str, value: Any) -> bool:
 
 
 def are_equal(left: Any, right: Any) -> bool:
-    """Whether two values have the same type and the same content, all the way down: 1 is not 1.0.
+    """``deepEqual``: whether two values have the same type and the same content, all the way down: 1 is not 1.0.
 
     Raises ValueError for a value that is nested too deeply or too large.
     """
@@ -84,6 +93,7 @@ def _is_nil(value: Any) -> bool:
 
 
 def _deep_copy(value: Any) -> Any:
+    """``deepCopy``: a copy whose lists and maps are copies too. Raises ValueError for a value without end."""
     ensure_small(value)
     return _copy(value)
 

@@ -14,16 +14,18 @@ from puller.templates.govalue.types import NilMap, Strings, map_keys, type_name
 
 
 def _dict(*words: Any) -> dict[str, Any]:
-    """Keys and values in turn; a last key without a value has an empty one."""
+    """``dict``: keys and values in turn; a last key without a value has an empty one."""
     values = [*words[1::2], ""]
     return {text_of(key): value for key, value in zip(words[::2], values, strict=False)}
 
 
 def _get(mapping: dict[str, Any], key: str) -> Any:
+    """``get``: the value of a key; an empty text where there is none."""
     return mapping.get(key, "")
 
 
 def _set(mapping: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """``set``: the map itself, with the key set. Raises FunctionError for a nil map."""
     if isinstance(mapping, NilMap):
         raise FunctionError("assignment to entry in nil map")
     mapping[key] = value
@@ -31,31 +33,38 @@ def _set(mapping: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
 
 
 def _unset(mapping: dict[str, Any], key: str) -> dict[str, Any]:
+    """``unset``: the map itself, without the key."""
     mapping.pop(key, None)
     return mapping
 
 
 def _has_key(mapping: dict[str, Any], key: str) -> bool:
+    """``hasKey``: whether the map has the key."""
     return key in mapping
 
 
 def _keys(*mappings: dict[str, Any]) -> Strings:
+    """``keys``: the keys of all the maps, map by map."""
     return Strings(text_of(key) for mapping in mappings for key in map_keys(mapping))
 
 
 def _values(mapping: dict[str, Any]) -> list[Any]:
+    """``values``: the values, in the order of their keys."""
     return [mapping[key] for key in map_keys(mapping)]
 
 
 def _pluck(key: str, *mappings: dict[str, Any]) -> list[Any]:
+    """``pluck``: the values that the maps have for the key; a map without it gives none."""
     return [mapping[key] for mapping in mappings if key in mapping]
 
 
 def _pick(mapping: dict[str, Any], *keys: str) -> dict[str, Any]:
+    """``pick``: a map with these keys only."""
     return {key: mapping[key] for key in keys if key in mapping}
 
 
 def _omit(mapping: dict[str, Any], *keys: str) -> dict[str, Any]:
+    """``omit``: a map without these keys."""
     return {key: value for key, value in mapping.items() if key not in keys}
 
 
@@ -79,12 +88,12 @@ def _dig(*words: Any) -> Any:
 
 
 def _merge(target: dict[str, Any], *sources: dict[str, Any]) -> Any:
-    """What is empty or missing in ``target`` is filled from the sources, the first one wins."""
+    """``merge``: ``target`` itself, with what is empty or missing in it filled from the sources; the first one wins."""
     return _merged(target, sources, overwrite=False)
 
 
 def _merge_overwrite(target: dict[str, Any], *sources: dict[str, Any]) -> Any:
-    """What the sources have replaces what is in ``target``, the last one wins."""
+    """``mergeOverwrite``: ``target`` itself, with what the sources have put over it; the last one wins."""
     return _merged(target, sources, overwrite=True)
 
 

@@ -20,10 +20,12 @@ _NEWLINES: Final = b"\r\n"
 
 
 def _b64enc(text: str) -> str:
+    """``b64enc``: the text's bytes in base64."""
     return base64.b64encode(to_bytes(text)).decode()
 
 
 def _b64dec(text: str) -> str:
+    """``b64dec``: the text that base64 holds, or a sentence about the first byte that is wrong."""
     data = to_bytes(text)
     wrong = _wrong_base64(data)
     if wrong is not None:
@@ -52,10 +54,12 @@ def _wrong_base64(data: bytes) -> int | None:
 
 
 def _b32enc(text: str) -> str:
+    """``b32enc``: the text's bytes in base32."""
     return base64.b32encode(to_bytes(text)).decode()
 
 
 def _b32dec(text: str) -> str:
+    """``b32dec``: the text that base32 holds, or a sentence about the first byte that is wrong."""
     data = to_bytes(text).translate(None, _NEWLINES)
     wrong = _wrong_base32(data)
     if wrong is not None:
@@ -82,18 +86,22 @@ def _wrong_base32(data: bytes) -> int | None:
 
 
 def _sha1sum(text: str) -> str:
+    """``sha1sum``: SHA-1 of the text's bytes, in hexadecimal."""
     return hashlib.sha1(to_bytes(text), usedforsecurity=False).hexdigest()
 
 
 def _sha256sum(text: str) -> str:
+    """``sha256sum``: SHA-256 of the text's bytes, in hexadecimal."""
     return hashlib.sha256(to_bytes(text)).hexdigest()
 
 
 def _sha512sum(text: str) -> str:
+    """``sha512sum``: SHA-512 of the text's bytes, in hexadecimal."""
     return hashlib.sha512(to_bytes(text)).hexdigest()
 
 
 def _adler32sum(text: str) -> str:
+    """``adler32sum``: Adler-32 of the text's bytes, in decimal digits."""
     return str(zlib.adler32(to_bytes(text)))
 
 

@@ -34,6 +34,7 @@ _DECODER: Final = json.JSONDecoder(parse_float=_number, parse_int=_number, parse
 
 
 def _must_from_json(text: str) -> Any:
+    """``mustFromJson``: the value that a text holds. Raises FunctionError."""
     try:
         value = _DECODER.decode(text)
     except (ValueError, RecursionError) as error:
@@ -53,14 +54,17 @@ def _cleaned(value: Any) -> Any:
 
 
 def _must_to_pretty_json(value: Any) -> str:
+    """``mustToPrettyJson``: JSON with a line for each item. Raises ValueError."""
     return to_json(value, indent=_INDENT)
 
 
 def _must_to_raw_json(value: Any) -> str:
+    """``mustToRawJson``: JSON in which ``<``, ``>`` and ``&`` stay as they are. Raises ValueError."""
     return to_json(value, escape_html=False)
 
 
 def _from_json(text: str) -> Any:
+    """``fromJson``: the value that a text holds; nil where it holds none."""
     try:
         return _must_from_json(text)
     except FunctionError:
@@ -68,14 +72,17 @@ def _from_json(text: str) -> Any:
 
 
 def _to_json(value: Any) -> str:
+    """``toJson``: JSON on one line, or nothing for a value that has none."""
     return _or_nothing(to_json, value)
 
 
 def _to_pretty_json(value: Any) -> str:
+    """``toPrettyJson``: JSON with a line for each item, or nothing."""
     return _or_nothing(_must_to_pretty_json, value)
 
 
 def _to_raw_json(value: Any) -> str:
+    """``toRawJson``: JSON in which ``<``, ``>`` and ``&`` stay as they are, or nothing."""
     return _or_nothing(_must_to_raw_json, value)
 
 

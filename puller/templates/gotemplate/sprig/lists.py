@@ -14,6 +14,7 @@ from puller.templates.govalue.types import Lists, NilSlice, is_list, kind_name
 
 
 def _list(*items: Any) -> list[Any]:
+    """``list``: a list of the arguments."""
     return list(items)
 
 
@@ -28,14 +29,17 @@ def _items(value: Any, action: str) -> list[Any]:
 
 
 def _append(items: Any, item: Any) -> list[Any]:
+    """``append``: the list with one more item at its end."""
     return [*_items(items, "append to"), item]
 
 
 def _prepend(items: Any, item: Any) -> list[Any]:
+    """``prepend``: the list with one more item at its start."""
     return [item, *_items(items, "prepend to")]
 
 
 def _concat(*lists: Any) -> Any:
+    """``concat``: the items of all lists in one; nil where there are none."""
     joined = [item for items in lists for item in _items(items, "concat")]
     return joined or NilSlice()
 
@@ -44,18 +48,22 @@ def _concat(*lists: Any) -> Any:
 
 
 def _first(items: Any) -> Any:
+    """``first``: the first item, or nil."""
     return next(iter(_items(items, "take the first of")), None)
 
 
 def _last(items: Any) -> Any:
+    """``last``: the last item, or nil."""
     return next(reversed(_items(items, "take the last of")), None)
 
 
 def _rest(items: Any) -> Any:
+    """``rest``: all items but the first."""
     return _items(items, "take the rest of")[1:] if items else _none_of(items)
 
 
 def _initial(items: Any) -> Any:
+    """``initial``: all items but the last."""
     return _items(items, "take the initial part of")[:-1] if items else _none_of(items)
 
 
@@ -65,6 +73,7 @@ def _none_of(items: Any) -> NilSlice:
 
 
 def _slice(items: Any, *bounds: Any) -> Any:
+    """``slice``: the items from one place to before another; nil for an empty list."""
     length = len(_items(items, "slice"))
     if length == 0:
         return None
@@ -75,6 +84,7 @@ def _slice(items: Any, *bounds: Any) -> Any:
 
 
 def _chunk(size: int, items: Any) -> Lists:
+    """``chunk``: lists of so many items each; the last one may be shorter."""
     whole = _items(items, "chunk")
     if size < 1:
         raise FunctionError(f"the size of a chunk is {size}, wanted 1 or more")
@@ -85,14 +95,17 @@ def _chunk(size: int, items: Any) -> Lists:
 
 
 def _compact(items: Any) -> list[Any]:
+    """``compact``: the items that are not empty."""
     return [item for item in _items(items, "compact") if item]
 
 
 def _reverse(items: Any) -> list[Any]:
+    """``reverse``: the items from the last to the first."""
     return _items(items, "reverse")[::-1]
 
 
 def _uniq(rendering: Rendering, items: Any) -> list[Any]:
+    """``uniq``: the items without those that came before."""
     seen: set[tuple[type, Any]] = set()
     kept: list[Any] = []
     containers: list[Any] = []
@@ -112,10 +125,12 @@ def _uniq(rendering: Rendering, items: Any) -> list[Any]:
 
 
 def _without(rendering: Rendering, items: Any, *omitted: Any) -> list[Any]:
+    """``without``: the items that equal none of ``omitted``."""
     return [item for item in _items(items, "leave out of") if not _is_among(rendering, item, list(omitted))]
 
 
 def _has(rendering: Rendering, item: Any, items: Any) -> bool:
+    """``has``: whether the list has the item; nil has none."""
     return items is not None and _is_among(rendering, item, _items(items, "search"))
 
 

@@ -27,7 +27,7 @@ _DIVISION_PLACES: Final = 16
 
 
 def to_int64(value: Any) -> int:
-    """A number, text or boolean as a 64-bit integer; a fraction is cut off; anything else is 0."""
+    """``int``: a number, text or boolean as a 64-bit integer; a fraction is cut off; anything else is 0."""
     if isinstance(value, bool | int):
         return int(value)
     if isinstance(value, float):
@@ -45,7 +45,7 @@ def _text_to_int(text: str) -> int:
 
 
 def to_float(value: Any) -> float:
-    """A number, text or boolean as a float; anything else is 0."""
+    """``float64``: a number, text or boolean as a float; anything else is 0."""
     if isinstance(value, bool | int | float):
         return float(value)
     if not isinstance(value, str):
@@ -57,10 +57,12 @@ def to_float(value: Any) -> float:
 
 
 def _int64(value: Any) -> Int64:
+    """``int64``: the value as an ``int64``."""
     return Int64(to_int64(value))
 
 
 def _atoi(text: str) -> int:
+    """``atoi``: decimal digits as a number; 0 for other text."""
     try:
         return parse_int(text)
     except ValueError:
@@ -70,7 +72,7 @@ def _atoi(text: str) -> int:
 
 
 def _to_decimal(value: Any) -> Int64:
-    """Octal digits as a number: 755 is 493."""
+    """``toDecimal``: octal digits as a number: 755 is 493."""
     try:
         return Int64(parse_int(format_value(value), 8))
     except ValueError:
@@ -81,18 +83,22 @@ def _to_decimal(value: Any) -> Int64:
 
 
 def _add(*values: Any) -> Int64:
+    """``add``: the sum."""
     return Int64(wrap_int64(sum(map(to_int64, values))))
 
 
 def _add1(value: Any) -> Int64:
+    """``add1``: the number and one."""
     return Int64(wrap_int64(to_int64(value) + 1))
 
 
 def _sub(left: Any, right: Any) -> Int64:
+    """``sub``: the difference."""
     return Int64(wrap_int64(to_int64(left) - to_int64(right)))
 
 
 def _mul(first: Any, *others: Any) -> Int64:
+    """``mul``: the product."""
     product = to_int64(first)
     for other in others:
         product = wrap_int64(product * to_int64(other))
@@ -110,18 +116,22 @@ def _divide(left: Any, right: Any) -> tuple[int, int]:
 
 
 def _div(left: Any, right: Any) -> Int64:
+    """``div``: the quotient, cut towards zero. Raises FunctionError for a divisor of 0."""
     return Int64(_divide(left, right)[0])
 
 
 def _mod(left: Any, right: Any) -> Int64:
+    """``mod``: the remainder, with the sign of ``left``. Raises FunctionError for a divisor of 0."""
     return Int64(_divide(left, right)[1])
 
 
 def _max(first: Any, *others: Any) -> Int64:
+    """``max``: the largest of the integers."""
     return Int64(max(map(to_int64, (first, *others))))
 
 
 def _min(first: Any, *others: Any) -> Int64:
+    """``min``: the smallest of the integers."""
     return Int64(min(map(to_int64, (first, *others))))
 
 
@@ -145,23 +155,28 @@ def _to_number(fraction: Fraction) -> float:
 
 
 def _addf(*values: Any) -> float:
+    """``addf``: the sum of decimal fractions."""
     return _to_number(sum(_fractions(values), Fraction(0)))
 
 
 def _add1f(value: Any) -> float:
+    """``add1f``: the decimal fraction and one."""
     return _addf(value, 1)
 
 
 def _subf(first: Any, *others: Any) -> float:
+    """``subf``: the first decimal fraction less the others."""
     start, *rest = _fractions((first, *others))
     return _to_number(start - sum(rest, Fraction(0)))
 
 
 def _mulf(first: Any, *others: Any) -> float:
+    """``mulf``: the product of decimal fractions."""
     return _to_number(math.prod(_fractions((first, *others)), start=Fraction(1)))
 
 
 def _divf(first: Any, *others: Any) -> float:
+    """``divf``: the first decimal fraction divided by each of the others. Raises FunctionError for 0."""
     quotient, *divisors = _fractions((first, *others))
     for divisor in divisors:
         if divisor == 0:
@@ -178,10 +193,12 @@ def _rounded(fraction: Fraction) -> Fraction:
 
 
 def _maxf(first: Any, *others: Any) -> float:
+    """``maxf``: the largest of the floats; NaN when one of them is."""
     return _extreme(max, (first, *others))
 
 
 def _minf(first: Any, *others: Any) -> float:
+    """``minf``: the smallest of the floats; NaN when one of them is."""
     return _extreme(min, (first, *others))
 
 
@@ -191,10 +208,12 @@ def _extreme(choose: Callable[[Iterable[float]], float], values: Iterable[Any]) 
 
 
 def _floor(value: Any) -> float:
+    """``floor``: the next whole number below, as a float."""
     return _whole(math.floor, to_float(value))
 
 
 def _ceil(value: Any) -> float:
+    """``ceil``: the next whole number above, as a float."""
     return _whole(math.ceil, to_float(value))
 
 
@@ -203,7 +222,7 @@ def _whole(cut: Callable[[float], int], number: float) -> float:
 
 
 def _round(value: Any, places: int, *threshold: float) -> float:
-    """Up when the part cut off is at least ``threshold`` (0.5); negative numbers go down, as in Sprig."""
+    """``round``: up when the part cut off is at least ``threshold`` (0.5); negative numbers go down, as in Sprig."""
     power = math.pow(10.0, max(min(places, 308), -323))
     scaled = power * to_float(value)
     if not math.isfinite(scaled):
@@ -216,6 +235,7 @@ def _round(value: Any, places: int, *threshold: float) -> float:
 
 
 def _numbers(start: int, stop: int, step: int) -> Ints:
+    """``untilStep``: the numbers from ``start`` to before ``stop``; none where the step leads away from it."""
     wrong_way = step >= 0 if stop < start else step <= 0
     if wrong_way:
         return Ints()
@@ -225,6 +245,7 @@ def _numbers(start: int, stop: int, step: int) -> Ints:
 
 
 def _until(count: int) -> Ints:
+    """``until``: the numbers from 0 to before ``count``, downwards for a negative one."""
     return _numbers(0, count, -1 if count < 0 else 1)
 
 

@@ -31,6 +31,7 @@ _LIBCRYPT: Final = ("libcrypt.so.1", "libcrypt.so.2", "libc.so")  # glibc's neig
 
 
 def _bcrypt(password: str) -> str:
+    """``bcrypt``: the hash of a password, or a sentence when that is too long."""
     if len(to_bytes(password)) > _BCRYPT_MAX:
         return f"failed to encrypt string with bcrypt: bcrypt: password length exceeds {_BCRYPT_MAX} bytes"
     salt = (
@@ -65,6 +66,7 @@ def _find_crypt() -> Any:
 
 
 def _htpasswd(user: str, password: str) -> str:
+    """``htpasswd``: a line for Apache's file of passwords, or a sentence when the name has a colon."""
     return f"invalid username: {user}" if ":" in user else f"{user}:{_bcrypt(password)}"
 
 
@@ -76,7 +78,7 @@ def _key(password: str) -> bytes:
 
 
 def _encrypt_aes(password: str, text: str) -> str:
-    """AES-256 in CBC mode: the initial vector and the padded text, in base64."""
+    """``encryptAES``: AES-256 in CBC mode: the initial vector and the padded text, in base64."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
     if not text:
@@ -90,6 +92,7 @@ def _encrypt_aes(password: str, text: str) -> str:
 
 
 def _decrypt_aes(password: str, text: str) -> str:
+    """``decryptAES``: the text that ``encryptAES`` has encrypted. Raises FunctionError for anything else."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
     if not text:
@@ -135,7 +138,7 @@ _CHARACTERS: Final = {
 
 
 def _derive_password(counter: Uint32, kind: str, password: str, user: str, site: str) -> str:
-    """The password of the Master Password algorithm, version 0: the same everywhere, stored nowhere."""
+    """``derivePassword``: by the Master Password algorithm, version 0; the same everywhere, stored nowhere."""
     if kind not in _TEMPLATES:
         return f"cannot find password template {kind}"
     key = hashlib.scrypt(

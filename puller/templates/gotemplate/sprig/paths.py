@@ -8,6 +8,7 @@ from typing import Any, Final
 
 
 def _clean(path: str) -> str:
+    """``clean``: the shortest path of the same meaning."""
     cleaned = posixpath.normpath(path)
     return (
         cleaned[1:] if cleaned.startswith("//") else cleaned
@@ -15,22 +16,26 @@ def _clean(path: str) -> str:
 
 
 def _base(path: str) -> str:
+    """``base``: the last part of the path; ``.`` for an empty one."""
     if not path:
         return "."
     return path.rstrip("/").rpartition("/")[2] or "/"
 
 
 def _dir(path: str) -> str:
+    """``dir``: all but the last part of the path, cleaned."""
     head, slash, _ = path.rpartition("/")
     return _clean(head + slash)
 
 
 def _ext(path: str) -> str:
+    """``ext``: the last part's ending from its last dot on, or nothing."""
     _, dot, extension = path.rpartition("/")[2].rpartition(".")
     return dot + extension if dot else ""
 
 
 def _is_abs(path: str) -> bool:
+    """``isAbs``: whether the path starts at the root."""
     return path.startswith("/")
 
 

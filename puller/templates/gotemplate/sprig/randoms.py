@@ -27,40 +27,47 @@ def _choose(rendering: Rendering, count: int, characters: str) -> str:
 
 
 def _alpha(rendering: Rendering, count: int) -> str:
+    """``randAlpha``: so many letters."""
     return _choose(rendering, count, string.ascii_letters)
 
 
 def _alpha_num(rendering: Rendering, count: int) -> str:
+    """``randAlphaNum``: so many letters and digits."""
     return _choose(rendering, count, string.ascii_letters + string.digits)
 
 
 def _ascii(rendering: Rendering, count: int) -> str:
+    """``randAscii``: so many printable characters of ASCII."""
     return _choose(rendering, count, _PRINTABLE)
 
 
 def _numeric(rendering: Rendering, count: int) -> str:
+    """``randNumeric``: so many digits."""
     return _choose(rendering, count, string.digits)
 
 
 def _bytes(rendering: Rendering, count: int) -> str:
-    """That many random bytes, in base64."""
+    """``randBytes``: so many random bytes, in base64."""
     _check(rendering, count)
     return base64.b64encode(secrets.token_bytes(count)).decode()
 
 
 def _int(smallest: int, end: int) -> int:
+    """``randInt``: a number from the smallest to before the end. Raises FunctionError where there is none."""
     if end <= smallest:
         raise FunctionError(f"there is no number from {smallest} to below {end}")
     return smallest + secrets.randbelow(end - smallest)
 
 
 def _shuffle(text: str) -> str:
+    """``shuffle``: the characters of the text in a random order."""
     characters = list(text)
     secrets.SystemRandom().shuffle(characters)
     return "".join(characters)
 
 
 def _uuidv4() -> str:
+    """``uuidv4``: a random UUID."""
     return str(uuid.uuid4())
 
 

@@ -13,10 +13,12 @@ from puller.templates.govalue.types import NilStrings, Strings
 
 
 def _must_match(rendering: Rendering, pattern: str, text: str) -> bool:
+    """``mustRegexMatch``: whether the pattern matches somewhere in the text. Raises PatternError."""
     return compile_pattern(pattern).find(text, rendering.budget.look) is not None
 
 
 def _match(rendering: Rendering, pattern: str, text: str) -> bool:
+    """``regexMatch``: whether the pattern matches somewhere in the text; false for a pattern that is wrong."""
     try:
         return _must_match(rendering, pattern, text)
     except PatternError:
@@ -24,15 +26,18 @@ def _match(rendering: Rendering, pattern: str, text: str) -> bool:
 
 
 def _find(rendering: Rendering, pattern: str, text: str) -> str:
+    """``regexFind``: the first match, or nothing."""
     return compile_pattern(pattern).find(text, rendering.budget.look) or ""
 
 
 def _find_all(rendering: Rendering, pattern: str, text: str, count: int) -> Strings:
+    """``regexFindAll``: the matches, at most so many; -1 is all."""
     found = compile_pattern(pattern).find_all(text, count, rendering.budget.look)
     return Strings(found) if found else NilStrings()
 
 
 def _replace_all(rendering: Rendering, pattern: str, text: str, replacement: str) -> str:
+    """``regexReplaceAll``: the text with each match replaced, ``${1}`` filled in."""
     regexp = compile_pattern(pattern)
     return regexp.replace_all(
         text, _counted(rendering, regexp.expander(replacement, text)), rendering.budget.look
@@ -40,6 +45,7 @@ def _replace_all(rendering: Rendering, pattern: str, text: str, replacement: str
 
 
 def _replace_all_literal(rendering: Rendering, pattern: str, text: str, replacement: str) -> str:
+    """``regexReplaceAllLiteral``: the text with each match replaced, ``$`` being a dollar."""
     regexp = compile_pattern(pattern)
     return regexp.replace_all(text, _counted(rendering, lambda _: replacement), rendering.budget.look)
 
@@ -59,6 +65,7 @@ def _counted(rendering: Rendering, expand: Callable[[Match], str]) -> Callable[[
 
 
 def _split(rendering: Rendering, pattern: str, text: str, count: int) -> Strings:
+    """``regexSplit``: the pieces between the matches, at most so many; -1 is all."""
     pieces = compile_pattern(pattern).split(text, count, rendering.budget.look)
     return Strings(pieces) if count != 0 else NilStrings()
 

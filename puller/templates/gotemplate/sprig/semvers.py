@@ -284,6 +284,7 @@ _CHECKS: Final[dict[str, Callable[[Version, _Constraint], bool]]] = {
 
 
 def _semver_compare(constraint: str, version: str) -> bool:
+    """``semverCompare``: whether the version satisfies the constraint. Raises FunctionError."""
     if len(constraint) > _MAX_CONSTRAINT:
         raise FunctionError(f"the constraint has more than {_MAX_CONSTRAINT} characters")
     written_out = _RANGE.sub(r">= \g<low>, <= \g<high> ", constraint)

@@ -17,6 +17,7 @@ _VARIABLE: Final = re.compile(
 
 
 def _env(rendering: Rendering, name: str) -> str:
+    """``env``: the value of a name in environ, or nothing."""
     return text_of(rendering.environ.get(name, ""))
 
 
@@ -33,6 +34,7 @@ def _expand_env(rendering: Rendering, text: str) -> str:
 
 
 def _get_host_by_name(name: str) -> Never:
+    """``getHostByName``: a refusal. Raises FunctionError."""
     raise FunctionError(
         f"{name} is not looked up: a template gives the same text everywhere, and uses no network"
     )

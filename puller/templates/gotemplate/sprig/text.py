@@ -28,6 +28,7 @@ _ELLIPSIS: Final = b"..."
 
 
 def _hello() -> str:
+    """``hello``: a greeting."""
     return "Hello!"
 
 
@@ -35,36 +36,41 @@ def _hello() -> str:
 
 
 def text_of(value: Any) -> str:
-    """A value as text, the way Sprig's functions convert one."""
+    """``toString``: a value as text, the way Sprig's functions convert one."""
     if isinstance(value, str):
         return value
     return from_bytes(value) if isinstance(value, bytes) else format_value(value)
 
 
 def texts_of(value: Any) -> Strings:
-    """A list as texts, without what is nil; anything else as a list of one."""
+    """``toStrings``: a list as texts, without what is nil; anything else as a list of one."""
     if is_list(value):
         return Strings(text_of(item) for item in value if item is not None)
     return Strings() if value is None else Strings([text_of(value)])
 
 
 def _join(separator: str, value: Any) -> str:
+    """``join``: the items as texts with the separator between them."""
     return separator.join(texts_of(value))
 
 
 def _sort_alpha(value: Any) -> Strings:
+    """``sortAlpha``: the items as texts, in the order of their characters."""
     return Strings(sorted(texts_of(value))) if is_list(value) else Strings([text_of(value)])
 
 
 def _quote(*values: Any) -> str:
+    """``quote``: each value as text in double quotes, escaped; nil is left out."""
     return " ".join(quoted(text_of(value)) for value in values if value is not None)
 
 
 def _squote(*values: Any) -> str:
+    """``squote``: each value as text in single quotes, not escaped; nil is left out."""
     return " ".join(f"'{format_value(value)}'" for value in values if value is not None)
 
 
 def _cat(*values: Any) -> str:
+    """``cat``: the values with a space between them; nil is left out."""
     return " ".join(format_value(value) for value in values if value is not None)
 
 
@@ -72,23 +78,28 @@ def _cat(*values: Any) -> str:
 
 
 def _trim_all(characters: str, text: str) -> str:
+    """``trimAll``: the text without these characters at either end."""
     return text.strip(characters)
 
 
 def _trim_prefix(prefix: str, text: str) -> str:
+    """``trimPrefix``: the text without this start."""
     return text.removeprefix(prefix)
 
 
 def _trim_suffix(suffix: str, text: str) -> str:
+    """``trimSuffix``: the text without this end."""
     return text.removesuffix(suffix)
 
 
 def _replace(rendering: Rendering, old: str, new: str, text: str) -> str:
+    """``replace``: the text with every ``old`` replaced."""
     rendering.allow(len(text) + (text.count(old) + 1) * len(new))
     return text.replace(old, new)
 
 
 def _repeat(rendering: Rendering, count: int, text: str) -> str:
+    """``repeat``: the text, so many times. Raises FunctionError for a negative count."""
     if count < 0:
         raise FunctionError(f"negative repeat count {count}")
     rendering.allow(count * len(text))
@@ -96,6 +107,7 @@ def _repeat(rendering: Rendering, count: int, text: str) -> str:
 
 
 def _indent(rendering: Rendering, spaces: int, text: str) -> str:
+    """``indent``: the text with spaces before each line. Raises FunctionError for a negative count."""
     if spaces < 0:
         raise FunctionError(f"negative repeat count {spaces}")
     rendering.allow(len(text) + (text.count("\n") + 1) * spaces)
@@ -104,18 +116,22 @@ def _indent(rendering: Rendering, spaces: int, text: str) -> str:
 
 
 def _nindent(rendering: Rendering, spaces: int, text: str) -> str:
+    """``nindent``: a line end, and then as ``indent``."""
     return "\n" + _indent(rendering, spaces, text)
 
 
 def _no_space(text: str) -> str:
-    """Sprig looks at bytes here: where there is white space, other characters than ASCII come out wrong. So do ours."""
+    """``nospace``: the text without white space.
+
+    Sprig looks at bytes here: where there is white space, other characters than ASCII come out wrong. So do ours.
+    """
     data = to_bytes(text).decode("latin-1")
     kept = "".join(character for character in data if character not in WHITE_SPACE)
     return text if len(kept) == len(data) else kept
 
 
 def _initials(text: str) -> str:
-    """As ``nospace``, byte by byte."""
+    """``initials``: the first byte of each word. White space is looked for among bytes, as in ``nospace``."""
     data = to_bytes(text).decode("latin-1")
     return "".join(
         character
@@ -128,6 +144,7 @@ def _initials(text: str) -> str:
 
 
 def _trunc(count: int, text: str) -> str:
+    """``trunc``: the first bytes of the text, or for a negative count the last."""
     length = byte_length(text)
     if count < 0:
         return byte_slice(text, length + count, length) if length + count > 0 else text
@@ -135,6 +152,7 @@ def _trunc(count: int, text: str) -> str:
 
 
 def _substr(start: int, end: int, text: str) -> str:
+    """``substr``: the bytes from start to before end; a negative bound is an end of the text. Raises FunctionError."""
     length = byte_length(text)
     if start < 0:
         start = 0
@@ -146,10 +164,12 @@ def _substr(start: int, end: int, text: str) -> str:
 
 
 def _abbrev(width: int, text: str) -> str:
+    """``abbrev``: the text, or its start with dots, at most ``width`` bytes."""
     return text if width < 4 else from_bytes(_abbreviate(to_bytes(text), 0, width))
 
 
 def _abbrev_both(left: int, right: int, text: str) -> str:
+    """``abbrevboth``: the text from about ``left`` on, with dots for what is left out, at most ``right`` bytes."""
     if right < 4 or (left > 0 and right < 7):
         return text
     return from_bytes(_abbreviate(to_bytes(text), left, right))
@@ -169,10 +189,12 @@ def _abbreviate(text: bytes, offset: int, width: int) -> bytes:
 
 
 def _wrap(width: int, text: str) -> str:
+    """``wrap``: the text in lines of about ``width`` bytes; a longer word sticks out."""
     return from_bytes(_wrapped(to_bytes(text), width, b"\n", cut_long_words=False))
 
 
 def _wrap_with(rendering: Rendering, width: int, separator: str, text: str) -> str:
+    """``wrapWith``: the text in lines of at most ``width`` bytes, the separator between them; a longer word is cut."""
     rendering.allow(len(text) + (len(text) // max(width, 1) + 1) * len(separator))
     return from_bytes(_wrapped(to_bytes(text), width, to_bytes(separator) or b"\n", cut_long_words=True))
 
@@ -221,30 +243,37 @@ def _numbered(parts: list[str]) -> StringMap:
 
 
 def _split(separator: str, text: str) -> StringMap:
+    """``split``: the parts of a text as a map with the keys ``_0``, ``_1`` and so on."""
     return _numbered(_split_parts(separator, text))
 
 
 def _splitn(separator: str, count: int, text: str) -> StringMap:
+    """``splitn``: at most ``count`` parts of a text, as ``split`` gives them."""
     return _numbered(_split_parts(separator, text, count))
 
 
 def _split_list(separator: str, text: str) -> Strings:
+    """``splitList``: the parts of a text as a list."""
     return Strings(_split_parts(separator, text))
 
 
 def _contains(part: str, text: str) -> bool:
+    """``contains``: whether the part is in the text."""
     return part in text
 
 
 def _has_prefix(prefix: str, text: str) -> bool:
+    """``hasPrefix``: whether the text has this start."""
     return text.startswith(prefix)
 
 
 def _has_suffix(suffix: str, text: str) -> bool:
+    """``hasSuffix``: whether the text has this end."""
     return text.endswith(suffix)
 
 
 def _plural(one: str, many: str, count: int) -> str:
+    """``plural``: the first text for a count of 1, else the second."""
     return one if count == 1 else many
 
 

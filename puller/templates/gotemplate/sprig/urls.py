@@ -173,6 +173,7 @@ def _write_hierarchy(url: _Url, *, is_first: bool) -> str:
 
 
 def _url_parse(text: str) -> dict[str, Any]:
+    """``urlParse``: the parts of a URL by name. Raises FunctionError."""
     try:
         url = _parse(text)
     except FunctionError as error:
@@ -189,6 +190,7 @@ def _host_name(host: str) -> str:
 
 
 def _url_join(parts: dict[str, Any]) -> str:
+    """``urlJoin``: the URL that has these parts. Raises FunctionError."""
     for key in _KEYS:
         if key in parts and not isinstance(parts[key], str):
             raise FunctionError(f"{key} is of type {kind_name(parts[key])}, wanted string")
