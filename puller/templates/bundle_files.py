@@ -26,6 +26,7 @@ def read_text(directory: Path, path: object) -> str:
 
 def find_inside(directory: Path, path: str) -> str:
     """The real path of a file below ``directory``; raises ``ExpressionError`` when it is elsewhere."""
+    # Both are resolved: a link below may lead out, and the directory itself may be behind one.
     root = os.path.realpath(directory)
     found = os.path.realpath(os.path.join(root, path))
     if os.path.commonpath((root, found)) != root:

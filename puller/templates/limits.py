@@ -18,7 +18,7 @@ from puller.templates.errors import FunctionError
 LONG_TEXT: Final = 4096
 """Characters from which on a text counts; whoever makes or writes one calls ``Budget.spend``."""
 
-_STEPS_BETWEEN_LOOKS: Final = 128
+_STEPS_BETWEEN_LOOKS: Final = 128  # a round may be short, and asking the clock is not free
 _PIECES_AT_ONCE: Final = 256
 
 
@@ -71,6 +71,7 @@ class Budget:
 
     def enter(self) -> None:
         """Before the call of a block or partial, with ``leave`` after it. Raises Exceeded when too deep."""
+        # Counted before it is refused, since callers leave in a ``finally``.
         self._depth -= 1
         if self._depth < 0:
             raise Exceeded(f"templates and blocks call one another more than {self.limits.depth} levels deep")

@@ -178,6 +178,7 @@ def seen_by(engine: str, scope: Scope, directory: Path) -> Seen:
     data = dict(scope.data)
     is_secret = has_secret(data)
     dot = TemplateScope(dict(scope.facts), revealed(data) if is_secret else data, scope.environ)
+    # ``lookup`` finds what the template sees, so that no value comes in one way plain and the other way secret.
     functions = _functions(Scope(dot["facts"], dot["data"], dot["environ"]), directory)
     seen = Seen(dot, functions, is_secret=is_secret)
     if (hiera := scope.functions.get("hiera")) is not None:
@@ -215,6 +216,7 @@ def _placed(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
         try:
             return function(*arguments)
+        # TypeError: a template may call it with too many arguments, which is the template's mistake.
         except (HieraError, TypeError) as error:
             raise FunctionError(str(error)) from error
 

@@ -49,6 +49,7 @@ class _Copier:
 
     def copy(self, value: Any) -> Any:
         result = self.begin(value)
+        # A list of what is to be filled and no recursion: values may be nested deeper than Python's stack.
         while self.unfilled:
             source, target = self.unfilled.pop()
             if type(source) is dict:

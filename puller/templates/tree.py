@@ -51,6 +51,7 @@ def walk(paths: Iterable[str]) -> Iterator[tuple[str, bool]]:
     """
     made: set[str] = set()
     ended: list[str] | None = None
+    # By their parts: a directory ``a`` comes with all it holds before ``a-b``, although ``-`` sorts before ``/``.
     for path in sorted(paths, key=lambda path: path.split("/")):
         *parents, name = path.split("/")
         if ended is not None and parents[: len(ended)] == ended:
@@ -160,6 +161,7 @@ def _inside(path: Any, tree: str) -> str:
         raise FunctionError(f"the path in the {tree} is not a string")
     if "\0" in path:
         raise FunctionError(f"the path in the {tree} has a NUL in it")
+    # A path from the root means one from the root of the tree.
     inside = posixpath.normpath(posixpath.join(".", path.lstrip("/")))
     if inside == ".." or inside.startswith("../"):
         raise FunctionError(f"{path} is not inside the {tree}")

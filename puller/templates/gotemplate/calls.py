@@ -41,6 +41,7 @@ def compile_call(
     call: Callable[..., Any], failure: Failure, arguments: Sequence[Evaluate], final: Evaluate | None
 ) -> Evaluate:
     """The call of a function that takes values only."""
+    # Most calls have one argument or two: those are not gathered in a list first.
     if final is None and len(arguments) == 1:
         return _call_with_one(call, failure, arguments[0])
     if final is not None and not arguments:

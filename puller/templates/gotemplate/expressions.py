@@ -151,6 +151,7 @@ class Expressions:
 
         def start(frame: Frame, dot: Any) -> Any:
             value = evaluate(frame, dot)
+            # Go unwraps the result of a pipeline, so that nil is forgotten as it is in a variable.
             return MISSING if value is None else value
 
         return start
@@ -199,7 +200,7 @@ class Expressions:
         def walk(frame: Frame, value: Any) -> Any:
             for name in path:
                 if isinstance(value, dict):
-                    try:
+                    try:  # not ``get``, which knows nothing of the capitalised names of a TemplateScope
                         value = value[name]
                     except KeyError:
                         return missing
@@ -234,6 +235,7 @@ class Expressions:
         evaluators = [self._unfitted(argument) for argument in arguments]
 
         def call(frame: Frame, dot: Any) -> Any:
+            # The pipeline's value comes first, whatever the receiver is: it may fail, or write.
             last = () if final is None else (final(frame, dot),)
             value = receiver(frame, dot)
             if value is MISSING:

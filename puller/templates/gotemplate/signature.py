@@ -109,6 +109,7 @@ _TYPES: Final = {
         lambda value: isinstance(value, str),
         literal=_text,
     ),
+    # Not isinstance: bool, int64 and uint32 are subclasses of int here, and other types in Go.
     "int": Type("int", lambda value: type(value) is int, literal=_integer),
     "Int64": Type("int64", lambda value: isinstance(value, Int64), literal=_int64),
     "Uint32": Type("uint32", lambda value: isinstance(value, Uint32), literal=_uint32),

@@ -67,6 +67,7 @@ class _Encoder:
     def _text(self, text: str) -> str:
         """Text as JSON, made piece by piece: one character may take six."""
         written = []
+        # Sixfold text would be large before its length was known; this way it is stopped in time.
         for start in range(0, len(text), _PIECE):
             written.append(self.unsafe.sub(_escape, text[start : start + _PIECE]))
             self.left -= len(written[-1])

@@ -72,6 +72,7 @@ def sprintf(template: str, *values: Any) -> str:
 
     Raises ValueError for an operand that is too large to print (:func:`ensure_small`).
     """
+    # All of them, used or not: one that is left over is printed as well.
     for value in values:
         ensure_small(value)
     return _Printer(template, values).run()
@@ -138,16 +139,23 @@ class _Printer:
         return f"{type_name(value)}={format_value(value)}"
 
     def _directive(self) -> str:
+        """The output for one verb, after its ``%``. Go's documentation of ``fmt``:
+
+        1. Flags: ``+``, ``-``, ``#``, space and ``0``.
+        2. ``[n]`` in front of a ``*`` or of the verb: the operand that it takes.
+        3. A width, and after a point a precision: digits, or ``*`` for an operand.
+        4. The verb. A minus pads on the right, where zeros would be another number.
+        """
         self.good_index = True
-        flags = self._flags()
-        indexed = self._index()
-        complaints, width, minus = self._width(indexed)
+        flags = self._flags()  # 1.
+        indexed = self._index()  # 2.
+        complaints, width, minus = self._width(indexed)  # 3.
         more, precision = self._precision(indexed)
         complaints += more
-        self._index()
+        self._index()  # 2.
         if self.position >= len(self.template):
             return complaints + "%!(NOVERB)"
-        verb = self.template[self.position]
+        verb = self.template[self.position]  # 4.
         self.position += 1
         minus = minus or "-" in flags
         spec = _Spec(

@@ -35,6 +35,7 @@ def to_upper(text: str) -> str:
 
 def to_lower(text: str) -> str:
     """Go's ``strings.ToLower``: without the rule for a sigma at the end of a word."""
+    # One character for one, as Go maps them: Python makes two of some.
     return text.lower() if text.isascii() else "".join(character.lower()[0] for character in text)
 
 
@@ -44,6 +45,7 @@ def to_title(text: str) -> str:
 
 
 def _upper_rune(character: str) -> str:
+    # Python writes some as several letters, as ``SS`` for sharp s; Go has one, or keeps the character.
     upper = character.upper()
     return upper if len(upper) == 1 else _title_rune(character)
 

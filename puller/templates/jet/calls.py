@@ -83,6 +83,7 @@ class CallCompiler(ExpressionCompiler):
         loose = [argument.loose for argument in given]
         strict = [argument.strict for argument in given]
         keyed = [argument.loose if place % 2 else argument.strict for place, argument in enumerate(given)]
+        # Which of them is taken the function decides, and that is known when it is called: names are variables.
         arguments_for = {"none": loose, "all": strict, "keys": keyed}
 
         def call(frame: Frame) -> Any:

@@ -158,6 +158,7 @@ class ExpressionCompiler:
             kind = type(result)
             if kind is str and len(result) < LONG_TEXT:
                 return str(result)
+            # A larger one, as facts may hold, can have more digits than Python writes: that error needs its place.
             if kind is int and -INT64_MAX <= result <= INT64_MAX:
                 return str(result)
             return self.printed(offset, frame, result, to_text)

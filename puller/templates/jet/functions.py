@@ -148,6 +148,7 @@ def _include_if_exists(frame: Frame, values: list[Any]) -> Rendered:
 
 
 def _run(frame: Frame, path: str, context: list[Any]) -> tuple[Frame, str]:
+    # From the root: a function does not know which template calls it, so there is no directory to start from.
     program = frame.load(path, "/")
     if program is None:
         raise FunctionError(f"there is no template {path}")

@@ -110,6 +110,7 @@ class _Parser(ExpressionParser):
             statement = self.statement()
             if not isinstance(statement, _Mark):
                 statements.append(statement)
+            # Jet drops a stray catch at the top, with its body; the others it refuses there.
             elif statement.kind != "catch":
                 raise self.source.error(statement.offset, f"found {statement.kind} outside of any block")
         return tuple(statements)
@@ -203,6 +204,7 @@ class _Parser(ExpressionParser):
         body, mark = self.body(token, "content", "end")
         content = self.body(token, "end")[0] if mark.kind == "content" else None
         block = Block(token.offset, name, parameters, context, body, content)
+        # Wherever it stands, and whether it is reached or not: the last definition in the text counts.
         self.blocks[name] = block
         return block
 

@@ -23,7 +23,7 @@ from puller.templates.gotemplate.re2.syntax import (
     parse,
 )
 
-_MAX_WAYS: Final = 1_000_000
+_MAX_WAYS: Final = 1_000_000  # that Python's matcher may try; beyond, only the machine is sure to end soon
 _META: Final = re.compile(r"[\\.+*?()|\[\]{}^$]")
 _REFERENCE: Final = re.compile(r"\$(?:(\$)|\{(\w+)\}|(\w+))")
 _PLACES: Final = {"A": r"\A", "z": r"\Z", "^": r"(?:\A|(?<=\n))", "$": r"(?=\n|\Z)", "b": r"\b"}
@@ -106,6 +106,7 @@ class Regexp:
             if len(pieces) == count - 1:
                 break
             end = start
+            # As in Go, an empty match at the very start splits nothing off.
             if stop != 0:
                 pieces.append(text[begin:end])
             begin = stop

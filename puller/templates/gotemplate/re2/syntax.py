@@ -21,7 +21,7 @@ from puller.templates.gotemplate.re2.classes import (
     property_named,
 )
 
-_MAX_REPEAT: Final = 1000
+_MAX_REPEAT: Final = 1000  # Go's limit, for one repetition and for what several make inside one another
 _MAX_NESTING: Final = 100
 _SIMPLE_ESCAPES: Final = {"a": 7, "f": 12, "t": 9, "n": 10, "r": 13, "v": 11}
 _REPEAT: Final = re.compile(r"\{(0|[1-9][0-9]{0,6})(?:(,)(0|[1-9][0-9]{0,6})?)?\}")
@@ -164,6 +164,7 @@ class _Parser:
     def _repeated(
         self, items: list[Tree], bounds: tuple[int, int | None], flags: _Flags, start: int, repeated: str
     ) -> Tree:
+        # The flag U swaps the two: ``a*`` is lazy then, and ``a*?`` greedy.
         lazy = self._take("?") is not flags.lazy
         operator = self.text[start : self.position]
         if repeated:
@@ -298,6 +299,7 @@ class _Parser:
         ranges: list[tuple[int, int]] = []
         properties: list[tuple[str, bool]] = []
         first = True
+        # A bracket in the first place is a character: ``[]a]``.
         while first or not self._at("]"):
             first = False
             if self.position >= len(self.text):

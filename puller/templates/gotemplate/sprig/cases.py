@@ -34,7 +34,7 @@ def _untitle(text: str) -> str:
 
 
 def _swap_case(text: str) -> str:
-    """``swapcase``: upper case as lower case and the other way round; title case for a small letter that starts a word."""
+    """``swapcase``: upper case as lower case and the other way round, title case at the start of a word."""
     swapped = []
     begins_word = True
     for character in text:

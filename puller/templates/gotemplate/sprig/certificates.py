@@ -73,7 +73,7 @@ def _gen_private_key(kind: str) -> str:
 
 
 def _key_text(key: _PrivateKey) -> str:
-    form = serialization.PrivateFormat.TraditionalOpenSSL
+    form = serialization.PrivateFormat.TraditionalOpenSSL  # which has no way to write Ed25519
     if isinstance(key, ed25519.Ed25519PrivateKey):
         form = serialization.PrivateFormat.PKCS8
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()

@@ -111,8 +111,10 @@ def _uniq(rendering: Rendering, items: Any) -> list[Any]:
     containers: list[Any] = []
     for item in _items(items, "make unique"):
         rendering.budget.step()
+        # Scalars are looked up; lists and maps cannot be, so they are compared with those before them.
         if isinstance(item, str | int | float):
             key = (type(item), item)
+            # NaN equals nothing, itself included.
             if key in seen and not (isinstance(item, float) and math.isnan(item)):
                 continue
             seen.add(key)

@@ -223,7 +223,7 @@ def _whole(cut: Callable[[float], int], number: float) -> float:
 
 def _round(value: Any, places: int, *threshold: float) -> float:
     """``round``: up when the part cut off is at least ``threshold`` (0.5); negative numbers go down, as in Sprig."""
-    power = math.pow(10.0, max(min(places, 308), -323))
+    power = math.pow(10.0, max(min(places, 308), -323))  # beyond, it overflows, or is 0 and divides
     scaled = power * to_float(value)
     if not math.isfinite(scaled):
         return scaled / power

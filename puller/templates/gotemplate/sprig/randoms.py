@@ -18,7 +18,7 @@ _PRINTABLE: Final = "".join(map(chr, range(32, 127)))
 def _check(rendering: Rendering, count: int) -> None:
     if count < 0:
         raise FunctionError(f"{count} random characters: the count is negative")
-    rendering.allow(2 * count)
+    rendering.allow(2 * count)  # randBytes writes base64, which is longer
 
 
 def _choose(rendering: Rendering, count: int, characters: str) -> str:

@@ -327,9 +327,11 @@ class _Parser:
             following = self._next()
             operator = self._next_word() if following.kind is Kind.SPACE else following
             if operator.kind in (Kind.DECLARE, Kind.ASSIGN):
+                # As in Go, an assignment counts as a declaration: one to an unknown variable fails when it is reached.
                 self._variables.append(variable.text)
                 return (*declared, variable.text), operator.kind is Kind.ASSIGN
             if (operator.kind, operator.text) != (Kind.OTHER, ","):
+                # The variable is the first word of a command. Tokens are put back with the next one last.
                 self._waiting += [operator, following] if operator is not following else [operator]
                 break
             self._another_declaration(context, declared, operator)

@@ -39,6 +39,7 @@ def parse_duration(text: str) -> int:
         if unsigned == "0":
             return 0
         raise FunctionError(f"invalid duration {text!r}")
+    # Fractions: a float has no room for the nanoseconds of a long duration.
     total = sum(int(Fraction(f"0{number}".rstrip(".")) * _UNITS[unit]) for number, unit in parts)
     if total > INT64_MAX:
         raise FunctionError(f"invalid duration {text!r}: too long")

@@ -115,6 +115,7 @@ class _Reader:
                 self.half = self._take("[AP]M" if part == "PM" else "[ap]m", "half of the day").upper()
             case "06":
                 year = int(self._take("[0-9]{2}", "year"))
+                # As in Go: in some zones Unix time starts in 1969.
                 self.found["year"] = year + (1900 if year >= 69 else 2000)
             case "MST":
                 self._read_zone_name()
@@ -196,6 +197,7 @@ class _Reader:
     def _time_at_offset(self, seconds: int, nanosecond: int, zone: Zone) -> Time:
         moment = seconds - self.found["offset"]
         name, offset = zone.at(moment)
+        # The zone itself is kept where it agrees: it prints with its name, and knows its summer time.
         if offset == self.found["offset"] and self.zone_name in ("", name):
             return Time(moment, nanosecond, zone)
         return Time(moment, nanosecond, FixedZone(self.zone_name, self.found["offset"]))
@@ -204,6 +206,7 @@ class _Reader:
         name, offset = zone.at(seconds)
         if name == self.zone_name:
             return Time(seconds - offset, nanosecond, zone)
+        # As in Go: a name that the zone does not have stands for UTC, unless it says its offset: ``GMT+3``.
         hours = int(self.zone_name[3:]) if len(self.zone_name) > 3 and self.zone_name.startswith("GMT") else 0
         return Time(seconds - hours * 3600, nanosecond, FixedZone(self.zone_name, hours * 3600))
 
