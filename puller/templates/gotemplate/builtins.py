@@ -50,7 +50,7 @@ def _call(function: Any, *arguments: Any) -> Never:
 
 
 def _basic_kind(value: Any) -> str:
-    """What a value can be compared with; empty for lists, maps, objects and nil."""
+    """The kind that a value is compared by; empty for lists, maps, objects and nil."""
     return next((kind for basic, kind in _BASIC.items() if isinstance(value, basic)), "")
 
 
@@ -67,6 +67,7 @@ def _ne(left: Any, right: Any) -> bool:
 
 
 def _is_equal(left: Any, right: Any) -> bool:
+    # Scalars of one type, the common case, need none of the questions below.
     if type(left) is type(right) and isinstance(left, str | int | float):
         return bool(left == right)
     kind = _basic_kind(left)
@@ -179,7 +180,7 @@ def _checked_index(index: Any, length: int) -> int:
 
 
 def _shown(values: tuple[Any, ...]) -> str:
-    """What ``html`` and the like escape: nil is shown as an action shows it."""
+    """The text that ``html`` and the like escape: nil is shown as an action shows it."""
     return sprint(*("<no value>" if value is None else value for value in values))
 
 

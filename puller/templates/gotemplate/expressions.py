@@ -174,7 +174,7 @@ class Expressions:
         return lambda _frame, _dot: value
 
     def _failing(self, position: int, message: str) -> Evaluate:
-        """What fails when it is reached, not before."""
+        """An operand that fails when it is reached, not before."""
 
         def fail(_frame: Frame, _dot: Any) -> NoReturn:
             raise self._source.error(position, message)
@@ -316,7 +316,7 @@ class Expressions:
 
 
 def _shown_start(node: _Fielded) -> str:
-    """What stands in front of the fields, for messages."""
+    """The start of a path in front of its fields, for messages."""
     match node:
         case Field():
             return ""

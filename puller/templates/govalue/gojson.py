@@ -109,6 +109,7 @@ def _encode_float(number: float) -> str:
         raise ValueError(f"json: unsupported value: {format_float(number)}")
     if number == 0 or 1e-6 <= abs(number) < 1e21:
         return format_float(number, "f")
+    # The shortest form, as JavaScript writes it: e-7 where Go else writes e-07.
     return re.sub(r"e-0(\d)$", r"e-\1", format_float(number, "e"))
 
 

@@ -179,6 +179,7 @@ class _Printer:
             return f"%!{spec.verb}(MISSING)"
         value = self.values[self.operand]
         self.operand += 1
+        # ``%+v`` is no sign: it names the fields of structs, and these have none to show.
         if spec.verb == "v":
             spec = spec._replace(go_syntax=spec.sharp, sharp=False, plus=False)
         return _print_operand(spec, value)
@@ -228,7 +229,7 @@ class _Printer:
         return int(value)
 
     def _width(self, indexed: bool) -> tuple[str, int | None, bool]:
-        """What is wrong with the width, the width, and whether a minus came with it."""
+        """The complaint about the width, the width, and whether a minus came with it."""
         if self.template[self.position : self.position + 1] != "*":
             width = self._number()
             if indexed and width is not None:  # "%[3]2d": the index belongs after the width
@@ -336,6 +337,7 @@ def _format_bytes(spec: _Spec, value: bytes) -> str:
 
 
 def _format_text(spec: _Spec, text: str) -> str:
+    # A precision cuts characters of text, and bytes of hexadecimal.
     if spec.verb in "xX":
         return spec.pad(_hex(spec, text))
     if spec.verb not in "vsq":
@@ -374,6 +376,7 @@ def _format_integer(spec: _Spec, value: int) -> str:
 
 def _format_digits(spec: _Spec, value: int, base: int) -> str:
     sign = "-" if value < 0 else "+" if spec.plus else " " if spec.space else ""
+    # As in Go and C: no digits are asked for, and zero needs none.
     if spec.precision == 0 and value == 0:
         return spec.pad("", zeros=False)
     digits = format_int(abs(value), base)
@@ -415,6 +418,7 @@ def _format_number(spec: _Spec, value: float) -> str:
     if sign == "+":
         sign = "+" if spec.plus else " " if spec.space else ""
     if digits in ("Inf", "NaN"):
+        # Go signs a positive infinity even where no sign is asked for; zeros never stand before it.
         is_bare_infinity = digits == "Inf" and not sign
         return spec.pad(("+" if is_bare_infinity else sign) + digits, zeros=False)
     if spec.sharp and verb != "b":

@@ -131,6 +131,7 @@ def parse_uint(text: str, base: int = 10) -> int:
 
 def _parse_magnitude(digits: str, base: int) -> int | None:
     if base:
+        # Python's int() takes spaces, underscores and digits of other scripts, Go's does not.
         valid = digits.isascii() and digits.isalnum() and all(d in _ALPHABET[:base] for d in digits.lower())
         return int(digits, base) if valid else None
     lower = digits.lower()
@@ -245,6 +246,7 @@ def unquote(literal: str) -> str:
         return _unescape(body, mark)
     if mark in body:
         raise ValueError("invalid syntax")
+    # Go's specification: carriage returns in raw strings are discarded.
     return body.replace("\r", "")
 
 
@@ -254,6 +256,7 @@ def unquote_rune(literal: str) -> int:
     if len(literal) < 3 or literal[0] != "'" or literal[-1] != "'":
         raise ValueError("invalid syntax")
     match = _ESCAPE.fullmatch(body)
+    # A byte above 0x7F is a code point here, not a piece of UTF-8.
     if match and (match["byte"] or match["octal"]):
         return int(match["byte"], 16) if match["byte"] else int(match["octal"], 8)
     text = _unescape(body, "'")

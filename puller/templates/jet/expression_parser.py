@@ -120,6 +120,7 @@ class ExpressionParser:
         left = self.unary()
         while (own := _LEVELS.get(self.token.kind, 0)) >= level:
             operator = self.next()
+            # One level up on the right: ``a - b - c`` goes from left to right.
             left = Binary(operator.offset, operator.kind, left, self.binary(own + 1))
         return left
 
@@ -137,6 +138,7 @@ class ExpressionParser:
         """A term and all that follows it without space: fields, calls, indexes."""
         node = self.term()
         while True:
+            # With a space in front it is another expression: ``include path .a`` has a context, ``include path.a`` has none.
             if self.token.kind == "field" and not self.token.spaced:
                 node = self.chain(node)
             if not isinstance(node, _CAN_BE_CALLED):

@@ -235,6 +235,7 @@ class _Parser(ExpressionParser):
         parameters: list[Parameter] = []
         while True:
             parameter = self.parameter(declaring)
+            # Jet takes commas with nothing between them.
             if parameter:
                 parameters.append(parameter)
             if not self.take(","):
@@ -249,6 +250,7 @@ class _Parser(ExpressionParser):
             if after in ("=", ":="):
                 self.position += 2
                 return Parameter(token.offset, token.text, self.expression())
+            # In a yield as well: a name alone is never a value, and fails as an argument without one when it is run.
             if declaring or after in (",", ")"):
                 self.position += 1
                 return Parameter(token.offset, token.text, None)

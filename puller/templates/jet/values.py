@@ -325,7 +325,7 @@ def _equal_scalars(left: Any, right: Any) -> bool:
     if _is_nothing(left) or _is_nothing(right):
         return _is_nothing(left) and _is_nothing(right)
     if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
+        return left is right  # to Python True is 1, to Jet it is not
     if is_number(left) and is_number(right):
         return bool(left == right) if isinstance(left, float) else int(left) == _whole(right)
     return isinstance(left, bytes | GoObject) and type(left) is type(right) and bool(left == right)
@@ -409,6 +409,7 @@ def cut(value: Any, start: Any, end: Any) -> Any:
         raise FunctionError(f"slice bounds out of range [{first}:{last}] with length {length}")
     if isinstance(value, str):
         return byte_slice(value, first, last)
+    # A typed list stays one; Python's slice of it would be a plain list.
     return value[first:last] if type(value) in (bytes, list) else type(value)(value[first:last])
 
 

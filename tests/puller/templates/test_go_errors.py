@@ -1,4 +1,4 @@
-"""What the Go engine says when a template is wrong, and where it stops one that would not end."""
+"""The Go engine's errors in templates, and where it stops one that would not end."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What Jet says when a template is wrong: the place, what is wrong, and what was perhaps meant."""
+"""Jet's errors in templates: the place, what is wrong, and what was perhaps meant."""
 
 from typing import Any
 

@@ -79,6 +79,7 @@ def are_equal(left: Any, right: Any) -> bool:
 
 
 def _are_equal(left: Any, right: Any) -> bool:
+    # By type first: Python takes 1, 1.0 and True for equal, and a nil list for an empty one.
     if type_name(left) != type_name(right) or _is_nil(left) != _is_nil(right):
         return False
     if isinstance(left, dict):

@@ -100,6 +100,7 @@ def _merge_overwrite(target: dict[str, Any], *sources: dict[str, Any]) -> Any:
 def _merged(
     target: dict[str, Any], sources: tuple[dict[str, Any], ...], *, overwrite: bool
 ) -> dict[str, Any]:
+    # Nothing can be written into a nil map; the library makes a map in its place.
     if isinstance(target, NilMap) and any(not isinstance(source, NilMap) for source in sources):
         target = {}
     for source in sources:

@@ -51,7 +51,7 @@ def _replace_all_literal(rendering: Rendering, pattern: str, text: str, replacem
 
 
 def _counted(rendering: Rendering, expand: Callable[[Match], str]) -> Callable[[Match], str]:
-    """The same, and it stops when all replacements together are too long."""
+    """``expand``, until all replacements together are too long: then it raises Exceeded."""
     made = 0
 
     def counted(found: Match) -> str:
