@@ -138,7 +138,7 @@ class ExpressionParser:
         """A term and all that follows it without space: fields, calls, indexes."""
         node = self.term()
         while True:
-            # With a space in front it is another expression: ``include path .a`` has a context, ``include path.a`` has none.
+            # With a space in front it is another expression: ``include path .a`` has a context.
             if self.token.kind == "field" and not self.token.spaced:
                 node = self.chain(node)
             if not isinstance(node, _CAN_BE_CALLED):
