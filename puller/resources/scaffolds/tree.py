@@ -15,7 +15,6 @@ from puller.errors import ResourceError
 from puller.resources.scaffolds.names import directories_of
 from puller.resources.scaffolds.source import read_source
 from puller.system.protocol import System
-
 from puller.templates.errors import TemplateError
 from puller.templates.limits import Budget
 from puller.templates.rendering import OWN, Delimiters, errors_explained, load, seen_by
