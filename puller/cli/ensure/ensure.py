@@ -1,48 +1,19 @@
 """``puller ensure``: one resource, of any type, brought into a state; for shell scripts."""
 
 import sys
-import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
 
+from puller.cli.ensure.options import ensure_options, run_one
 from puller.cli.ensure.property_options import properties_from, property_options
-from puller.cli.inputs import data_options
-from puller.cli.job_options import job_options
-from puller.cli.options import fact_options
-from puller.engine import sessions
-from puller.engine.ensure import Wanted, ensure
-from puller.engine.sessions import Session
+from puller.engine.ensure import Wanted
 from puller.reporting.log import Log, verbosity
-from puller.reporting.report import Event, Summary
 from puller.resources.base import ResourceType
 from puller.resources.descriptions import describe_properties
 from puller.resources.registry import find_type, type_names
-from puller.run.inputs import load_inputs
-from puller.run.jobs import Options
-from puller.system.signals import Stopped, StopRequests
 
 _API = "api"
-
-
-def session_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--session``."""
-    return click.option(
-        "--session",
-        "session_directory",
-        envvar=sessions.VARIABLE,
-        metavar="DIR",
-        help=f"Record what happens in this session, and let references mean its events.  [env: {sessions.VARIABLE}]",
-    )(function)
-
-
-def ensure_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what every way of ensuring takes."""
-    for add in (data_options, fact_options, session_option, job_options):
-        function = add(function)
-    return function
 
 
 class _Types(click.Group):
@@ -80,25 +51,6 @@ def ensure_group() -> None:
     Exit status: 0 in the desired state, 2 with --detailed-exitcodes when it was changed, 4 when it failed or what it
     requires did, 64 when the command line is not valid.
     """
-
-
-def run_one(
-    wanted: Wanted, options: dict[str, Any], log: Log, *, diff: bool | None
-) -> tuple[list[Event], int]:
-    """Ensure a resource as the options of ``ensure_options`` say; gives its events and the exit status."""
-    started, stops = time.perf_counter(), StopRequests(log.at_once)
-    directory = options["session_directory"]
-    session = Session.open(Path(directory)) if directory else None
-    inputs = load_inputs(options).for_manifest()
-    settings = Options(noop=options["noop"], diff=diff).settings(log, stops)
-    with stops.handled():
-        try:
-            events = ensure(wanted, inputs, settings, stops, session)
-        except Stopped as stop:
-            log.error(f"{stop}; nothing was changed")
-            return [], stop.exit_status
-    summary = Summary.of(events, time.perf_counter() - started)
-    return events, stops.exit_status or summary.exit_status(detailed=options["detailed_exitcodes"])
 
 
 def _command(resource_type: ResourceType) -> click.Command:

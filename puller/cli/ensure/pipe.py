@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from puller.cli.ensure.ensure import ensure_options, run_one
+from puller.cli.ensure.options import ensure_options, run_one
 from puller.cli.output import show
 from puller.engine.requests import parse_request, response
 from puller.errors import UsageError
