@@ -1,7 +1,7 @@
-"""The options that give facts to commands: ``--fact``, ``--facts`` and ``--facts-dir``, and ``--no-system-facts``.
+"""The options that several commands have: configuration, facts, data, how to apply, and in which form to print.
 
 * ``--fact NAME=VALUE`` beats ``--facts FILE``, which beats custom facts, which beat the built-in ones.
-* Facts that are asked for by name must be readable: unlike a custom fact, a broken ``--facts`` file is an error.
+* A document that is asked for by name must be readable: unlike a custom fact, a broken ``--facts`` file is an error.
 """
 
 from collections.abc import Callable
@@ -9,21 +9,46 @@ from typing import Any
 
 import click
 
+from puller.state.directories import DEFAULT_CONFIGURATION, PRIVATE_KEY
 
-def fact_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options; their values are for ``puller.facts.given.facts_from``, by way of ``**options``."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-no_system_facts_option = click.option(
-    "--no-system-facts",
-    is_flag=True,
-    help="Leave this machine's facts out: there are only those of --fact and --facts.",
-)
+def together(*options: Decorator) -> Decorator:
+    """Several options as one decorator; ``--help`` shows them in this order."""
 
-_OPTIONS = (
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
+def configuration_option(help: str, **more: Any) -> Decorator:  # noqa: A002  click's word
+    """``--config``, this host's own by default; its value is the parameter ``path``."""
+    return click.option(
+        "--config", "path", default=DEFAULT_CONFIGURATION, show_default=True, help=help, **more
+    )
+
+
+def _format_option(*formats: str, help: str) -> Decorator:  # noqa: A002  click's word
+    """``--format``, by default the first."""
+    return click.option(
+        "--format",
+        "output_format",
+        type=click.Choice(formats),
+        default=formats[0],
+        show_default=True,
+        help=help,
+    )
+
+
+format_option = _format_option("yaml", "json", help="YAML for people, JSON for programs.")
+text_format_option = _format_option("text", "json", help="Text for people, JSON for programs.")
+any_format_option = _format_option("text", "yaml", "json", help="Text for people, YAML or JSON for programs.")
+
+fact_options = together(
     click.option(
         "--fact",
         "fact_pairs",
@@ -48,3 +73,49 @@ _OPTIONS = (
         help="Take custom facts from DIR instead of /etc/puller/facts.d.",
     ),
 )
+"""For ``puller.facts.given.facts_from``, by way of ``**options``."""
+
+no_system_facts_option: Decorator = click.option(
+    "--no-system-facts",
+    is_flag=True,
+    help="Leave this machine's facts out: there are only those of --fact and --facts.",
+)
+
+data_options = together(
+    click.option(
+        "--data",
+        "data_files",
+        multiple=True,
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="Merge a data document over the manifest's own data.",
+    ),
+    click.option(
+        "--set",
+        "data_pairs",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Set one value, read as in a data file, over all other data: web.port=8080.",
+    ),
+    click.option(
+        "--private-key",
+        default=PRIVATE_KEY,
+        show_default=True,
+        metavar="FILE",
+        help="The key for encrypted values in the bundle's Hiera tree.",
+    ),
+)
+"""With ``fact_options`` for ``puller.run.inputs.load_inputs``, which resolves a manifest with them."""
+
+job_options = together(
+    click.option("--noop", is_flag=True, help="Change nothing; say what would be changed."),
+    click.option(
+        "--diff/--no-diff", default=None, help="Show what changes in files.  [default: on a terminal]"
+    ),
+    click.option(
+        "--detailed-exitcodes", is_flag=True, help="Exit with 2 when changes were made (6 with failures)."
+    ),
+    click.option("-v", "--verbose", is_flag=True, help="Show stable resources too."),
+    click.option("-q", "--quiet", is_flag=True, help="Show only what failed."),
+)
+"""The fields of ``puller.run.jobs.Options``; ``quick`` knows them too, and a test holds both to the same results."""

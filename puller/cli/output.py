@@ -1,28 +1,10 @@
 """Showing values: YAML for people, JSON for programs."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
-
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-
-def _format_option(*formats: str, help: str) -> Decorator:  # noqa: A002  click's word
-    """``--format``, by default the first."""
-    return click.option(
-        "--format",
-        "output_format",
-        type=click.Choice(formats),
-        default=formats[0],
-        show_default=True,
-        help=help,
-    )
-
-
-format_option = _format_option("yaml", "json", help="YAML for people, JSON for programs.")
-text_format_option = _format_option("text", "json", help="Text for people, JSON for programs.")
 
 
 def show(value: Any, output_format: str) -> None:

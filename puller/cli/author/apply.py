@@ -4,9 +4,7 @@ from typing import Any
 
 import click
 
-from puller.cli.inputs import data_options
-from puller.cli.job_options import job_options
-from puller.cli.options import fact_options, no_system_facts_option
+from puller.cli.options import data_options, fact_options, job_options, no_system_facts_option
 
 
 @click.command()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from puller.cli.output import text_format_option
+from puller.cli.options import text_format_option
 
 if TYPE_CHECKING:
     from bundles.filesystem.trees import Counted

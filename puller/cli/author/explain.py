@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import msgspec
 
-from puller.cli.inputs import data_options
-from puller.cli.options import fact_options, no_system_facts_option
-from puller.cli.output import text_format_option
+from puller.cli.options import (
+    configuration_option,
+    data_options,
+    fact_options,
+    no_system_facts_option,
+    text_format_option,
+)
 from puller.errors import UsageError
 from puller.exit_status import ExitStatus
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
 from puller.run.inputs import load_inputs
-from puller.state.directories import DEFAULT_CONFIGURATION, Directories
+from puller.state.directories import Directories
 
 if TYPE_CHECKING:
     from puller.manifest.recording import Recorder
@@ -28,14 +32,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("subject", metavar="KEY|RESOURCE")
 @click.argument("source", required=False)
-@click.option(
-    "--config",
-    "path",
-    default=DEFAULT_CONFIGURATION,
-    show_default=True,
-    metavar="FILE",
-    help="Explain what is enforced by this configuration.",
-)
+@configuration_option("Explain what is enforced by this configuration.", metavar="FILE")
 @text_format_option
 @fact_options
 @no_system_facts_option

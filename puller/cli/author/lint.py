@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from puller.cli.inputs import data_options
-from puller.cli.options import fact_options, no_system_facts_option
+from puller.cli.options import data_options, fact_options, no_system_facts_option
 from puller.errors import ManifestError
 from puller.exit_status import ExitStatus
 from puller.manifest.declaration import Declaration

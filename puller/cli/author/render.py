@@ -5,9 +5,8 @@ from typing import Any
 import click
 
 from puller.cli.author.render_templates import find_template_options, render_templates, template_options
-from puller.cli.inputs import data_options
-from puller.cli.options import fact_options, no_system_facts_option
-from puller.cli.output import format_option, show
+from puller.cli.options import data_options, fact_options, format_option, no_system_facts_option
+from puller.cli.output import show
 from puller.manifest.declaration import Declaration
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Manifest

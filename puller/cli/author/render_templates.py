@@ -6,7 +6,7 @@ manifest is where includes and ``readFile`` start.
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from hiera.expressions.expressions import Scope
+from puller.cli.options import together
 from puller.cli.output import show
 from puller.data.sources import merged
 from puller.errors import ResourceError, SourceError, UsageError
@@ -23,7 +24,7 @@ from puller.run.inputs import CommandInputs
 _ENGINES = ("jinja", "jet", "go")
 _HIDDEN = "(sensitive)\n"
 
-_OPTIONS = (
+template_options = together(
     click.option(
         "--engine",
         type=click.Choice(_ENGINES),
@@ -46,13 +47,7 @@ _OPTIONS = (
         help="Write there instead of printing: a directory for a directory, a file for a file.",
     ),
 )
-
-
-def template_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options; their values are for ``find_template_options``."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
+"""For ``find_template_options``."""
 
 
 class TemplateOptions(msgspec.Struct, frozen=True):

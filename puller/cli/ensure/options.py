@@ -1,15 +1,12 @@
 """The options of every way to ensure a resource, and the run that they ask for."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from puller.cli.inputs import data_options
-from puller.cli.job_options import job_options
-from puller.cli.options import fact_options
+from puller.cli.options import Decorator, data_options, fact_options, job_options, together
 from puller.engine import sessions
 from puller.engine.ensure import Wanted, ensure
 from puller.engine.sessions import Session
@@ -19,23 +16,15 @@ from puller.run.inputs import load_inputs
 from puller.run.jobs import Options
 from puller.system.signals import Stopped, StopRequests
 
-
-def session_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--session``."""
-    return click.option(
-        "--session",
-        "session_directory",
-        envvar=sessions.VARIABLE,
-        metavar="DIR",
-        help=f"Record what happens in this session, and let references mean its events.  [env: {sessions.VARIABLE}]",
-    )(function)
-
-
-def ensure_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what every way of ensuring takes."""
-    for add in (data_options, fact_options, session_option, job_options):
-        function = add(function)
-    return function
+session_option: Decorator = click.option(
+    "--session",
+    "session_directory",
+    envvar=sessions.VARIABLE,
+    metavar="DIR",
+    help=f"Record what happens in this session, and let references mean its events.  [env: {sessions.VARIABLE}]",
+)
+ensure_options = together(job_options, session_option, fact_options, data_options)
+"""For ``run_one``."""
 
 
 def run_one(

@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from puller.cli.ensure.options import session_option
+from puller.cli.options import any_format_option
 from puller.cli.output import show
 from puller.engine import sessions
 from puller.engine.sessions import Session
@@ -40,14 +41,7 @@ def new(directory: str | None) -> None:
 @session.command()
 @session_option
 @click.option("--remove", is_flag=True, help="Remove the session afterwards.")
-@click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(["text", "yaml", "json"]),
-    default="text",
-    show_default=True,
-    help="Text for people, YAML or JSON for programs.",
-)
+@any_format_option
 def report(session_directory: str | None, remove: bool, output_format: str) -> int:
     """Show the events of a session in their order, and what they come to.
 

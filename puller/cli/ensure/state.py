@@ -5,8 +5,8 @@ from typing import Any
 import click
 
 from hiera.expressions.expressions import Scope
-from puller.cli.options import fact_options
-from puller.cli.output import format_option, show
+from puller.cli.options import fact_options, format_option
+from puller.cli.output import show
 from puller.errors import UsageError
 from puller.facts.given import facts_from
 from puller.manifest.properties import decode, find_problems

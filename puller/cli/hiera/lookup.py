@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from puller.cli.hiera.options import data_place_options, facts_of, open_answers, source_of
-from puller.cli.output import format_option, show
+from puller.cli.options import format_option
+from puller.cli.output import show
 from puller.errors import UsageError
 from puller.exit_status import ExitStatus
 

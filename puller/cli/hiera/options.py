@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from puller.cli.options import fact_options, no_system_facts_option
+from puller.cli.options import fact_options, no_system_facts_option, together
 from puller.errors import UsageError
 from puller.state.directories import PRIVATE_KEY
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _EXISTING = click.Path(exists=True, dir_okay=False)
 _DIRECTORY = click.Path(exists=True, file_okay=False)
-_PLACES = (
+data_place_options = together(
+    fact_options,
     click.option(
         "--hiera", "config", type=_EXISTING, metavar="FILE", help="A hiera.yaml, with its data beside it."
     ),
@@ -45,13 +46,7 @@ _PLACES = (
     ),
     no_system_facts_option,
 )
-
-
-def data_place_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options; their values go to ``open_answers``."""
-    for option in reversed(_PLACES):
-        function = option(function)
-    return fact_options(function)
+"""For ``open_answers``."""
 
 
 def facts_of(options: Mapping[str, Any], **given: Any) -> Mapping[str, Any]:

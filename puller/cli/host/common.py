@@ -2,19 +2,17 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 
+from puller.cli.options import configuration_option
 from puller.config.configuration import BundleChoice, Configuration, load_configuration
 from puller.errors import ConfigurationError, UsageError, file_problem
-from puller.state.directories import DEFAULT_CONFIGURATION, Directories
+from puller.state.directories import Directories
 
-config_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
-    "--config", "path", default=DEFAULT_CONFIGURATION, show_default=True, help="The configuration to use."
-)
+config_option = configuration_option("The configuration to use.")
 
 
 def load_host(path: str) -> tuple[Configuration, Directories]:

@@ -5,8 +5,8 @@ from pathlib import Path
 import click
 
 from bundles.masking import mask_location
+from puller.cli.options import configuration_option
 from puller.config.configuration import load_configuration, sample
-from puller.state.directories import DEFAULT_CONFIGURATION
 
 
 @click.group()
@@ -25,9 +25,7 @@ def print_sample() -> None:
 
 
 @config.command()
-@click.option(
-    "--config", "path", default=DEFAULT_CONFIGURATION, show_default=True, help="The configuration to check."
-)
+@configuration_option("The configuration to check.")
 def check(path: str) -> None:
     """Read the configuration as a run would, and say what it means.
 

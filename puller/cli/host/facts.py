@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from puller.cli.options import fact_options
-from puller.cli.output import format_option, show
+from puller.cli.options import fact_options, format_option
+from puller.cli.output import show
 from puller.exit_status import ExitStatus
 from puller.facts.given import facts_from
 

@@ -4,15 +4,14 @@ from typing import Any
 
 import click
 
-from puller.cli.job_options import job_options
-from puller.state.directories import DEFAULT_CONFIGURATION
+from puller.cli.options import configuration_option, job_options
 
 
 @click.command()
-@click.option("--config", default=DEFAULT_CONFIGURATION, show_default=True, help="The configuration to use.")
+@configuration_option("The configuration to use.")
 @click.option("--offline", is_flag=True, help="Enforce what is here, without asking the site.")
 @job_options
-def run(**options: Any) -> int:
+def run(path: str, **options: Any) -> int:
     """Pull what is published for this host, verify it, apply it, and report.
 
     Whatever goes wrong with the site, the last good bundle is enforced all the same, and the exit status says what
@@ -32,4 +31,4 @@ def run(**options: Any) -> int:
     """
     from puller.run import jobs
 
-    return jobs.run(jobs.RunOptions(**options))
+    return jobs.run(jobs.RunOptions(config=path, **options))

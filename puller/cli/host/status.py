@@ -9,7 +9,8 @@ import click
 from bundles.errors import BundleError
 from bundles.store.store import Store
 from puller.cli.host.common import config_option, load_host
-from puller.cli.output import show, text_format_option
+from puller.cli.options import text_format_option
+from puller.cli.output import show
 from puller.config.configuration import Configuration
 from puller.errors import ConfigurationError, PullerError, UsageError, file_problem, reason
 from puller.exit_status import ExitStatus

@@ -10,9 +10,9 @@ import click
 
 from bundles.errors import KeyFileError
 from bundles.filesystem.atomic import read_limited, write_file
-from puller.cli.output import print_table, show, text_format_option
+from puller.cli.options import Decorator, text_format_option, together
+from puller.cli.output import print_table, show
 from puller.cli.publisher.options import (
-    Decorator,
     ask_secret,
     new_passphrase,
     passphrase_of_keys,
@@ -45,9 +45,8 @@ _public: Decorator = click.option(
 )
 
 
-def _new_key(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options for where a new key comes from: made here, or by ``--uri`` or ``--public``."""
-    return uri_option(_public(_no_passphrase(passphrase_option(command))))
+_new_key = together(uri_option, _public, _no_passphrase, passphrase_option)
+"""Where a new key comes from: made here, or by ``--uri`` or ``--public``."""
 
 
 @click.group("keys")

@@ -2,21 +2,19 @@
 
 import os
 import sys
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from bundles.errors import KeyFileError, PublishError
 from bundles.filesystem.atomic import read_limited
+from puller.cli.options import Decorator, together
 
 if TYPE_CHECKING:
     from bundles.publisher.keys import Passphrase
     from bundles.publisher.statements import RolloutRequest
-
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 _VARIABLE = "PULLER_PASSPHRASE"
 _PIN_VARIABLE = "PULLER_PIN"
@@ -44,9 +42,8 @@ pin_option: Decorator = click.option(
 )
 
 
-def passphrase_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--passphrase-file``, and ``--pin-file`` for `passphrase_of_keys` to find."""
-    return _passphrase_file(pin_option(command))
+passphrase_option = together(_passphrase_file, pin_option)
+"""``--passphrase-file``, and ``--pin-file`` for `passphrase_of_keys` to find."""
 
 
 channel_option: Decorator = click.option(
@@ -68,9 +65,8 @@ start_option: Decorator = click.option(
 )
 
 
-def rollout_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--percent``, ``--over`` and ``--start``, for a release that a channel is about to name."""
-    return percent_option(over_option(start_option(command)))
+rollout_options = together(percent_option, over_option, start_option)
+"""For a release that a channel is about to name, by way of ``rollout_request``."""
 
 
 def rollout_request(percent: float | None, over: str | None, start: str | None = None) -> "RolloutRequest":

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bundles.errors import SettingsError
-from puller.cli.output import print_table, show, text_format_option
+from puller.cli.options import text_format_option
+from puller.cli.output import print_table, show
 from puller.cli.publisher.keys import keys, rotate, threshold
 from puller.cli.publisher.options import (
     channel_option,
