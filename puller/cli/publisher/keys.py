@@ -1,33 +1,27 @@
 """``puller site keys``, ``threshold`` and ``rotate``: who may sign for a site."""
 
-import functools
-import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from bundles.errors import KeyFileError
-from bundles.filesystem.atomic import read_limited, write_file
+from bundles.filesystem.atomic import write_file
 from puller.cli.options import Decorator, text_format_option, together
 from puller.cli.output import print_table, show
+from puller.cli.publisher.key_sources import key_maker, role_keys, signer_of
 from puller.cli.publisher.options import (
-    ask_secret,
-    new_passphrase,
-    passphrase_of_keys,
     passphrase_option,
-    pin_of,
     site_directory,
+    uri_option,
 )
-from puller.cli.publisher.rollouts import next_step
+from puller.cli.publisher.secrets import NEW_KEYS_VARIABLE, changed_passphrase, new_passphrase
+from puller.cli.publisher.sentences import tell
 
 if TYPE_CHECKING:
-    from bundles.publisher.keys import NewKey, Signer
-    from bundles.publisher.roles import HeldKey, Outcome, RoleKeys
+    from bundles.publisher.roles import HeldKey
 
 _ROLES = ("root", "targets", "snapshot", "timestamp")
-_NEW_VARIABLE = "PULLER_NEW_PASSPHRASE"
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 _role: Decorator = click.argument("role", type=click.Choice(_ROLES), metavar="ROLE")
@@ -36,9 +30,6 @@ _threshold: Decorator = click.option(
 )
 _no_passphrase: Decorator = click.option(
     "--no-passphrase", is_flag=True, help="Store the new key unencrypted; who can read it can sign."
-)
-uri_option: Decorator = click.option(
-    "--uri", help="The key is in a token or a key service: hsm:2?label=TOKEN, awskms:KEY_ID, hv:KEY, ..."
 )
 _public: Decorator = click.option(
     "--public", type=_FILE, metavar="FILE", help="Somebody else has the key; this is its public part, in PEM."
@@ -71,10 +62,7 @@ def keys() -> None:
 @text_format_option
 def list_(directory: Path, output_format: str) -> None:
     """Show the keys of each role, how many of them must sign, and where their private parts are."""
-    from bundles.publisher.roles import RoleKeys
-    from bundles.publisher.site import Site
-
-    held = RoleKeys(Site(directory), passphrase_of_keys(None))
+    held = role_keys(directory)
     if output_format == "json":
         show([_plain(key) for key in held.held_keys()], "json")
         return
@@ -106,8 +94,8 @@ def add(
       puller site keys add site targets --uri 'hsm:2?label=publisher' --threshold 2
       puller site keys add site root --public alice.pub
     """
-    held = _custody(directory, passphrase_file)
-    key = _maker(held, uri, public, no_passphrase, passphrase_file)()
+    held = role_keys(directory, passphrase_file)
+    key = key_maker(held, uri, public, no_passphrase, passphrase_file)()
     tell(directory, held.add(role, key, threshold))
 
 
@@ -126,7 +114,7 @@ def remove(
     Example:
       puller site keys remove site 0d3a
     """
-    tell(directory, _custody(directory, passphrase_file).remove(key, role, threshold))
+    tell(directory, role_keys(directory, passphrase_file).remove(key, role, threshold))
 
 
 @keys.command("passphrase")
@@ -134,7 +122,7 @@ def remove(
 @click.option(
     "--new-passphrase-file",
     type=_FILE,
-    help=f"Read the new passphrase from this file.  [default: ${_NEW_VARIABLE}, else a question]",
+    help=f"Read the new passphrase from this file.  [default: ${NEW_KEYS_VARIABLE}, else a question]",
 )
 @click.option("--no-passphrase", is_flag=True, help="Store the keys unencrypted from now on.")
 @passphrase_option
@@ -152,8 +140,8 @@ def passphrase(
     """
     if no_passphrase and new_passphrase_file is not None:
         raise click.UsageError("--no-passphrase and --new-passphrase-file exclude each other")
-    held = _custody(directory, passphrase_file)
-    changed = held.change_passphrase(None if no_passphrase else _changed_passphrase(new_passphrase_file))
+    held = role_keys(directory, passphrase_file)
+    changed = held.change_passphrase(None if no_passphrase else changed_passphrase(new_passphrase_file))
     for path in changed:
         click.echo(
             f"{path}: written with the new passphrase" if not no_passphrase else f"{path}: NOT encrypted"
@@ -218,7 +206,7 @@ def threshold(directory: Path, role: str, number: int, passphrase_file: Path | N
     Example:
       puller site threshold site root 2
     """
-    tell(directory, _custody(directory, passphrase_file).set_threshold(role, number))
+    tell(directory, role_keys(directory, passphrase_file).set_threshold(role, number))
 
 
 @click.command("rotate")
@@ -246,102 +234,13 @@ def rotate(
     """
     if key is None and (uri or public) and len(_keys_of(directory, role)) > 1:
         raise click.UsageError(f"{role} has several keys: say with --key which one is replaced")
-    held = _custody(directory, passphrase_file)
-    make = _maker(held, uri, public, no_passphrase, passphrase_file)
+    held = role_keys(directory, passphrase_file)
+    make = key_maker(held, uri, public, no_passphrase, passphrase_file)
     tell(directory, held.rotate(role, make, key))
 
 
-def tell(directory: Path, outcome: "Outcome") -> None:
-    """What became of a change, and what comes next."""
-    if not outcome.changes:
-        click.echo(f"{directory}: is so already: nothing to do")
-        return
-    if outcome.void:
-        count = "1 signature is" if outcome.void == 1 else f"{outcome.void} signatures are"
-        click.echo(f"{directory}: this joins the change that was pending; {count} void: it says more now")
-    if outcome.pending:
-        click.echo(f"{directory}: NOT in force yet; this change of the root waits for signatures:")
-    else:
-        click.echo(f"{directory}: in force; signed anew: {', '.join(outcome.signed)}")
-    print_list(outcome.changes)
-    for sentence in outcome.pending:
-        click.echo(f"Missing: {sentence}")
-    for sentence in dict.fromkeys(outcome.failures):
-        click.echo(sentence, err=True)
-    for path in outcome.retired:
-        click.echo(f"{path}: a key that is not used any more; it is kept, delete it when nothing needs it")
-    exporting = f"Next:\n  puller site root export {directory} next-root.json"
-    click.echo(exporting if outcome.pending else next_step(directory))
-
-
-def signer_of(file: Path | None, uri: str | None, passphrase_file: Path | None) -> "Signer":
-    """What signs with the key that ``--key`` or ``--uri`` names."""
-    from bundles.publisher.keys import load_signer
-    from bundles.publisher.tokens import import_key, open_token
-
-    if file is not None and uri is None:
-        return load_signer(file, passphrase_of_keys(passphrase_file))
-    if uri is None or file is not None:
-        raise click.UsageError("wanted one of --key and --uri")
-    pin = _pin_once(uri)
-    return open_token(*import_key(uri, pin), pin)
-
-
-def print_list(sentences: list[str]) -> None:
-    """One line each."""
-    for sentence in sentences:
-        click.echo(f"  - {sentence}")
-
-
-def _custody(directory: Path, passphrase_file: Path | None) -> "RoleKeys":
-    from bundles.publisher.roles import RoleKeys
-    from bundles.publisher.site import Site
-
-    return RoleKeys(Site(directory), passphrase_of_keys(passphrase_file))
-
-
 def _keys_of(directory: Path, role: str) -> list["HeldKey"]:
-    return [key for key in _custody(directory, None).held_keys() if key.role == role]
-
-
-def _maker(
-    held: "RoleKeys", uri: str | None, public: Path | None, no_passphrase: bool, passphrase_file: Path | None
-) -> "Callable[[], NewKey]":
-    """What gives a new key, as the options say."""
-    from bundles.publisher.keys import load_public_key, make_key, token_key
-
-    if sum((uri is not None, public is not None, no_passphrase)) > 1:
-        raise click.UsageError("only one of --uri, --public and --no-passphrase may be given")
-    if uri is not None:
-        return lambda: token_key(uri, _pin_once(uri))
-    if public is not None:
-        return lambda: load_public_key(public)
-    passphrase = None if no_passphrase else _shared_passphrase(held, passphrase_file)
-    return lambda: make_key(passphrase)
-
-
-def _shared_passphrase(held: "RoleKeys", passphrase_file: Path | None) -> bytes:
-    """That of the keys that are there: one question opens them all. Raises `KeyFileError` when it is wrong."""
-    from bundles.publisher.keys import is_encrypted, load_signer
-
-    encrypted = [path for path in sorted(held.site.keys.glob("*.pem")) if is_encrypted(path)]
-    if not encrypted:
-        return new_passphrase(passphrase_file)
-    load_signer(encrypted[0], held.passphrase)
-    return held.passphrase(encrypted[0])
-
-
-def _changed_passphrase(file: Path | None) -> bytes:
-    if file is not None:
-        return read_limited(file, 64 * 1024).rstrip(b"\r\n")
-    if given := os.environb.get(_NEW_VARIABLE.encode()):
-        return given
-    sources = f"--new-passphrase-file or ${_NEW_VARIABLE}"
-    return ask_secret("New passphrase of the keys", "new passphrase", sources, confirm=True)
-
-
-def _pin_once(uri: str) -> "Callable[[], bytes]":
-    return functools.cache(functools.partial(pin_of, uri))
+    return [key for key in role_keys(directory).held_keys() if key.role == role]
 
 
 def _public_file(file: Path) -> Path:

@@ -1,27 +1,23 @@
-"""``puller site promote``, ``rollout``, ``halt``, ``back`` and ``withdraw``: what is said of published releases."""
+"""``puller site promote``, ``rollout``, ``halt``, ``back`` and ``withdraw``: which hosts get which release."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from bundles.format.release import shown_percent
 from puller.cli.publisher.options import (
     channel_option,
     over_option,
-    passphrase_of_keys,
     passphrase_option,
     percent_option,
     rollout_options,
     rollout_request,
     site_directory,
 )
+from puller.cli.publisher.secrets import passphrase_of_keys
+from puller.cli.publisher.sentences import account, next_step
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from bundles.format.release import Release
     from bundles.publisher.channels import Channels
     from bundles.publisher.statements import Statement
 
@@ -154,62 +150,6 @@ def withdraw(directory: Path, bundle: str, channel: str, passphrase_file: Path |
       puller site withdraw site web --channel canary
     """
     _tell(_channels(directory, passphrase_file).withdraw(bundle, channel), directory)
-
-
-def account(statement: "Statement", details: str = "") -> Iterator[str]:
-    """What was said, in sentences; ``details`` are of the release that is named."""
-    before, after, channel, now = statement.before, statement.after, statement.channel, statement.now
-    if after is None:
-        yield f"{before} is no longer in channel {channel}: its hosts keep what they have"
-    elif not statement.changed:
-        yield f"{after} is in channel {channel} already, {reach(after, now)}: nothing to do"
-    else:
-        was = f", was {before.version}" if before and before.version != after.version else ""
-        yield f"{after} is in channel {channel}{was}, {reach(after, now)}{details}"
-        yield from _ended(statement)
-
-
-def reach(release: "Release", now: "datetime") -> str:
-    """Which hosts a release is for."""
-    rollout = release.rollout
-    if rollout is None:
-        return "for all hosts"
-    others = (
-        f"the others run {rollout.before.version}" if rollout.before else "the others keep what they have"
-    )
-    reached = shown_percent(rollout.reached(now))
-    if rollout.halted:
-        return f"halted at {reached} of the hosts; {others}"
-    if rollout.start is None or rollout.duration is None:
-        return f"for {reached} of the hosts; {others}"
-    until = rollout.start + rollout.duration
-    growing = f"growing from {rollout.start:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC"
-    return f"for {reached} of the hosts, {growing}; {others}"
-
-
-def next_step(directory: Path) -> str:
-    """What a publisher does after every change."""
-    return f"Next:\n  rsync -a --delay-updates {directory / 'public'}/ www:/srv/www/puller/"
-
-
-def _ended(statement: "Statement") -> Iterator[str]:
-    """What becomes of the hosts of a rollout that another release has cut short."""
-    from bundles.publisher.statements import is_under_way
-
-    ended, after, now = statement.before, statement.after, statement.now
-    if ended is None or after is None or ended.rollout is None or ended.version == after.version:
-        return
-    if is_under_way(ended, now):
-        reached = shown_percent(ended.rollout.reached(now))
-        yield f"The rollout of {ended} ends at {reached}: its hosts {_after_that(ended, after)}"
-
-
-def _after_that(ended: "Release", after: "Release") -> str:
-    if after.rollout is None:
-        return f"get {after.version} as all others"
-    if ended.rollout is None or ended.rollout.before is None:
-        return f"stay on it until {after.version} reaches them"
-    return f"roll back to {ended.rollout.before.version} until {after.version} reaches them"
 
 
 def _channels(directory: Path, passphrase_file: Path | None) -> "Channels":

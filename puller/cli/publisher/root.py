@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 import click
 
 from bundles.errors import PublishError
-from puller.cli.publisher.keys import print_list, signer_of, tell, uri_option
-from puller.cli.publisher.options import is_terminal, passphrase_of_keys, passphrase_option, site_directory
+from puller.cli.publisher.key_sources import role_keys, signer_of
+from puller.cli.publisher.options import passphrase_option, site_directory, uri_option
+from puller.cli.publisher.secrets import is_terminal
+from puller.cli.publisher.sentences import print_list, tell
 
 if TYPE_CHECKING:
     from bundles.publisher.ceremony import Proposal
-    from bundles.publisher.roles import RoleKeys
 
 _file = click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 _existing_file = click.argument(
@@ -46,7 +47,7 @@ def renew(directory: Path, passphrase_file: Path | None) -> None:
     Example:
       puller site root renew site
     """
-    tell(directory, _custody(directory, passphrase_file).renew())
+    tell(directory, role_keys(directory, passphrase_file).renew())
 
 
 @root.command("show")
@@ -61,7 +62,7 @@ def show(place: Path) -> None:
     """
     from bundles.publisher.ceremony import Proposal
 
-    proposal = _custody(place).pending() if place.is_dir() else Proposal.load(place)
+    proposal = role_keys(place).pending() if place.is_dir() else Proposal.load(place)
     if proposal is None:
         click.echo(f"{place}: no change of the root is pending")
     else:
@@ -135,7 +136,7 @@ def import_(directory: Path, file: Path, passphrase_file: Path | None) -> None:
     Example:
       puller site root import site next-root.json
     """
-    new, outcome = _custody(directory, passphrase_file).take_signatures(file)
+    new, outcome = role_keys(directory, passphrase_file).take_signatures(file)
     click.echo(f"{file}: {new} new signature{'' if new == 1 else 's'}")
     tell(directory, outcome)
 
@@ -152,21 +153,14 @@ def discard(directory: Path) -> None:
     Example:
       puller site root discard site
     """
-    retired = _custody(directory).discard()
+    retired = role_keys(directory).discard()
     click.echo(f"{directory}: the pending change is forgotten")
     for path in retired:
         click.echo(f"{path}: was made for it, and is kept")
 
 
-def _custody(directory: Path, passphrase_file: Path | None = None) -> "RoleKeys":
-    from bundles.publisher.roles import RoleKeys
-    from bundles.publisher.site import Site
-
-    return RoleKeys(Site(directory), passphrase_of_keys(passphrase_file))
-
-
 def _wanted(directory: Path) -> "Proposal":
-    if (proposal := _custody(directory).pending()) is None:
+    if (proposal := role_keys(directory).pending()) is None:
         raise PublishError(
             str(directory), "no change of the root is pending; puller site root renew begins one"
         )

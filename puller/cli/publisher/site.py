@@ -12,15 +12,15 @@ from puller.cli.output import print_table, show
 from puller.cli.publisher.keys import keys, rotate, threshold
 from puller.cli.publisher.options import (
     channel_option,
-    new_passphrase,
-    passphrase_of_keys,
     passphrase_option,
     rollout_options,
     rollout_request,
     site_directory,
 )
-from puller.cli.publisher.rollouts import account, back, halt, next_step, promote, reach, rollout, withdraw
+from puller.cli.publisher.rollouts import back, halt, promote, rollout, withdraw
 from puller.cli.publisher.root import root
+from puller.cli.publisher.secrets import new_passphrase, passphrase_of_keys
+from puller.cli.publisher.sentences import account, next_step, reach
 
 if TYPE_CHECKING:
     from bundles.publisher.site import Listed, RoleStatus

@@ -1,0 +1,101 @@
+"""What a publisher is told: of a statement about a release, of a change of keys, and what to do next."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from bundles.format.release import shown_percent
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from bundles.format.index import Release
+    from bundles.publisher.roles import Outcome
+    from bundles.publisher.statements import Statement
+
+
+def account(statement: "Statement", details: str = "") -> Iterator[str]:
+    """A statement about a release, in sentences; ``details`` are of the release that is named."""
+    before, after, channel, now = statement.before, statement.after, statement.channel, statement.now
+    if after is None:
+        yield f"{before} is no longer in channel {channel}: its hosts keep what they have"
+    elif not statement.changed:
+        yield f"{after} is in channel {channel} already, {reach(after, now)}: nothing to do"
+    else:
+        was = f", was {before.version}" if before and before.version != after.version else ""
+        yield f"{after} is in channel {channel}{was}, {reach(after, now)}{details}"
+        yield from _ended(statement)
+
+
+def reach(release: "Release", now: "datetime") -> str:
+    """The hosts that a release is for: ``for 10% of the hosts; the others run 1.3.0``."""
+    rollout = release.rollout
+    if rollout is None:
+        return "for all hosts"
+    others = (
+        f"the others run {rollout.before.version}" if rollout.before else "the others keep what they have"
+    )
+    reached = shown_percent(rollout.reached(now))
+    if rollout.halted:
+        return f"halted at {reached} of the hosts; {others}"
+    if rollout.start is None or rollout.duration is None:
+        return f"for {reached} of the hosts; {others}"
+    until = rollout.start + rollout.duration
+    growing = f"growing from {rollout.start:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC"
+    return f"for {reached} of the hosts, {growing}; {others}"
+
+
+def next_step(directory: Path) -> str:
+    """The advice after every change: hand the public part over to the web servers."""
+    return f"Next:\n  rsync -a --delay-updates {directory / 'public'}/ www:/srv/www/puller/"
+
+
+def _ended(statement: "Statement") -> Iterator[str]:
+    """The fate of the hosts of a rollout that another release has cut short."""
+    from bundles.publisher.statements import is_under_way
+
+    ended, after, now = statement.before, statement.after, statement.now
+    if ended is None or after is None or ended.rollout is None or ended.version == after.version:
+        return
+    if is_under_way(ended, now):
+        reached = shown_percent(ended.rollout.reached(now))
+        yield f"The rollout of {ended} ends at {reached}: its hosts {_after_that(ended, after)}"
+
+
+def _after_that(ended: "Release", after: "Release") -> str:
+    if after.rollout is None:
+        return f"get {after.version} as all others"
+    if ended.rollout is None or ended.rollout.before is None:
+        return f"stay on it until {after.version} reaches them"
+    return f"roll back to {ended.rollout.before.version} until {after.version} reaches them"
+
+
+def tell(directory: Path, outcome: "Outcome") -> None:
+    """Print the outcome of a change of keys, and what comes next."""
+    if not outcome.changes:
+        click.echo(f"{directory}: is so already: nothing to do")
+        return
+    if outcome.void:
+        count = "1 signature is" if outcome.void == 1 else f"{outcome.void} signatures are"
+        click.echo(f"{directory}: this joins the change that was pending; {count} void: it says more now")
+    if outcome.pending:
+        click.echo(f"{directory}: NOT in force yet; this change of the root waits for signatures:")
+    else:
+        click.echo(f"{directory}: in force; signed anew: {', '.join(outcome.signed)}")
+    print_list(outcome.changes)
+    for sentence in outcome.pending:
+        click.echo(f"Missing: {sentence}")
+    for sentence in dict.fromkeys(outcome.failures):
+        click.echo(sentence, err=True)
+    for path in outcome.retired:
+        click.echo(f"{path}: a key that is not used any more; it is kept, delete it when nothing needs it")
+    exporting = f"Next:\n  puller site root export {directory} next-root.json"
+    click.echo(exporting if outcome.pending else next_step(directory))
+
+
+def print_list(sentences: list[str]) -> None:
+    """Print sentences, one line each."""
+    for sentence in sentences:
+        click.echo(f"  - {sentence}")
