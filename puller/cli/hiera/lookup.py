@@ -1,15 +1,23 @@
-"""``puller hiera``: look data up, see all of it, compare two hosts, and handle encrypted values."""
+"""``puller hiera``: look data up, see all of it, compare two hosts; encrypted values are in ``encryption``."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from puller.cli.hiera.options import data_place_options, facts_of, open_answers, source_of
+from puller.cli.hiera.answers import facts_of, open_answers
+from puller.cli.hiera.encryption import create_keys, decrypt, encrypt
+from puller.cli.hiera.options import data_place_options, source_of
+from puller.cli.hiera.printing import (
+    made_printable,
+    member,
+    secret_printer,
+    show_explanation,
+    show_values,
+)
 from puller.cli.options import format_option
 from puller.cli.output import show
 from puller.errors import UsageError
@@ -99,17 +107,17 @@ def lookup(
     """
     keys, source = source_of(arguments, options)
     question = _question(options, explained=explain)
-    secret = _secret_printer(reveal, masked=explain)
+    secret = secret_printer(reveal, masked=explain)
     found = {
-        key: _made_printable(answer, secret) for key, answer in _ask(keys, question, source, options).items()
+        key: made_printable(answer, secret) for key, answer in _ask(keys, question, source, options).items()
     }
     if output_format == "json":
-        show({key: _member(answer, explain) for key, answer in found.items()}, "json")
+        show({key: member(answer, explain) for key, answer in found.items()}, "json")
     elif explain:
         for answer in found.values():
-            _show_explanation(answer)
+            show_explanation(answer)
     else:
-        _show_values(found)
+        show_values(found)
     return ExitStatus.OK if all(answer.found for answer in found.values()) else ExitStatus.NO
 
 
@@ -140,11 +148,11 @@ def resolve(source: str | None, output_format: str, reveal: bool, **options: Any
     Exit status: 0, or 1 when a key cannot be answered.
     """
     place = _place(source, options)
-    secret = _secret_printer(reveal, masked=True)
+    secret = secret_printer(reveal, masked=True)
     with open_answers(options, place, facts_of(options), _warn) as answers:
         found = answers.ask_all(_question({}))
     for key in found:
-        _made_printable(found[key], secret)
+        made_printable(found[key], secret)
     show({key: found[key].value for key in sorted(found) if found[key].found}, output_format)
     errors = [answer.error for answer in found.values() if answer.error]
     for error in errors:
@@ -177,6 +185,11 @@ def keys() -> None:
     """
 
 
+keys.add_command(create_keys)
+hiera.add_command(encrypt)
+hiera.add_command(decrypt)
+
+
 @keys.command("list")
 @_source_argument
 @format_option
@@ -187,25 +200,6 @@ def list_keys(source: str | None, output_format: str, **options: Any) -> None:
     with open_answers(options, place, facts_of(options), _warn) as answers:
         held = answers.holders()
     show({key: held[key] for key in sorted(held)}, output_format)
-
-
-@keys.command("create")
-@click.option(
-    "--directory",
-    default="keys",
-    show_default=True,
-    metavar="DIR",
-    help="Where to put them; made if need be.",
-)
-def create_keys(directory: str) -> None:
-    """Create a private key and its certificate, which is the public key, as eyaml makes them.
-
-    The private key belongs on the machines that read the data, and nowhere else. Nothing is overwritten.
-    """
-    from puller.cli.hiera.keys import create
-
-    for path in create(directory):
-        click.echo(path)
 
 
 @hiera.command(short_help="Compare two hosts, and name the levels.")
@@ -227,7 +221,7 @@ def diff(source: str | None, output_format: str, reveal: bool, **options: Any) -
     if len(files) != 2:
         raise UsageError("diff: --facts must be given twice, once for each host")
     place = _place(source, options)
-    secret = _secret_printer(reveal, masked=True)
+    secret = secret_printer(reveal, masked=True)
     first, second = (_answers_of_host(options, place, file) for file in files)
     differences = {
         key: {
@@ -254,63 +248,8 @@ def _value(answer: Answer | None) -> Any:
 def _side(answer: Answer | None, secret: Callable[[Secret], Any]) -> dict[str, Any]:
     if answer is None:
         return {"found": False}
-    _made_printable(answer, secret)
+    made_printable(answer, secret)
     return {**answer.as_data(), **({"from": list(answer.places)} if answer.places else {})}
-
-
-@hiera.command()
-@click.option(
-    "--certificate",
-    "certificates",
-    multiple=True,
-    type=click.Path(exists=True),
-    metavar="FILE",
-    help="The public key, keys/public_key.pkcs7.pem if none is given; each of several makes a reader more.",
-)
-@click.option("--block", is_flag=True, help="Print a folded block of short lines, for YAML.")
-def encrypt(certificates: tuple[str, ...], block: bool) -> None:
-    """Encrypt a text, and print it as ENC[PKCS7,…] for data files.
-
-    The text is read from standard input, up to its last newline; on a terminal it is asked for, and not shown.
-
-    \b
-      puller hiera encrypt < password.txt
-      puller hiera encrypt --certificate keys/public_key.pkcs7.pem
-    """
-    from puller.cli.hiera.keys import encrypted
-
-    click.echo(encrypted(_secret_input(), certificates, block=block))
-
-
-@hiera.command(short_help="Decrypt what is encrypted in a text.")
-@click.argument("file", required=False, type=click.File("rb"))
-@click.option(
-    "--private-key",
-    default="keys/private_key.pkcs7.pem",
-    show_default=True,
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False),
-    help="The private key.",
-)
-def decrypt(file: Any, private_key: str) -> None:
-    """Print FILE, or standard input, with every ENC[PKCS7,…] in it decrypted.
-
-    \b
-      puller hiera decrypt data/common.eyaml
-      grep ENC data/common.eyaml | puller hiera decrypt
-    """
-    from puller.cli.hiera.keys import decrypted
-
-    name = file.name if file and file.name != "<stdin>" else "standard input"
-    data = (file or sys.stdin.buffer).read()
-    click.echo(decrypted(data, private_key, name), nl=False)
-
-
-def _secret_input() -> str:
-    if sys.stdin.isatty():
-        text: str = click.prompt("Text to encrypt", hide_input=True, err=True)
-        return text
-    return sys.stdin.read().removesuffix("\n")
 
 
 def _question(options: Mapping[str, Any], *, explained: bool = False) -> Question:
@@ -338,72 +277,6 @@ def _merge(options: Mapping[str, Any]) -> Any:
     }
     prefix = deep["knock_out_prefix"]
     return chosen if prefix is None else {**chosen, "knockout_prefix": prefix}
-
-
-def _secret_printer(reveal: bool, *, masked: bool) -> Callable[[Secret], Any]:
-    """What stands for a secret. A bare lookup shows what is encrypted in the data: that is what it was asked for."""
-    from hiera.tree.ruby import printable
-
-    if not reveal:
-        return str if masked else printable.with_decrypted
-    import os
-
-    if os.geteuid() != 0 or not sys.stdout.isatty():
-        raise UsageError("--reveal is for root on a terminal only")
-    return printable.revealed
-
-
-def _made_printable(answer: Answer, secret: Callable[[Secret], Any]) -> Answer:
-    from hiera.errors import HieraError
-    from hiera.tree.ruby.printable import printable
-
-    try:
-        answer.value = printable(answer.value, secret)
-    except HieraError as error:
-        answer.found, answer.value, answer.error = False, None, f"{answer.key}: {error}"
-    return answer
-
-
-def _member(answer: Answer, explain: bool) -> dict[str, Any]:
-    from hiera.tree.ruby.printable import printable
-
-    record = {"explanation": printable(answer.record)} if explain else {}
-    return {**answer.as_data(), **record}
-
-
-def _show_values(found: Mapping[str, Answer]) -> None:
-    """One value by itself, several by name."""
-    values = {key: answer.value for key, answer in found.items() if answer.found}
-    if values:
-        show(values if len(found) > 1 else next(iter(values.values())), "yaml")
-    for key, answer in found.items():
-        if not answer.found:
-            click.echo(f"puller: {answer.error or f'{key}: not found'}", err=True)
-
-
-def _show_explanation(answer: Answer) -> None:
-    for line in answer.lines:
-        click.echo(_coloured(line))
-    if not answer.found and not answer.error:
-        click.echo(_coloured(f"Nothing has the key: {answer.key}"))
-
-
-_COLOURS = {
-    "Searching for": {"bold": True},
-    "Found key": {"fg": "green"},
-    "Merged result": {"fg": "green"},
-    "Using merge options": {"fg": "cyan"},
-    "Applying convert_to": {"fg": "cyan"},
-    "No such key": {"dim": True},
-    "Path not found": {"dim": True},
-}
-
-
-def _coloured(line: str) -> str:
-    """Colour is taken out again by click where the output is no terminal."""
-    bare = line.lstrip()
-    style = next((style for start, style in _COLOURS.items() if bare.startswith(start)), {})
-    return click.style(line, **style) if style else line  # type: ignore[arg-type]  # click's own keywords
 
 
 def _warn(text: str) -> None:

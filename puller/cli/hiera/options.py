@@ -1,20 +1,15 @@
-"""The options of ``puller hiera`` that say where data is and for which host, and what opens it."""
+"""The options of ``puller hiera`` that say where data is and for which host."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
 from puller.cli.options import fact_options, no_system_facts_option, together
 from puller.errors import UsageError
-from puller.state.directories import PRIVATE_KEY
-
-if TYPE_CHECKING:
-    from puller.data.queries import Answers, DocumentAnswers
 
 _EXISTING = click.Path(exists=True, dir_okay=False)
 _DIRECTORY = click.Path(exists=True, file_okay=False)
@@ -49,21 +44,11 @@ data_place_options = together(
 """For ``open_answers``."""
 
 
-def facts_of(options: Mapping[str, Any], **given: Any) -> Mapping[str, Any]:
-    """The facts that the options say; raises ``UsageError``, and ``DocumentError`` where they are not enough."""
-    from puller.facts.given import chosen_facts
-
-    options = {**options, **given}
-    facts = chosen_facts(options)
-    if options["no_system_facts"]:
-        from hiera.tree.context.scope import verify_complete
-
-        verify_complete(facts)
-    return facts
-
-
 def source_of(arguments: tuple[str, ...], options: Mapping[str, Any]) -> tuple[tuple[str, ...], str | None]:
-    """The keys among ``arguments``, and SOURCE: the last of several, unless an option says where the data is."""
+    """The keys among ``arguments``, and SOURCE: the last of several, unless an option says where the data is.
+
+    Raises ``UsageError`` for two options that say so, and for a SOURCE that is not there.
+    """
     if sum(options[name] is not None for name in ("config", "environment", "document")) > 1:
         raise UsageError("--hiera, --environment and --document: only one of them may be given")
     if any(options[name] is not None for name in ("config", "environment", "document", "global_config")):
@@ -76,80 +61,3 @@ def source_of(arguments: tuple[str, ...], options: Mapping[str, Any]) -> tuple[t
             f"{source}: the last argument names the data when no option does, and there is no such file or directory"
         )
     return tuple(keys), source
-
-
-@contextlib.contextmanager
-def open_answers(
-    options: Mapping[str, Any], source: str | None, facts: Mapping[str, Any], warn: Callable[[str], None]
-) -> Iterator[Answers]:
-    """What answers for one host, for as long as the block runs. Raises ``HieraError`` and ``SourceError``."""
-    from puller.data.queries import BundleAnswers, TreeAnswers
-
-    if options["document"] is not None:
-        yield _document(options["document"], options["document"], facts)
-    elif source is None:
-        yield TreeAnswers(_tree(options, options["environment"], facts, warn))
-    elif os.path.isfile(source) and not source.endswith((".tar.gz", ".tgz", "hiera.yaml")):
-        yield _document(source, source, facts)
-    elif os.path.basename(source) == "hiera.yaml":
-        yield TreeAnswers(_tree({**options, "config": source}, None, facts, warn))
-    else:
-        with _unpacked(source) as (directory, manifest, name):
-            document = _document(manifest, name, facts) if os.path.exists(manifest) else None
-            answers: list[Answers] = [document] if document is not None else []
-            if os.path.exists(os.path.join(directory, "hiera.yaml")):
-                sensitive = document.sensitive_keys if document is not None else frozenset()
-                answers.insert(0, TreeAnswers(_tree(options, directory, facts, warn), sensitive))
-            if not answers:
-                raise UsageError(f"{source}: there is neither a hiera.yaml nor a manifest.yaml in it")
-            yield answers[0] if len(answers) == 1 else BundleAnswers(answers)
-
-
-@contextlib.contextmanager
-def _unpacked(source: str) -> Iterator[tuple[str, str, str]]:
-    """The directory of a bundle, its manifest, and what messages call that."""
-    from puller.manifest.source import open_source
-
-    with open_source(source) as found:
-        yield str(found.path.parent), str(found.path), found.name
-
-
-def _tree(
-    options: Mapping[str, Any], directory: str | None, facts: Mapping[str, Any], warn: Callable[[str], None]
-) -> Any:
-    from hiera.tree.lookup import Tree
-
-    config = options["config"]
-    private_key = options["private_key"] or (PRIVATE_KEY if os.path.exists(PRIVATE_KEY) else None)
-    return Tree(
-        facts,
-        environment=os.path.dirname(os.path.abspath(config)) if config else directory,
-        config_path=config,
-        global_config=options["global_config"],
-        module_path=options["modules"],
-        environment_name=options["environment_name"],
-        private_key=private_key and os.path.abspath(private_key),
-        warn=warn,
-    )
-
-
-def _document(path: str, name: str, facts: Mapping[str, Any]) -> DocumentAnswers:
-    """The document in a file of its own, or in a manifest, whose other keys say nothing about data."""
-    import functools
-
-    from bundles.filesystem.atomic import read_limited
-    from hiera.document.document import Document, annotations_of
-    from hiera.text import yaml_text
-    from puller.data.queries import DocumentAnswers
-
-    try:
-        text = read_limited(path, yaml_text.SIZE_LIMIT).decode("utf-8", "surrogateescape")
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    value = yaml_text.load(text, name)
-    if isinstance(value, dict) and not value.keys() <= {"data", "hierarchy", "overrides"}:
-        locate = functools.partial(yaml_text.locate, text)
-        document = Document.from_value(value, name, locate, annotations_of(text, name))
-    else:
-        document = Document.parse(text, name)
-    return DocumentAnswers(document, facts)

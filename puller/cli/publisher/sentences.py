@@ -11,7 +11,7 @@ from bundles.format.release import shown_percent
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from bundles.format.index import Release
+    from bundles.format.release import Release
     from bundles.publisher.roles import Outcome
     from bundles.publisher.statements import Statement
 

@@ -1,0 +1,136 @@
+"""``puller hiera encrypt``, ``decrypt`` and ``keys create``.
+
+What eyaml makes is read, and eyaml reads what is made here.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from puller.errors import UsageError
+
+_PRIVATE, _PUBLIC = "private_key.pkcs7.pem", "public_key.pkcs7.pem"
+
+
+@click.command("create")
+@click.option(
+    "--directory",
+    default="keys",
+    show_default=True,
+    metavar="DIR",
+    help="Where to put them; made if need be.",
+)
+def create_keys(directory: str) -> None:
+    """Create a private key and its certificate, which is the public key, as eyaml makes them.
+
+    The private key belongs on the machines that read the data, and nowhere else. Nothing is overwritten.
+    """
+    from bundles.filesystem.atomic import write_file
+    from hiera.eyaml.pkcs7 import create_key_pair
+
+    paths = [os.path.join(directory, name) for name in (_PRIVATE, _PUBLIC)]
+    for path in paths:
+        if os.path.lexists(path):
+            raise UsageError(f"{path}: there is a key already; it is not overwritten")
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    for path, content, mode in zip(paths, create_key_pair(), (0o600, 0o644), strict=True):
+        write_file(path, content, mode=mode)
+        click.echo(path)
+
+
+@click.command()
+@click.option(
+    "--certificate",
+    "certificates",
+    multiple=True,
+    type=click.Path(exists=True),
+    metavar="FILE",
+    help="The public key, keys/public_key.pkcs7.pem if none is given; each of several makes a reader more.",
+)
+@click.option("--block", is_flag=True, help="Print a folded block of short lines, for YAML.")
+def encrypt(certificates: tuple[str, ...], block: bool) -> None:
+    """Encrypt a text, and print it as ENC[PKCS7,…] for data files.
+
+    The text is read from standard input, up to its last newline; on a terminal it is asked for, and not shown.
+
+    \b
+      puller hiera encrypt < password.txt
+      puller hiera encrypt --certificate keys/public_key.pkcs7.pem
+    """
+    click.echo(_encrypted(_secret_input(), certificates, block=block))
+
+
+@click.command(short_help="Decrypt what is encrypted in a text.")
+@click.argument("file", required=False, type=click.File("rb"))
+@click.option(
+    "--private-key",
+    default="keys/private_key.pkcs7.pem",
+    show_default=True,
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="The private key.",
+)
+def decrypt(file: Any, private_key: str) -> None:
+    """Print FILE, or standard input, with every ENC[PKCS7,…] in it decrypted.
+
+    \b
+      puller hiera decrypt data/common.eyaml
+      grep ENC data/common.eyaml | puller hiera decrypt
+    """
+    name = file.name if file and file.name != "<stdin>" else "standard input"
+    data = (file or sys.stdin.buffer).read()
+    click.echo(_decrypted(data, private_key, name), nl=False)
+
+
+def _secret_input() -> str:
+    if sys.stdin.isatty():
+        text: str = click.prompt("Text to encrypt", hide_input=True, err=True)
+        return text
+    return sys.stdin.read().removesuffix("\n")
+
+
+def _encrypted(text: str, certificates: Sequence[str], *, block: bool) -> str:
+    """``text`` as ``ENC[PKCS7,…]``; as a ``block``, in the short lines of a folded YAML text."""
+    import textwrap
+
+    from hiera.eyaml import eyaml
+
+    value = eyaml.encrypt(text, [_read(path) for path in certificates or (os.path.join("keys", _PUBLIC),)])
+    return ">\n" + textwrap.indent("\n".join(textwrap.wrap(value, 60)), "    ") if block else value
+
+
+def _decrypted(data: bytes, private_key: str, name: str) -> str:
+    """``data`` as text with what is encrypted in it made readable; blocks of several lines too.
+
+    Raises ``HieraError`` with ``name`` and the line of what cannot be decrypted, ``UsageError`` for what is no text.
+    """
+    import re
+
+    from hiera.errors import HieraError
+    from hiera.eyaml.eyaml import Decryptor
+
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{name}: is not UTF-8 text, at byte {error.start}") from None
+    decryptor = Decryptor(lambda: _read(private_key))
+
+    def opened(found: re.Match[str]) -> str:
+        try:
+            return decryptor.decrypt(re.sub(r"\s", "", found[0]))
+        except HieraError as error:
+            line = text.count("\n", 0, found.start()) + 1
+            raise error.at(f"{name}:{line}") from None
+
+    return re.sub(r"ENC\[[\w,+/=\s]+?\]", opened, text)
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
