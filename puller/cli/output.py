@@ -1,4 +1,4 @@
-"""Showing values: YAML for people, JSON for programs."""
+"""Plain values as YAML for people or JSON for programs; tables."""
 
 import sys
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import click
 
 
 def show(value: Any, output_format: str) -> None:
-    """Print a plain value."""
+    """Print a plain value as ``yaml`` or ``json``; a text alone as it is, so that scripts can use it."""
     if output_format == "json":
         import json
 
@@ -33,7 +33,7 @@ def show(value: Any, output_format: str) -> None:
 
 
 def print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    """Columns as wide as they need to be."""
+    """Print rows in columns that are as wide as they need to be."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     for row in (head, *rows):
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))

@@ -1,4 +1,4 @@
-"""What can go wrong while facts are gathered; none of it ever stops a gathering.
+"""The error of a source of facts; it never stops a gathering.
 
 FactError    a source that could not be read: the fact is left out, the sentence goes to ``Facts.problems``
 """

@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 def chosen_facts(options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Those of this machine with what the options say, or only the latter where they leave the machine out."""
+    """The facts of this machine with what the options say, or only the latter where they leave the machine out.
+
+    Raises ``UsageError``.
+    """
     return given_facts(options) if options.get("no_system_facts") else facts_from(options)
 
 

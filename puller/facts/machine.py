@@ -65,7 +65,7 @@ class Machine:
         return (self.read(path) or "").strip() or None
 
     def names(self, path: str) -> list[str]:
-        """What is in a directory, sorted; nothing when it is not there."""
+        """The names in a directory, sorted; none when it is not there."""
         try:
             return sorted(os.listdir(self.root + path))
         except (FileNotFoundError, NotADirectoryError):

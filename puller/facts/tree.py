@@ -124,7 +124,7 @@ class Facts(Mapping[str, "Any"]):
 
     @property
     def problems(self) -> list[FactError]:
-        """What could not be read so far, each a sentence that names the source."""
+        """The sources that could not be read so far, each with a sentence that names it."""
         return list(self._machine.problems)
 
     def _names(self) -> set[str]:

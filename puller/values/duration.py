@@ -1,4 +1,4 @@
-"""Small values that properties are made of, each parsed once."""
+"""Durations: text with units, or a number, to seconds."""
 
 import re
 
@@ -27,7 +27,7 @@ class Duration(float):
 
     @classmethod
     def parse(cls, value: object) -> "Duration":
-        """Raises ``ValueError``; nothing below zero."""
+        """Read a text or a number of seconds, from 0 to below 1e9; raises ``ValueError``."""
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9:
             return cls(value)
         if isinstance(value, str):

@@ -16,9 +16,9 @@ class FileMode:
     """
 
     NEW_FILE: ClassVar[int] = 0o644
-    """What a file has that is made, where a mask leaves it alone: the rest of the umask 022."""
+    """Bits of a new file where a mask leaves them alone: those that the umask 022 leaves."""
     NEW_DIRECTORY: ClassVar[int] = 0o755
-    """The same for a directory."""
+    """Bits of a new directory, likewise."""
 
     # Not a dataclass: msgspec would decode one from a mapping by itself, and this is parsed from text.
     __slots__ = ("bits", "kept")
@@ -50,11 +50,11 @@ class FileMode:
         raise ValueError(f"is {text!r}, wanted {cls.WANTED}")
 
     def over(self, actual: int) -> int:
-        """What the permission bits of a path that has ``actual`` should become."""
+        """The permission bits for a path that has ``actual`` now."""
         return self.bits | (actual & self.kept)
 
     def searchable(self) -> "FileMode":
-        """The same for a directory: search permission wherever there is read permission."""
+        """The mode for a directory: search permission wherever there is read permission."""
         return FileMode(self.bits | (self.bits & 0o444) >> 2, self.kept)
 
     def merged(self, other: "FileMode") -> "FileMode":

@@ -9,12 +9,12 @@ from puller.values.duration import Duration
 
 
 def written(moment: datetime) -> str:
-    """As state documents keep it: ``2026-11-20T12:00:00+00:00``."""
+    """A moment as state documents keep it: ``2026-11-20T12:00:00+00:00``."""
     return moment.astimezone(UTC).isoformat(timespec="seconds")
 
 
 def shown(moment: datetime) -> str:
-    """As sentences show it: ``2026-11-20 12:00 UTC``."""
+    """A moment as sentences show it: ``2026-11-20 12:00 UTC``."""
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 

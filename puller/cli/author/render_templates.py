@@ -60,7 +60,7 @@ class TemplateOptions(msgspec.Struct, frozen=True):
 
 
 def find_template_options(source: str, options: Mapping[str, Any]) -> TemplateOptions | None:
-    """What the command line says about templates; ``None`` when it is about a manifest. Raises ``UsageError``."""
+    """How SOURCE is to be rendered as a template; ``None`` when it is a manifest. Raises ``UsageError``."""
     given = [options[name] for name in ("left_delimiter", "right_delimiter", "skip_empty", "output")]
     left, right, skip_empty, output = given
     engine = _engine_of(source, options["engine"])

@@ -1,4 +1,4 @@
-"""What the commands share by which a host's operator steers it: its configuration, its state, who is speaking."""
+"""The ground of the commands of a host's operator: configuration, state, who is speaking, and words for a reason."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ def load_host(path: str) -> tuple[Configuration, Directories]:
 
 
 def chosen(configuration: Configuration, bundle: str) -> BundleChoice:
-    """What the configuration says about a bundle; raises ``UsageError`` when it does not name it."""
+    """The entry of a bundle in the configuration; raises ``UsageError`` when it has none."""
     names = {choice.name: choice for choice in configuration.bundles}
     if bundle not in names:
         from puller.values.suggestions import did_you_mean

@@ -83,7 +83,7 @@ def _unquoted(value: str) -> str:
 
 
 def kinds(description: dict[str, str]) -> list[str]:
-    """What this system is, then what it is like, nearest first: ``["rocky", "rhel", "centos", "fedora"]``."""
+    """Names of this system, then of those that it is like, nearest first: ``["rocky", "rhel", "centos", "fedora"]``."""
     names = [description.get("ID", ""), *description.get("ID_LIKE", "").split()]
     return ["opensuse" if name.startswith("opensuse") else name.lower() for name in names if name]
 

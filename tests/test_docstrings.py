@@ -1,0 +1,157 @@
+"""Docstrings say what a reader would otherwise have to look for, in every module of the product.
+
+* **Raises.** A public function whose own body raises says so, in its docstring or in that of its class: *raises
+  ``KeyFileError``*. Who calls it then knows what to catch without reading the body. Commands are left out: their
+  docstring is the help that users read, and what they raise is an exit status there.
+* **The noun.** A docstring begins with what the thing is or does, not with *What*, *The same*, *Those* or *It*, which
+  send the reader elsewhere for what is meant.
+* **Three languages, one model.** In `puller/templates` every public function, methods apart, has a docstring.
+
+A name with an underscore in front is private, and so is all that is in a private class.
+
+    pytest tests/test_docstrings.py -k puller/cli       one folder
+"""
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("bundles", "hiera", "puller")
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+_SAYS_RAISES = re.compile(r"\b[Rr]aises?\b")
+_WITHOUT_NOUN = re.compile(r"(What|The same|Those|It|That|These|Them)\b")
+_ALL_DOCUMENTED = "puller/templates"
+
+
+class Definition(NamedTuple):
+    """A module, or a public class or function in it; ``owner`` is the docstring of the class that it is in."""
+
+    name: str
+    node: ast.Module | ast.ClassDef | Function
+    owner: str = ""
+
+    @property
+    def docstring(self) -> str:
+        """Its own, or nothing."""
+        return ast.get_docstring(self.node) or ""
+
+
+def definitions(module: ast.Module) -> Iterator[Definition]:
+    """A module, and all that is public in it."""
+    yield Definition("module", module)
+    yield from _public(module.body)
+
+
+def _public(body: Iterable[ast.stmt], owner: ast.ClassDef | None = None) -> Iterator[Definition]:
+    for node in body:
+        if isinstance(node, ast.ClassDef | Function) and not node.name.startswith("_"):
+            name = f"{owner.name}.{node.name}" if owner else node.name
+            yield Definition(name, node, (owner and ast.get_docstring(owner)) or "")
+            if isinstance(node, ast.ClassDef):
+                yield from _public(node.body, node)
+
+
+def problems(definition: Definition, *, all_documented: bool = False) -> Iterator[str]:
+    """How a definition breaks the rules of this module, each a sentence."""
+    node, docstring = definition.node, definition.docstring
+    if match := _WITHOUT_NOUN.match(docstring):
+        yield f"begins with {match[0]!r}, wanted the noun"
+    if not isinstance(node, Function):
+        return
+    said = _SAYS_RAISES.search(docstring + definition.owner)
+    if not said and raises(node) and not is_command(node):
+        yield "raises without saying so"
+    if all_documented and not docstring and "." not in definition.name:
+        yield "has no docstring"
+
+
+def raises(function: Function) -> bool:
+    """Whether its own body raises; functions in it, and an error that is only passed on, do not count."""
+    todo: list[ast.AST] = list(function.body)
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Raise) and node.exc is not None:
+            return True
+        if not isinstance(node, Function | ast.ClassDef | ast.Lambda):
+            todo += ast.iter_child_nodes(node)
+    return False
+
+
+def is_command(function: Function) -> bool:
+    """Whether click runs it: ``@click.command()``, ``@keys.command("add")``, ``@click.group()``."""
+    calls = (decorator.func for decorator in function.decorator_list if isinstance(decorator, ast.Call))
+    return any(isinstance(call, ast.Attribute) and call.attr in ("command", "group") for call in calls)
+
+
+def folders() -> Iterator[str]:
+    """Each package for the modules directly in it, and each folder below it."""
+    for package in PACKAGES:
+        yield package
+        below = (path for path in sorted((ROOT / package).iterdir()) if path.is_dir())
+        yield from (f"{package}/{path.name}" for path in below if path.name != "__pycache__")
+
+
+def modules(folder: str) -> list[Path]:
+    """The modules of a folder, with those below it unless it is a whole package."""
+    pattern = "*.py" if folder in PACKAGES else "**/*.py"
+    return sorted((ROOT / folder).glob(pattern))
+
+
+@pytest.mark.parametrize("folder", list(folders()))
+def test_docstrings_say_the_noun_and_what_is_raised(folder: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{getattr(definition.node, 'lineno', 1)}: {definition.name} {problem}"
+        for path in modules(folder)
+        for definition in definitions(ast.parse(path.read_text(encoding="utf-8")))
+        for problem in problems(definition, all_documented=folder == _ALL_DOCUMENTED)
+    ]
+    assert found == []
+
+
+RULES = '''
+"""It is a module."""
+def silent(): raise ValueError
+def saying():
+    """Raises ``ValueError``."""
+    raise ValueError
+def passing_on():
+    """Passes errors on."""
+    try: saying()
+    except ValueError: raise
+def around():
+    """Holds a function that raises."""
+    def inner(): raise ValueError
+@group.command("add")
+def command():
+    """Add one."""
+    raise ValueError
+class Public:
+    """Its methods raise ``ValueError``."""
+    def method(self): raise ValueError
+class Other:
+    """What another says."""
+    def method(self): raise ValueError
+class _Private:
+    def method(self): raise ValueError
+'''
+
+
+def test_the_rules_find_what_they_are_for() -> None:
+    found = [
+        f"{definition.name} {problem}"
+        for definition in definitions(ast.parse(RULES))
+        for problem in problems(definition)
+    ]
+    assert found == [
+        "module begins with 'It', wanted the noun",
+        "silent raises without saying so",
+        "Other begins with 'What', wanted the noun",
+        "Other.method raises without saying so",
+    ]
