@@ -1,4 +1,14 @@
-"""The command ``puller``: everything that a user types, and what it exits with."""
+"""The command ``puller``: everything that a user types, and what it exits with.
+
+The way of a command line:
+
+1. Signals arrive, whatever the parent has done to them.
+2. The standard streams decide neither what the command does nor what it ends with (``streams``).
+3. A line of ``run`` or ``apply`` that is plainly right is read, and its job done (``quick``).
+4. Every other line is read by click, which imports the one command that it names (``commands``).
+5. An error is told in sentences on stderr, and has a documented status; a bug shows its traceback.
+6. What the streams still keep is handed over, and the process ends with the status.
+"""
 
 import sys
 from collections.abc import Sequence
@@ -10,20 +20,25 @@ from puller.system.signals import reset_inherited
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with a documented status; errors are sentences on stderr."""
+    # 1. Before anything can start a command: where SIGCHLD is ignored, each seems to end with exit code 0.
     reset_inherited()
+    # 2. Errors are told inside of the block, so that they, too, wait for a slow reader.
     with steady():
         status = _status(sys.argv[1:] if arguments is None else arguments)
+    # 6. The block has handed its output over.
     sys.exit(status)
 
 
 def _status(arguments: Sequence[str]) -> int:
     try:
+        # 3. Without click, whose import is a sixth of a run that finds nothing to do.
         if (job := find_job(arguments)) is not None:
             return job()
+        # 4. Everything else: help, mistakes, other commands.
         from puller.cli.commands import run_click
 
         return run_click(arguments)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # a command without a handler of its own; jobs note signals instead
         print("puller: stopped", file=sys.stderr)
         return 130
     except Exception as error:  # noqa: BLE001  the last place where an error can be told from a bug
@@ -32,6 +47,7 @@ def _status(arguments: Sequence[str]) -> int:
 
 def _report(error: Exception) -> int:
     """Say what went wrong, and give the status for it; a bug shows its traceback."""
+    # 5. What has a status is for a person to mend, and nothing is gained from a traceback.
     from puller.reporting.exit_codes import status_of
 
     if (status := status_of(error)) is not None:

@@ -31,7 +31,15 @@ _LISTS = {
 
 
 def find_job(arguments: Sequence[str]) -> Callable[[], int] | None:
-    """The job that a command line plainly asks for; ``None`` leaves it to click."""
+    """The job that a command line plainly asks for; ``None`` leaves it to click.
+
+    1. The first word is ``run`` or ``apply``, the commands that mostly find nothing to do.
+    2. Every option is known, written in full, and has its value in a word of its own (``parse``).
+    3. ``run`` has no argument, ``apply`` has one.
+    4. Files that options name are there: click checks that too, and its sentence is the one that users know.
+    5. What was found are the fields of the job's options.
+    """
+    # 1.
     command, *rest = arguments or ("",)
     if command == "run":
         return _find_run(rest)
@@ -39,9 +47,11 @@ def find_job(arguments: Sequence[str]) -> Callable[[], int] | None:
 
 
 def _find_run(arguments: Sequence[str]) -> Callable[[], int] | None:
+    # 2. and 3.
     found = parse(arguments, flags=_RUN_FLAGS, single={"--config": "config"}, lists={})
     if found is None or "source" in found:
         return None
+    # 5.
     from puller.run import jobs
     from puller.state.directories import DEFAULT_CONFIGURATION
 
@@ -50,12 +60,15 @@ def _find_run(arguments: Sequence[str]) -> Callable[[], int] | None:
 
 
 def _find_apply(arguments: Sequence[str]) -> Callable[[], int] | None:
+    # 2. and 3.
     found = parse(arguments, flags=_FLAGS, single=_SINGLE, lists=_LISTS)
     if found is None or "source" not in found:
         return None
+    # 4.
     for name in (*found.get("facts_files", ()), *found.get("data_files", ())):
         if not os.path.isfile(name):
-            return None  # click says it
+            return None
+    # 5.
     from puller.run import jobs
 
     options = jobs.ApplyOptions(**found)
@@ -77,6 +90,7 @@ def parse(
             name, value = flags[word]
             found[name] = value
         elif word in single or word in lists:
+            # A value that begins with a dash, or --option=value, is for click to make sense of.
             following = next(words, None)
             if following is None or following.startswith("-"):
                 return None

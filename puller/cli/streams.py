@@ -61,17 +61,31 @@ class Output(io.FileIO):
 
 @contextlib.contextmanager
 def steady() -> Iterator[None]:
-    """While the block runs, the standard streams are as this module says; at its end everything is handed over."""
+    """While the block runs, the standard streams are as this module says; at its end everything is handed over.
+
+    1. A descriptor from 0 to 2 that the parent has closed is opened on ``/dev/null``.
+    2. Input that was closed is empty, and output takes all and waits for nobody.
+    3. The block runs.
+    4. Whatever it ended with, what is kept is handed over, as slowly as the readers take it.
+    5. Loss is told on stderr: a report that is cut off must not pass for a whole one.
+    6. The streams are the ones that were there before.
+    """
     before = sys.stdin, sys.stdout, sys.stderr
+    # 1. Before anything is opened, or that file would get the number.
     _open_missing()
+    # 2. Python has None in place of a stream that was closed when it began.
     sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115  for as long as the process
     outputs = [sys.stdout, sys.stderr] = _steady(sys.stdout), _steady(sys.stderr)
     try:
+        # 3.
         yield
     finally:
+        # 4. The lock is free by now, so a pager that waits holds up nobody else.
         for stream in outputs:
             _hand_over(stream)
+        # 5.
         _tell_loss(*outputs)
+        # 6.
         sys.stdin, sys.stdout, sys.stderr = before
 
 
@@ -84,7 +98,7 @@ def _open_missing() -> None:
 
 
 def _steady(stream: TextIO | None) -> TextIO:
-    """``None`` is what Python makes of a closed stream; what is no stream of the process (a test's) stays as it is."""
+    """A stream on ``Output``; one that is no stream of the process (a test's) stays as it is."""
     if stream is None:
         return open(os.devnull, "w", encoding="utf-8")
     if type(stream) is not io.TextIOWrapper:
@@ -101,7 +115,7 @@ def _steady(stream: TextIO | None) -> TextIO:
 def _hand_over(stream: TextIO) -> None:
     stream.flush()
     if (output := _output_of(stream)) is not None:
-        with contextlib.suppress(KeyboardInterrupt):
+        with contextlib.suppress(KeyboardInterrupt):  # who does not want to wait for a reader may say so
             output.pass_on(wait=True)
 
 

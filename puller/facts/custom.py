@@ -4,6 +4,15 @@
   ``puller.system.trusted``.
 * Files are taken in the order of their names, and later ones win: mappings merge, anything else is replaced.
 * What is broken, late or not to be trusted is named in the problems and left out; it never stops a run.
+
+The way from a directory to facts (``data.md`` section 5):
+
+1. The directory is judged, with every directory and link on the way; one that is not there has no facts.
+2. Its names are taken in order, without what editors and package managers leave.
+3. Each path is judged as the directory was, since a link leads elsewhere.
+4. A document is read: its form follows from its name.
+5. An executable is run, in a limited time and with limited output: the form follows from what it prints.
+6. What comes of it is merged over what came before; a problem is noted, and the next file is taken.
 """
 
 from __future__ import annotations
@@ -38,6 +47,7 @@ def load(directories: Sequence[str], limit: float) -> tuple[dict[str, Any], list
     facts: Any = {}
     problems: list[FactError] = []
     for path in _sources(directories, problems):
+        # 6.
         try:
             facts = merged(facts, _read(path, limit))
         except FactError as error:
@@ -51,6 +61,7 @@ def _sources(directories: Sequence[str], problems: list[FactError]) -> Iterator[
     """The files of each directory in the order of their names; a directory that is not there has none."""
     for directory in directories:
         try:
+            # 1. Not a directory that a stranger could have filled.
             judged = judge(directory)
             names = [] if judged.reason else sorted(os.listdir(judged.path))
         except FileNotFoundError:
@@ -60,6 +71,7 @@ def _sources(directories: Sequence[str], problems: list[FactError]) -> Iterator[
             continue
         if judged.reason:
             problems.append(FactError(directory, f"is not read: {judged.reason}"))
+        # 2.
         yield from (os.path.join(directory, name) for name in names if _is_source(name))
 
 
@@ -68,6 +80,7 @@ def _is_source(name: str) -> bool:
 
 
 def _read(path: str, limit: float) -> dict[str, Any]:
+    # 3. From here on by the path that was judged: the name could lead elsewhere by now.
     judged = judge(path)
     mode = judged.found.st_mode
     if stat.S_ISDIR(mode):
@@ -77,15 +90,17 @@ def _read(path: str, limit: float) -> dict[str, Any]:
     form = documents.form_of_name(path)
     if not stat.S_ISREG(mode):
         raise FactError(path, "is not a regular file")
+    # 4.
     if form:
         return documents.parse(documents.content(judged.path), form, path)
+    # 5.
     if mode & stat.S_IXUSR:
         return _run(path, judged.path, limit)
     raise FactError(path, "is neither executable nor named *.json, *.yaml, *.yml or *.txt")
 
 
 def _run(path: str, program: str, limit: float) -> dict[str, Any]:
-    """What a program prints; ``path`` is what messages call it."""
+    """The facts that a program prints; ``path`` is the name of it in messages."""
     from puller.system.commands import Command, run
 
     completed = run(Command([program], timeout=limit, output_limit=documents.SIZE_LIMIT + 1))

@@ -2,9 +2,16 @@
 
 * Lazy by group: facts are gathered, and the module that gathers them imported, when one of their keys is
   asked for; so ``facts['os']`` on a machine without custom facts reads a few small files and nothing else.
-* To answer any key the custom facts must be known, since they may change it: they are read, and their
-  executables run, once, before the first answer.
 * A source that fails, or takes too long, gives no key and an entry in ``problems``; it raises nothing.
+
+How a key is answered (``data.md`` section 5):
+
+1. A key that was asked for before has its answer.
+2. Custom facts are read, and their executables run, once, before the first answer: they may change any key.
+3. The layers over the built-in facts are looked at: of the agent, custom, of the options; a later one wins.
+4. The built-in group of the key is gathered, in a limited time, unless a layer hides it anyway.
+5. Mappings are merged, anything else is replaced.
+6. A key that nobody has may be a legacy name, which is looked up in the tree by its modern one.
 """
 
 from __future__ import annotations
@@ -99,6 +106,7 @@ class Facts(Mapping[str, "Any"]):
         self._answers: dict[str, Any] = {}
 
     def __getitem__(self, key: str) -> Any:
+        # 1. What is not there is remembered, too.
         if key not in self._answers:
             self._answers[key] = self._find(key)
         if self._answers[key] is ABSENT:
@@ -131,12 +139,15 @@ class Facts(Mapping[str, "Any"]):
         return {*BUILT_IN, *(name for layer in self._layers() for name in layer)}
 
     def _find(self, key: str) -> Any:
+        # 2. and 3.
         layers = [layer[key] for layer in self._layers() if key in layer]
-        # Only a mapping lets the facts below it show through.
+        # 4. Only a mapping lets the facts below it show through.
         hidden = bool(layers) and not isinstance(layers[-1], dict)
         value = ABSENT if hidden else self._built_in(key)
+        # 5.
         for layer in layers:
             value = merged(value, layer)
+        # 6. A modern name without a value here has no other name, and nothing is imported for it.
         if value is not ABSENT or key in BUILT_IN:
             return value
         from puller.facts import legacy
@@ -144,7 +155,7 @@ class Facts(Mapping[str, "Any"]):
         return legacy.lookup(self, str(key))  # a path's digits are asked for as a number, too
 
     def _layers(self) -> tuple[Mapping[str, Any], ...]:
-        """What is merged over the built-in facts, lowest first."""
+        """The facts that are merged over the built-in ones, lowest first."""
         if self._custom is None:
             self._custom = {}
             if any(_may_hold_facts(directory) for directory in self._directories):

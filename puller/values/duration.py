@@ -27,7 +27,7 @@ class Duration(float):
 
     @classmethod
     def parse(cls, value: object) -> "Duration":
-        """Read a text or a number of seconds, from 0 to below 1e9; raises ``ValueError``."""
+        """Read a text or a number of seconds; raises ``ValueError``, also for what is below zero."""
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9:
             return cls(value)
         if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""What a publisher is told: of a statement about a release, of a change of keys, and what to do next."""
+"""Sentences for a publisher: of a statement about a release, of a change of keys, and what to do next."""
 
 from collections.abc import Iterator
 from pathlib import Path
