@@ -32,6 +32,11 @@ def show(value: Any, output_format: str) -> None:
     )
 
 
+def warn(sentence: str) -> None:
+    """Say on stderr something that is amiss, and keep it apart from the answer."""
+    click.echo(f"puller: {sentence}", err=True)
+
+
 def print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     """Print rows in columns that are as wide as they need to be."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]

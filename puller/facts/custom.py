@@ -72,11 +72,9 @@ def _sources(directories: Sequence[str], problems: list[FactError]) -> Iterator[
         if judged.reason:
             problems.append(FactError(directory, f"is not read: {judged.reason}"))
         # 2.
-        yield from (os.path.join(directory, name) for name in names if _is_source(name))
-
-
-def _is_source(name: str) -> bool:
-    return not name.startswith(".") and not name.endswith(_LEFTOVERS)
+        for name in names:
+            if not name.startswith(".") and not name.endswith(_LEFTOVERS):
+                yield os.path.join(directory, name)
 
 
 def _read(path: str, limit: float) -> dict[str, Any]:

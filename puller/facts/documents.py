@@ -31,7 +31,8 @@ def parse(text: bytes, form: str, source: str) -> dict[str, Any]:
         raise FactError(source, f"is longer than the {SIZE_LIMIT} bytes that are read")
     value = {"json": _json, "yaml": _yaml, "txt": _lines}[form](text, source)
     if not isinstance(value, dict):
-        raise FactError(source, f"holds {_described(value)}, wanted a mapping of fact names to values")
+        found = "a list" if isinstance(value, list) else f"only {value!r}"
+        raise FactError(source, f"holds {found}, wanted a mapping of fact names to values")
     facts: dict[str, Any] = _plain(value, source, 1)
     return facts
 
@@ -137,7 +138,3 @@ def _text(value: str, source: str) -> str:
         except UnicodeEncodeError as error:
             raise FactError(source, f"{value!r} is not text") from error
     return value
-
-
-def _described(value: Any) -> str:
-    return "a list" if isinstance(value, list) else f"only {value!r}"

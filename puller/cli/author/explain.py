@@ -17,6 +17,7 @@ from puller.cli.options import (
     no_system_facts_option,
     text_format_option,
 )
+from puller.cli.output import warn
 from puller.errors import UsageError
 from puller.exit_status import ExitStatus
 from puller.manifest.loader import load_manifest
@@ -63,7 +64,7 @@ def explain(subject: str, source: str | None, path: str, output_format: str, **o
     if output_format == "json":
         click.echo(json.dumps(explained, indent=2, ensure_ascii=False, default=str))
     elif not explained:
-        click.echo(f"puller: {subject}: no bundle declares it", err=True)
+        warn(f"{subject}: no bundle declares it")
     for found in explained if output_format == "text" else ():
         for line in _resource_lines(found) if "resource" in found else _key_lines(found):
             click.echo(line)
@@ -115,12 +116,12 @@ def _enforced(path: Path) -> Iterator[_Subject]:
 
     configuration = load_configuration(path)
     directories = Directories(Path(configuration.state_directory), Path(configuration.run_directory))
-    inputs = Host.of(configuration).inputs_of_last_run(directories.data, lambda text, _: _say(text))
+    inputs = Host.of(configuration).inputs_of_last_run(directories.data, lambda text, _: warn(text))
     store, report = Store(directories.bundles), _last_report(directories)
     reports = {bundle.name: bundle for bundle in report.bundles} if report else {}
     for choice in configuration.bundles:
         if (current := store.current(choice.name)) is None:
-            _say(f"{choice.name}: nothing is enforced")
+            warn(f"{choice.name}: nothing is enforced")
             continue
         title = f"{current.name} {current.version}"
         name = f"{current.name}-{current.version}/{MANIFEST}"
@@ -144,9 +145,9 @@ def _last_report(directories: Directories) -> Report | None:
     try:
         return load_last_report(directories)
     except OSError as error:
-        _say(file_problem(error, "cannot be read"))
+        warn(file_problem(error, "cannot be read"))
     except ValueError as error:
-        _say(f"{directories.last_run}: is not a report ({error}); the next run replaces it")
+        warn(f"{directories.last_run}: is not a report ({error}); the next run replaces it")
     return None
 
 
@@ -164,7 +165,7 @@ def _explained(subject: str, about: _Subject) -> Iterator[dict[str, Any]]:
     found = explain_resource(about.manifest, subject, about.recorder, about.state)
     if found is None:
         known = [str(declaration.reference) for declaration in about.manifest.declarations]
-        _say(f"{about.title}: {subject} is not declared{did_you_mean(subject, known)}")
+        warn(f"{about.title}: {subject} is not declared{did_you_mean(subject, known)}")
         return
     yield {**found, **_last_run(found["resource"], about)}
 
@@ -182,10 +183,6 @@ def _last_run(reference: str, about: _Subject) -> dict[str, Any]:
     if event is None:
         return {"last_run": {**last, "state": "not in that run"}}
     return {"last_run": {**last, "state": str(event.state), "why": why(event)}}
-
-
-def _say(text: str) -> None:
-    click.echo(f"puller: {text}", err=True)
 
 
 # -- for people -----------------------------------------------------------------------------------

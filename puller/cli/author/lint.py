@@ -41,10 +41,11 @@ def lint(source: str, **options: Any) -> int:
         except ManifestError:
             _show(_foreign([Problems.of_text(found.name, found.path.read_text(errors="replace"))]))
             raise
+        data_files = (Problems.of_text(path, Path(path).read_text()) for path in options["data_files"])
         problems = [
             *(f"{d.where}: warning: {d.reference}: {d.failure}" for d in manifest.declarations if d.failure),
             *(sentence for declaration in manifest.declarations for sentence in _seen_secrets(declaration)),
-            *_foreign([*manifest.texts, *_data_files(options["data_files"])]),
+            *_foreign([*manifest.texts, *data_files]),
         ]
         _show([*problems, *(f"{warning} (warning)" for warning in manifest.warnings)])
         count = len(manifest.declarations)
@@ -56,11 +57,6 @@ def lint(source: str, **options: Any) -> int:
 def _show(sentences: Iterable[str]) -> None:
     for sentence in sentences:
         click.echo(sentence)
-
-
-def _data_files(paths: Iterable[str]) -> Iterator[Problems]:
-    for path in paths:
-        yield Problems.of_text(path, Path(path).read_text())
 
 
 def _foreign(texts: Iterable[Problems]) -> Iterator[str]:

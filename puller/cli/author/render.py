@@ -9,7 +9,6 @@ from puller.cli.options import data_options, fact_options, format_option, no_sys
 from puller.cli.output import show
 from puller.manifest.declaration import Declaration
 from puller.manifest.loader import load_manifest
-from puller.manifest.manifest import Manifest
 from puller.manifest.source import open_source
 from puller.run.inputs import load_inputs
 
@@ -41,12 +40,9 @@ def render(source: str, output_format: str, **options: Any) -> None:
     with open_source(source) as found:
         inputs = load_inputs(options)
         manifest = load_manifest(found.path, found.name, inputs.for_manifest())
-        show({"data": _plain(manifest.scope.data), "resources": _resources(manifest)}, output_format)
+        resources = [_resource(manifest.declarations[index]) for index in manifest.order]
+        show({"data": _plain(manifest.scope.data), "resources": resources}, output_format)
         inputs.warn()
-
-
-def _resources(manifest: Manifest) -> list[dict[str, Any]]:
-    return [_resource(manifest.declarations[index]) for index in manifest.order]
 
 
 def _resource(declaration: Declaration) -> dict[str, Any]:

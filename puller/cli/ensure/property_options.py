@@ -93,7 +93,8 @@ class _Kind(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, kind: Any) -> "_Kind":
         """From the type of a property."""
-        members = typing.get_args(kind) if isinstance(kind, types.UnionType) or _is_union(kind) else (kind,)
+        is_union = typing.get_origin(kind) in (typing.Union, types.UnionType)
+        members = typing.get_args(kind) if is_union else (kind,)
         members = tuple(member for member in members if member is not type(None))
         if str in members or any(hasattr(member, "parse") for member in members):
             return cls()
@@ -124,10 +125,6 @@ class _Kind(msgspec.Struct, frozen=True):
         except ValueError:
             shown = "given otherwise" if is_secret else repr(value)
             raise UsageError(f"--{name.replace('_', '-')} is {shown}, wanted {self.metavar}") from None
-
-
-def _is_union(kind: Any) -> bool:
-    return typing.get_origin(kind) is typing.Union
 
 
 def _pair(text: str, read: typing.Callable[[str], Any]) -> tuple[str, Any]:

@@ -19,7 +19,7 @@ from puller.cli.hiera.printing import (
     show_values,
 )
 from puller.cli.options import format_option
-from puller.cli.output import show
+from puller.cli.output import show, warn
 from puller.errors import UsageError
 from puller.exit_status import ExitStatus
 
@@ -156,7 +156,7 @@ def resolve(source: str | None, output_format: str, reveal: bool, **options: Any
     show({key: found[key].value for key in sorted(found) if found[key].found}, output_format)
     errors = [answer.error for answer in found.values() if answer.error]
     for error in errors:
-        click.echo(f"puller: {error}", err=True)
+        warn(str(error))
     return ExitStatus.NO if errors else ExitStatus.OK
 
 
@@ -280,4 +280,4 @@ def _merge(options: Mapping[str, Any]) -> Any:
 
 
 def _warn(text: str) -> None:
-    click.echo(f"puller: warning: {text}", err=True)
+    warn(f"warning: {text}")

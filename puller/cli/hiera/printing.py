@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from puller.cli.output import show
+from puller.cli.output import show, warn
 from puller.errors import UsageError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def show_values(found: Mapping[str, Answer]) -> None:
         show(values if len(found) > 1 else next(iter(values.values())), "yaml")
     for key, answer in found.items():
         if not answer.found:
-            click.echo(f"puller: {answer.error or f'{key}: not found'}", err=True)
+            warn(answer.error or f"{key}: not found")
 
 
 def show_explanation(answer: Answer) -> None:

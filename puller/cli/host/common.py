@@ -5,8 +5,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
-
 from puller.cli.options import configuration_option
 from puller.config.configuration import BundleChoice, Configuration, load_configuration
 from puller.errors import ConfigurationError, UsageError, file_problem
@@ -40,11 +38,6 @@ def state_in_use(verb: str) -> Iterator[None]:
         hint = "; try as root" if isinstance(error, PermissionError) else ""
         where = error.filename or "the state directory"
         raise ConfigurationError(file_problem(error, f"cannot be {verb}", where=where) + hint) from error
-
-
-def warn(sentence: str) -> None:
-    """Say something that is damaged, and keep it apart from the answer."""
-    click.echo(f"puller: {sentence}", err=True)
 
 
 def one_line(option: str, text: str) -> str:

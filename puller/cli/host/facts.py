@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from puller.cli.options import fact_options, format_option
-from puller.cli.output import show
+from puller.cli.output import show, warn
 from puller.exit_status import ExitStatus
 from puller.facts.given import facts_from
 
@@ -36,7 +36,7 @@ def facts(path: str | None, output_format: str, legacy: bool, **options: Any) ->
     else:
         show(found.as_dict(legacy=legacy), output_format)
     for problem in found.problems:
-        click.echo(f"puller: {problem}", err=True)
+        warn(str(problem))
     return status
 
 
@@ -46,7 +46,7 @@ def _show_at(path: str, found: Any, output_format: str) -> ExitStatus:
     steps = _steps(path)
     value = paths.find(found, steps)
     if value is paths.MISSING:
-        click.echo(f"puller: {_missing(found, steps)}", err=True)
+        warn(_missing(found, steps))
         return ExitStatus.NO
     show(_plain_text(value) if output_format == "yaml" else value, output_format)
     return ExitStatus.OK

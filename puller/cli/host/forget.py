@@ -2,7 +2,8 @@
 
 import click
 
-from puller.cli.host.common import config_option, load_host, state_in_use, warn
+from puller.cli.host.common import config_option, load_host, state_in_use
+from puller.cli.output import warn
 from puller.errors import UsageError
 from puller.run.forget import forget as forget_bundle
 from puller.state.lock import only_run

@@ -3,9 +3,10 @@
 import click
 
 from bundles.format.identity import parse_version
-from bundles.store.contents import Installed
 from bundles.store.store import Store
-from puller.cli.host.common import chosen, config_option, load_host, state_in_use, warn
+from bundles.store.contents import Installed
+from puller.cli.host.common import chosen, config_option, load_host, state_in_use
+from puller.cli.output import warn
 from puller.config.configuration import BundleChoice
 from puller.errors import ConfigurationError, UsageError
 from puller.run.policy.pins import Pins

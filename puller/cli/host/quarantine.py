@@ -3,9 +3,9 @@
 import click
 import msgspec
 
-from puller.cli.host.common import config_option, load_host, state_in_use, warn
+from puller.cli.host.common import config_option, load_host, state_in_use
 from puller.cli.options import text_format_option
-from puller.cli.output import show
+from puller.cli.output import show, warn
 from puller.errors import UsageError
 from puller.run.policy.quarantine import Quarantine
 from puller.state.lock import only_run

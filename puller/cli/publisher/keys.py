@@ -66,7 +66,11 @@ def list_(directory: Path, output_format: str) -> None:
     if output_format == "json":
         show([_plain(key) for key in held.held_keys()], "json")
         return
-    print_table(("ROLE", "KEY", "TYPE", "MUST SIGN", "PRIVATE KEY"), [_row(key) for key in held.held_keys()])
+    rows = [
+        (key.role, key.key_id[:12], key.scheme, key.needed, key.place or "not here")
+        for key in held.held_keys()
+    ]
+    print_table(("ROLE", "KEY", "TYPE", "MUST SIGN", "PRIVATE KEY"), rows)
     if (pending := held.pending()) is not None:
         click.echo(f"\nA change is pending, and waits for {'; '.join(pending.missing())}")
         click.echo(f"  puller site root show {directory}")
@@ -232,23 +236,15 @@ def rotate(
       puller site rotate site timestamp
       puller site rotate site root --key 0d3a --public bob.pub
     """
-    if key is None and (uri or public) and len(_keys_of(directory, role)) > 1:
-        raise click.UsageError(f"{role} has several keys: say with --key which one is replaced")
     held = role_keys(directory, passphrase_file)
+    if key is None and (uri or public) and sum(one.role == role for one in held.held_keys()) > 1:
+        raise click.UsageError(f"{role} has several keys: say with --key which one is replaced")
     make = key_maker(held, uri, public, no_passphrase, passphrase_file)
     tell(directory, held.rotate(role, make, key))
 
 
-def _keys_of(directory: Path, role: str) -> list["HeldKey"]:
-    return [key for key in role_keys(directory).held_keys() if key.role == role]
-
-
 def _public_file(file: Path) -> Path:
     return file.with_suffix(".pub")
-
-
-def _row(key: "HeldKey") -> tuple[str, ...]:
-    return key.role, key.key_id[:12], key.scheme, key.needed, key.place or "not here"
 
 
 def _plain(key: "HeldKey") -> dict[str, Any]:

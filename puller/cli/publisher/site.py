@@ -77,7 +77,8 @@ def init(directory: Path, passphrase_file: Path | None, no_passphrase: bool, exp
         raise click.UsageError("--no-passphrase and --passphrase-file exclude each other")
     passphrase = None if no_passphrase else new_passphrase(passphrase_file)
     made = make_site(directory, passphrase, dict(_lifetime(text) for text in expiry))
-    click.echo(f"{directory}: a new site; its keys are in {directory / 'keys'}, {_protection(passphrase)}")
+    how = "NOT encrypted: who can read them can publish" if passphrase is None else "encrypted"
+    click.echo(f"{directory}: a new site; its keys are in {directory / 'keys'}, {how}")
     click.echo("Next:")
     click.echo(f"  copy {made.anchor} to /etc/puller/root.json on each host")
     click.echo(f"  puller site publish {directory} BUNDLE --version 1.0.0")
@@ -223,10 +224,6 @@ def serve(directory: Path, address: str, port: int) -> None:
         click.echo(f"{made.public} is at http://{address}:{server.server_port}/")
         _log_requests()
         server.serve_forever()
-
-
-def _protection(passphrase: bytes | None) -> str:
-    return "NOT encrypted: who can read them can publish" if passphrase is None else "encrypted"
 
 
 def _lifetime(text: str) -> tuple[str, str]:

@@ -47,7 +47,8 @@ def host(machine: Machine) -> dict[str, Any]:
     """The group ``host``."""
     system = machine.uname()
     description = operating_system.os_release(machine)
-    platform = _platform(description)
+    name = description.get("ID", "").lower()
+    platform = _PLATFORMS.get(name, name)
     virtualization, role = _virtualization(machine)
     return {
         "host": {
@@ -68,11 +69,6 @@ def host(machine: Machine) -> dict[str, Any]:
             }
         }
     }
-
-
-def _platform(description: dict[str, str]) -> str:
-    name = description.get("ID", "").lower()
-    return _PLATFORMS.get(name, name)
 
 
 def _version(machine: Machine, platform: str, description: dict[str, str]) -> str:

@@ -28,7 +28,8 @@ def mountpoints(machine: Machine) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     silent: set[str] = set()
     for device, path, kind, options in _mounts(machine):
-        if not _is_system_mount(path, kind):
+        is_system = kind == "autofs" or (f"{path}/".startswith(_SYSTEM_MOUNTS) and kind != "tmpfs")
+        if not is_system:
             facts[path] = {"device": device, "filesystem": kind, "options": options.split(",")}
             facts[path] |= _sizes(machine, path, kind, silent)
     return {"mountpoints": facts}
@@ -58,10 +59,6 @@ def _device(machine: Machine, name: str) -> str:
         link = machine.link(f"/dev/disk/by-partuuid/{root.removeprefix('PARTUUID=')}")
         return f"/dev/{link.rpartition('/')[2]}" if link else name
     return root if root.startswith("/dev/") else name
-
-
-def _is_system_mount(path: str, kind: str) -> bool:
-    return kind == "autofs" or (f"{path}/".startswith(_SYSTEM_MOUNTS) and kind != "tmpfs")
 
 
 def _sizes(machine: Machine, path: str, kind: str, silent: set[str]) -> dict[str, Any]:

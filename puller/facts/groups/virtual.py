@@ -59,7 +59,8 @@ def container(machine: Machine) -> tuple[str, dict[str, str]] | None:
         case "docker" | "podman":
             details = {"id": _mounted_identity(machine)}
         case "lxc":
-            details = {"name": _part_behind("/lxc/", machine.hint("/proc/1/cgroup"))}
+            path = machine.hint("/proc/1/cgroup").partition("/lxc/")[2].partition("\n")[0]
+            details = {"name": path.partition("/")[0] or None}
         case "systemd_nspawn":
             details = {"id": machine.value("/etc/machine-id")}
         case _:
@@ -107,10 +108,6 @@ def _mounted_identity(machine: Machine) -> str | None:
 
 def _is_identity(text: str) -> bool:
     return len(text) == 64 and all(letter in "0123456789abcdef" for letter in text)
-
-
-def _part_behind(mark: str, text: str) -> str | None:
-    return text.partition(mark)[2].partition("\n")[0].partition("/")[0] or None
 
 
 def hypervisor(machine: Machine) -> str | None:
