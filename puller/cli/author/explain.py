@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import msgspec
 
+from puller.cli.author.explain_lines import key_lines, resource_lines
 from puller.cli.options import (
     configuration_option,
     data_options,
@@ -66,7 +67,7 @@ def explain(subject: str, source: str | None, path: str, output_format: str, **o
     elif not explained:
         warn(f"{subject}: no bundle declares it")
     for found in explained if output_format == "text" else ():
-        for line in _resource_lines(found) if "resource" in found else _key_lines(found):
+        for line in resource_lines(found) if "resource" in found else key_lines(found):
             click.echo(line)
     return ExitStatus.OK if is_found else ExitStatus.NO
 
@@ -183,71 +184,3 @@ def _last_run(reference: str, about: _Subject) -> dict[str, Any]:
     if event is None:
         return {"last_run": {**last, "state": "not in that run"}}
     return {"last_run": {**last, "state": str(event.state), "why": why(event)}}
-
-
-# -- for people -----------------------------------------------------------------------------------
-
-
-def _key_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    where = f"{found['bundle']}, {found['manifest']}" if "manifest" in found else found["bundle"]
-    yield click.style(f"{found['key']} in {where}: ", bold=True) + _outcome(found)
-    decided = False
-    for source in found["sources"]:
-        is_first = source["found"] and not decided
-        decided = decided or is_first
-        yield f"  {source['source']} {source['name']}: {_outcome(source, dim=not is_first)}"
-        yield from (f"    from {place}" for place in source.get("from", ()))
-        yield from (f"    {sentence}" for sentence in source.get("hierarchy", ()))
-        yield from (click.style(f"    {line}", dim=True) for line in source.get("lines", ()))
-
-
-def _outcome(found: Mapping[str, Any], *, dim: bool = False) -> str:
-    if "error" in found:
-        return click.style(str(found["error"]), fg="red")
-    if not found["found"]:
-        return click.style("does not have it", dim=True) if "source" in found else "nothing has it"
-    return click.style(_text(found["value"]), fg=None if dim else "green")
-
-
-def _resource_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    yield click.style(f"{found['resource']} in {found['bundle']}", bold=True)
-    yield f"  declared at {found['declared']}"
-    if "failure" in found:
-        yield "  cannot be applied on this host: " + click.style(found["failure"], fg="red")
-    else:
-        yield "  properties"
-        yield from (f"    {name}: {_text(value)}" for name, value in found["properties"].items())
-    if found["uses"]:
-        yield "  uses"
-        for use in found["uses"]:
-            yield f"    {_use(use)}"
-            yield from (f"      from {place}" for place in use.get("from", ()))
-    if "on_record" in found:
-        yield "  on record"
-        yield from (f"    {sentence}" for sentence in found["on_record"])
-    for name in ("requires", "subscribes", "refreshes", "below"):
-        yield from (f"  {name} {reference}" for reference in found.get(name, ()))
-    yield from _last_run_lines(found.get("last_run"))
-
-
-def _use(use: Mapping[str, Any]) -> str:
-    if "whole" in use:
-        return f"{use['name']}: as a whole"
-    return f"{use['name']}: {_text(use['value']) if 'value' in use else 'is not there'}"
-
-
-def _last_run_lines(last: Mapping[str, Any] | None) -> Iterator[str]:
-    if last is None:
-        return
-    colour = _COLOURS.get(last["state"])
-    yield f"  last run {last['finished']} ({last['version']}): " + click.style(last["state"], fg=colour)
-    if "held" in last:
-        yield f"    held: {last['held']}"
-    yield from (f"    {sentence}" for sentence in last.get("why", ()))
-
-
-_COLOURS = {"stable": "green", "changed": "yellow", "refreshed": "yellow", "failed": "red", "skipped": "cyan"}
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
