@@ -8,6 +8,7 @@ import click
 from puller.exit_status import ExitStatus
 from puller.version import __version__
 
+# With their summaries, so that `puller --help` imports none of them.
 _COMMANDS = {
     "run": ("puller.cli.host.run:run", "Pull what is published for this host, and apply it."),
     "apply": (
@@ -67,6 +68,7 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        # Before click has its own sentence for it, which knows no nearest name.
         if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
             from puller.values.suggestions import did_you_mean
 
@@ -95,6 +97,7 @@ def cli() -> None:
 def run_click(arguments: Sequence[str]) -> int:
     """Run a command line; gives its exit status. Raises what commands raise."""
     try:
+        # Not standalone: there click ends the process, with statuses of its own.
         status = cli.main(args=list(arguments), prog_name="puller", standalone_mode=False)
         return status if isinstance(status, int) else ExitStatus.OK
     except click.ClickException as error:

@@ -51,7 +51,7 @@ def _dumper() -> type[Any]:
 
     class Dumper(yaml.SafeDumper):
         def ignore_aliases(self, data: Any) -> bool:
-            return True
+            return True  # &id001 and *id001 would be about Python's objects, not about the data
 
     def represent_text(dumper: Any, text: str) -> Any:
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)

@@ -12,6 +12,7 @@ import msgspec
 
 from puller.values.suggestions import Path, did_you_mean
 
+# The sentences of msgspec, of which the types are kept and put into words of YAML.
 _EXPECTED = re.compile(r"Expected `([^`]*)`, got `([^`]*)`")
 _PLACE = re.compile(r" - at `\$(.*)`$")
 _WORDS = {
@@ -53,6 +54,7 @@ def _explain_value(kind: Any, value: object, path: Path, place: str) -> Iterator
         return
     except msgspec.ValidationError as error:
         said = str(error)
+    # msgspec ends with the first problem; every part is tried by itself to find the others.
     inner = list(_explain_inside(kind, value, path, place))
     yield from inner
     if not inner:

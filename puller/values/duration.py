@@ -34,6 +34,7 @@ class Duration(float):
             text = value.strip()
             if text.isdecimal():
                 return cls(int(text))
+            # findall passes over what it does not know, so all of the text must come out again.
             parts = _PART.findall(text)
             if parts and "".join(number + unit for number, unit in parts) == text:
                 return cls(sum(float(number) * _SECONDS[unit] for number, unit in parts))

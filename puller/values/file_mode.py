@@ -55,6 +55,7 @@ class FileMode:
 
     def searchable(self) -> "FileMode":
         """The mode for a directory: search permission wherever there is read permission."""
+        # Each r becomes an x two bits below it: a directory that may be listed but not entered is of no use.
         return FileMode(self.bits | (self.bits & 0o444) >> 2, self.kept)
 
     def merged(self, other: "FileMode") -> "FileMode":

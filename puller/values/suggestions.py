@@ -18,4 +18,5 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     words = sorted(known)
     if near := difflib.get_close_matches(word, words, 1):
         return f" (did you mean {near[0]!r}?)"
+    # A longer list would bury the sentence that it is put behind.
     return f" (known: {', '.join(words)})" if len(words) <= 30 else ""

@@ -39,6 +39,7 @@ def lint(source: str, **options: Any) -> int:
         try:
             manifest = load_manifest(found.path, found.name, inputs.for_manifest())
         except ManifestError:
+            # Another tool's notation may be the very reason; and what is refused need not even be text.
             _show(_foreign([Problems.of_text(found.name, found.path.read_text(errors="replace"))]))
             raise
         data_files = (Problems.of_text(path, Path(path).read_text()) for path in options["data_files"])

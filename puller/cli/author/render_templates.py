@@ -128,6 +128,7 @@ def _render_file(path: Path, home: Path, options: TemplateOptions, scope: Scope,
     if options.output is not None:
         from bundles.filesystem.atomic import write_file
 
+        # An output that is a directory takes the file by its name, as with cp(1).
         place = Path(options.output) / path.name if os.path.isdir(options.output) else Path(options.output)
         write_file(place, text.encode("utf-8", "surrogateescape"), mode=0o600 if is_secret else 0o644)
         click.echo(f"{place}: written")

@@ -68,6 +68,7 @@ def _command(resource_type: ResourceType) -> click.Command:
         wanted = Wanted(resource_type.type_name, properties)
         return run_one(wanted, options, Log(sys.stdout, level=level), diff=options["diff"])[1]
 
+    # Properties are known only now, from the type; in --help they come before what all types have.
     made = click.command(name, help=_help(resource_type))(command)
     taken = frozenset(option for parameter in made.params for option in parameter.opts)
     arguments, rest = made.params[:2], made.params[2:]

@@ -37,6 +37,7 @@ def pipe(as_yaml: bool, **options: Any) -> int:
     event, status = None, int(ExitStatus.USAGE)
     try:
         wanted = parse_request(_read())
+        # Only the answer may be on standard output; and a diff is not for programs unless one asks for it.
         events, status = run_one(wanted, options, Log(io.StringIO()), diff=bool(options["diff"]))
         event = events[-1] if events else None
         error = ", ".join(event.errors) if event else "stopped"
@@ -47,7 +48,7 @@ def pipe(as_yaml: bool, **options: Any) -> int:
 
 
 def _read() -> bytes:
-    text = sys.stdin.buffer.read(_LIMIT + 1)
+    text = sys.stdin.buffer.read(_LIMIT + 1)  # one more tells a longer request from one that just fits
     if len(text) > _LIMIT:
         raise UsageError(f"request: is longer than {_LIMIT} bytes")
     return text

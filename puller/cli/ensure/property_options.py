@@ -33,7 +33,7 @@ def property_options(resource_type: ResourceType, taken: frozenset[str]) -> Iter
             [f"{name}/--no-{name[2:]}" if kind.is_flag else name, _PREFIX + field.name],
             help=(descriptions.get(field.name) or f"The property {field.encode_name}.") + shown,
             multiple=kind.is_many,
-            default=None,
+            default=None,  # and not the property's: only what was typed is said, as in a manifest
             type=bool if kind.is_flag else str,
             metavar=None if kind.is_flag else kind.metavar,
         )
@@ -96,6 +96,7 @@ class _Kind(msgspec.Struct, frozen=True):
         is_union = typing.get_origin(kind) in (typing.Union, types.UnionType)
         members = typing.get_args(kind) if is_union else (kind,)
         members = tuple(member for member in members if member is not type(None))
+        # Text, or a type of ours, which reads text itself and has its own sentence for what is wrong.
         if str in members or any(hasattr(member, "parse") for member in members):
             return cls()
         origin, arguments = typing.get_origin(members[0]) or members[0], typing.get_args(members[0])
@@ -123,6 +124,7 @@ class _Kind(msgspec.Struct, frozen=True):
                 return [dict([_pair(text, self.read_one)]) for text in value]
             return [self.read_one(text) for text in value] if self.is_many else self.read_one(value)
         except ValueError:
+            # From None: what int() says of a secret has the secret in it.
             shown = "given otherwise" if is_secret else repr(value)
             raise UsageError(f"--{name.replace('_', '-')} is {shown}, wanted {self.metavar}") from None
 

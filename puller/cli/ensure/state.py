@@ -49,7 +49,7 @@ def _resource(resource_type: ResourceType, name: str, options: dict[str, Any]) -
         if error.property == "name":  # what else is missing concerns the wanted state, and none is wanted
             raise UsageError(f"{reference}: {error}")
     context = Context(
-        system=NoopSystem(),
+        system=NoopSystem(),  # refuses to write: this command only looks
         directory=working_directory(),
         scope=Scope(facts_from(options), {}),
         fetch=fetch_url,

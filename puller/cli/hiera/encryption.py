@@ -116,10 +116,12 @@ def _decrypted(data: bytes, private_key: str, name: str) -> str:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"{name}: is not UTF-8 text, at byte {error.start}") from None
+    # The key is read when the first value is met: a text without any needs none.
     decryptor = Decryptor(lambda: _read(private_key))
 
     def opened(found: re.Match[str]) -> str:
         try:
+            # A folded block has blanks and ends of lines inside.
             return decryptor.decrypt(re.sub(r"\s", "", found[0]))
         except HieraError as error:
             line = text.count("\n", 0, found.start()) + 1

@@ -232,6 +232,7 @@ def diff(source: str | None, output_format: str, reveal: bool, **options: Any) -
         if _value(first.get(key)) != _value(second.get(key))
     }
     show(differences, output_format)
+    # As diff(1) has it.
     return ExitStatus.NO if differences else ExitStatus.OK
 
 

@@ -33,6 +33,7 @@ def check(path: str) -> None:
     """
     configuration = load_configuration(Path(path))
     click.echo(f"{path}: valid")
+    # A mirror may have a password in its URL.
     click.echo(f"site: {', '.join(map(mask_location, configuration.mirrors))}")
     for choice in configuration.bundles:
         which = f"version {choice.version}" if choice.version else f"channel {choice.channel}"

@@ -35,6 +35,7 @@ def facts(path: str | None, output_format: str, legacy: bool, **options: Any) ->
         status = _show_at(path, found, output_format)
     else:
         show(found.as_dict(legacy=legacy), output_format)
+    # Last: a source is tried, and fails, when a fact of it is asked for.
     for problem in found.problems:
         warn(str(problem))
     return status

@@ -144,12 +144,12 @@ def _bundle(name: str, store: Store, trials: Trials, last: BundleReport | None) 
     found: dict[str, Any] = {"name": name, "enforced": None, "since": None, "sha256": None, "good": None}
     try:
         if current := store.current(name):
+            # The date of the link itself: when it was turned to this bundle.
             since = os.lstat(current.path.parent / "current").st_mtime
             found |= {"enforced": current.version, "sha256": current.sha256}
             found["since"] = datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds")
-            if (
-                last and last.sha256 and last.sha256 != current.sha256
-            ):  # `rollback --later`, or a run was cut short
+            # They differ after `rollback --later`, and when a run was cut short.
+            if last and last.sha256 and last.sha256 != current.sha256:
                 found["applied"] = last.version
         if current and (trial := trials.find(current)):
             found["trial"] = {"since": trial.since, "failed_runs": trial.failed}
