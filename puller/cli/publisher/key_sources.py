@@ -23,7 +23,7 @@ def role_keys(directory: Path, passphrase_file: Path | None = None) -> "RoleKeys
 
 
 def key_maker(
-    held: "RoleKeys", uri: str | None, public: Path | None, no_passphrase: bool, passphrase_file: Path | None
+    roles: "RoleKeys", uri: str | None, public: Path | None, no_passphrase: bool, passphrase_file: Path | None
 ) -> "Callable[[], NewKey]":
     """The function that makes or fetches a new key, as the options say; raises ``click.UsageError``."""
     from bundles.publisher.keys import load_public_key, make_key, token_key
@@ -34,22 +34,22 @@ def key_maker(
         return lambda: token_key(uri, _pin_once(uri))
     if public is not None:
         return lambda: load_public_key(public)
-    passphrase = None if no_passphrase else _shared_passphrase(held, passphrase_file)
+    passphrase = None if no_passphrase else _shared_passphrase(roles, passphrase_file)
     return lambda: make_key(passphrase)
 
 
-def _shared_passphrase(held: "RoleKeys", passphrase_file: Path | None) -> bytes:
+def _shared_passphrase(roles: "RoleKeys", passphrase_file: Path | None) -> bytes:
     """The passphrase of the keys that are there: one question opens them all.
 
     Raises ``KeyFileError`` when it is wrong.
     """
     from bundles.publisher.keys import is_encrypted, load_signer
 
-    encrypted = [path for path in sorted(held.site.keys.glob("*.pem")) if is_encrypted(path)]
+    encrypted = [path for path in sorted(roles.site.keys.glob("*.pem")) if is_encrypted(path)]
     if not encrypted:
         return new_passphrase(passphrase_file)
-    load_signer(encrypted[0], held.passphrase)
-    return held.passphrase(encrypted[0])
+    load_signer(encrypted[0], roles.passphrase)
+    return roles.passphrase(encrypted[0])
 
 
 def signer_of(file: Path | None, uri: str | None, passphrase_file: Path | None) -> "Signer":

@@ -16,7 +16,7 @@ from puller.cli.publisher.options import (
     uri_option,
 )
 from puller.cli.publisher.secrets import NEW_KEYS_VARIABLE, changed_passphrase, new_passphrase
-from puller.cli.publisher.sentences import tell
+from puller.cli.publisher.sentences import print_outcome
 
 if TYPE_CHECKING:
     from bundles.publisher.roles import HeldKey
@@ -62,16 +62,16 @@ def keys() -> None:
 @text_format_option
 def list_(directory: Path, output_format: str) -> None:
     """Show the keys of each role, how many of them must sign, and where their private parts are."""
-    held = role_keys(directory)
+    roles = role_keys(directory)
     if output_format == "json":
-        show([_plain(key) for key in held.held_keys()], "json")
+        show([_plain(key) for key in roles.held_keys()], "json")
         return
     rows = [
         (key.role, key.key_id[:12], key.scheme, key.needed, key.place or "not here")
-        for key in held.held_keys()
+        for key in roles.held_keys()
     ]
     print_table(("ROLE", "KEY", "TYPE", "MUST SIGN", "PRIVATE KEY"), rows)
-    if (pending := held.pending()) is not None:
+    if (pending := roles.pending()) is not None:
         click.echo(f"\nA change is pending, and waits for {'; '.join(pending.missing())}")
         click.echo(f"  puller site root show {directory}")
 
@@ -98,9 +98,9 @@ def add(
       puller site keys add site targets --uri 'hsm:2?label=publisher' --threshold 2
       puller site keys add site root --public alice.pub
     """
-    held = role_keys(directory, passphrase_file)
-    key = key_maker(held, uri, public, no_passphrase, passphrase_file)()
-    tell(directory, held.add(role, key, threshold))
+    roles = role_keys(directory, passphrase_file)
+    key = key_maker(roles, uri, public, no_passphrase, passphrase_file)()
+    print_outcome(directory, roles.add(role, key, threshold))
 
 
 @keys.command("remove")
@@ -118,7 +118,7 @@ def remove(
     Example:
       puller site keys remove site 0d3a
     """
-    tell(directory, role_keys(directory, passphrase_file).remove(key, role, threshold))
+    print_outcome(directory, role_keys(directory, passphrase_file).remove(key, role, threshold))
 
 
 @keys.command("passphrase")
@@ -144,14 +144,14 @@ def passphrase(
     """
     if no_passphrase and new_passphrase_file is not None:
         raise click.UsageError("--no-passphrase and --new-passphrase-file exclude each other")
-    held = role_keys(directory, passphrase_file)
-    changed = held.change_passphrase(None if no_passphrase else changed_passphrase(new_passphrase_file))
+    roles = role_keys(directory, passphrase_file)
+    changed = roles.change_passphrase(None if no_passphrase else changed_passphrase(new_passphrase_file))
     for path in changed:
         click.echo(
             f"{path}: written with the new passphrase" if not no_passphrase else f"{path}: NOT encrypted"
         )
     if not changed:
-        click.echo(f"{held.site.keys}: all key files have this passphrase already: nothing to do")
+        click.echo(f"{roles.site.keys}: all key files have this passphrase already: nothing to do")
 
 
 @keys.command("new")
@@ -210,7 +210,7 @@ def threshold(directory: Path, role: str, number: int, passphrase_file: Path | N
     Example:
       puller site threshold site root 2
     """
-    tell(directory, role_keys(directory, passphrase_file).set_threshold(role, number))
+    print_outcome(directory, role_keys(directory, passphrase_file).set_threshold(role, number))
 
 
 @click.command("rotate")
@@ -236,11 +236,11 @@ def rotate(
       puller site rotate site timestamp
       puller site rotate site root --key 0d3a --public bob.pub
     """
-    held = role_keys(directory, passphrase_file)
-    if key is None and (uri or public) and sum(one.role == role for one in held.held_keys()) > 1:
+    roles = role_keys(directory, passphrase_file)
+    if key is None and (uri or public) and sum(one.role == role for one in roles.held_keys()) > 1:
         raise click.UsageError(f"{role} has several keys: say with --key which one is replaced")
-    make = key_maker(held, uri, public, no_passphrase, passphrase_file)
-    tell(directory, held.rotate(role, make, key))
+    make = key_maker(roles, uri, public, no_passphrase, passphrase_file)
+    print_outcome(directory, roles.rotate(role, make, key))
 
 
 def _public_file(file: Path) -> Path:

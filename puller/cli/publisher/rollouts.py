@@ -15,11 +15,10 @@ from puller.cli.publisher.options import (
     site_directory,
 )
 from puller.cli.publisher.secrets import passphrase_of_keys
-from puller.cli.publisher.sentences import account, next_step
+from puller.cli.publisher.sentences import print_statement
 
 if TYPE_CHECKING:
     from bundles.publisher.channels import Channels
-    from bundles.publisher.statements import Statement
 
 _bundle = click.argument("bundle")
 
@@ -52,7 +51,9 @@ def promote(
       puller site promote site web --from canary --to stable --over 24h
     """
     request = rollout_request(percent, over, start)
-    _tell(_channels(directory, passphrase_file).promote(bundle, source, channel, request), directory)
+    print_statement(
+        directory, _channels(directory, passphrase_file).promote(bundle, source, channel, request)
+    )
 
 
 @click.command()
@@ -91,7 +92,9 @@ def rollout(
     if not (complete or resume) and percent is None and over is None:
         raise click.UsageError("wanted one of --percent, --over, --complete and --resume")
     request = rollout_request(100.0 if complete else percent, over)
-    _tell(_channels(directory, passphrase_file).steer(bundle, channel, request, resume=resume), directory)
+    print_statement(
+        directory, _channels(directory, passphrase_file).steer(bundle, channel, request, resume=resume)
+    )
 
 
 @click.command()
@@ -109,7 +112,7 @@ def halt(directory: Path, bundle: str, channel: str, passphrase_file: Path | Non
       puller site halt site web
     """
     statement = _channels(directory, passphrase_file).halt(bundle, channel)
-    _tell(statement, directory)
+    print_statement(directory, statement)
     click.echo(f"Go on:    puller site rollout {directory} {bundle} --channel {channel} --resume")
     click.echo(f"Roll back:  puller site back {directory} {bundle} --channel {channel}")
 
@@ -132,7 +135,7 @@ def back(
       puller site back site web
       puller site back site web --version 1.3.0
     """
-    _tell(_channels(directory, passphrase_file).roll_back(bundle, channel, version), directory)
+    print_statement(directory, _channels(directory, passphrase_file).roll_back(bundle, channel, version))
 
 
 @click.command()
@@ -149,7 +152,7 @@ def withdraw(directory: Path, bundle: str, channel: str, passphrase_file: Path |
     Example:
       puller site withdraw site web --channel canary
     """
-    _tell(_channels(directory, passphrase_file).withdraw(bundle, channel), directory)
+    print_statement(directory, _channels(directory, passphrase_file).withdraw(bundle, channel))
 
 
 def _channels(directory: Path, passphrase_file: Path | None) -> "Channels":
@@ -157,10 +160,3 @@ def _channels(directory: Path, passphrase_file: Path | None) -> "Channels":
     from bundles.publisher.site import Site
 
     return Channels(Site(directory), passphrase_of_keys(passphrase_file))
-
-
-def _tell(statement: "Statement", directory: Path) -> None:
-    for line in account(statement):
-        click.echo(line)
-    if statement.changed:
-        click.echo(next_step(directory))

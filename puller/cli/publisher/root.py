@@ -9,7 +9,7 @@ from bundles.errors import PublishError
 from puller.cli.publisher.key_sources import role_keys, signer_of
 from puller.cli.publisher.options import passphrase_option, site_directory, uri_option
 from puller.cli.publisher.secrets import is_terminal
-from puller.cli.publisher.sentences import print_list, tell
+from puller.cli.publisher.sentences import print_list, print_outcome
 
 if TYPE_CHECKING:
     from bundles.publisher.ceremony import Proposal
@@ -47,7 +47,7 @@ def renew(directory: Path, passphrase_file: Path | None) -> None:
     Example:
       puller site root renew site
     """
-    tell(directory, role_keys(directory, passphrase_file).renew())
+    print_outcome(directory, role_keys(directory, passphrase_file).renew())
 
 
 @root.command("show")
@@ -138,7 +138,7 @@ def import_(directory: Path, file: Path, passphrase_file: Path | None) -> None:
     """
     new, outcome = role_keys(directory, passphrase_file).take_signatures(file)
     click.echo(f"{file}: {new} new signature{'' if new == 1 else 's'}")
-    tell(directory, outcome)
+    print_outcome(directory, outcome)
 
 
 @root.command("discard")

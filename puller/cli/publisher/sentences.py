@@ -16,8 +16,15 @@ if TYPE_CHECKING:
     from bundles.publisher.statements import Statement
 
 
-def account(statement: "Statement", details: str = "") -> Iterator[str]:
-    """A statement about a release, in sentences; ``details`` are of the release that is named."""
+def print_statement(directory: Path, statement: "Statement", details: str = "") -> None:
+    """Print a statement about a release, and what comes next; ``details`` are of the release that is named."""
+    for line in _statement_lines(statement, details):
+        click.echo(line)
+    if statement.changed:
+        click.echo(_next_step(directory))
+
+
+def _statement_lines(statement: "Statement", details: str) -> Iterator[str]:
     before, after, channel, now = statement.before, statement.after, statement.channel, statement.now
     if after is None:
         yield f"{before} is no longer in channel {channel}: its hosts keep what they have"
@@ -47,7 +54,7 @@ def reach(release: "Release", now: "datetime") -> str:
     return f"for {reached} of the hosts, {growing}; {others}"
 
 
-def next_step(directory: Path) -> str:
+def _next_step(directory: Path) -> str:
     """The advice after every change: hand the public part over to the web servers."""
     return f"Next:\n  rsync -a --delay-updates {directory / 'public'}/ www:/srv/www/puller/"
 
@@ -72,7 +79,7 @@ def _after_that(ended: "Release", after: "Release") -> str:
     return f"roll back to {ended.rollout.before.version} until {after.version} reaches them"
 
 
-def tell(directory: Path, outcome: "Outcome") -> None:
+def print_outcome(directory: Path, outcome: "Outcome") -> None:
     """Print the outcome of a change of keys, and what comes next."""
     if not outcome.changes:
         click.echo(f"{directory}: is so already: nothing to do")
@@ -92,7 +99,7 @@ def tell(directory: Path, outcome: "Outcome") -> None:
     for path in outcome.retired:
         click.echo(f"{path}: a key that is not used any more; it is kept, delete it when nothing needs it")
     exporting = f"Next:\n  puller site root export {directory} next-root.json"
-    click.echo(exporting if outcome.pending else next_step(directory))
+    click.echo(exporting if outcome.pending else _next_step(directory))
 
 
 def print_list(sentences: list[str]) -> None:

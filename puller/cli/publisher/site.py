@@ -20,7 +20,7 @@ from puller.cli.publisher.options import (
 from puller.cli.publisher.rollouts import back, halt, promote, rollout, withdraw
 from puller.cli.publisher.root import root
 from puller.cli.publisher.secrets import new_passphrase, passphrase_of_keys
-from puller.cli.publisher.sentences import account, next_step, reach
+from puller.cli.publisher.sentences import print_statement, reach
 
 if TYPE_CHECKING:
     from bundles.publisher.site import Listed, RoleStatus
@@ -129,10 +129,7 @@ def publish(
         channel=channel,
         request=request,
     )
-    for line in account(published.statement, f" ({published.size} bytes, sha256 {published.sha256})"):
-        click.echo(line)
-    if published.changed:
-        click.echo(next_step(directory))
+    print_statement(directory, published.statement, f" ({published.size} bytes, sha256 {published.sha256})")
 
 
 @site.command("list")
