@@ -3,8 +3,8 @@
 import click
 
 from bundles.format.identity import parse_version
-from bundles.store.store import Store
 from bundles.store.contents import Installed
+from bundles.store.store import Store
 from puller.cli.host.common import chosen, config_option, load_host, state_in_use
 from puller.cli.output import warn
 from puller.config.configuration import BundleChoice

@@ -2,8 +2,8 @@
 
 import click
 
-from bundles.store.store import Store
 from bundles.store.contents import Installed
+from bundles.store.store import Store
 from puller.cli.host.common import chosen, config_option, load_host, one_line, state_in_use, user
 from puller.cli.output import warn
 from puller.errors import BusyError
