@@ -137,7 +137,7 @@ def violations(tree: Path) -> list[str]:
     for name, others in sorted(graph.items()):
         for other in sorted(others):
             here, there = place[name], place[other]
-            may = ground | rows.get(here, set())
+            may = {here} | ground | rows.get(here, set())  # what lies below a folder is its own
             if here != there and there not in PACKAGES and not _covered(there, may):
                 found.append(f"{known[name].relative_to(tree)} ({here}) imports {other} ({there})")
     return found

@@ -115,6 +115,16 @@ def test_no_modules_import_each_other() -> None:
     assert layout.circles(layout.rooms(graph)) == []
 
 
+def test_a_kind_of_resource_imports_no_other_kind() -> None:
+    """What two kinds need lies beside their folders."""
+    kinds = [path.name for path in (ROOT / "puller/resources").iterdir() if (path / "__init__.py").exists()]
+    assert {"files", "packages", "services", "archives", "scaffolds"} <= {*kinds}
+    for name, others in layout.imports(ROOT).items():
+        kind = next((kind for kind in kinds if name.startswith(f"puller.resources.{kind}")), None)
+        strange = [f"puller.resources.{other}" for other in kinds if kind and other != kind]
+        assert [other for other in others if other.startswith(tuple(strange))] == [], name
+
+
 def test_the_table_has_every_folder_and_its_rows_go_downwards() -> None:
     """What a row allows allows nothing above it, so that the rows alone have no circle either."""
     ground, rows = layout.allowed(ROOT / "docs/architecture.md")
