@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def known_cases() -> set[str]:
-    sections = yaml.safe_load(ATTACKS.read_text())
+    sections = yaml.load(ATTACKS.read_text(), yaml.CSafeLoader)
     attacks = [attack for section in sections.values() for attack in section]
     return {f"{attack['id']}.{case}" for attack in attacks for case in attack["cases"]}
 

@@ -169,7 +169,7 @@ def test_the_commands_know_the_type(puller: Puller, app: Path) -> None:
     helped = puller("ensure", "link", "--help").stdout
     assert re.search(r"--target TEXT +Where it leads\.", helped)
     assert puller("ensure", "link", f"{app}/new", "--target", "config").returncode == 0
-    state = yaml.safe_load(puller("state", "link", f"{app}/new").stdout)
+    state = yaml.load(puller("state", "link", f"{app}/new").stdout, yaml.CSafeLoader)
     assert (state["kind"], state["target"]) == ("present", "config")
     schema = json.loads(puller("schema", "manifest").stdout)
     assert "target" in schema["$defs"]["LinkProperties"]["properties"]

@@ -7,10 +7,14 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import puller
+
 if TYPE_CHECKING:
     from tests.conftest import Host, Publisher
 
 ROOT = Path(__file__).parents[1]
+INSTALLED = Path(puller.__file__).parents[1]
+"""Where the tests import Puller from, which need not be this tree."""
 PAGE = ROOT / "docs/architecture.md"
 PATH = re.compile(r"`((?:puller|bundles|hiera)/[\w/]+(?:\.py)?/?)`")
 
@@ -40,7 +44,7 @@ def test_a_run_goes_through_the_folders_in_the_order_of_the_page(
 
     def profile(frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
-        file = code.co_filename.removeprefix(f"{ROOT}/")
+        file = code.co_filename.removeprefix(f"{INSTALLED}/")
         if (file, code.co_name) == ("puller/run/agent.py", "run"):
             begun.append(frame)
         # Neither importing a module is a step, nor making what is used later.

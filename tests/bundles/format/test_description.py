@@ -14,8 +14,9 @@ from bundles.format.description import BundleDescription, FileEntry, FileMode
 from bundles.format.identity import Identity, parse_identity
 from bundles.format.paths import MemberPath
 
-CASES = yaml.safe_load(
-    (Path(__file__).parents[2] / "cases" / "bundles" / "description.yaml").read_text(encoding="utf-8")
+CASES = yaml.load(
+    (Path(__file__).parents[2] / "cases" / "bundles" / "description.yaml").read_text(encoding="utf-8"),
+    yaml.CSafeLoader,
 )
 DIGEST = hashlib.sha256(b"").hexdigest()
 ENTRY = FileEntry(FileMode.PLAIN, DIGEST, 0)

@@ -19,10 +19,10 @@ from hiera.expressions.jinja import compile_expression
 from hiera.values.secrets import Secret
 
 CASES = Path(__file__).parents[2] / "cases/hiera"
-EXPRESSIONS = yaml.safe_load((CASES / "expressions.yaml").read_text())
-FILTERS = yaml.safe_load((CASES / "filters.yaml").read_text())
-REFUSED = yaml.safe_load((CASES / "refused.yaml").read_text())
-RUNAWAY = yaml.safe_load((CASES / "runaway.yaml").read_text())
+EXPRESSIONS = yaml.load((CASES / "expressions.yaml").read_text(), yaml.CSafeLoader)
+FILTERS = yaml.load((CASES / "filters.yaml").read_text(), yaml.CSafeLoader)
+REFUSED = yaml.load((CASES / "refused.yaml").read_text(), yaml.CSafeLoader)
+RUNAWAY = yaml.load((CASES / "runaway.yaml").read_text(), yaml.CSafeLoader)
 SCOPE = Scope(**EXPRESSIONS["scope"])
 
 

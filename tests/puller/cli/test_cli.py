@@ -169,7 +169,7 @@ def test_lint_warns_of_what_these_facts_do_not_have(puller: Puller) -> None:
 @pytest.mark.parametrize("form", ["yaml", "json"])
 def test_render_shows_data_and_resources_as_they_are_here(puller: Puller, tmp_path: Path, form: str) -> None:
     done = puller("render", "web", "--fact", "role=db", "--format", form)
-    found = yaml.safe_load(done.stdout) if form == "yaml" else json.loads(done.stdout)
+    found = yaml.load(done.stdout, yaml.CSafeLoader) if form == "yaml" else json.loads(done.stdout)
     assert found["data"] == {"greeting": "hello"}
     ((name, properties),) = found["resources"][0]["file"][0].items()
     assert (name, properties["content"], properties["mode"]) == (f"{tmp_path}/motd", "hello db\n", "0644")

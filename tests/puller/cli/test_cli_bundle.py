@@ -73,7 +73,7 @@ def test_the_example_is_one_of_each_that_a_beginner_needs(tmp_path: Path) -> Non
     run("new", "web")
     text = (tmp_path / "web/manifest.yaml").read_text()
     assert "@" not in "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())
-    manifest = yaml.safe_load(text)
+    manifest = yaml.load(text, yaml.CSafeLoader)
     assert manifest["data"]["directory"] == "/opt/web-example"
     assert set(manifest) == {"data", "hierarchy", "overrides", "resources"}
     assert [list(entry) for entry in manifest["resources"]] == [["file"], ["exec"]]

@@ -223,7 +223,7 @@ def test_a_request_is_answered(
 def test_an_answer_in_yaml(puller: Puller) -> None:
     given = json.dumps({"protocol": REQUEST, "type": "exec", "properties": {"name": "true"}})
     ended = puller("ensure", "api", "pipe", "--yaml", "--noop", given=given)
-    state = yaml.safe_load(ended.stdout)["state"]
+    state = yaml.load(ended.stdout, yaml.CSafeLoader)["state"]
     assert (state["noop"], state["noop_message"]) == (True, "Would have executed")
 
 
@@ -307,7 +307,7 @@ def test_a_secret_is_in_no_output_and_no_session(puller: Puller, session: str, t
 def test_the_state_of_a_resource_is_shown(puller: Puller, tmp_path: Path) -> None:
     (tmp_path / "motd").write_text("Hello\n")
     (tmp_path / "motd").chmod(0o640)
-    state = yaml.safe_load(puller("state", "file", f"{tmp_path}/motd").stdout)
+    state = yaml.load(puller("state", "file", f"{tmp_path}/motd").stdout, yaml.CSafeLoader)
     assert (state["type"], state["ensure"], state["mode"], state["size"]) == ("file", "present", "0640", 6)
     missing = puller("state", "file", f"{tmp_path}/none", "--format", "json")
     assert json.loads(missing.stdout) == {"type": "file", "name": f"{tmp_path}/none", "ensure": "absent"}

@@ -104,7 +104,9 @@ def test_a_key_may_begin_with_a_dash(write: Write) -> None:
 @pytest.mark.usefixtures("control_repo")
 def test_one_value_is_printed_plain_and_several_by_name() -> None:
     assert run("lookup", "name", "--environment", "env", *HOST).stdout == "I am a.x\n"
-    assert yaml.safe_load(run("lookup", "port", "users", "--environment", "env", *HOST).stdout) == {
+    assert yaml.load(
+        run("lookup", "port", "users", "--environment", "env", *HOST).stdout, yaml.CSafeLoader
+    ) == {
         "port": 8080,
         "users": ["alice"],
     }
@@ -187,17 +189,17 @@ def test_in_a_bundle_the_tree_is_above_the_manifest(write: Write) -> None:
         "only": {"found": True, "value": "here"},
         "zz": {"found": False},
     }
-    assert yaml.safe_load(run("resolve", "web").stdout) == {
+    assert yaml.load(run("resolve", "web").stdout, yaml.CSafeLoader) == {
         "nested": {"a": 1, "b": 3},
         "only": "here",
         "port": 81,
     }
-    assert yaml.safe_load(run("keys", "web").stdout)["port"][1] == "web/manifest.yaml: data"
+    assert yaml.load(run("keys", "web").stdout, yaml.CSafeLoader)["port"][1] == "web/manifest.yaml: data"
 
 
 @pytest.mark.usefixtures("control_repo")
 def test_all_data_of_a_host() -> None:
-    assert yaml.safe_load(run("resolve", "--environment", "env", *HOST).stdout) == {
+    assert yaml.load(run("resolve", "--environment", "env", *HOST).stdout, yaml.CSafeLoader) == {
         "both": "same",
         "dotted.key": 1,
         "name": "I am a.x",
@@ -384,7 +386,7 @@ def test_warnings_go_to_stderr(write: Write) -> None:
 def test_errors_of_resolve_name_their_keys(write: Write) -> None:
     write({"env/hiera.yaml": "version: 5", "env/data/common.yaml": "good: 1\nbad: \"%{lookup('bad')}\""})
     result = run("resolve", "--environment", "env")
-    assert yaml.safe_load(result.stdout) == {"good": 1}
+    assert yaml.load(result.stdout, yaml.CSafeLoader) == {"good": 1}
     assert result.stderr.startswith("puller: bad: ")
     assert result.return_value == 1
     write({"env/data/common.yaml": "["})

@@ -12,10 +12,11 @@ from puller.facts.tree import BUILT_IN, gather
 
 CASES = Path(__file__).parents[2] / "cases" / "facts"
 MACHINES = {
-    file.stem: yaml.safe_load(file.read_text()) for file in sorted((CASES / "machines").glob("*.yaml"))
+    file.stem: yaml.load(file.read_text(), yaml.CSafeLoader)
+    for file in sorted((CASES / "machines").glob("*.yaml"))
 }
-SYSTEMS = yaml.safe_load((CASES / "systems.yaml").read_text())
-VIRTUAL = yaml.safe_load((CASES / "virtual.yaml").read_text())
+SYSTEMS = yaml.load((CASES / "systems.yaml").read_text(), yaml.CSafeLoader)
+VIRTUAL = yaml.load((CASES / "virtual.yaml").read_text(), yaml.CSafeLoader)
 
 Record = Callable[..., Machine]
 

@@ -16,8 +16,9 @@ from puller.manifest.manifest import Inputs, Manifest
 from puller.reporting.report import Event
 from puller.system.signals import StopRequests
 
-CASES: list[dict[str, Any]] = yaml.safe_load(
-    (Path(__file__).parents[2] / "cases" / "manifests" / "design_documents.yaml").read_text()
+CASES: list[dict[str, Any]] = yaml.load(
+    (Path(__file__).parents[2] / "cases" / "manifests" / "design_documents.yaml").read_text(),
+    yaml.CSafeLoader,
 )
 RUN = [case for case in CASES if "runs" in case]
 LOADED = [case for case in CASES if "refused" not in case]

@@ -19,9 +19,9 @@ from puller.templates.scope import TemplateScope
 from puller.templates.tree import render_tree
 
 CASES = Path(__file__).parents[2] / "cases"
-TEMPLATES = yaml.safe_load((CASES / "templates/jinja.yaml").read_text())
-REFUSED = yaml.safe_load((CASES / "hiera/refused.yaml").read_text())
-RUNAWAY = yaml.safe_load((CASES / "hiera/runaway.yaml").read_text())
+TEMPLATES = yaml.load((CASES / "templates/jinja.yaml").read_text(), yaml.CSafeLoader)
+REFUSED = yaml.load((CASES / "hiera/refused.yaml").read_text(), yaml.CSafeLoader)
+RUNAWAY = yaml.load((CASES / "hiera/runaway.yaml").read_text(), yaml.CSafeLoader)
 SCOPE = Scope(**TEMPLATES["scope"])
 
 
