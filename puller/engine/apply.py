@@ -10,7 +10,6 @@ from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.manifest import Manifest
 from puller.reporting.report import Event
 from puller.system.local import LocalSystem
-from puller.system.noop import NoopSystem
 from puller.system.protocol import System
 from puller.system.signals import StopRequests
 
@@ -37,7 +36,11 @@ def apply_manifest(
     ``pending`` is the file of pending refreshes, and ``scope`` the part of it that belongs to this manifest. A signal
     stops it between two resources.
     """
-    system: System = NoopSystem() if settings.noop else LocalSystem()
+    system: System = LocalSystem()
+    if settings.noop:
+        from puller.system.noop import NoopSystem
+
+        system = NoopSystem()
     refreshes = PendingRefreshes(pending, scope, noop=settings.noop)
     settings = msgspec.structs.replace(settings, state_directory=pending.parent)
     engine = Engine(manifest, system, fetch, refreshes, settings)

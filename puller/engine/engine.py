@@ -27,7 +27,6 @@ from puller.manifest.masking import Masks
 from puller.reporting.report import Event, Health, State
 from puller.resources.base import Context, Difference, Resource
 from puller.resources.registry import choose_provider
-from puller.system.noop import NoopSystem
 from puller.system.protocol import System
 
 
@@ -97,10 +96,7 @@ class Engine:
             changes=lambda: self._changes,
             uncertain=self._progress.is_uncertain,
         )
-        # A resource with noop of its own in a real run looks at the machine as it is, and may not change it either.
-        self._noop_context = self._context
-        if not settings.noop:
-            self._noop_context = msgspec.structs.replace(self._context, system=NoopSystem(), noop=True)
+        self._noop_context = self._context if settings.noop else None
 
     def apply(self) -> list[Event]:
         """Attend to every resource, in order; gives the events in that order.
@@ -178,13 +174,21 @@ class Engine:
         return self._converge(index, declaration, resource, refresh=refresh, noop=noop)
 
     def _context_of(self, declaration: Declaration, *, noop: bool = False) -> Context:
-        context, home = self._noop_context if noop else self._context, declaration.home
+        context, home = self._looking_only() if noop else self._context, declaration.home
         # What commands of the real run have changed makes answers old for those that only look, too.
         context.system.executed = self._context.system.executed
         if home.parent is None:
             return context
         log = self._log_below(home.scope)
         return msgspec.structs.replace(context, directory=home.directory, scope=home.scope, log=log)
+
+    def _looking_only(self) -> Context:
+        """The context of a resource with noop: in a real run the machine as it is, which may not be changed either."""
+        if self._noop_context is None:
+            from puller.system.noop import NoopSystem  # few real runs have such a resource
+
+            self._noop_context = msgspec.structs.replace(self._context, system=NoopSystem(), noop=True)
+        return self._noop_context
 
     def _converge(
         self, index: int, declaration: Declaration, resource: Resource[Any, Any], *, refresh: bool, noop: bool
