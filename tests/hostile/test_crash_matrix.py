@@ -557,7 +557,11 @@ def test_strace_sees_the_calls_that_are_counted_and_no_others(
             "trace=" + ",".join(f"?{call}" for call in CHANGES.split()),
         ),
         *(word for name, value in preloaded.items() for word in ("-E", f"{name}={value}")),
-        *(sys.executable, "-c", f"from puller import cli, commands; {search}; {run}"),
+        *(
+            sys.executable,
+            "-c",
+            f"from puller import cli; from puller.system import commands; {search}; {run}",
+        ),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
