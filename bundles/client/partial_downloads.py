@@ -19,13 +19,14 @@ from typing import BinaryIO
 from bundles.errors import BundleError, TransportError
 from bundles.filesystem.atomic import sync_directory
 from bundles.filesystem.trees import remove_tree
+from bundles.format.identity import SHA256
 
 MOST_KEPT = 4
 LONGEST_KEPT = timedelta(days=7)
 SMALLEST_KEPT = 64 * 1024
 """Bytes; what is less is fetched anew as fast."""
 
-_LEFT = re.compile(r"\.?([0-9a-f]{64})\.(?:part|tar\.gz)")
+_LEFT = re.compile(rf"\.?({SHA256})\.(?:part|tar\.gz)")
 # Neither through a link nor with a hang on a FIFO that somebody has put in its place.
 _NEW = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 

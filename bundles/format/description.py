@@ -18,7 +18,7 @@ import msgspec
 
 from bundles.errors import FormatError
 from bundles.format import strict_json
-from bundles.format.identity import DESCRIPTION, parse_name, parse_version
+from bundles.format.identity import DESCRIPTION, SHA256, parse_name, parse_version
 from bundles.format.paths import MemberPath, directories_of, folded, shown
 
 FORMAT = 1
@@ -52,7 +52,7 @@ class FileEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One file as ``bundle.json`` lists it; ``size`` is bytes."""
 
     mode: FileMode
-    sha256: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+    sha256: Annotated[str, msgspec.Meta(pattern=rf"\A{SHA256}\Z")]
     size: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_FILE)]
 
     def __str__(self) -> str:

@@ -11,6 +11,8 @@ from bundles.errors import FormatError
 from bundles.format.paths import shown
 
 DESCRIPTION = "bundle.json"
+SHA256 = r"[0-9a-f]{64}"
+"""The form of a SHA-256, in the one spelling that is compared: a regular expression."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+~_-]{0,63}")

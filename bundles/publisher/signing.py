@@ -327,7 +327,7 @@ def _newest_root(directory: Path, root: Root) -> Root:
 
 def _load(kind: type[_Role], path: Path, root: Root | None = None) -> Metadata[_Role]:
     """Metadata that ``root``, and if it is a root its own keys, signed."""
-    data = _read(path)
+    data = read_stored(path)
     check_metadata(data, str(path), kind.type, root)
     try:
         metadata = Metadata[_Role].from_bytes(data)
@@ -350,7 +350,8 @@ def _is_verified(metadata: Metadata[Any], root: Root) -> bool:
     return bool(root.get_verification_result(role, metadata.signed_bytes, metadata.signatures))
 
 
-def _read(path: Path) -> bytes:
+def read_stored(path: Path) -> bytes:
+    """A file of a site; raises ``PublishError`` when it cannot be read, ``FormatError`` when it is too large."""
     try:
         return read_limited(path, LARGEST_STORED)
     except OSError as error:

@@ -33,13 +33,11 @@ from tuf.api.metadata import Root, TargetFile
 
 from bundles.client.targets import target_path
 from bundles.errors import (
-    FormatError,
     PublishError,
     SignatureError,
 )
 from bundles.filesystem.atomic import (
     open_directory,
-    read_limited,
     remove_leftovers,
     replace_file,
     write_file,
@@ -47,12 +45,12 @@ from bundles.filesystem.atomic import (
 from bundles.filesystem.trees import open_regular, pieces_of
 from bundles.format import strict_yaml
 from bundles.format.index import INDEX, Index
-from bundles.format.limits import LARGEST_INDEX, LARGEST_STORED
+from bundles.format.limits import LARGEST_INDEX
 from bundles.format.release import Release
 from bundles.publisher import transaction
 from bundles.publisher.expiry import Lifetimes
 from bundles.publisher.keys import Passphrase
-from bundles.publisher.signing import ROLES, Edition, Keyring, Published, check_readable
+from bundles.publisher.signing import ROLES, Edition, Keyring, Published, check_readable, read_stored
 
 SETTINGS = "site.yaml"
 ANCHOR = "root.json"
@@ -168,7 +166,7 @@ class Site:
         """The index that is published there; raises `SignatureError` when the file is not as signed."""
         info = published.targets.targets[INDEX]
         path = self.file_of(info)
-        data = _read(path)
+        data = read_stored(path)
         try:
             info.verify_length_and_hashes(data)
         except LengthOrHashMismatchError as error:
@@ -206,14 +204,14 @@ class Site:
             # 3.
             transaction.forget(self._unfinished)
         # 4. Also when a publisher was killed between the two: an older root trusts keys that were taken away since.
-        newest = _read(self.metadata / f"{edition.published.root.version}.root.json")
-        if not self.anchor.exists() or _read(self.anchor) != newest:
+        newest = read_stored(self.metadata / f"{edition.published.root.version}.root.json")
+        if not self.anchor.exists() or read_stored(self.anchor) != newest:
             write_file(self.anchor, newest)
 
     def _lifetimes(self) -> Lifetimes:
         path = self.directory / SETTINGS
         try:
-            settings = strict_yaml.load(_read(path))
+            settings = strict_yaml.load(read_stored(path))
         except ValueError as error:
             raise PublishError(str(path), str(error)) from None
         settings = {} if settings is None else settings
@@ -259,12 +257,3 @@ def make_directory(path: Path) -> None:
     """Make a directory that a web server can read, unless it is there; raises ``OSError``."""
     path.mkdir(exist_ok=True)
     path.chmod(_DIRECTORY_MODE)  # whatever the umask: a web server reads here
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return read_limited(path, LARGEST_STORED)
-    except OSError as error:
-        raise PublishError(str(path), f"cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise FormatError(str(path), str(error)) from None

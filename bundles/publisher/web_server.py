@@ -17,9 +17,11 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from bundles.format.identity import SHA256
+
 log = logging.getLogger(__name__)
 
-_UNCHANGING = re.compile(r"/(?:\d+\.\w+\.json|[0-9a-f]{64}\.[^/]+)$")
+_UNCHANGING = re.compile(rf"/(?:\d+\.\w+\.json|{SHA256}\.[^/]+)$")
 
 
 class SiteHandler(SimpleHTTPRequestHandler):

@@ -16,14 +16,14 @@ import msgspec
 
 from bundles.errors import FormatError, StoreError
 from bundles.filesystem.atomic import forget_oldest, read_limited, remove_any, sync_directory
-from bundles.format.identity import DESCRIPTION, parse_identity, parse_name
+from bundles.format.identity import DESCRIPTION, SHA256, parse_identity, parse_name
 from bundles.format.limits import LIMITS, Limits
 from bundles.format.paths import shown
 
 if TYPE_CHECKING:
     from bundles.store.fingerprints import Fingerprints
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+_SHA256 = re.compile(SHA256)
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{12}\.(new|old)")
 
 

@@ -1,7 +1,9 @@
 """SHA-256 checksums: computed, as manifests give them, and in the sentences about contents that differ."""
 
+import re
 from collections.abc import Iterable, Iterator
 
+from bundles.format.identity import SHA256
 from puller.resources.base import PropertyError
 
 OTHER, SENSITIVE = "another one", "the sensitive one"
@@ -25,5 +27,5 @@ def described(size: int, digest: str) -> str:
 
 def check_sha256(name: str, checksum: str) -> Iterator[PropertyError]:
     """The problem of a property ``name`` that is no SHA-256 in the one spelling that is compared with digests."""
-    if len(checksum) != 64 or checksum.strip("0123456789abcdef"):
+    if not re.fullmatch(SHA256, checksum):
         yield PropertyError(name, f"is {checksum!r}, wanted 64 lower-case hexadecimal digits (SHA-256)")

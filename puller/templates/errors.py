@@ -9,10 +9,15 @@ FunctionError       raised by functions that templates call: a sentence; the eng
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from puller.errors import ResourceError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_MOST_CANDIDATES: Final = 500
+_LONGEST_NAME: Final = 100  # characters: comparing takes the product of the two lengths
 _AROUND: Final = 100  # characters of a line on either side of a mistake
 
 
@@ -54,3 +59,12 @@ class FunctionError(Exception):
 
 class SkippedEmpty(FunctionError):
     """``render`` of a blank partial where blank files are skipped: Jet fails, Go leaves out the caller."""
+
+
+def similar_names(name: str, known: Iterable[Any]) -> str:
+    """The end of a sentence about a name that does not exist: those that do and look like it."""
+    import difflib  # only errors pay for it
+
+    candidates = [str(other)[:_LONGEST_NAME] for other in known][:_MOST_CANDIDATES]
+    close = difflib.get_close_matches(name[:_LONGEST_NAME], candidates, n=3)
+    return f"; did you mean {' or '.join(close)}?" if close else ""

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from bundles.format.identity import SHA256
 from puller.state.directories import Directories
 from puller.state.state_file import StateFile
 from puller.values.times import parse_moment, shown, written
@@ -23,7 +24,7 @@ class Quarantined(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     bundle: str
     version: str
-    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    sha256: Annotated[str, msgspec.Meta(pattern=f"^{SHA256}$")]
     reason: str
     since: str
     failed: tuple[str, ...] = ()

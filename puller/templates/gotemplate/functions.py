@@ -12,6 +12,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
+from puller.templates.errors import similar_names
 from puller.templates.gotemplate import builtins, host
 from puller.templates.gotemplate.signature import Signature, signature_of
 from puller.templates.gotemplate.sprig import GROUP_OF
@@ -50,7 +51,5 @@ def complaint_about(name: str) -> str:
     """The complaint about a name that no function has, with names that may be meant; empty for one that exists."""
     if name in host.FUNCTIONS or name in GROUP_OF or name in builtins.FUNCTIONS:
         return ""
-    from difflib import get_close_matches
-
-    similar = get_close_matches(name, [*host.FUNCTIONS, *GROUP_OF, *builtins.FUNCTIONS], n=3)
-    return f"there is no function {name}" + (f"; did you mean {' or '.join(similar)}?" if similar else "")
+    known = [*host.FUNCTIONS, *GROUP_OF, *builtins.FUNCTIONS]
+    return f"there is no function {name}{similar_names(name, known)}"

@@ -9,10 +9,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final, NoReturn, TypeVar
 
-from puller.templates.errors import FunctionError
+from puller.templates.errors import FunctionError, similar_names
 from puller.templates.govalue.printf import format_value
 from puller.templates.govalue.types import INT64_MAX, MISSING
 from puller.templates.jet import values
@@ -51,8 +51,6 @@ _ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {
     ">": values.greater,
     ">=": values.greater_or_equal,
 }
-_MOST_CANDIDATES: Final = 500
-_LONGEST_NAME: Final = 100
 _GIVES_BOOLEAN: Final = frozenset(("<", "<=", ">", ">=", "==", "!=", "&&", "||"))
 
 
@@ -344,12 +342,3 @@ def pay(frame: Frame, result: Any) -> None:
 
 def _no_bound(_: Frame) -> None:
     return None
-
-
-def similar_names(name: str, known: Iterable[Any]) -> str:
-    """The end of a sentence about a name that does not exist: those that do and look like it."""
-    import difflib  # only errors pay for it
-
-    candidates = [str(other)[:_LONGEST_NAME] for other in known][:_MOST_CANDIDATES]
-    close = difflib.get_close_matches(name[:_LONGEST_NAME], candidates, n=3)
-    return f"; did you mean {' or '.join(close)}?" if close else ""

@@ -12,10 +12,9 @@ import posixpath
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from puller.templates.errors import FunctionError, LimitError, TemplateError
+from puller.templates.errors import FunctionError, LimitError, TemplateError, similar_names
 from puller.templates.govalue.types import MISSING, GoError
 from puller.templates.jet.calls import CallCompiler
-from puller.templates.jet.expressions import similar_names
 from puller.templates.jet.frame import ROOT_NAMES, BlockCode, Content, Context, Frame, Output, Value
 from puller.templates.jet.nodes import (
     Action,

@@ -5,6 +5,9 @@ import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from runpy import run_path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -16,15 +19,8 @@ from bundles.store.store import Store
 MakeBundle = Callable[..., BuiltBundle]
 
 
-def install(store: Store, built: BuiltBundle, *, repair: bool = False) -> Installed:
-    return store.install(
-        built.path, name="web", version=built.description.version, sha256=built.sha256, repair=repair
-    )
-
-
-def activate(store: Store, built: BuiltBundle) -> Installed:
-    install(store, built)
-    return store.activate("web", built.sha256)
+steps: Any = SimpleNamespace(**run_path(str(Path(__file__).with_name("steps.py"))))
+install, activate = steps.install, steps.activate
 
 
 def damage(path: Path, data: bytes) -> None:

@@ -9,14 +9,15 @@ import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from runpy import run_path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from bundles.archive.pack import BuiltBundle
 from bundles.errors import StoreError
 from bundles.filesystem import atomic, trees
-from bundles.store.contents import Installed
 from bundles.store.store import Store
 
 if TYPE_CHECKING:
@@ -26,15 +27,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
 
-def install(store: Store, built: BuiltBundle, *, repair: bool = False) -> Installed:
-    return store.install(
-        built.path, name="web", version=built.description.version, sha256=built.sha256, repair=repair
-    )
-
-
-def activate(store: Store, built: BuiltBundle) -> Installed:
-    install(store, built)
-    return store.activate("web", built.sha256)
+steps: Any = SimpleNamespace(**run_path(str(Path(__file__).with_name("steps.py"))))
+install, activate = steps.install, steps.activate
 
 
 def in_child(story: Callable[[], object]) -> int:
