@@ -295,8 +295,12 @@ class Publisher:
     story = STORY
     story_files = STORY_FILES
 
-    def __init__(self, directory: Path, served: Path) -> None:
-        self.site = make_site(directory / "site", None)
+    def __init__(self, directory: Path, served: Path, like: Path | None = None) -> None:
+        """With a site of its own, or a copy of the one in the directory ``like``, keys included."""
+        if like is None:
+            self.site = make_site(directory / "site", None)
+        else:
+            self.site = Site(shutil.copytree(like, directory / "site"))
         self.served = served
         self._sources = directory / "sources"
 
@@ -537,10 +541,16 @@ def execute() -> Execute:
     return execute_here
 
 
+@pytest.fixture(scope="session")
+def new_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A site as ``puller site init`` makes it: making one takes longer than many a story that begins with it."""
+    return make_site(tmp_path_factory.mktemp("publisher") / "site", None).directory
+
+
 @pytest.fixture
-def publisher(tmp_path: Path, web: Web) -> Publisher:
+def publisher(tmp_path: Path, web: Web, new_site: Path) -> Publisher:
     """A publisher of nothing yet."""
-    return Publisher(tmp_path / "publisher", web.root)
+    return Publisher(tmp_path / "publisher", web.root, like=new_site)
 
 
 @pytest.fixture
