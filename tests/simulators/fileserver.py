@@ -83,6 +83,7 @@ def serving(address: str = "127.0.0.1") -> Iterator[FileServer]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
 
         def do_GET(self) -> None:
             server.answer(self)
