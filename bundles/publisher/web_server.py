@@ -29,7 +29,7 @@ class SiteHandler(SimpleHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    """A head and a short file are two packets: otherwise the second waits for the delayed receipt of the first, 40 ms."""
+    """A head and a short file are two packets; else the second waits 40 ms for the delayed receipt of the first."""
 
     def send_head(self) -> Any:
         if self.path.endswith("/"):  # a listing of a directory, which is more than a site publishes
