@@ -247,11 +247,11 @@ class Engine:
         begun: Begun | None,
     ) -> Any:
         """Change, and look again; raises ``ResourceError`` when something still differs."""
-        # 6. Record the refreshes of its subscribers. Those of a transaction that has not changed it are recorded anew,
-        # so that they are known as its own, and taken off again when it cannot be changed alone either.
-        if begun:
-            self._pending.clear(begun.newly_pending)
+        # 6. Record the refreshes of its subscribers. Those of a transaction that has not changed it stay on record, and
+        # are taken off with its own when it cannot be changed alone either.
         newly_pending = self._pending.record(self._manifest.subscribers_of(index))
+        if begun:
+            newly_pending |= begun.newly_pending
         self._changes += 1
         # 7. Change it.
         try:

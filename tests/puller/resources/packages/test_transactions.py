@@ -13,6 +13,7 @@ import pytest
 from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.reporting.report import Event
+from puller.state.state_file import StateFile
 
 if TYPE_CHECKING:
     from tests.simulators.packages import Debian
@@ -96,3 +97,27 @@ def test_nothing_is_done_together_that_a_failure_should_stop(apply: Apply, debia
     events = apply("    fail_on_error: true" + PACKAGES)
     assert states(events) == {"a": "failed", "b": "skipped", "c": "skipped", "d": "skipped", "e": "skipped"}
     assert debian.versions("b") == []
+
+
+def test_a_refresh_stays_on_record_while_what_a_transaction_has_not_changed_is_tried_alone(
+    load: Callable[..., Any], tmp_path: Path, debian: Debian, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill between two writes of the record must not lose the refresh of what was changed half."""
+    text = (
+        PACKAGES
+        + "      - exec: [{reload: {command: 'true', refreshonly: true, subscribe: ['package#b']}}]\n"
+    )
+    records: list[bool] = []
+    save = StateFile.save
+
+    def noting(file: StateFile[Any], document: Any) -> None:
+        records.append("exec#reload" in document.get("web", []))
+        save(file, document)
+
+    monkeypatch.setattr(StateFile, "save", noting)
+    debian.fails = {"b"}
+    manifest = load(text, facts={"os": {"family": "Debian"}})
+    pending = PendingRefreshes(tmp_path / "owed.json", "web")
+    events = Engine(manifest, debian, lambda url: b"", pending, Settings()).apply()
+    assert [event.state.value for event in events if event.name == "b"] == ["failed"]
+    assert records == [True, False], "recorded once, and taken off when it was not changed at all"
