@@ -299,4 +299,4 @@ def test_a_host_that_runs_the_release_stays_on_it(fields: dict[str, Any]) -> Non
 def test_a_host_that_is_not_reached_by_a_first_release_keeps_what_there_is() -> None:
     selection = rolling_out(percent=10, before=None).chosen_for(HOST, NOW, current=False)
     assert selection.release is None
-    assert selection.held is not None
+    assert selection.held
