@@ -103,23 +103,28 @@ ROOT = Path(__file__).parents[2]
 layout: Any = SimpleNamespace(**run_path(str(ROOT / "tests/layout.py")))
 
 
-def test_no_folder_imports_what_the_page_does_not_allow() -> None:
+@pytest.fixture(scope="module")
+def graph() -> Any:
+    """Which modules of this tree each of them imports."""
+    return layout.imports(ROOT)
+
+
+def test_no_folder_imports_what_the_page_does_not_allow(graph: Any) -> None:
     """The table of docs/architecture.md; imports within functions and for type checkers count."""
-    assert layout.violations(ROOT) == []
+    assert layout.violations(ROOT, graph) == []
 
 
-def test_no_modules_import_each_other() -> None:
+def test_no_modules_import_each_other(graph: Any) -> None:
     """Neither directly nor by others; rooms neither."""
-    graph = layout.imports(ROOT)
     assert layout.circles(graph) == []
     assert layout.circles(layout.rooms(graph)) == []
 
 
-def test_a_kind_of_resource_imports_no_other_kind() -> None:
+def test_a_kind_of_resource_imports_no_other_kind(graph: Any) -> None:
     """What two kinds need lies beside their folders."""
     kinds = [path.name for path in (ROOT / "puller/resources").iterdir() if (path / "__init__.py").exists()]
     assert {"files", "packages", "services", "archives", "scaffolds"} <= {*kinds}
-    for name, others in layout.imports(ROOT).items():
+    for name, others in graph.items():
         kind = next((kind for kind in kinds if name.startswith(f"puller.resources.{kind}")), None)
         strange = [f"puller.resources.{other}" for other in kinds if kind and other != kind]
         assert [other for other in others if other.startswith(tuple(strange))] == [], name
@@ -158,3 +163,6 @@ def test_an_import_that_is_not_allowed_is_found(tmp_path: Path) -> None:
         assert layout.violations(tmp_path) == [what]
         circles = layout.circles(layout.imports(tmp_path))
         assert any({"bundles.format.description", "bundles.store.store"} <= {*circle} for circle in circles)
+    description.write_text(f"{text}\nimport puller\n")
+    what = "bundles/format/description.py (bundles/format) imports puller (puller)"
+    assert layout.violations(tmp_path) == [what]

@@ -98,7 +98,7 @@ def test_a_broken_bundle_keeps_no_other_from_being_updated(settled: Host, publis
     assert [bundle.get("version") for bundle in settled.report()["bundles"]] == [None, "1.1.0"]
 
 
-# --- the site is with problems ---------------------------------------------------------------------------------
+# --- problems with the site ---------------------------------------------------------------------------------
 
 
 def answering(status: int, body: bytes = b"Hello?") -> Break:
