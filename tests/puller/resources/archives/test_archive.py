@@ -64,13 +64,6 @@ GOOD = packed(CONTENTS)
 SHA256 = hashlib.sha256(GOOD).hexdigest()
 
 
-@pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where receipts are kept."""
-    monkeypatch.setattr(receipts, "default_directory", lambda: tmp_path / "state")
-    return tmp_path / "state"
-
-
 @pytest.fixture
 def server() -> Iterator[FileServer]:
     with simulator.serving() as server:

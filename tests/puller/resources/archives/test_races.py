@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from puller.errors import ChangedMeanwhile, ResourceError
-from puller.resources.archives import receipts
 from puller.resources.archives.archive import Archive
 from puller.resources.base import Resource
 
@@ -40,11 +39,6 @@ def packed(text: str) -> bytes:
 
 GOOD, EVIL = packed("good" * 50_000), packed("evil" * 50_000)
 CHECKSUM = hashlib.sha256(GOOD).hexdigest()
-
-
-@pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receipts, "default_directory", lambda: tmp_path / "state")
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ResourceError
 from puller.manifest.manifest import Manifest
 from puller.reporting.report import Event
-from puller.resources.archives import receipts
 from puller.resources.archives.archive import Archive
 from puller.resources.base import Resource
 from puller.system.local import LocalSystem
@@ -58,13 +57,6 @@ def packed(tree: Tree) -> bytes:
 
 PACKED = {version: packed(tree) for version, tree in VERSIONS.items()}
 SHA256 = {version: hashlib.sha256(data).hexdigest() for version, data in PACKED.items()}
-
-
-@pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where receipts are kept."""
-    monkeypatch.setattr(receipts, "default_directory", lambda: tmp_path / "state")
-    return tmp_path / "state"
 
 
 @pytest.fixture
