@@ -7,7 +7,7 @@ one and compares.
 import os
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -16,7 +16,8 @@ from puller.system.commands import Command, Completed
 from puller.system.local import LocalSystem
 
 PROPERTIES = (
-    "LoadState", "LoadError", "ActiveState", "SubState", "UnitFileState", "FragmentPath", "NeedDaemonReload", "Id",
+    "LoadState", "LoadError", "ActiveState", "SubState", "UnitFileState", "FragmentPath", "NeedDaemonReload",
+    "Id", "Result",
 )  # fmt: skip
 
 SLEEP = "[Service]\nExecStart=/bin/sleep infinity\n"
@@ -34,6 +35,7 @@ FILES = {
 """What packages have installed."""
 
 DIRECTORY = "/etc/systemd/system"
+START_LIMIT = 5  # StartLimitBurst=, for as long as a test lasts
 MOMENT = 1_000_000  # nanoseconds between what happens one after the other
 
 LINKED = "/opt/units/linked.service"
@@ -105,6 +107,8 @@ class SimulatedUnit:
     """Pinned in memory, because it runs."""
     generated: str = ""
     """``generated`` or ``transient``, when no unit file of ours is behind it."""
+    starts_left: int = START_LIMIT
+    result: str = "success"
     passing: list[tuple[str, str]] = field(default_factory=list)
     """States that it takes by itself, one for each pause."""
 
@@ -138,7 +142,7 @@ class SimulatedUnit:
             return "bad-setting", error
         return "loaded", ""
 
-    def show(self) -> str:
+    def show(self, wanted: Iterable[str] = PROPERTIES) -> str:
         load, error = self.load
         values = {
             "Id": self.id,
@@ -149,8 +153,9 @@ class SimulatedUnit:
             "UnitFileState": self.file_state(self.read),
             "FragmentPath": f"/lib/systemd/system/{self.id}" if load != "not-found" else "",
             "NeedDaemonReload": "yes" if self.needs_reload else "no",
+            "Result": self.result,
         }
-        return "".join(f"{name}={values[name]}\n" for name in PROPERTIES)
+        return "".join(f"{name}={values[name]}\n" for name in PROPERTIES if name in wanted)
 
 
 class SimulatedSystemd(LocalSystem):
@@ -286,7 +291,10 @@ class SimulatedSystemd(LocalSystem):
         if verb == "show" and not names:
             return self._show_manager()
         if verb == "show":
-            return done("\n".join(unit.show() for unit in units))
+            (wanted,) = (
+                word.partition("=")[2].split(",") for word in words if word.startswith("--property=")
+            )
+            return done("\n".join(unit.show(wanted) for unit in units))
         return self._act(verb, units[0], "run" if "--runtime" in words else "etc")
 
     def _show_manager(self) -> Completed:
@@ -316,9 +324,15 @@ class SimulatedSystemd(LocalSystem):
 
     def _start(self, unit: SimulatedUnit, where: str) -> Completed | None:
         del where
+        if unit.starts_left == 0:
+            unit.active, unit.sub, unit.loaded, unit.result = "failed", "failed", True, "start-limit-hit"
+            return done(
+                "", 1, f"Job for {unit.id} failed because start of the service was attempted too often."
+            )
+        unit.starts_left -= 1
         self.on_start(unit)
         if "exit 3" in (unit.read or ""):
-            unit.active, unit.sub, unit.loaded = "failed", "failed", True
+            unit.active, unit.sub, unit.loaded, unit.result = "failed", "failed", True, "exit-code"
             self.journal = ["it is broken", f"{unit.id}: Failed with result 'exit-code'."]
             return done(
                 "", 1, f"Job for {unit.id} failed because the control process exited with error code."
@@ -333,6 +347,7 @@ class SimulatedSystemd(LocalSystem):
 
     def _reset_failed(self, unit: SimulatedUnit, where: str) -> None:
         unit.active, unit.sub, unit.loaded = "inactive", "dead", False
+        unit.starts_left, unit.result = START_LIMIT, "success"
 
     def _mask(self, unit: SimulatedUnit, where: str) -> None:
         unit.masked = True

@@ -315,6 +315,17 @@ def test_a_service_that_is_starting_is_waited_for(debian: Machine) -> None:
     assert "service#slow stable" in apply(debian, {"resources": [{"service": [{"slow": {}}]}]}).stdout
 
 
+def test_services_are_restarted_more_often_than_the_limit_of_starts_allows(debian: Machine) -> None:
+    write_units(debian, {"often.service": simulator.SLEEP + simulator.INSTALL})
+    for number in range(simulator.START_LIMIT + 2):
+        content = {"content": f"{number}\n", "owner": "root", "group": "root", "mode": "0644"}
+        service = {"often": {"ensure": "running", "subscribe": ["file#/etc/often"]}}
+        manifest = {"resources": [{"file": [{"/etc/often": content}]}, {"service": [service]}]}
+        done = apply(debian, manifest)
+        assert done.returncode == 0, done.stdout
+        assert show(debian, "often")["SubState"] == "running"
+
+
 def test_a_hundred_services_in_order_cost_one_process(debian: Machine) -> None:
     names = [f"app{number}" for number in range(100)]
     write_units(debian, {f"{name}.service": simulator.SLEEP for name in names})

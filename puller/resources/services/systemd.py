@@ -224,13 +224,28 @@ class Systemd:
         if unit.active == "failed":
             # One that crashed too often is not started again before it is forgiven.
             self._execute("reset-failed", "--", unit.id)
-        self._execute("start", "--", unit.id)
+        self._start_by("start", unit)
 
     def stop(self, unit: Unit) -> None:
         self._execute("stop", "--", unit.id)
 
     def restart(self, unit: Unit) -> None:
-        self._execute("restart", "--", unit.id)
+        self._start_by("restart", unit)
+
+    def _start_by(self, verb: str, unit: Unit) -> None:
+        """Let a unit start, also one that was started as often as its ``StartLimitBurst=`` allows.
+
+        That limit is to end what restarts itself for ever. Releases that follow each other quickly, or the release that
+        mends a unit which crashes again and again, must not fail for it.
+        """
+        try:
+            self._execute(verb, "--", unit.id)
+        except ResourceError:
+            shown = self._query("systemctl", "show", "--property=Result", "--", unit.id).stdout
+            if shown.strip() != "Result=start-limit-hit":
+                raise
+            self._execute("reset-failed", "--", unit.id)
+            self._execute("start", "--", unit.id)
 
     def enable(self, unit: Unit) -> None:
         self._execute("enable", "--", unit.id)

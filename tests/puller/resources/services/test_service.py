@@ -475,6 +475,17 @@ def test_a_service_that_crashed_too_often_is_started_all_the_same(
     assert machine.told() == ["daemon-reload", "reset-failed fails.service", "start fails.service"]
 
 
+@pytest.mark.parametrize("state", ["running and enabled", "stopped and enabled"])
+def test_a_service_that_was_started_as_often_as_systemd_allows_is_started_all_the_same(
+    machine: SimulatedSystemd, service: Make, state: str
+) -> None:
+    bring_into(machine, state)
+    machine.units["plain.service"].starts_left = 0
+    apply(service("plain"), refresh=state.startswith("running"))
+    assert machine.told()[-2:] == ["reset-failed plain.service", "start plain.service"]
+    assert machine.units["plain.service"].active == "active"
+
+
 @pytest.mark.parametrize(
     ("state", "why"),
     [
