@@ -1,4 +1,4 @@
-"""Applying a manifest: one flow for all resource types, one event for each resource.
+"""Applying a catalog: one flow for all resource types, one event for each resource.
 
 * A resource is changed only where it differs, and looked at again afterwards: what still differs is a failure.
 * Whatever goes wrong with one resource is that resource's failure; the run goes on.
@@ -14,15 +14,14 @@ import msgspec
 
 from bundles.errors import BundleError
 from hiera.errors import HieraError
-from hiera.expressions.expressions import Scope
 from puller.engine.conditions import why_unmanaged
 from puller.engine.failures import bug, system_failure
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.engine.progress import Progress
 from puller.engine.transactions import Begun, Transactions
 from puller.errors import MutationInNoop, PullerError, ResourceError, StoppedDownload
-from puller.manifest.declaration import Declaration
-from puller.manifest.manifest import Manifest
+from puller.manifest.catalog import Catalog
+from puller.manifest.declaration import Declaration, Home
 from puller.manifest.masking import Masks
 from puller.reporting.report import Event, Health, State
 from puller.resources.base import Context, Difference, Resource
@@ -49,7 +48,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class Engine:
-    """Applies one manifest, once.
+    """Applies one catalog, once.
 
     The attention to one resource (``resources.md`` sections 2 and 10):
 
@@ -68,35 +67,27 @@ class Engine:
 
     def __init__(
         self,
-        manifest: Manifest,
+        catalog: Catalog,
         system: System,
         fetch: Callable[[str], bytes],
         pending: PendingRefreshes,
         settings: Settings,
         before: Sequence[Event] = (),
     ) -> None:
-        """``before``: what other processes did to resources that the manifest's links number from its last on."""
-        self._manifest = manifest
+        """``before``: what other processes did to resources that the catalog's links number from its last on."""
+        self._catalog = catalog
         self._settings = settings
         self._pending = pending
-        self._progress = Progress(manifest, before)
-        self._transactions = Transactions(manifest, self._progress, pending, self._context_of)
+        self._progress = Progress(catalog, before)
+        self._transactions = Transactions(catalog, self._progress, pending, self._context_of)
         self._masks = Masks()
         self._changes = 0
-        self._context = Context(
-            system=system,
-            directory=manifest.directory,
-            scope=manifest.scope,
-            fetch=fetch,
-            shared={},
-            declared=manifest.names_of,
-            state_directory=settings.state_directory,
-            log=self._log_below(manifest.scope),
-            noop=settings.noop,
-            changes=lambda: self._changes,
-            uncertain=self._progress.is_uncertain,
-        )
-        self._noop_context = self._context if settings.noop else None
+        self._system = system
+        self._noop_system: System | None = None
+        self._fetch = fetch
+        self._shared: dict[type, Any] = {}
+        self._contexts: dict[tuple[int, bool], Context] = {}
+        """By the identity of the manifest that a resource stands in, and whether it only looks."""
 
     def apply(self) -> list[Event]:
         """Attend to every resource, in order; gives the events in that order.
@@ -110,10 +101,10 @@ class Engine:
         4. Its event is there for those after it, and for who listens.
         """
         # 1. Refreshes that nobody waits for.
-        self._pending.keep_only(self._manifest.subscribers())
+        self._pending.keep_only(self._catalog.subscribers())
         progress, events = self._progress, []
-        for index in self._manifest.order:
-            declaration = self._manifest.declarations[index]
+        for index in self._catalog.order:
+            declaration = self._catalog.declarations[index]
             # 2. Its turn.
             if why := self._settings.stopping() or progress.why_stopped(declaration):
                 event = self._not_reached(index, declaration, why)
@@ -131,7 +122,7 @@ class Engine:
         # A child manifest has failed with its resources, although the run stopped before its own turn.
         if self._progress.has_failed_children(index):
             event = _event(declaration, State.STABLE)
-            self._progress.sum_up_children(self._manifest.children(index), event)
+            self._progress.sum_up_children(self._catalog.children(index), event)
             return event
         return _event(declaration, State.SKIPPED, skip_reason=why, reached=False)
 
@@ -174,21 +165,39 @@ class Engine:
         return self._converge(index, declaration, resource, refresh=refresh, noop=noop)
 
     def _context_of(self, declaration: Declaration, *, noop: bool = False) -> Context:
-        context, home = self._looking_only() if noop else self._context, declaration.home
+        """What a resource works with; one with noop looks at the machine as it is, which it may not change either."""
+        home = declaration.home
+        context = self._contexts.get((id(home), noop))
+        if context is None:
+            context = self._contexts[id(home), noop] = self._new_context(home, looks_only=noop)
         # What commands of the real run have changed makes answers old for those that only look, too.
-        context.system.executed = self._context.system.executed
-        if home.parent is None:
-            return context
-        log = self._log_below(home.scope)
-        return msgspec.structs.replace(context, directory=home.directory, scope=home.scope, log=log)
+        context.system.executed = self._system.executed
+        return context
 
-    def _looking_only(self) -> Context:
-        """The context of a resource with noop: in a real run the machine as it is, which may not be changed either."""
-        if self._noop_context is None:
+    def _new_context(self, home: Home, *, looks_only: bool) -> Context:
+        return Context(
+            system=self._looking_only() if looks_only else self._system,
+            directory=home.directory,
+            scope=home.scope,
+            fetch=self._fetch,
+            shared=self._shared,
+            declared=self._catalog.names_of,
+            state_directory=self._settings.state_directory,
+            log=lambda line: self._settings.log(self._masks.of(home.scope.data)(line)),
+            noop=looks_only or self._settings.noop,
+            changes=lambda: self._changes,
+            uncertain=self._progress.is_uncertain,
+        )
+
+    def _looking_only(self) -> System:
+        """The system of resources with noop."""
+        if self._settings.noop:
+            return self._system
+        if self._noop_system is None:
             from puller.system.noop import NoopSystem  # few real runs have such a resource
 
-            self._noop_context = msgspec.structs.replace(self._context, system=NoopSystem(), noop=True)
-        return self._noop_context
+            self._noop_system = NoopSystem()
+        return self._noop_system
 
     def _converge(
         self, index: int, declaration: Declaration, resource: Resource[Any, Any], *, refresh: bool, noop: bool
@@ -218,7 +227,7 @@ class Engine:
             event.state = State.CHANGED
         event.final_ensure = resource.final_ensure(actual)
         event.notes = list(resource.notes)
-        if children := self._manifest.children(index):
+        if children := self._catalog.children(index):
             self._progress.sum_up_children(children, event)
         if not noop and event.state is not State.FAILED:
             # 9. Its own refresh is not pending any more.
@@ -249,7 +258,7 @@ class Engine:
         """Change, and look again; raises ``ResourceError`` when something still differs."""
         # 6. Record the refreshes of its subscribers. Those of a transaction that has not changed it stay on record, and
         # are taken off with its own when it cannot be changed alone either.
-        newly_pending = self._pending.record(self._manifest.subscribers_of(index))
+        newly_pending = self._pending.record(self._catalog.subscribers_of(index))
         if begun:
             newly_pending |= begun.newly_pending
         self._changes += 1
@@ -274,16 +283,12 @@ class Engine:
         from puller.engine.health_checks import check_health  # and with it what starts programs
 
         for check in declaration.properties.health_checks:
-            result = check_health(check, self._context.system)
+            result = check_health(check, self._system)
             self._masks.hide(result, declaration)
             event.health_checks.append(result)
             if result.status is not Health.OK:
                 event.state = State.FAILED
                 event.errors.append(str(result))
-
-    def _log_below(self, scope: Scope) -> Callable[[str], None]:
-        """Takes lines for the log from the resources of a manifest."""
-        return lambda line: self._settings.log(self._masks.of(scope.data)(line))
 
 
 def _event(declaration: Declaration, state: State, **fields: Any) -> Event:

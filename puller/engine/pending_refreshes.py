@@ -5,51 +5,76 @@
 * A file that is not understood is set aside under a name of its own, and ``notes`` says so: the run goes on.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from puller.state.state_file import StateFile
 
 
 class PendingRefreshes:
-    """The pending refreshes of one manifest, known by ``scope``, in the file ``path``.
+    """The pending refreshes of one catalog, in the file ``path``, where each belongs to a scope.
 
     Without a path they are those of this run alone; with ``noop`` nothing is written.
     """
 
-    def __init__(self, path: Path | None, scope: str, *, noop: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        scope: str,
+        *,
+        owners: Mapping[str, str] | None = None,
+        shares: Callable[[str], bool] = lambda scope: False,
+        noop: bool = False,
+    ) -> None:
+        """``scope`` is that of new ones, but for subscribers that have another one in ``owners``.
+
+        What other scopes of the file have on record counts, too, where ``shares`` says so: a resource may have been of
+        another bundle when its refresh was recorded.
+        """
         self._file = (
             StateFile(path, dict[str, list[str]], "pending refreshes in it are lost") if path else None
         )
         self._noop = noop
         self._scope = scope
+        self._owners = owners or {}
         self.notes: list[str] = []
         """Sentences for people: what was lost."""
         self._all = (self._file and self._file.load(self.notes.append, noop=noop)) or {}
-        self.before = frozenset(self._all.get(scope, ()))
+        own = {scope, *self._owners.values()}
+        self._pending = {name: set(names) for name, names in self._all.items() if name in own or shares(name)}
+        """By scope."""
+        self.before = self._names()
         """Subscribers that an earlier run left without their refresh."""
-        self._pending = set(self.before)
 
     def record(self, subscribers: Iterable[str]) -> frozenset[str]:
         """Record that these are to be refreshed; gives those that were not recorded already."""
-        new = frozenset(subscribers) - self._pending
+        new = frozenset(subscribers)
+        if not new:  # as for most resources
+            return new
+        new -= self._names()
+        for subscriber in new:
+            scope = self._owners.get(subscriber, self._scope)
+            self._pending.setdefault(scope, set()).add(subscriber)
         if new:
-            self._pending |= new
             self._save()
         return new
 
     def clear(self, subscribers: Iterable[str]) -> None:
         """Take off the record what was refreshed, or need not be."""
-        if done := self._pending.intersection(subscribers):
-            self._pending -= done
+        if done := self._names().intersection(subscribers):
+            for names in self._pending.values():
+                names -= done
             self._save()
 
     def keep_only(self, known: Iterable[str]) -> None:
-        """Forget subscribers that the manifest does not have any more."""
-        self.clear(self._pending.difference(known))
+        """Forget subscribers that the catalog does not have any more."""
+        self.clear(self._names().difference(known))
+
+    def _names(self) -> frozenset[str]:
+        return frozenset(name for names in self._pending.values() for name in names)
 
     def _save(self) -> None:
-        pending = {**self._all, self._scope: sorted(map(str, self._pending))}
-        self._all = {scope: names for scope, names in pending.items() if names}
+        pending = {scope: sorted(map(str, names)) for scope, names in self._pending.items()}
+        self._all = {scope: names for scope, names in {**self._all, **pending}.items() if names}
         if not self._noop and self._file:
             self._file.save(self._all)

@@ -1,23 +1,23 @@
 """The events of a run so far, and what follows from them for the resources to come.
 
-* Resources go by their index in the manifest. The indexes after its last one are events of other processes.
+* Resources go by their index in the catalog. The indexes after its last one are events of other processes.
 * A requirement is met unless the resource failed, was not reached, or has unmet requirements itself; one that
   ``control`` left out counts as met (``resources.md`` section 2).
 """
 
 from collections.abc import Collection, Iterator, Sequence
 
+from puller.manifest.catalog import Catalog
 from puller.manifest.declaration import Declaration, Home
-from puller.manifest.manifest import Manifest
 from puller.reporting.report import Event, State
 
 
 class Progress:
     """The progress of one run."""
 
-    def __init__(self, manifest: Manifest, before: Sequence[Event] = ()) -> None:
-        self._manifest = manifest
-        self.events: list[Event | None] = [*([None] * len(manifest.declarations)), *before]
+    def __init__(self, catalog: Catalog, before: Sequence[Event] = ()) -> None:
+        self._catalog = catalog
+        self.events: list[Event | None] = [*([None] * len(catalog.declarations)), *before]
         """By index; ``None`` for what has not had its turn."""
         self._stopped: dict[int, str] = {}
         """Manifests that nothing more is applied of, by the identity of their ``Home``, and why."""
@@ -43,7 +43,7 @@ class Progress:
     def unmet_requirements(self, index: int) -> list[str]:
         """The references of a resource to what has not succeeded."""
         unmet = []
-        for reference, other in self._manifest.requirements(index):
+        for reference, other in self._catalog.requirements(index):
             event = self.events[other]
             if event is None or event.state is State.FAILED or event.unmet_requirements or not event.reached:
                 unmet.append(str(reference))
@@ -53,7 +53,7 @@ class Progress:
         self, index: int, declaration: Declaration, pending: Collection[str], *, noop: bool
     ) -> bool:
         """Whether a resource is to be refreshed; ``pending`` are those that an earlier run left without it."""
-        subscriptions = [self.events[other] for other in self._manifest.subscriptions(index)]
+        subscriptions = [self.events[other] for other in self._catalog.subscriptions(index)]
         if not subscriptions:
             return False
         if declaration.reference in pending or any(event and event.changed for event in subscriptions):
@@ -65,7 +65,7 @@ class Progress:
 
     def has_failed_children(self, index: int) -> bool:
         """Whether any resource of a child manifest has failed by now."""
-        events = (self.events[other] for other in self._manifest.children(index))
+        events = (self.events[other] for other in self._catalog.children(index))
         return any(event and event.state is State.FAILED for event in events)
 
     def sum_up_children(self, children: Sequence[int], event: Event) -> None:

@@ -14,8 +14,8 @@ import msgspec
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.engine.progress import Progress, homes
 from puller.errors import ResourceError
+from puller.manifest.catalog import Catalog
 from puller.manifest.declaration import Declaration
-from puller.manifest.manifest import Manifest
 from puller.resources.base import Context, Resource
 
 
@@ -31,12 +31,12 @@ class Transactions:
 
     def __init__(
         self,
-        manifest: Manifest,
+        catalog: Catalog,
         progress: Progress,
         pending: PendingRefreshes,
         context_of: Callable[[Declaration], Context],
     ) -> None:
-        self._manifest = manifest
+        self._catalog = catalog
         self._progress = progress
         self._pending = pending
         self._context_of = context_of
@@ -53,7 +53,7 @@ class Transactions:
         if not followers:
             return False
         for other, member, found in followers:
-            newly_pending = self._pending.record(self._manifest.subscribers_of(other))
+            newly_pending = self._pending.record(self._catalog.subscribers_of(other))
             differences = [str(difference) for difference in member.differences(found)]
             self.begun[other] = Begun(differences, newly_pending)
         members = [(resource, actual), *((member, found) for _, member, found in followers)]
@@ -66,9 +66,9 @@ class Transactions:
     def _followers(
         self, index: int, first: Resource[Any, Any], key: Hashable
     ) -> Iterator[tuple[int, Resource[Any, Any], Any]]:
-        following = self._manifest.order[self._manifest.order.index(index) + 1 :]
+        following = self._catalog.order[self._catalog.order.index(index) + 1 :]
         for other in following:
-            declaration = self._manifest.declarations[other]
+            declaration = self._catalog.declarations[other]
             properties = declaration.properties
             # A transaction ends at what has conditions of its own, fails, or must not be reached after a failure: what
             # becomes of it may depend on what is done before it.
@@ -81,7 +81,7 @@ class Transactions:
                 return
             if any(home.fail_on_error for home in homes(declaration)):
                 return
-            if self._manifest.requirements(other) and self._progress.unmet_requirements(other):
+            if self._catalog.requirements(other) and self._progress.unmet_requirements(other):
                 return
             member = declaration.type(properties, self._context_of(declaration))
             try:

@@ -76,18 +76,18 @@ def _load(text: ManifestText, inputs: Inputs, family: Family) -> Manifest:
     # 9. All problems at once.
     family.raise_any()
     return Manifest(
-        text.name,
-        text.directory,
-        home.scope,
-        home.data,
         declarations,
         indexes,
+        links,
+        name=text.name,
+        directory=text.directory,
+        scope=home.scope,
+        data=home.data,
         fail_on_error=home.fail_on_error,
         give_up_after=text.run.get("give_up_after", 0),
         pre_message=pre_message,
         post_message=post_message,
         warnings=family.warnings,
-        links=links,
         texts=family.texts,
     )
 

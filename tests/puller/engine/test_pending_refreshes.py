@@ -32,6 +32,28 @@ def test_bundles_do_not_see_what_others_are_owed(path: Path) -> None:
     assert PendingRefreshes(path, "web").before == {"exec#a"}
 
 
+def test_a_catalog_of_several_bundles_records_each_refresh_with_the_bundle_of_what_is_refreshed(
+    path: Path,
+) -> None:
+    pending = PendingRefreshes(path, "base", owners={"service#nginx": "web"})
+    assert pending.record(["service#nginx", "exec#a"]) == {"service#nginx", "exec#a"}
+    assert PendingRefreshes(path, "web").before == {"service#nginx"}
+    assert PendingRefreshes(path, "base").before == {"exec#a"}
+    pending.clear(["service#nginx", "exec#a"])
+    assert not PendingRefreshes(path, "base", owners={"service#nginx": "web"}).before
+
+
+def test_a_refresh_is_still_pending_when_the_resource_belongs_to_another_bundle_by_now(path: Path) -> None:
+    PendingRefreshes(path, "gone").record(["service#nginx"])
+    PendingRefreshes(path, "waits").record(["exec#a"])
+    pending = PendingRefreshes(path, "web", shares=lambda scope: scope != "waits")
+    assert pending.before == {"service#nginx"}
+    assert pending.record(["service#nginx"]) == set()
+    pending.keep_only([])
+    assert PendingRefreshes(path, "gone").before == set()
+    assert PendingRefreshes(path, "waits").before == {"exec#a"}
+
+
 def test_a_dry_run_records_nothing(path: Path) -> None:
     PendingRefreshes(path, "web", noop=True).record(["exec#a"])
     assert not path.exists()
