@@ -1,4 +1,4 @@
-"""From a manifest file to events: the steps that ``puller run`` and ``puller apply`` share."""
+"""From a catalog to events: the steps that ``puller run`` and ``puller apply`` share."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +7,7 @@ import msgspec
 
 from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
-from puller.manifest.manifest import Manifest
+from puller.manifest.catalog import Catalog
 from puller.reporting.report import Event
 from puller.system.local import LocalSystem
 from puller.system.protocol import System
@@ -22,28 +22,26 @@ class Applied(msgspec.Struct, frozen=True):
     """What people should know beside the events."""
 
 
-def apply_manifest(
-    manifest: Manifest,
+def apply_catalog(
+    catalog: Catalog,
     settings: Settings,
     stops: StopRequests,
+    pending: PendingRefreshes,
     *,
-    pending: Path,
-    scope: str,
+    state_directory: Path,
     fetch: Callable[[str], bytes],
 ) -> Applied:
-    """Apply every resource of ``manifest``, or in noop say what would be done.
+    """Apply every resource of a catalog, or in noop say what would be done.
 
-    ``pending`` is the file of pending refreshes, and ``scope`` the part of it that belongs to this manifest. A signal
-    stops it between two resources.
+    ``state_directory`` is where resources keep what they must remember. A signal stops it between two resources.
     """
     system: System = LocalSystem()
     if settings.noop:
         from puller.system.noop import NoopSystem
 
         system = NoopSystem()
-    refreshes = PendingRefreshes(pending, scope, noop=settings.noop)
-    settings = msgspec.structs.replace(settings, state_directory=pending.parent)
-    engine = Engine(manifest, system, fetch, refreshes, settings)
+    settings = msgspec.structs.replace(settings, state_directory=state_directory)
+    engine = Engine(catalog, system, fetch, pending, settings)
     with stops.deferred():
         events = engine.apply()
-    return Applied(events, refreshes.notes)
+    return Applied(events, pending.notes)

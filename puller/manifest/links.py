@@ -5,7 +5,8 @@
   every resource below it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from posixpath import join, normpath
 
 import msgspec
@@ -15,7 +16,8 @@ from puller.manifest.order import CycleError, ordered
 from puller.values.reference import Reference
 from puller.values.suggestions import did_you_mean
 
-_APPLY = "apply#"
+APPLY = "apply"
+_APPLY = f"{APPLY}#"
 Found = list[tuple[Reference, int]]
 
 
@@ -29,10 +31,18 @@ class Links(msgspec.Struct):
     """All that comes before a resource, whatever the reason."""
     children: dict[int, list[int]] = {}
     """Of an ``apply`` resource: the resources of its manifest."""
+    outside: dict[int, list[tuple[str, Reference]]] = {}
+    """References to resources of other manifests, each with the property that holds it."""
+
+    def copied(self) -> "Links":
+        """A copy to which links may be added."""
+        return Links(
+            *({index: list(found) for index, found in each.items()} for each in msgspec.structs.astuple(self))
+        )
 
 
-def link(declarations: Sequence[Declaration]) -> Links:
-    """Find what every reference means; notes problems."""
+def link(declarations: Sequence[Declaration], known: Collection[Reference] = ()) -> Links:
+    """Find what every reference means; notes problems. Those that are ``known`` are resources of other manifests."""
     index = _index(declarations)
     links = Links(children=_children(declarations))
     for position, declaration in enumerate(declarations):
@@ -41,9 +51,13 @@ def link(declarations: Sequence[Declaration]) -> Links:
         # Most have none: of ten thousand resources only those with links cost anything here.
         if not (properties.require or properties.after or subscriptions):
             continue
-        required = _find_all(declaration, "require", properties.require, index)
-        after = _find_all(declaration, "after", properties.after, index)
-        subscribed = _find_all(declaration, "subscribe", subscriptions, index)
+        outside: list[tuple[str, Reference]] = []
+        find_all = partial(_find_all, declaration, index, known, outside)
+        required = find_all("require", properties.require)
+        after = find_all("after", properties.after)
+        subscribed = find_all("subscribe", subscriptions)
+        if outside:
+            links.outside[position] = outside
         links.requirements[position] = required
         links.first[position] = [other for _, other in (*required, *after, *subscribed)]
         links.subscriptions[position] = [
@@ -77,13 +91,21 @@ def _index(declarations: Sequence[Declaration]) -> dict[Reference, int]:
 
 
 def _find_all(
-    declaration: Declaration, name: str, references: Iterable[Reference], index: Mapping[Reference, int]
+    declaration: Declaration,
+    index: Mapping[Reference, int],
+    known: Collection[Reference],
+    outside: list[tuple[str, Reference]],
+    name: str,
+    references: Iterable[Reference],
 ) -> Found:
     found = []
     for reference in references:
         # Relative to its own manifest first, then as the top manifest writes it.
         other = index.get(_from_top(reference, declaration.home.prefix))
         if other is None and (other := index.get(reference)) is None:
+            if reference in known:
+                outside.append((name, reference))
+                continue
             declaration.refuse(
                 name, f"{name} names {reference}, which is not declared{did_you_mean(reference, index)}"
             )
@@ -124,9 +146,12 @@ def _hand_down(links: Links) -> None:
     # A parent stands after its children, so from the back each one has all of its own before its children get it.
     for position in sorted(links.children, reverse=True):
         requirements, first = links.requirements.get(position, []), links.first.get(position, [])
+        outside = [found for found in links.outside.get(position, ()) if found[0] != "subscribe"]
         for child in links.children[position]:
             if requirements:
                 links.requirements[child] = [*requirements, *links.requirements.get(child, [])]
+            if outside:
+                links.outside[child] = [*outside, *links.outside.get(child, [])]
             if first:
                 links.first[child] = [*first, *links.first.get(child, [])]
         links.first[position] = [*first, *links.children[position]]

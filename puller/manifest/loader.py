@@ -5,7 +5,7 @@
   it, reported when it is reached; everything else that is wrong refuses the manifest.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from puller.manifest.masking import Mask
 
 
-def load_manifest(path: Path, name: str, inputs: Inputs) -> Manifest:
+def load_manifest(path: Path, name: str, inputs: Inputs, known: Collection[Reference] = ()) -> Manifest:
     """Read the manifest at ``path``; ``name`` is what messages call it.
+
+    References may be to resources of other manifests that are ``known``.
 
     For this manifest, and for each child manifest when its ``apply`` resource is reached (``_declared``):
 
@@ -52,7 +54,7 @@ def load_manifest(path: Path, name: str, inputs: Inputs) -> Manifest:
     Raises ``SourceError`` when it cannot be read, ``ManifestError`` with all problems when it is not valid.
     """
     with total:
-        return _load(ManifestText.of_file(path, name), inputs, Family(path, name))
+        return _load(ManifestText.of_file(path, name), inputs, Family(path, name), known)
 
 
 def load_value(path: Path, value: dict[str, Any], problems: Problems, inputs: Inputs) -> Manifest:
@@ -62,7 +64,7 @@ def load_value(path: Path, value: dict[str, Any], problems: Problems, inputs: In
         return _load(text, inputs, Family(path, problems.source))
 
 
-def _load(text: ManifestText, inputs: Inputs, family: Family) -> Manifest:
+def _load(text: ManifestText, inputs: Inputs, family: Family, known: Collection[Reference] = ()) -> Manifest:
     home, declarations = _declared(text, inputs, family)
     # 6. One declaration for each name.
     declarations = _merge_duplicates(declarations)
@@ -70,7 +72,7 @@ def _load(text: ManifestText, inputs: Inputs, family: Family) -> Manifest:
     for declaration in declarations:
         declaration.check()
     # 8. References and order.
-    links = link(declarations)
+    links = link(declarations, known)
     indexes = order(declarations, links)
     pre_message, post_message = text.message("pre_message", home), text.message("post_message", home)
     # 9. All problems at once.

@@ -8,7 +8,7 @@
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import msgspec
 
 from bundles.deadline import Deadline
 from bundles.store.store import Store
-from puller.config.configuration import BundleChoice, Configuration
+from puller.config.configuration import Configuration
 from puller.engine.engine import Settings
 from puller.errors import ConfigurationError, ResourceError, file_problem
 from puller.exit_status import ExitStatus
@@ -27,10 +27,10 @@ from puller.reporting.history import find_unfinished, save_report, save_status
 from puller.reporting.report import BundleReport, Report
 from puller.reporting.run_problems import RunProblems, sentence_of
 from puller.run.application import Means
-from puller.run.enforcement import Enforcement
 from puller.run.host import Host
 from puller.run.policy.holds import Holds
 from puller.run.policy.selection import Chooser
+from puller.run.reconciliation import Reconciliation
 from puller.run.site import Offer, SiteView, copy_trust, refresh
 from puller.run.trials import Trials
 from puller.state.directories import Directories
@@ -61,8 +61,8 @@ class Agent(msgspec.Struct, frozen=True):
         3. Refresh: what the site publishes, verified (``puller.run.site``, ``bundles.client``).
         4. Facts and data of this host, gathered when they are asked for (``puller.run.host``, ``puller.facts``,
            ``puller.data``).
-        5. For each bundle: the site's offer (``puller.run.policy.selection``, ``bundles.store``) is enforced, or waits
-           (``puller.run.enforcement``).
+        5. Bundles: the site's offers (``puller.run.policy.selection``, ``bundles.store``) are enforced together, or
+           wait (``puller.run.reconciliation``).
         6. The report, metrics, and the exit status (``puller.reporting``).
 
         Raises ``BusyError``, and ``ConfigurationError`` for directories of its own; the rest is in the report.
@@ -83,11 +83,9 @@ class Agent(msgspec.Struct, frozen=True):
                 # 4. Facts and data
                 means = self._means(holds, self._inputs(fetching))
                 # 5. Bundles
-                for choice in self.configuration.bundles:
-                    report = BundleReport(name=choice.name)
-                    reports.append(report)
-                    offer = self._offer(choice, site, chooser, downloads, report)
-                    self._attend(Enforcement.of(means, report, choice.give_up_after), offer, paused)
+                reports += [BundleReport(name=choice.name) for choice in self.configuration.bundles]
+                offers = self._offers(site, chooser, downloads, reports)
+                self._attend(Reconciliation.of(means, reports, self.configuration.bundles), offers, paused)
             # 6. Report; a signal that comes now does not keep it from being written
             with self.stops.deferred():
                 return self._conclude(started, paused, reports)
@@ -194,28 +192,26 @@ class Agent(msgspec.Struct, frozen=True):
             detailed_exitcodes=self.detailed_exitcodes,
         )
 
-    def _offer(
+    def _offers(
         self,
-        choice: BundleChoice,
         site: SiteView | None,
         chooser: Chooser,
         downloads: Directories,
-        report: BundleReport,
-    ) -> Offer | None:
-        if site is None:
-            return None
+        reports: Sequence[BundleReport],
+    ) -> list[Offer | None]:
+        """The site's offer of each bundle."""
         store = Store(self.directories.bundles)
-        return Offer(site, chooser, choice, downloads, store, report, self.problems)
+        return [
+            None if site is None else Offer(site, chooser, choice, downloads, store, report, self.problems)
+            for choice, report in zip(self.configuration.bundles, reports, strict=True)
+        ]
 
-    def _attend(self, enforcement: Enforcement, offer: Offer | None, paused: str) -> None:
-        """Enforce one bundle, or wait while nothing is to be applied."""
-        if self.stops.reason:  # during a bundle before this one, which was brought to its end
-            self.problems.warn(f"{enforcement.report.name}: not applied: {self.stops.reason}")
-            enforcement.wait(None, self.stops.reason)
-        elif paused:
-            enforcement.wait(offer, paused)
+    def _attend(self, bundles: Reconciliation, offers: Sequence[Offer | None], paused: str) -> None:
+        """Enforce the bundles, or wait while nothing is to be applied."""
+        if paused:
+            bundles.wait(offers, paused)
         else:
-            enforcement.enforce(offer)
+            bundles.run(offers)
 
     # 6. Report
 

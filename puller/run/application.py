@@ -1,33 +1,31 @@
-"""One bundle of this host read, made current and applied.
+"""Bundles of this host read, made current, and what became of their resources.
 
-* A manifest that is not valid on this host, or cannot be read, keeps no other bundle from being enforced.
+* A manifest that is not valid on this host, cannot be read, or contradicts that of an earlier bundle keeps no other
+  bundle from being enforced.
 * ``current`` names the bundle that the machine is being brought to: the link is changed before the first resource is,
   so that after a crash the next run knows what was begun.
 * What became of the resources is put into the report of the bundle; whether it may stay is decided elsewhere.
 """
 
 import contextlib
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
 from bundles.errors import BundleError, StoreError
 from bundles.store.contents import Installed
 from bundles.store.store import Store
-from puller.engine.apply import Applied, apply_manifest
 from puller.engine.engine import Settings
-from puller.errors import PullerError
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.source import MANIFEST
-from puller.reporting.report import BundleReport, Summary
+from puller.reporting.report import BundleReport, Event, State, Summary
 from puller.reporting.run_problems import RunProblems
-from puller.resources.remote import fetch_url
 from puller.run.policy.quarantine import Quarantine
 from puller.run.trials import Trials
 from puller.state.directories import Directories
 from puller.system.signals import StopRequests
+from puller.values.reference import Reference
 
 
 class Means(msgspec.Struct, frozen=True):
@@ -62,10 +60,13 @@ def _sound(find: Callable[[str], Installed | None], name: str) -> Installed | No
     return None
 
 
-def read_manifest(bundle: Installed, inputs: Inputs) -> Manifest:
-    """The manifest of a bundle, as it is on this host; raises ``PullerError`` when it is not valid here."""
+def read_manifest(bundle: Installed, inputs: Inputs, known: Collection[Reference] = ()) -> Manifest:
+    """The manifest of a bundle, as it is on this host, which may refer to resources of others that are ``known``.
+
+    Raises ``PullerError`` when it is not valid here.
+    """
     # Messages name it by its version: its place in the store is a digest, which tells people nothing.
-    return load_manifest(bundle.path / MANIFEST, f"{bundle.name}-{bundle.version}/{MANIFEST}", inputs)
+    return load_manifest(bundle.path / MANIFEST, f"{bundle.name}-{bundle.version}/{MANIFEST}", inputs, known)
 
 
 class Application(msgspec.Struct, frozen=True):
@@ -73,17 +74,6 @@ class Application(msgspec.Struct, frozen=True):
 
     means: Means
     report: BundleReport
-
-    def understood(self, bundle: Installed) -> Manifest | None:
-        """The manifest of a bundle; ``None`` with the reason noted when it is not valid on this host."""
-        try:
-            return read_manifest(bundle, self.means.inputs)
-        except PullerError as error:
-            self.report.held = f"{bundle} is rejected: {str(error).splitlines()[0]}"
-            self.means.problems.error(f"{bundle} is rejected:\n{error}", error.exit_status)
-        except Exception as error:  # noqa: BLE001  one that cannot be read keeps no other from being enforced
-            self.report.held = self.means.problems.caught(error)
-        return None
 
     def activate(self, bundle: Installed) -> None:
         """Make a bundle the current one; raises ``BundleError``, ``OSError``."""
@@ -100,27 +90,26 @@ class Application(msgspec.Struct, frozen=True):
         was = f", was {current.version}" if current else ""
         self.means.problems.log.notice(f"{bundle} is now enforced{was}")
 
-    def apply(self, bundle: Installed, manifest: Manifest) -> Applied | None:
-        """Bring the machine to the bundle; ``None`` with the reason noted when nothing could be applied."""
-        report, problems, started = self.report, self.means.problems, time.perf_counter()
-        report.version, report.sha256 = bundle.version, bundle.sha256
-        try:
-            applied = apply_manifest(
-                manifest,
-                self.means.settings,
-                self.means.stops,
-                pending=self.means.directories.pending_refreshes,
-                scope=bundle.name,
-                fetch=fetch_url,
-            )
-        except OSError as error:
-            problems.caught(error)
-            report.outcome = "not applied"
-            return None
-        for note in [*manifest.warnings, *applied.notes]:
-            problems.warn(note)
-        report.outcome, report.events = "applied", applied.events
-        report.summary = Summary.of(applied.events, time.perf_counter() - started)
+    def tell(self, bundle: Installed, events: Sequence[Event]) -> None:
+        """Report the resources of a bundle after it was applied; what this run did to them before is not forgotten."""
+        report = self.report
+        before = report.events if report.sha256 == bundle.sha256 else []
+        report.version, report.sha256, report.outcome = bundle.version, bundle.sha256, "applied"
+        if events and not any(event.reached for event in events):
+            report.outcome = f"not applied: {events[0].skip_reason}"
+            self.means.problems.warn(f"{bundle.name}: {report.outcome}")
+        report.events = _with_earlier(events, before)
+        report.summary = Summary.of(report.events, sum(event.duration for event in events))
         self.means.problems.log.notice(f"{bundle}: {report.summary}")
-        problems.count(report.summary.exit_status(detailed=self.means.detailed_exitcodes))
-        return applied
+        self.means.problems.count(report.summary.exit_status(detailed=self.means.detailed_exitcodes))
+
+    def tell_unapplied(self, bundle: Installed) -> None:
+        """Nothing could be applied."""
+        self.report.version, self.report.sha256 = bundle.version, bundle.sha256
+        self.report.outcome = "not applied"
+
+
+def _with_earlier(events: Sequence[Event], before: Sequence[Event]) -> list[Event]:
+    """The last events, but where nothing was left to do since an earlier one of this run."""
+    earlier = {event.reference: event for event in before if event.changed}
+    return [earlier.get(event.reference, event) if event.state is State.STABLE else event for event in events]

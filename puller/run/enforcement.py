@@ -1,22 +1,27 @@
-"""Bringing this host to one bundle: candidates, trial, application, health, and the rollback.
+"""Bringing this host to one bundle: its candidates, its trial, and what is decided about it.
 
-* The newest candidate that can be had, is understood and is not in quarantine is applied.
+* The newest candidate that can be had, is understood, fits with the bundles before it and is not in quarantine is
+  enforced.
 * A bundle that has not passed yet is on trial (``puller.run.trials``). One that fails its trial is given up: it goes
   into quarantine, and the last good bundle is applied again.
 * Nothing is given up without a bundle to roll back to: the first one on a host stays, whatever its checks say.
+
+All bundles of a host are applied together: ``puller.run.reconciliation`` is the list of the steps.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
 from bundles.errors import BundleError
 from bundles.store.contents import Installed
-from puller.engine.apply import Applied
+from puller.errors import PullerError
 from puller.exit_status import ExitStatus
+from puller.manifest.declaration import Declaration
+from puller.manifest.host_catalog import HostCatalog
 from puller.manifest.manifest import Manifest
-from puller.reporting.report import BundleReport
-from puller.run.application import Application, Means
+from puller.reporting.report import BundleReport, Event
+from puller.run.application import Application, Means, read_manifest
 from puller.run.attempts import Attempts
 from puller.run.rollback import Rollback
 from puller.run.site import Offer
@@ -26,57 +31,82 @@ _MOST_CUT_SHORT = 2
 """Attempts in a row: one can be anybody's power cut."""
 
 
-class Enforcement(msgspec.Struct, frozen=True):
-    """The enforcement of the bundle ``report.name`` in one run; what is done is put into ``report``.
+class Choice(msgspec.Struct, frozen=True):
+    """The bundle of one name that is enforced in this run."""
 
-    1. Candidates, the best first (``puller.run.site``, ``puller.run.rollback``): the site's offer, what is current, the
-       last good one; none that is in quarantine.
-    2. The manifest of the candidate is understood on this host (``puller.manifest``), else the next one is tried.
-    3. Earlier attempts at it (``puller.run.attempts``): after two in a row that were cut short it goes to step 8.
-    4. The trial is put on record, with what the health checks say before the change (``puller.run.trials``).
-    5. It becomes current, and is applied (``puller.run.application``, ``puller.engine``).
-    6. Health gate (``puller.run.health_gate``): what it has broken, and resources that failed in too many runs.
-    7. It passes, and is the one to roll back to; or stays on trial; or is given up, when there is another one.
-    8. Quarantine: given up by its digest, before anything else changes (``puller.run.policy.quarantine``).
-    9. Rollback: the last good one becomes current and is applied (``puller.run.rollback``).
-    10. Bundles that nobody needs any more are removed (``bundles.store``).
-    """
+    bundle: Installed
+    manifest: Manifest
+    """As it is on this host."""
+    number: int
+    """That of its manifest in the catalog of the host."""
+
+
+class Enforcement(msgspec.Struct):
+    """The enforcement of the bundle ``report.name`` in one run; what is done is put into ``report``."""
 
     means: Means
     report: BundleReport
     application: Application
     attempts: Attempts
     rollback: Rollback
+    current: Installed | None = None
+    """The bundle that was enforced before this run."""
+    published: Installed | None = None
+    """The site's offer."""
+    choice: Choice | None = None
+    refused: dict[str, str] = {}
+    """Why candidates are not tried in this run, by their SHA-256."""
+    rejected: list[tuple[Installed, Exception]] = []
+    """The candidates that were not understood, or do not fit, when the last choice was made."""
+    told: set[str] = set()
+    """The rejected candidates of which that was said, by their SHA-256."""
+    trial: Trial | None = None
+    """``None`` when the bundle had passed before."""
+    begun: Installed | None = None
+    """The bundle of which an attempt is on record."""
+    outcomes: list[tuple[Declaration, Event]] | None = None
+    """All resources that the bundle has a part in, and what became of them; ``None`` when it was not applied."""
+    stays: bool = False
+    """Whether it failed its trial and is not given up, for want of another one."""
 
     @classmethod
     def of(cls, means: Means, report: BundleReport, give_up_after: int | None) -> "Enforcement":
         """``give_up_after`` is what this host's operator says in the place of the manifest."""
-        application = Application(means, report)
         attempts = Attempts(means, report, give_up_after)
-        return cls(means, report, application, attempts, Rollback(means, report, application, attempts))
+        return cls(means, report, Application(means, report), attempts, Rollback(means, report, attempts))
 
-    def enforce(self, offer: Offer | None) -> None:
-        """Apply the best candidate; a problem with one is noted and leads to the next."""
-        # 1. Candidates
-        current = self._current()
-        published = offer.obtained(current) if offer is not None else None
-        # 2. to 9., for one after the other
-        if not any(self._is_enforced(bundle) for bundle in self._candidates(published, current)):
-            status = ExitStatus.HEALTH_FAILED_TWICE if self.report.given_up else ExitStatus.NOTHING_TO_ENFORCE
-            self.report.outcome = "nothing to enforce"
-            self.means.problems.error(f"{self.report.name}: there is no usable bundle on this host", status)
-        # 10. Prune
-        self._prune(published)
+    # Before anything is applied
+
+    def obtain(self, offer: Offer | None) -> None:
+        """Have what the site offers, and know what is enforced now."""
+        self.current = self._current()
+        self.published = offer.obtained(self.current) if offer is not None else None
 
     def wait(self, offer: Offer | None, why: str) -> None:
         """Apply nothing; only have what will be needed when that is over."""
-        current = self._current()
-        if current is not None:
-            self.report.version, self.report.sha256 = current.version, current.sha256
-        published = offer.obtained(current) if offer is not None else None
+        self.obtain(offer)
+        if self.current is not None:
+            self.report.version, self.report.sha256 = self.current.version, self.current.sha256
         self.report.outcome = f"not applied: {why}"
         if offer is not None:  # else it is not known what will be needed
-            self._prune(published)
+            self.prune()
+
+    def choose(self, before: HostCatalog) -> HostCatalog:
+        """Choose the best candidate that fits; gives the catalog with it, or ``before`` itself when there is none."""
+        self.choice, self.rejected = None, []
+        known = before.references()
+        for bundle in self._candidates():
+            try:
+                manifest = read_manifest(bundle, self.means.inputs, known)
+                if not self._is_fit(bundle):
+                    continue
+                catalog = before.joined(manifest)
+            except Exception as error:  # noqa: BLE001  one that cannot be read keeps no other from being enforced
+                self.rejected.append((bundle, error))
+            else:
+                self.choice = Choice(bundle, manifest, len(before.manifests))
+                return catalog
+        return before
 
     def _current(self) -> Installed | None:
         """The bundle that is enforced; when that is damaged, the one to roll back to, with the damage noted."""
@@ -86,49 +116,27 @@ class Enforcement(msgspec.Struct, frozen=True):
             self.means.problems.warn(str(error))
         return self.rollback.target()
 
-    def _candidates(self, published: Installed | None, current: Installed | None) -> Iterator[Installed]:
+    def _candidates(self) -> Iterator[Installed]:
         """All that could be applied, the best first: published, current, last good.
 
         Asked for one by one, because the attempt at one may put it into quarantine.
         """
         seen: set[str] = set()
-        for bundle in (published, current, self.means.good(self.report.name)):
+        for bundle in (self.published, self.current, self.means.good(self.report.name)):
             if bundle is None or bundle.sha256 in seen or self.means.is_quarantined(bundle):
                 continue
             seen.add(bundle.sha256)
-            yield bundle
-        # A rollback that a crash has cut short: what is current was given up.
-        if current is not None and self.means.is_quarantined(current):
-            back = self.rollback.target(except_for=current.sha256)
+            if bundle.sha256 not in self.refused:
+                yield bundle
+        # What is current was given up, by this run or by one that a crash has cut short.
+        if self.current is not None and self.means.is_quarantined(self.current):
+            back = self.rollback.target(except_for=self.current.sha256)
             if back is not None and back.sha256 not in seen:
                 yield back
 
-    def _is_enforced(self, bundle: Installed) -> bool:
-        """Enforce one candidate; false with the reason noted when it cannot be."""
-        # 2. Understood here?
-        manifest = self.application.understood(bundle)
-        # 3. Earlier attempts
-        if manifest is None or not self._is_fit(bundle):
-            return False
-        self.means.stops.check()
-        with self.means.stops.deferred():  # a run that is asked to stop leaves no attempt without an end
-            # 4. On trial
-            try:
-                trial = self.attempts.begin(bundle, manifest)
-                # 5. Current, and applied
-                self.application.activate(bundle)
-            except (BundleError, OSError) as error:
-                self.report.held = self.means.problems.caught(error)
-                self.attempts.end(bundle)
-                return False
-            applied = self.application.apply(bundle, manifest)
-            if not self.means.settings.noop:
-                self._conclude(bundle, manifest, trial, applied)
-            return True
-
     def _is_fit(self, bundle: Installed) -> bool:
         """Whether a bundle may be applied, given how earlier attempts ended; one that may not goes into quarantine."""
-        times, how = self.attempts.cut_short(bundle)
+        times, how = (0, "") if bundle == self.begun else self.attempts.cut_short(bundle)
         if not times:
             return True
         if times < _MOST_CUT_SHORT or self.rollback.target(except_for=bundle.sha256) is None:
@@ -137,30 +145,91 @@ class Enforcement(msgspec.Struct, frozen=True):
             return True
         reason = f"{times} runs in a row were cut short while they applied it, at last because {how}"
         given_up = BundleReport(name=bundle.name, version=bundle.version, sha256=bundle.sha256)
-        self.rollback.give_up(bundle, reason, given_up)  # 8.; step 9 is the next candidate
+        self.rollback.give_up(bundle, reason, given_up)
         return False
 
-    def _conclude(
-        self, bundle: Installed, manifest: Manifest, trial: Trial | None, applied: Applied | None
-    ) -> None:
-        """Decide about a bundle that was applied; ``trial`` is ``None`` when it had passed before."""
-        if self.report.given_up:  # in step 3: this one was applied in its place
-            self.rollback.conclude(bundle, applied)
-        elif applied is None or self.means.stops.reason:  # neither proves nor disproves anything
-            self.attempts.end(bundle)
-        # 6. Health gate
-        elif trial and (failure := self.attempts.failure(manifest, applied, trial)):
-            # 7. to 9. Given up, if it can be
-            self.rollback.roll_back(bundle, failure)
-        else:
-            # 7. Passed, or still on trial
-            self.attempts.settle(bundle)
+    def tell_rejected(self) -> None:
+        """Say why candidates were not chosen, and that there is none when it is so."""
+        problems = self.means.problems
+        for bundle, error in self.rejected:
+            if bundle.sha256 in self.told:
+                continue
+            self.told.add(bundle.sha256)
+            if isinstance(error, PullerError):
+                self.report.held = f"{bundle} is rejected: {str(error).splitlines()[0]}"
+                problems.error(f"{bundle} is rejected:\n{error}", error.exit_status)
+            else:
+                self.report.held = problems.caught(error)
+        for why in self.refused.values():
+            self.report.held = why
+        if self.choice is None:
+            self._tell_nothing()
 
-    def _prune(self, published: Installed | None) -> None:
+    def _tell_nothing(self) -> None:
+        if self.report.given_up and self.rejected:
+            back = self.rejected[-1][0]
+            self.rollback.cannot(back, f"{back.name}: {back.version} is not understood any more")
+            return
+        status = ExitStatus.HEALTH_FAILED_TWICE if self.report.given_up else ExitStatus.NOTHING_TO_ENFORCE
+        self.report.outcome = "nothing to enforce"
+        self.means.problems.error(f"{self.report.name}: there is no usable bundle on this host", status)
+
+    def begin(
+        self,
+        bundle: Installed,
+        concerns: Sequence[Declaration],
+        enforced: Callable[[], Iterable[Declaration]],
+    ) -> None:
+        """Put the attempt at what was chosen on record, and make it current; raises ``BundleError``, ``OSError``."""
+        if self.begun is not None and self.begun != bundle and not self.report.given_up:
+            self.attempts.end(self.begun)
+        if self.begun != bundle:
+            # What is rolled back to has been tried before, and is not tried anew.
+            rolled_back = self.report.given_up is not None and self.begun is not None
+            self.trial = None if rolled_back else self.attempts.begin(bundle, concerns, enforced)
+            self.begun = bundle
+        self.application.activate(bundle)
+
+    def refuse(self, bundle: Installed, error: Exception) -> None:
+        """Do not try what was chosen in this run: it could not be begun."""
+        if self.report.given_up is not None:
+            self.rollback.cannot(bundle, error)
+        self.refused[bundle.sha256] = self.means.problems.caught(error)
+        self.attempts.end(bundle)
+        self.begun = None
+
+    # After it was applied
+
+    def gives_up(self, choice: Choice) -> bool:
+        """Whether what was applied has failed its trial and is given up; it is in quarantine then."""
+        if self._is_undecided or self.trial is None or self.stays:
+            return False
+        failure = self.attempts.failure(choice.manifest, self.outcomes or (), self.trial)
+        if not failure:
+            return False
+        self.stays = not self.rollback.roll_back(choice.bundle, failure)
+        return not self.stays
+
+    @property
+    def _is_undecided(self) -> bool:
+        """Whether the application neither proves nor disproves anything."""
+        return self.outcomes is None or bool(self.means.stops.reason) or self.report.given_up is not None
+
+    def conclude(self, bundle: Installed) -> None:
+        """Decide about what is enforced at last: it passes, or stays on trial."""
+        if self.report.given_up is not None:
+            self.rollback.conclude(bundle, self.outcomes)
+        elif self._is_undecided or self.outcomes is None:
+            self.attempts.end(bundle)
+        else:
+            self.attempts.settle(bundle, self.outcomes)
+
+    def prune(self) -> None:
         """Remove the bundles that nobody needs.
 
         What the site has stays, also where it is rejected or has to wait, or every run would download it again.
         """
         if not self.means.settings.noop:
+            published = self.published.sha256 if self.published else ""
             with self.means.problems.remembering():
-                self.means.store.prune(self.report.name, except_for=published.sha256 if published else "")
+                self.means.store.prune(self.report.name, except_for=published)

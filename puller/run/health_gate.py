@@ -10,13 +10,12 @@
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from puller.engine.health_checks import check_health
 from puller.manifest.declaration import Declaration
-from puller.manifest.manifest import Manifest
 from puller.manifest.masking import Masks
 from puller.reporting.report import Event, Health, State
 from puller.resources.base import HealthCheck
@@ -24,6 +23,10 @@ from puller.system.protocol import System
 
 _MOST_TOLD = 3
 """Failures: the reason is kept in the quarantine, which is small, for ever."""
+
+
+Outcome = tuple[Declaration, Event]
+"""A resource of a run, and what became of it."""
 
 
 class _Checked(msgspec.Struct, frozen=True):
@@ -38,37 +41,37 @@ def key_of(reference: object, check: HealthCheck) -> str:
     return hashlib.sha256(f"{reference}\0{check.command}".encode()).hexdigest()
 
 
-def health_before(enforced: Manifest, new: Manifest, system: System) -> dict[str, Health]:
-    """The health now, by ``key_of``, of the checks that are both in the bundle that is enforced and in the new one."""
-    known = {key for _, resource in _checked(enforced) for key, _ in resource.checks}
+def health_before(
+    enforced: Iterable[Declaration], new: Iterable[Declaration], system: System
+) -> dict[str, Health]:
+    """The health now, by ``key_of``, of the checks of ``new`` that are among what is enforced, too."""
+    known = {key for resource in _checked(enforced) for key, _ in resource.checks}
     return {
         key: check_health(check, system).status
-        for _, resource in _checked(new)
+        for resource in _checked(new)
         for key, check in resource.checks
         if key in known
     }
 
 
-def find_failure(
-    manifest: Manifest, events: Sequence[Event], before: Mapping[str, Health], system: System
-) -> str:
+def find_failure(outcomes: Sequence[Outcome], before: Mapping[str, Health], system: System) -> str:
     """Why a bundle that was applied is given up, in a few sentences; empty when it is kept.
 
     1. Checks that the engine did not come to are asked, as far as they tell of the change.
     2. A check that is not in order counts, unless it was not in order before the change either.
     3. The first of those that count are the reason.
 
-    ``events`` are in the order of the manifest. What is asked here is added to them.
+    What is asked here is added to the events.
     """
     failures = []
-    for number, resource in _checked(manifest):
-        event = events[number]
-        # 1. All asked?
-        _ask_the_rest(resource, event, before, system)
-        # 2. In order, or never was?
-        for (key, _), result in zip(resource.checks, event.health_checks, strict=False):
-            if not result.status.in_order and before.get(key, Health.OK).in_order:
-                failures.append(f"{event.reference}: {result}")
+    for declaration, event in outcomes:
+        for resource in _checked([declaration]):
+            # 1. All asked?
+            _ask_the_rest(resource, event, before, system)
+            # 2. In order, or never was?
+            for (key, _), result in zip(resource.checks, event.health_checks, strict=False):
+                if not result.status.in_order and before.get(key, Health.OK).in_order:
+                    failures.append(f"{event.reference}: {result}")
     # 3. Reason
     others = [f"and {len(failures) - _MOST_TOLD} more"] if len(failures) > _MOST_TOLD else []
     return "; ".join(failures[:_MOST_TOLD] + others)
@@ -87,11 +90,9 @@ def _ask_the_rest(resource: _Checked, event: Event, before: Mapping[str, Health]
         event.health_checks.append(result)
 
 
-def _checked(manifest: Manifest) -> Iterator[tuple[int, _Checked]]:
-    """Resources with health checks, with their number in the order of events."""
-    for number, index in enumerate(manifest.order):
-        declaration = manifest.declarations[index]
+def _checked(declarations: Iterable[Declaration]) -> Iterator[_Checked]:
+    """Those with health checks."""
+    for declaration in declarations:
         checks = () if declaration.failure else declaration.properties.health_checks
         if checks:
-            keys = [(key_of(declaration.reference, check), check) for check in checks]
-            yield number, _Checked(declaration, keys)
+            yield _Checked(declaration, [(key_of(declaration.reference, check), check) for check in checks])

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from puller.engine.apply import Applied, apply_manifest
+from puller.engine.apply import Applied, apply_catalog
 from puller.engine.engine import Settings
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.exit_status import ExitStatus, worst
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Manifest
@@ -131,12 +132,12 @@ def _apply(options: ApplyOptions, log: Log, stops: StopRequests) -> int:
             print(manifest.pre_message)
         stops.check()
         with stops.deferred():  # from here on something may have been changed, and that is told in any case
-            applied = apply_manifest(
+            applied = apply_catalog(
                 manifest,
                 options.settings(log, stops),
                 stops,
-                pending=directories.pending_refreshes,
-                scope=str(source.path),
+                PendingRefreshes(directories.pending_refreshes, str(source.path), noop=options.noop),
+                state_directory=directories.state,
                 fetch=fetch_url,
             )
             return _tell(options, log, stops, manifest, inputs, applied, time.perf_counter() - started)

@@ -6,24 +6,25 @@
   leaves the applying to a run (``roll_back``).
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from bundles.errors import BundleError, StoreError
+from bundles.errors import StoreError
 from bundles.store.contents import Installed
 from bundles.store.store import Store
 from puller.errors import UsageError
 from puller.exit_status import ExitStatus
-from puller.reporting.report import BundleReport, Event, State, told_failures
+from puller.reporting.report import BundleReport, State, told_failures
 from puller.run.policy.quarantine import Quarantine
 from puller.run.trials import Trials
 
 if TYPE_CHECKING:
-    from puller.engine.apply import Applied
-    from puller.run.application import Application, Means
+    from puller.run.application import Means
     from puller.run.attempts import Attempts
+    from puller.run.health_gate import Outcome
 
 
 def find_rollback_target(
@@ -91,7 +92,6 @@ class Rollback(msgspec.Struct, frozen=True):
 
     means: "Means"
     report: BundleReport
-    application: "Application"
     attempts: "Attempts"
 
     def target(self, *, except_for: str = "") -> Installed | None:
@@ -99,33 +99,14 @@ class Rollback(msgspec.Struct, frozen=True):
         means = self.means
         return find_rollback_target(means.store, means.quarantine, self.report.name, except_for=except_for)
 
-    def roll_back(self, bundle: Installed, failure: str) -> None:
-        """Give up a bundle that was applied, and apply the last good one again. The steps of ``Enforcement``:
-
-        7. It stays when there is no other one to roll back to.
-        8. It goes into quarantine, and its trial is closed.
-        9. The other one is understood still, becomes current, is applied, and passes if all is well.
-        """
-        # 7. Is there another one?
-        back = self.target(except_for=bundle.sha256)
-        if back is None:
+    def roll_back(self, bundle: Installed, failure: str) -> bool:
+        """Give up a bundle that was applied; false when it stays, because there is no other one to roll back to."""
+        if self.target(except_for=bundle.sha256) is None:
             what = "there is no other bundle on this host to roll back to"
             self.means.problems.warn(f"{bundle}: {failure}; {what}")
-            self.attempts.settle(bundle)
-            return
-        # 8. Quarantine
+            return False
         self.give_up(bundle, failure, msgspec.structs.replace(self.report))
-        # 9. The other one again
-        manifest = self.application.understood(back)
-        if manifest is None:
-            self._cannot(back, f"{back.name}: {back.version} is not understood any more")
-            return
-        try:
-            self.application.activate(back)
-        except (BundleError, OSError) as error:
-            self._cannot(back, error)
-            return
-        self.conclude(back, self.application.apply(back, manifest))
+        return True
 
     def give_up(self, bundle: Installed, reason: str, given_up: BundleReport) -> None:
         """Never try a bundle again; ``given_up`` is its own report, which becomes part of that of the run."""
@@ -139,26 +120,27 @@ class Rollback(msgspec.Struct, frozen=True):
         with self.means.problems.remembering():
             self.means.trials.close(bundle.name)
 
-    def conclude(self, back: Installed, applied: "Applied | None") -> None:
-        """Decide about the bundle that was rolled back to; ``applied`` is ``None`` when that could not be."""
-        if applied is None or _has_failed(applied.events):
+    def conclude(self, back: Installed, outcomes: "Sequence[Outcome] | None") -> None:
+        """Decide about the bundle that was rolled back to; ``outcomes`` is ``None`` when it could not be applied."""
+        if outcomes is None or _is_broken(outcomes):
             self._error(f"rolled back to {back.version}, and not all is well", ExitStatus.HEALTH_FAILED_TWICE)
-        if applied is None or self.means.stops.reason:
+        if outcomes is None or self.means.stops.reason:
             self.attempts.end(back)
         else:
-            self.attempts.settle(back)
+            self.attempts.settle(back, outcomes)
 
-    def _cannot(self, back: Installed, why: object) -> None:
+    def cannot(self, back: Installed, why: object) -> None:
+        """Say that the bundle to roll back to cannot be enforced."""
         self._error(f"cannot roll back to {back.version}: {why}", ExitStatus.HEALTH_FAILED_TWICE)
 
     def _error(self, sentence: str, status: ExitStatus) -> None:
         self.means.problems.error(f"{self.report.name}: {sentence}", status)
 
 
-def _has_failed(events: list[Event]) -> bool:
+def _is_broken(outcomes: "Sequence[Outcome]") -> bool:
     """Whether the last good bundle is not what it was: a health check that fails may have failed all along."""
     return any(
         (event.state is State.FAILED and not event.health_checks)
         or any(not result.status.in_order for result in event.health_checks)
-        for event in events
+        for _, event in outcomes
     )

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from puller.engine.apply import apply_manifest
+from puller.engine.apply import apply_catalog
 from puller.engine.engine import Settings
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.manifest import Manifest
 from puller.reporting.report import Event, State, Summary
 from puller.resources.files.file import File
@@ -40,8 +41,13 @@ def apply(load: Callable[..., Manifest], tmp_path: Path) -> Apply:
         manifest = load(text.replace("DIR", str(tmp_path)).replace("IDS", IDS), facts=facts)
         settings = Settings(noop=noop, stopping=stopping, diffs=diffs)
         pending = tmp_path / "state" / "owed.json"
-        applied = apply_manifest(
-            manifest, settings, StopRequests(), pending=pending, scope="web", fetch=no_network
+        applied = apply_catalog(
+            manifest,
+            settings,
+            StopRequests(),
+            PendingRefreshes(pending, "web", noop=settings.noop),
+            state_directory=pending.parent,
+            fetch=no_network,
         )
         assert len(applied.events) == len(manifest.declarations), "every resource has one event"
         return {event.alias or event.name: event for event in applied.events}

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from puller.engine.apply import apply_manifest
+from puller.engine.apply import apply_catalog
 from puller.engine.engine import Settings
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.manifest import Manifest
 from puller.reporting.report import Event
 from puller.system.signals import StopRequests
@@ -50,8 +51,13 @@ def foretold_and_done(
     def outcomes(manifest: Manifest, *, noop: bool) -> Outcomes:
         pending = tmp_path / "state/owed.json"
         settings = Settings(noop=noop)
-        applied = apply_manifest(
-            manifest, settings, StopRequests(), pending=pending, scope="web", fetch=no_network
+        applied = apply_catalog(
+            manifest,
+            settings,
+            StopRequests(),
+            PendingRefreshes(pending, "web", noop=settings.noop),
+            state_directory=pending.parent,
+            fetch=no_network,
         )
         return {event.alias: (in_noop(event), event.errors) for event in applied.events}
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from puller.engine.apply import apply_manifest
+from puller.engine.apply import apply_catalog
 from puller.engine.engine import Settings
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
@@ -45,12 +46,12 @@ def apply_all(load_all: Load, tmp_path: Path) -> Apply:
 
     def run(files: Mapping[str, str], *, noop: bool = False, **facts: Any) -> dict[str, Event]:
         manifest = load_all(files, **facts)
-        applied = apply_manifest(
+        applied = apply_catalog(
             manifest,
             Settings(noop=noop),
             StopRequests(),
-            pending=tmp_path / "owed.json",
-            scope="web",
+            PendingRefreshes(tmp_path / "owed.json", "web", noop=noop),
+            state_directory=tmp_path,
             fetch=no_network,
         )
         return {event.alias or event.name: event for event in applied.events}

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from puller.engine.apply import apply_manifest
+from puller.engine.apply import apply_catalog
 from puller.engine.engine import Settings
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
@@ -91,12 +92,12 @@ def write(path: Path, text: str | None) -> None:
 
 
 def apply(manifest: Manifest, directory: Path, *, noop: bool) -> dict[str, Event]:
-    applied = apply_manifest(
+    applied = apply_catalog(
         manifest,
         Settings(noop=noop),
         StopRequests(),
-        pending=directory / "owed.json",
-        scope="examples",
+        PendingRefreshes(directory / "owed.json", "examples", noop=noop),
+        state_directory=directory,
         fetch=no_network,
     )
     return {event.name: event for event in applied.events}

@@ -186,10 +186,12 @@ def test_a_file_too_large_for_this_host_is_refused_while_it_is_downloaded(
     settled.assert_enforces("1.1.0")
 
 
-def test_a_bundle_after_the_one_that_was_stopped_is_not_begun(host: Host, publisher: Publisher) -> None:
+def test_nothing_is_applied_of_a_bundle_after_the_one_that_was_stopped(
+    host: Host, publisher: Publisher
+) -> None:
     stop = "  - exec:\n      - stop: {command: \"sh -c 'kill -TERM $PPID'\"}\n"
     publisher.publish("1.0.0", publisher.story + stop)
-    publisher.publish("1.0.0", name="base")
+    publisher.publish("1.0.0", "resources: [{exec: [{of base: {command: 'true'}}]}]\n", name="base")
     host.configure(bundles=[{"name": "web"}, {"name": "base"}])
     outcome = host.run()
     assert outcome.status == 143
@@ -198,4 +200,11 @@ def test_a_bundle_after_the_one_that_was_stopped_is_not_begun(host: Host, publis
         "applied",
         "not applied: stopped by SIGTERM",
     ]
-    assert host.status()["bundles"][1]["enforced"] is None
+    assert {event["state"] for event in host.report()["bundles"][1]["events"]} == {"skipped"}
+    publisher.publish("1.1.0")
+    assert host.run().status == 0
+    assert {event["state"] for event in host.report()["bundles"][1]["events"]} <= {
+        "stable",
+        "changed",
+        "refreshed",
+    }

@@ -19,8 +19,10 @@ from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
+    from puller.values.reference import Reference
     from tests.conftest import Host, Outcome, Publisher
 
 MIB = 1024 * 1024
@@ -136,10 +138,10 @@ def test_a_bug_while_fetching_is_told_and_keeps_nothing_from_being_enforced(
 def test_a_bug_while_reading_a_new_bundle_keeps_the_last_good_one_enforced(
     settled: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(path: Path, name: str, inputs: Inputs) -> Manifest:
+    def broken(path: Path, name: str, inputs: Inputs, known: Collection[Reference]) -> Manifest:
         if "1.1.0" in name:
             raise ZeroDivisionError
-        return load_manifest(path, name, inputs)
+        return load_manifest(path, name, inputs, known)
 
     publisher.publish("1.1.0")
     (settled.machine / "motd").unlink()

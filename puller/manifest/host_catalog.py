@@ -1,0 +1,187 @@
+"""The catalog of a host: the manifests of all its bundles, joined in the order of its configuration.
+
+* A manifest sees the resources of those before it: it may require, follow and subscribe to them. Its own come first.
+* A resource that an earlier manifest declares, too, is one resource, which belongs to the earlier one; what the two say
+  must agree, or the later manifest is not joined. ``apply`` resources are files of their bundle and never shared.
+* Nothing that was joined is changed, so that a manifest can be tried, and another one in its place.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from puller.errors import ManifestError
+from puller.manifest.agreement import Disagreement, agreed
+from puller.manifest.catalog import Catalog
+from puller.manifest.declaration import Declaration
+from puller.manifest.links import APPLY, Links
+from puller.manifest.manifest import Manifest
+from puller.manifest.order import CycleError, ordered
+from puller.values.reference import Reference
+
+
+class HostCatalog(Catalog, kw_only=True):
+    """The resources of several manifests, each of which has a number: its place among them."""
+
+    manifests: list[Manifest]
+    owners: list[int]
+    """The number of the manifest that a resource belongs to, by its index."""
+    shared: dict[int, list[int]]
+    """The numbers of the later manifests that declare a resource as well, by its index."""
+
+    @classmethod
+    def of(cls, manifests: Iterable[Manifest] = ()) -> "HostCatalog":
+        """All of these, which fit together; raises ``ManifestError``."""
+        catalog = cls([], [], manifests=[], owners=[], shared={})
+        for manifest in manifests:
+            catalog = catalog.joined(manifest)
+        return catalog
+
+    def references(self) -> dict[Reference, int]:
+        """What a later manifest may refer to: names and aliases, with the indexes of their resources."""
+        found: dict[Reference, int] = {}
+        for index, declaration in enumerate(self.declarations):
+            if declaration.type.type_name != APPLY:
+                for name in declaration.names():
+                    found.setdefault(name, index)
+        return found
+
+    def resources_of(self, number: int) -> list[int]:
+        """The indexes of the resources that belong to a manifest, in the order in which they are applied."""
+        return [index for index in self.order if self.owners[index] == number]
+
+    def concerns(self, number: int) -> list[int]:
+        """The indexes of all that a manifest has a part in, in the order in which it is applied.
+
+        Beside its own resources these are those that it shares, and those of others that it refreshes.
+        """
+        part = {index for index, owner in enumerate(self.owners) if owner == number}
+        part |= {index for index, numbers in self.shared.items() if number in numbers}
+        part |= {index for index, others in self.links.subscriptions.items() if not part.isdisjoint(others)}
+        return [index for index in self.order if index in part]
+
+    def subscribers_by_owner(self) -> dict[Reference, int]:
+        """The resources that subscribe to others, with the number of the manifest that each belongs to."""
+        found = (index for index, others in self.links.subscriptions.items() if others)
+        return {self.declarations[index].reference: self.owners[index] for index in found}
+
+    def joined(self, manifest: Manifest) -> "HostCatalog":
+        """A catalog with one more manifest; raises ``ManifestError`` for one that does not fit.
+
+        1. Each resource that is declared already must agree with what is there.
+        2. Links within the manifest, and to resources of those before it.
+        3. The order: that of the manifests, but for what waits for another.
+        """
+        if not self.manifests:
+            owners = [0] * len(manifest.declarations)
+            return HostCatalog(
+                manifest.declarations,
+                manifest.order,
+                manifest.links,
+                manifests=[manifest],
+                owners=owners,
+                shared={},
+            )
+        return _Joining(self, manifest).catalog()
+
+
+class _Joining:
+    """One more manifest on its way into a catalog."""
+
+    def __init__(self, before: HostCatalog, manifest: Manifest) -> None:
+        self.before = before
+        self.manifest = manifest
+        self.number = len(before.manifests)
+        self.known = before.references()
+        self.declarations = list(before.declarations)
+        self.owners = list(before.owners)
+        self.shared = {index: list(numbers) for index, numbers in before.shared.items()}
+        self.places: list[int] = []
+        """The index in the catalog of each resource of the manifest."""
+        self.problems: list[str] = []
+
+    def catalog(self) -> HostCatalog:
+        """The whole; raises ``ManifestError``."""
+        # 1. What is declared already
+        for declaration in self.manifest.declarations:
+            self._place(declaration)
+        if self.problems:
+            raise ManifestError(self.problems)
+        # 2. Links
+        links = self._links()
+        # 3. Order
+        order = self._order(links)
+        return HostCatalog(
+            self.declarations,
+            order,
+            links,
+            manifests=[*self.before.manifests, self.manifest],
+            owners=self.owners,
+            shared=self.shared,
+        )
+
+    def _place(self, declaration: Declaration) -> None:
+        is_apply = declaration.type.type_name == APPLY
+        index = None if is_apply else self._index_of(declaration)
+        if index is None:
+            self.places.append(len(self.declarations))
+            self.declarations.append(declaration)
+            self.owners.append(self.number)
+            return
+        self.places.append(index)
+        self.shared.setdefault(index, []).append(self.number)
+        try:
+            self.declarations[index] = agreed(self.declarations[index], declaration)
+        except Disagreement as error:
+            self.problems.append(f"{declaration.where}: {declaration.label} {declaration.reference}: {error}")
+
+    def _index_of(self, declaration: Declaration) -> int | None:
+        """The index of an earlier resource of this name; an alias of an earlier one is no name of this one."""
+        index = self.known.get(declaration.reference)
+        if index is None or self.declarations[index].reference != declaration.reference:
+            return None
+        return index
+
+    def _links(self) -> Links:
+        own, links = self.manifest.links, self.before.links.copied()
+        place = self.places.__getitem__
+        for index, required in own.requirements.items():
+            links.requirements.setdefault(place(index), []).extend((name, place(at)) for name, at in required)
+        for merged, found in ((links.subscriptions, own.subscriptions), (links.first, own.first)):
+            for index, others in found.items():
+                merged.setdefault(place(index), []).extend(map(place, others))
+        for index, children in own.children.items():
+            links.children[place(index)] = [place(child) for child in children]
+        for index, references in own.subscribers.items():
+            links.subscribers.setdefault(place(index), []).extend(references)
+        for index, outside in own.outside.items():
+            self._link_outside(place(index), outside, links)
+        return links
+
+    def _link_outside(self, index: int, outside: Iterable[tuple[str, Reference]], links: Links) -> None:
+        reference = self.declarations[index].reference
+        for name, other in outside:
+            at = self.known[other]
+            links.first.setdefault(index, []).append(at)
+            if name == "require":
+                links.requirements.setdefault(index, []).append((other, at))
+            elif name == "subscribe":
+                links.subscriptions.setdefault(index, []).append(at)
+                links.subscribers.setdefault(at, []).append(reference)
+
+    def _order(self, links: Links) -> list[int]:
+        own = [self.places[index] for index in self.manifest.order]
+        if self.shared == self.before.shared:  # what is new comes after all that it can wait for
+            return [*self.before.order, *own]
+        try:
+            return _stable([*self.before.order, *own], links.first)
+        except CycleError as cycle:
+            chain = " → ".join(str(self.declarations[index].reference) for index in cycle.indexes)
+            first = self.declarations[cycle.indexes[0]]
+            raise ManifestError([f"{first.where}: resources wait for each other: {chain}"]) from None
+
+
+def _stable(wanted: Iterable[int], first: Mapping[int, Sequence[int]]) -> list[int]:
+    """The order that is wanted, but that each comes after what it waits for; raises ``CycleError``."""
+    sequence = list(dict.fromkeys(wanted))
+    number_of = {index: number for number, index in enumerate(sequence)}
+    found = ordered(len(sequence), lambda number: [number_of[i] for i in first.get(sequence[number], ())])
+    return [sequence[number] for number in found]

@@ -1,0 +1,206 @@
+"""All bundles of a host, brought to the machine together: ``Reconciliation.run`` is the list of the steps."""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from bundles.errors import BundleError
+from puller.config.configuration import BundleChoice
+from puller.engine.apply import Applied, apply_catalog
+from puller.engine.pending_refreshes import PendingRefreshes
+from puller.errors import ManifestError, PullerError
+from puller.manifest.declaration import Declaration
+from puller.manifest.host_catalog import HostCatalog
+from puller.reporting.report import BundleReport
+from puller.resources.remote import fetch_url
+from puller.run.application import Means, read_manifest
+from puller.run.enforcement import Choice, Enforcement
+from puller.run.site import Offer
+
+
+class Reconciliation(msgspec.Struct, frozen=True):
+    """The bundles of a host in one run, in the order of its configuration.
+
+    1. Candidates of each bundle (``puller.run.site``, ``puller.run.rollback``): the site's offer, what is current, the
+       last good one; none that is in quarantine.
+    2. One catalog (``puller.manifest``): of each bundle the best candidate that is understood on this host and fits
+       with the bundles before it. One that was cut short twice in a row is given up here.
+    3. The trial of each new bundle is put on record, with what the health checks say before the change
+       (``puller.run.attempts``, ``puller.run.trials``); each becomes current.
+    4. The catalog is applied (``puller.engine``).
+    5. Health gate (``puller.run.health_gate``): what a bundle on trial has broken, and resources that failed in too
+       many runs.
+    6. Quarantine: what failed is given up by its digest, before anything else changes, when there is another one
+       (``puller.run.policy.quarantine``).
+    7. Rollback: with the last good ones in their place, steps 2 to 6 again, until nothing more is given up.
+    8. What is enforced now passes, and is the one to roll back to; or stays on trial.
+    9. Bundles that nobody needs any more are removed (``bundles.store``).
+    """
+
+    means: Means
+    bundles: Sequence[Enforcement]
+
+    @classmethod
+    def of(
+        cls, means: Means, reports: Sequence[BundleReport], choices: Sequence[BundleChoice]
+    ) -> "Reconciliation":
+        """The bundles of these ``choices`` of the operator, each with its report."""
+        pairs = zip(reports, choices, strict=True)
+        return cls(means, [Enforcement.of(means, report, choice.give_up_after) for report, choice in pairs])
+
+    def wait(self, offers: Iterable[Offer | None], why: str) -> None:
+        """Apply nothing; only have what will be needed when that is over."""
+        for bundle, offer in zip(self.bundles, offers, strict=True):
+            bundle.wait(offer, why)
+
+    def run(self, offers: Iterable[Offer | None]) -> None:
+        """Enforce all bundles; a problem with one is noted, and keeps no other from being enforced."""
+        # 1. Candidates
+        for bundle, offer in zip(self.bundles, offers, strict=True):
+            bundle.obtain(offer)
+        # 2. Catalog
+        catalog = self._chosen()
+        self.means.stops.check()
+        with self.means.stops.deferred():  # a run that is asked to stop leaves no attempt without an end
+            # 3. and 4.
+            self._apply(catalog)
+            # 5. to 7.
+            while not self.means.settings.noop and self._give_up():
+                self._apply(self._chosen())
+            # 8. Pass
+            for bundle, choice in self._taking_part() if not self.means.settings.noop else ():
+                bundle.conclude(choice.bundle)
+        # 9. Prune
+        for bundle in self.bundles:
+            bundle.prune()
+
+    # 2. Catalog
+
+    def _chosen(self) -> HostCatalog:
+        """The catalog of the best candidates; a release never takes another bundle of this host out of force.
+
+        One that no version of an enforced bundle fits with is left for another candidate of its own.
+        """
+        catalog = self._joined()
+        for number, bundle in enumerate(self.bundles):
+            if bundle.choice is None and bundle.current is not None and bundle.rejected:
+                catalog = self._without_culprit(number) or self._joined()
+        return catalog
+
+    def _joined(self) -> HostCatalog:
+        catalog = HostCatalog.of()
+        for bundle in self.bundles:
+            catalog = bundle.choose(catalog)
+        return catalog
+
+    def _without_culprit(self, number: int) -> HostCatalog | None:
+        """The catalog without the one new release before this bundle that keeps it out; ``None`` when none does."""
+        left_out = self.bundles[number]
+        why = str(left_out.rejected[-1][1]).splitlines()[0]
+        for other in reversed(self.bundles[:number]):
+            if other.choice is None or other.choice.bundle == other.current:
+                continue
+            new = other.choice.bundle
+            other.refused[new.sha256] = f"{new} is rejected: no {left_out.report.name} fits with it: {why}"
+            catalog = self._joined()
+            if left_out.choice is not None:
+                self.means.problems.error(other.refused[new.sha256], ManifestError.exit_status)
+                return catalog
+            del other.refused[new.sha256]
+        return None
+
+    # 3. Trials
+
+    def _begun(self, catalog: HostCatalog) -> HostCatalog:
+        """Begin what was chosen; what cannot be begun is left for the next candidate."""
+        while (failed := self._first_not_begun(catalog)) is not None:
+            (bundle, choice), error = failed
+            bundle.refuse(choice.bundle, error)
+            catalog = self._chosen()
+        return catalog
+
+    def _first_not_begun(self, catalog: HostCatalog) -> tuple[tuple[Enforcement, Choice], Exception] | None:
+        for bundle, choice in self._taking_part():
+            concerns = [catalog.declarations[index] for index in catalog.concerns(choice.number)]
+            try:
+                bundle.begin(choice.bundle, concerns, self._enforced)
+            except (BundleError, OSError) as error:
+                return (bundle, choice), error
+        return None
+
+    def _enforced(self) -> list[Declaration]:
+        """All that the bundles declare that were enforced before this run, as far as it is understood still."""
+        catalog = HostCatalog.of()
+        for bundle in self.bundles:
+            try:
+                if bundle.current is not None:
+                    known = catalog.references()
+                    catalog = catalog.joined(read_manifest(bundle.current, self.means.inputs, known))
+            except PullerError:  # it was understood when it was applied; facts change
+                continue
+        return catalog.declarations
+
+    def _taking_part(self) -> list[tuple[Enforcement, Choice]]:
+        return [(bundle, bundle.choice) for bundle in self.bundles if bundle.choice is not None]
+
+    # 4. Application
+
+    def _apply(self, catalog: HostCatalog) -> None:
+        """Apply the chosen bundles, and let each know what became of its resources."""
+        catalog = self._begun(catalog)
+        for bundle in self.bundles:
+            bundle.outcomes = None
+            bundle.tell_rejected()
+        if not catalog.manifests:
+            return
+        applied = self._applied(catalog)
+        if applied is None:
+            for bundle, choice in self._taking_part():
+                bundle.application.tell_unapplied(choice.bundle)
+            return
+        events = dict(zip(catalog.order, applied.events, strict=True))
+        for bundle, choice in self._taking_part():
+            own, part = catalog.resources_of(choice.number), catalog.concerns(choice.number)
+            bundle.application.tell(choice.bundle, [events[index] for index in own])
+            bundle.outcomes = [(catalog.declarations[index], events[index]) for index in part]
+
+    def _applied(self, catalog: HostCatalog) -> Applied | None:
+        try:
+            applied = apply_catalog(
+                catalog,
+                self.means.settings,
+                self.means.stops,
+                self._pending(catalog),
+                state_directory=self.means.directories.state,
+                fetch=fetch_url,
+            )
+        except OSError as error:
+            self.means.problems.caught(error)
+            return None
+        warnings = [warning for manifest in catalog.manifests for warning in manifest.warnings]
+        for note in [*warnings, *applied.notes]:
+            self.means.problems.warn(note)
+        return applied
+
+    def _pending(self, catalog: HostCatalog) -> PendingRefreshes:
+        """The pending refreshes of all bundles, but of those that are configured and not applied now."""
+        names = {choice.number: bundle.report.name for bundle, choice in self._taking_part()}
+        waiting = {bundle.report.name for bundle in self.bundles if bundle.choice is None}
+        owners = {
+            str(reference): names[number] for reference, number in catalog.subscribers_by_owner().items()
+        }
+        return PendingRefreshes(
+            self.means.directories.pending_refreshes,
+            names[0],
+            owners=owners,
+            # Names of bundles hold no slash; what `puller apply` records is named by the manifest's path.
+            shares=lambda scope: "/" not in scope and scope not in waiting,
+            noop=self.means.settings.noop,
+        )
+
+    # 5. to 7. Health gate, quarantine
+
+    def _give_up(self) -> bool:
+        """Give up all that has failed its trial; whether anything was."""
+        given_up = [bundle for bundle, choice in self._taking_part() if bundle.gives_up(choice)]
+        return bool(given_up)
