@@ -40,6 +40,12 @@ def inspect(archive: Path, *, limits: Limits = LIMITS) -> BundleDescription:
         return reader.description
 
 
+def read_description(archive: Path, sha256: str, *, limits: Limits = LIMITS) -> BundleDescription:
+    """The description of an archive that was checked before it got this SHA-256; raises what ``unpack`` raises."""
+    with _explained(archive, "cannot be read"), _opened(archive, sha256, limits, lambda: None) as reader:
+        return reader.description
+
+
 def unpack(
     archive: Path,
     destination: Path,

@@ -1,6 +1,6 @@
 """Sentences for a publisher: of a statement about a release, of a change of keys, and what to do next."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +12,13 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from bundles.format.release import Release
+    from bundles.publisher.changes import Changes
+    from bundles.publisher.publication import Publication
     from bundles.publisher.roles import Outcome
     from bundles.publisher.statements import Statement
+
+_MOST_NAMED = 3
+"""Files that a sentence names; the others are counted."""
 
 
 def print_statement(directory: Path, statement: "Statement", details: str = "") -> None:
@@ -21,7 +26,7 @@ def print_statement(directory: Path, statement: "Statement", details: str = "") 
     for line in _statement_lines(statement, details):
         click.echo(line)
     if statement.changed:
-        click.echo(_next_step(directory))
+        click.echo(next_step(directory))
 
 
 def _statement_lines(statement: "Statement", details: str) -> Iterator[str]:
@@ -33,7 +38,7 @@ def _statement_lines(statement: "Statement", details: str) -> Iterator[str]:
     else:
         was = f", was {before.version}" if before and before.version != after.version else ""
         yield f"{after} is in channel {channel}{was}, {reach(after, now)}{details}"
-        yield from _ended(statement)
+        yield from ended_rollout(statement)
 
 
 def reach(release: "Release", now: "datetime") -> str:
@@ -54,12 +59,12 @@ def reach(release: "Release", now: "datetime") -> str:
     return f"for {reached} of the hosts, {growing}; {others}"
 
 
-def _next_step(directory: Path) -> str:
+def next_step(directory: Path) -> str:
     """The advice after every change: hand the public part over to the web servers."""
     return f"Next:\n  rsync -a --delay-updates {directory / 'public'}/ www:/srv/www/puller/"
 
 
-def _ended(statement: "Statement") -> Iterator[str]:
+def ended_rollout(statement: "Statement") -> Iterator[str]:
     """The fate of the hosts of a rollout that another release has cut short."""
     from bundles.publisher.statements import is_under_way
 
@@ -77,6 +82,33 @@ def _after_that(ended: "Release", after: "Release") -> str:
     if ended.rollout is None or ended.rollout.before is None:
         return f"stay on it until {after.version} reaches them"
     return f"roll back to {ended.rollout.before.version} until {after.version} reaches them"
+
+
+def publication_line(publication: "Publication") -> str:
+    """One of many bundles: ``web 1.4.1 (was 1.4.0), changed: manifest.yaml; because of library common``."""
+    after, before = publication.release, publication.before
+    spread = "" if after.rollout is None else f", {reach(after, publication.statement.now)}"
+    if not publication.changed:
+        return f"{after.bundle} unchanged ({after.version}{spread})"
+    changes = f", {changes_sentence(publication.changes)}" if publication.changes else ""
+    return f"{after} ({f'was {before}' if before else 'new'}){spread}{changes}"
+
+
+def changes_sentence(changes: "Changes") -> str:
+    """The files that make a bundle another: ``changed: manifest.yaml, +2 files; because of library common``."""
+    own, libraries = changes.own(), changes.libraries
+    named = list(own.changed[:_MOST_NAMED])
+    if more := len(own.changed) - len(named):
+        named.append(f"{more} more")
+    named += [f"{sign}{_files(paths)}" for sign, paths in (("+", own.added), ("-", own.removed)) if paths]
+    parts = [f"changed: {', '.join(named)}"] if named else []
+    if libraries:
+        parts.append(f"because of {'library' if len(libraries) == 1 else 'libraries'} {', '.join(libraries)}")
+    return "; ".join(parts)
+
+
+def _files(paths: Sequence[str]) -> str:
+    return "1 file" if len(paths) == 1 else f"{len(paths)} files"
 
 
 def print_outcome(directory: Path, outcome: "Outcome") -> None:
@@ -99,7 +131,7 @@ def print_outcome(directory: Path, outcome: "Outcome") -> None:
     for path in outcome.retired:
         click.echo(f"{path}: a key that is not used any more; it is kept, delete it when nothing needs it")
     exporting = f"Next:\n  puller site root export {directory} next-root.json"
-    click.echo(exporting if outcome.pending else _next_step(directory))
+    click.echo(exporting if outcome.pending else next_step(directory))
 
 
 def print_list(sentences: list[str]) -> None:

@@ -10,17 +10,12 @@ from bundles.errors import SettingsError
 from puller.cli.options import text_format_option
 from puller.cli.output import print_table, show
 from puller.cli.publisher.keys import keys, rotate, threshold
-from puller.cli.publisher.options import (
-    channel_option,
-    passphrase_option,
-    rollout_options,
-    rollout_request,
-    site_directory,
-)
+from puller.cli.publisher.options import passphrase_option, site_directory
+from puller.cli.publisher.publish import publish
 from puller.cli.publisher.rollouts import back, halt, promote, rollout, withdraw
 from puller.cli.publisher.root import root
 from puller.cli.publisher.secrets import new_passphrase, passphrase_of_keys
-from puller.cli.publisher.sentences import print_statement, reach
+from puller.cli.publisher.sentences import reach
 
 if TYPE_CHECKING:
     from bundles.publisher.site import Listed, RoleStatus
@@ -36,12 +31,12 @@ def site() -> None:
     \b
     Example:
       puller site init site
-      puller site publish site web --version 1.4.0
+      puller site publish site bundles/* --version auto
       rsync -a --delay-updates site/public/ www:/srv/www/puller/
     """
 
 
-for command in (promote, rollout, halt, back, withdraw, keys, rotate, threshold, root):
+for command in (publish, promote, rollout, halt, back, withdraw, keys, rotate, threshold, root):
     site.add_command(command)
 
 
@@ -82,54 +77,6 @@ def init(directory: Path, passphrase_file: Path | None, no_passphrase: bool, exp
     click.echo("Next:")
     click.echo(f"  copy {made.anchor} to /etc/puller/root.json on each host")
     click.echo(f"  puller site publish {directory} BUNDLE --version 1.0.0")
-
-
-@site.command("publish")
-@site_directory
-@click.argument("source", type=click.Path(exists=True, path_type=Path))
-@click.option("--name", help="What the bundle is called.  [default: the name of the directory]")
-@click.option("--version", help="Its version, such as 1.4.0. A built bundle states its own.")
-@channel_option
-@rollout_options
-@passphrase_option
-def publish(
-    directory: Path,
-    source: Path,
-    name: str | None,
-    version: str | None,
-    channel: str,
-    percent: float | None,
-    over: str | None,
-    start: str | None,
-    passphrase_file: Path | None,
-) -> None:
-    """Publish SOURCE, a bundle's directory or a built .tar.gz, in the site DIR.
-
-    The hosts that follow the channel get this version with their next run, also when it is an older
-    one: all of them, or with --percent or --over some of them first. The contents of a version never
-    change; publishing the same again does nothing.
-
-    \b
-    Example:
-      puller site publish site web --version 1.4.0
-      puller site publish site web-1.5.0.tar.gz --channel canary
-      puller site publish site web --version 1.5.0 --percent 10
-      puller site publish site web --version 1.5.0 --over 24h --start 2026-11-20T22:00Z
-    """
-    from bundles.publisher.publication import publish_bundle
-    from bundles.publisher.site import Site
-
-    request = rollout_request(percent, over, start)
-    published = publish_bundle(
-        Site(directory),
-        source,
-        passphrase_of_keys(passphrase_file),
-        name=name,
-        version=version,
-        channel=channel,
-        request=request,
-    )
-    print_statement(directory, published.statement, f" ({published.size} bytes, sha256 {published.sha256})")
 
 
 @site.command("list")

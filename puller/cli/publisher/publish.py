@@ -1,0 +1,160 @@
+"""``puller site publish``: bundles that hosts are to run from now on, in one signed step."""
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from puller.cli.options import text_format_option
+from puller.cli.output import show
+from puller.cli.publisher.options import (
+    channel_option,
+    passphrase_option,
+    rollout_options,
+    rollout_request,
+    site_directory,
+)
+from puller.cli.publisher.secrets import passphrase_of_keys
+from puller.cli.publisher.sentences import ended_rollout, next_step, print_statement, publication_line
+
+if TYPE_CHECKING:
+    from bundles.publisher.publication import Progress, Publication
+
+_MANIFEST = "manifest.yaml"
+_CLEAR_LINE = "\r\x1b[K"
+
+
+@click.command()
+@site_directory
+@click.argument(
+    "sources", metavar="SOURCE...", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path)
+)
+@click.option("--name", help="What the bundle is called.  [default: the name of the directory]")
+@click.option(
+    "--version",
+    help="The version, such as 1.4.0, of all that are named; auto: the next one, for those that have changed. "
+    "A built bundle states its own.",
+)
+@channel_option
+@rollout_options
+@passphrase_option
+@click.option("--dry-run", is_flag=True, help="Write and sign nothing; say what would be published.")
+@text_format_option
+def publish(
+    directory: Path,
+    sources: tuple[Path, ...],
+    name: str | None,
+    version: str | None,
+    channel: str,
+    percent: float | None,
+    over: str | None,
+    start: str | None,
+    passphrase_file: Path | None,
+    dry_run: bool,
+    output_format: str,
+) -> None:
+    """Publish each SOURCE, a bundle's directory or a built .tar.gz, in the site DIR.
+
+    The hosts that follow the channel get these versions with their next run, also when they are older
+    ones: all of them, or with --percent or --over some of them first. The contents of a version never
+    change; publishing the same again does nothing.
+
+    Several bundles are published in one signed step: a host sees all of it or nothing, and what is wrong
+    with one of them is told before anything is published. With --version auto a bundle whose files are
+    those that the channel gives already is left as it is, its rollout too; the others get a version that
+    sorts after all that were ever published of them: 1.4.1 after 1.4.0, and 1.0.0 is the first.
+
+    \b
+    Example:
+      puller site publish site web --version 1.4.0
+      puller site publish site web-1.5.0.tar.gz --channel canary
+      puller site publish site web --version 1.5.0 --percent 10
+      puller site publish site web --version 1.5.0 --over 24h --start 2026-11-20T22:00Z
+      puller site publish site bundles/* --version auto --dry-run
+      puller site publish site bundles/* --version auto
+
+    Exit status: 0 when all is published, or was before; 13 and 64 when a bundle cannot be published, and
+    10 when what was published before is not as it was signed: then nothing is changed.
+    """
+    from bundles.publisher.publication import Wish, plan_bundles, publish_bundles
+    from bundles.publisher.site import Site
+    from bundles.publisher.versions import AUTO
+
+    _check_sources(sources, name)
+    site, wish = Site(directory), Wish(version, channel, rollout_request(percent, over, start), name)
+    with _progress(len(sources)) as progress:
+        if dry_run:
+            publications = plan_bundles(site, sources, wish, progress)
+        else:
+            publications = publish_bundles(site, sources, wish, passphrase_of_keys(passphrase_file), progress)
+    if output_format == "json":
+        show({"channel": channel, "dry_run": dry_run, "bundles": list(map(_plain, publications))}, "json")
+    elif len(publications) == 1 and version != AUTO and not dry_run:
+        (one,) = publications
+        print_statement(directory, one.statement, f" ({one.size} bytes, sha256 {one.sha256})")
+    else:
+        _print_all(directory, publications, channel, dry_run)
+
+
+def _check_sources(sources: Sequence[Path], name: str | None) -> None:
+    """Before anything is read or written; raises ``click.UsageError`` that names everything that cannot be meant."""
+    if name is not None and len(sources) > 1:
+        raise click.UsageError(f"--name is for one bundle, and {len(sources)} are named")
+    if wrong := [source for source in sources if source.is_dir() and not (source / _MANIFEST).exists()]:
+        names = ", ".join(map(str, wrong))
+        raise click.UsageError(f"{names}: no bundle, wanted a directory with a {_MANIFEST} in it")
+
+
+@contextlib.contextmanager
+def _progress(count: int) -> "Iterator[Progress]":
+    """On stderr, where somebody watches: one line that is written over, until the last one stays."""
+    watched = count > 1 and sys.stderr.isatty()
+
+    def show_number(number: int, source: Path) -> None:
+        if watched:
+            click.echo(f"{_CLEAR_LINE}packing {number} of {count}: {source}", err=True, nl=number == count)
+
+    try:
+        yield show_number
+    finally:  # an error is told on a line of its own
+        if watched:
+            click.echo(_CLEAR_LINE, err=True, nl=False)
+
+
+def _print_all(directory: Path, publications: "Sequence[Publication]", channel: str, dry_run: bool) -> None:
+    for publication in publications:
+        click.echo(publication_line(publication))
+        for line in ended_rollout(publication.statement):
+            click.echo(f"  {line}")
+    changed = sum(publication.changed for publication in publications)
+    count = f"{changed} of {len(publications)} {'bundle' if len(publications) == 1 else 'bundles'}"
+    if not changed:
+        click.echo(f"channel {channel}: nothing to do")
+    elif dry_run:
+        click.echo(f"channel {channel}: {count} would be published; nothing was written")
+    else:
+        click.echo(f"channel {channel}: {count} published, in one signed step")
+        click.echo(next_step(directory))
+
+
+def _plain(publication: "Publication") -> dict[str, Any]:
+    release, changes = publication.release, publication.changes
+    return {
+        "bundle": release.bundle,
+        "version": release.version,
+        "before": publication.before,
+        "published": publication.changed,
+        "size": publication.size,
+        "sha256": publication.sha256,
+        "rollout": release.fields().get("rollout"),
+        "changes": changes
+        and {
+            "added": changes.added,
+            "removed": changes.removed,
+            "changed": changes.changed,
+            "libraries": changes.libraries,
+        },
+    }

@@ -1,0 +1,424 @@
+"""Many bundles, published in one signed step: which get a version, and that hosts see all or none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bundles.archive.pack import build_bundle
+from bundles.errors import BundleError, KeyFileError, PublishError, SignatureError
+from bundles.format.release import Release
+from bundles.publisher.changes import Changes
+from bundles.publisher.channels import Channels
+from bundles.publisher.publication import Publication, Wish, plan_bundles, publish_bundles
+from bundles.publisher.site import Site
+from bundles.publisher.statements import AT_ONCE, RolloutRequest
+from bundles.publisher.verification import verify_site
+from bundles.publisher.versions import AUTO
+
+if TYPE_CHECKING:
+    from tests.bundles.conftest import Clock, Host, Publisher, Survives
+
+NAMES = ("app", "db", "web")
+TENTH = RolloutRequest(percent=10)
+
+
+def never(key: Path) -> bytes:
+    raise AssertionError(f"{key} is not encrypted")
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()
+    }
+
+
+class Repository:
+    """The bundles of an author, and the site that they are published in."""
+
+    def __init__(self, directory: Path, site: Site) -> None:
+        self.directory = directory
+        self.site = site
+        for name in NAMES:
+            self.write(f"{name}/manifest.yaml", "resources: []\n")
+
+    def write(self, path: str, text: str) -> None:
+        (self.directory / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.directory / path).write_text(text)
+
+    @property
+    def sources(self) -> list[Path]:
+        return sorted(path for path in self.directory.iterdir() if path.is_dir())
+
+    def publish(
+        self, version: str | None = AUTO, channel: str = "stable", request: RolloutRequest = AT_ONCE
+    ) -> list[Publication]:
+        return publish_bundles(self.site, self.sources, Wish(version, channel, request), never)
+
+    def plan(self, channel: str = "stable") -> list[Publication]:
+        return plan_bundles(self.site, self.sources, Wish(AUTO, channel))
+
+
+@pytest.fixture
+def repository(new_publisher: Callable[..., Publisher], tmp_path: Path) -> Repository:
+    """``app``, ``db`` and ``web``, in a site that has none of them yet."""
+    return Repository(tmp_path / "bundles", new_publisher("author").site)
+
+
+@pytest.fixture
+def published(repository: Repository) -> Repository:
+    """All three as 1.0.0 in channel stable."""
+    repository.publish()
+    return repository
+
+
+def said(publications: list[Publication]) -> dict[str, tuple[str | None, str]]:
+    """Before and after, of what a channel says now and did not say before."""
+    return {item.release.bundle: (item.before, item.release.version) for item in publications if item.changed}
+
+
+# --- which get a version ------------------------------------------------------------------------------------
+
+
+def test_the_first_version_of_each_is_one(repository: Repository) -> None:
+    assert said(repository.publish()) == dict.fromkeys(NAMES, (None, "1.0.0"))
+    assert verify_site(repository.site).targets == 4
+
+
+def test_only_what_has_changed_gets_a_new_version(published: Repository) -> None:
+    published.write("web/text", "new\n")
+    publications = published.publish()
+    assert said(publications) == {"web": ("1.0.0", "1.0.1")}
+    assert [str(item.release) for item in publications] == ["app 1.0.0", "db 1.0.0", "web 1.0.1"]
+    listed = {item.release.bundle: item for item in published.site.releases()}
+    for item in publications:
+        assert (listed[item.release.bundle].sha256, listed[item.release.bundle].size) == (
+            item.sha256,
+            item.size,
+        )
+
+
+def test_nothing_changed_writes_and_signs_nothing(published: Repository) -> None:
+    before = contents(published.site.directory)
+    for _ in range(2):
+        assert said(published.publish()) == {}
+    assert contents(published.site.directory) == before
+
+
+def test_all_are_signed_once(published: Repository) -> None:
+    for name in NAMES:
+        published.write(f"{name}/text", "new\n")
+    published.publish()
+    assert {role.role: role.version for role in published.site.roles()} == {
+        "root": 1, "targets": 3, "snapshot": 3, "timestamp": 3,
+    }  # fmt: skip
+
+
+def make_executable(directory: Path) -> None:
+    (directory / "text").chmod(0o755)
+
+
+def touch(directory: Path) -> None:
+    os.utime(directory / "text", (0, 0))
+    (directory / "text").chmod(0o600)
+    (directory / "text~").write_text("of an editor")
+    (directory / "empty").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda web: (web / "text").write_text("other\n"), Changes((), (), ("text",))),
+        (lambda web: (web / "more").write_text(""), Changes(("more",), (), ())),
+        (lambda web: (web / "text").unlink(), Changes((), ("text",), ())),
+        (lambda web: (web / "text").rename(web / "renamed"), Changes(("renamed",), ("text",), ())),
+        (make_executable, Changes((), (), ("text",))),
+        (touch, None),  # what is not in a bundle is no change of it
+    ],
+)
+def test_what_counts_as_changed_is_what_hosts_would_unpack(
+    repository: Repository, change: Callable[[Path], object], expected: Changes | None
+) -> None:
+    repository.write("web/text", "text\n")
+    repository.publish()
+    change(repository.directory / "web")
+    (web,) = (item for item in repository.publish() if item.release.bundle == "web")
+    assert (web.changed, web.changes) == (expected is not None, expected or Changes((), (), ()))
+
+
+def test_a_library_is_told_from_the_files_of_the_bundle() -> None:
+    changes = Changes(
+        ("libraries/common/new", "own"), ("libraries/users/files/old",), ("libraries/common/a", "libraries")
+    )
+    assert changes.libraries == ("common", "users")
+    assert changes.own() == Changes(("own",), (), ("libraries",))
+    assert Changes((), (), ("libraries/README",)).libraries == ()
+
+
+@pytest.mark.parametrize(
+    ("version", "following"),
+    [("1.4.0", "1.4.1"), ("2.0.0-rc1", "2.0.1"), ("v3", "v4"), ("summer", "summer.1")],
+)
+def test_the_next_version_follows_one_that_was_named_by_hand(
+    published: Repository, version: str, following: str
+) -> None:
+    published.write("web/text", "by hand\n")
+    publish_bundles(published.site, [published.directory / "web"], Wish(version), never)
+    published.write("web/text", "new\n")
+    assert said(published.publish()) == {"web": (version, following)}
+
+
+def test_the_next_version_follows_those_of_all_channels_and_of_none(published: Repository) -> None:
+    published.write("web/text", "canary\n")
+    published.publish(channel="canary")
+    published.write("web/text", "canary again\n")
+    published.publish(channel="canary")  # web 1.0.2
+    Channels(published.site, never).withdraw("web", "canary")
+    published.write("web/text", "stable\n")
+    assert said(published.publish()) == {"web": ("1.0.0", "1.0.3")}
+
+
+def test_the_next_version_asks_no_clock(published: Repository, clock: Clock) -> None:
+    for number in range(1, 4):
+        published.write("web/text", f"{number}\n")
+        clock.now -= timedelta(hours=1)
+        assert said(published.publish())["web"][1] == f"1.0.{number}"
+
+
+def test_what_was_rolled_back_is_compared_with_what_the_channel_gives_now(published: Repository) -> None:
+    published.write("web/text", "bad\n")
+    published.publish()
+    Channels(published.site, never).roll_back("web", "stable", "1.0.0")
+    assert said(published.plan()) == {"web": ("1.0.0", "1.0.2")}
+    (published.directory / "web/text").unlink()
+    assert said(published.publish()) == {}
+    assert published.site.index().find("web", "stable") == Release.of("web", "1.0.0")
+
+
+def test_files_that_an_older_version_had_get_a_new_version(published: Repository) -> None:
+    published.write("web/text", "new\n")
+    published.publish()
+    (published.directory / "web/text").unlink()
+    assert said(published.publish()) == {"web": ("1.0.1", "1.0.2")}
+
+
+@pytest.mark.parametrize("halted", [False, True])
+def test_the_rollout_of_what_is_unchanged_goes_on_as_it_is(published: Repository, halted: bool) -> None:
+    published.write("web/text", "new\n")
+    published.publish(request=TENTH)
+    if halted:
+        Channels(published.site, never).halt("web", "stable")
+    before = published.site.index()
+    published.write("db/text", "new\n")
+    assert said(published.publish(request=RolloutRequest(percent=50))) == {"db": ("1.0.0", "1.0.1")}
+    after = published.site.index()
+    assert after.find("web", "stable") == before.find("web", "stable")
+    db = after.find("db", "stable")
+    assert db is not None
+    assert db.rollout is not None
+    assert (db.rollout.percent, db.rollout.before) == (50, Release.of("db", "1.0.0"))
+
+
+def test_a_version_that_is_given_is_for_all_unchanged_ones_too(published: Repository) -> None:
+    published.write("web/text", "new\n")
+    assert said(published.publish("1.4.0")) == dict.fromkeys(NAMES, ("1.0.0", "1.4.0"))
+    assert said(published.publish("1.4.0")) == {}
+
+
+def test_archives_and_directories_are_published_together(published: Repository, tmp_path: Path) -> None:
+    archive = tmp_path / "shop.tar.gz"
+    build_bundle(published.directory / "web", archive, name="shop", version="1.4.0")
+    sources = [archive, published.directory / "web"]
+    assert said(publish_bundles(published.site, sources, Wish("1.4.0"), never)) == {
+        "shop": (None, "1.4.0"),
+        "web": ("1.0.0", "1.4.0"),
+    }
+    with pytest.raises(PublishError, match=r"version is '1\.4\.0' in the archive, 'auto' was asked for"):
+        publish_bundles(published.site, sources, Wish(AUTO), never)
+
+
+# --- what is wrong with one -----------------------------------------------------------------------------------
+
+
+def test_all_problems_of_all_bundles_are_told_and_nothing_is_published(published: Repository) -> None:
+    (published.directory / "app/link").symlink_to("/etc/motd")
+    (published.directory / "db/manifest.yaml").unlink()
+    published.write("web/text", "new\n")
+    before = contents(published.site.directory)
+    with pytest.raises(PublishError) as caught:
+        published.publish()
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "2 of 3 bundles cannot be published, so none is:"
+    assert lines[1].endswith("bundles/app: 'link': is a symbolic link, wanted a regular file or a directory")
+    assert "bundles/db" in lines[2]
+    assert "there is no 'manifest.yaml' at the root" in lines[2]
+    assert contents(published.site.directory) == before
+
+
+def test_versions_that_have_other_contents_are_all_named(published: Repository) -> None:
+    for name in ("db", "web"):
+        published.write(f"{name}/text", "new\n")
+    with pytest.raises(PublishError) as caught:
+        published.publish("1.0.0")
+    assert [line.partition(": ")[0] for line in str(caught.value).splitlines()[1:]] == [
+        "db 1.0.0",
+        "web 1.0.0",
+    ]
+
+
+def test_a_rollout_that_cannot_be_asked_for_stops_all(published: Repository) -> None:
+    published.write("web/text", "new\n")
+    published.publish("1.1.0", request=TENTH)
+    Channels(published.site, never).halt("db", "stable")
+    before = published.site.index()
+    with pytest.raises(PublishError) as caught:
+        published.publish("1.1.0")
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "3 of 3 bundles cannot be published, so none is:"
+    assert "app 1.1.0: is on its way, now at 10 %" in lines[1]
+    assert "db 1.1.0: is halted at 10 %" in lines[2]
+    assert published.site.index() == before
+
+
+def test_one_name_twice_is_an_error_that_names_both(published: Repository, tmp_path: Path) -> None:
+    other = shutil.copytree(published.directory / "web", tmp_path / "other/web")
+    web = published.directory / "web"
+    for sources in ([web, other], [web, web]):
+        with pytest.raises(PublishError, match=f"{sources[1]}: is bundle 'web', and so is {web}"):
+            publish_bundles(published.site, sources, Wish("1.4.0"), never)
+    assert [item.release.version for item in published.site.releases()] == ["1.0.0"] * 3
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(path.read_bytes() + b"\0")])
+def test_what_is_published_is_trusted_as_far_as_it_is_signed(
+    published: Repository, damage: Callable[[Path], object]
+) -> None:
+    """What somebody changed on the disk must not decide which bundles are new; a version by hand mends it."""
+    (archive,) = published.site.public.glob("targets/web/*")
+    damage(archive)
+    with pytest.raises(
+        BundleError, match=r"web-1\.0\.0\.tar\.gz: .*(No such file|the signed index says)"
+    ) as caught:
+        published.publish()
+    assert isinstance(caught.value, SignatureError | PublishError)
+    assert said(published.publish("1.4.0"))["web"] == ("1.0.0", "1.4.0")
+
+
+def test_a_missing_key_leaves_no_trace(published: Repository) -> None:
+    (key,) = published.site.directory.glob("keys/targets-*.pem")
+    key.unlink()
+    published.write("web/text", "new\n")
+    before = contents(published.site.directory)
+    with pytest.raises(KeyFileError):
+        published.publish()
+    assert contents(published.site.directory) == before
+
+
+# --- dry runs -------------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_says_what_would_be_published_and_writes_nothing(published: Repository) -> None:
+    published.write("web/text", "new\n")
+    building = published.site.directory / ".build-of-somebody-else"
+    building.mkdir()
+    before = contents(published.site.directory)
+    with published.site.locked():  # it waits for nobody, and disturbs nobody
+        planned = published.plan()
+    assert building.is_dir()
+    assert contents(published.site.directory) == before
+    assert said(planned) == {"web": ("1.0.0", "1.0.1")}
+    assert [(item.release, item.sha256, item.changes) for item in planned] == [
+        (item.release, item.sha256, item.changes) for item in published.publish()
+    ]
+
+
+def test_a_dry_run_finds_what_publishing_would(published: Repository) -> None:
+    (published.directory / "db/manifest.yaml").unlink()
+    with pytest.raises(PublishError, match="1 of 3 bundles cannot be published"):
+        published.plan()
+
+
+# --- crashes --------------------------------------------------------------------------------------------------
+
+
+def versions(host: Host) -> list[str | None]:
+    index = host.refresh()
+    found = (index.find(name, "stable") for name in NAMES)
+    return [release and release.version for release in found]
+
+
+def test_a_kill_at_any_step_leaves_all_as_before_or_all_as_after(
+    published: Repository, publisher_host: Host, survives: Survives
+) -> None:
+    seen: list[bool] = []
+    survived = False
+    while not survived:
+        number = len(seen)
+        for name in NAMES:
+            published.write(f"{name}/text", f"{number}\n")
+        before = versions(publisher_host)
+        survived = survives(number, partial(published.publish, f"2.{number}.0"))
+        after = versions(publisher_host)
+        assert after in (before, [f"2.{number}.0"] * 3)
+        seen.append(after != before)
+        assert all(publisher_host.fetch(name) for name in NAMES)
+    # Three bundles, their copies, index, targets, snapshot and timestamp: only the last rename makes them visible.
+    assert seen == [False] * 19 + [True] * 2
+    assert verify_site(published.site)
+
+
+def test_after_a_kill_auto_goes_on_as_if_nothing_had_been(
+    published: Repository, publisher_host: Host, survives: Survives
+) -> None:
+    moment, expected = 0, [1, 1, 1]
+    while True:
+        for name in NAMES:
+            published.write(f"{name}/text", f"{moment}\n")
+        survived = survives(moment, published.publish)
+        published.publish()
+        assert versions(publisher_host) == [f"1.0.{number}" for number in expected]
+        assert not list(published.site.directory.glob(".build-*"))
+        if survived:
+            break
+        moment, expected = moment + 1, [number + 1 for number in expected]
+    assert verify_site(published.site)
+
+
+def test_whoever_copies_the_files_meanwhile_sees_all_or_none(
+    published: Repository, new_host: Callable[..., Host], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies: list[Path] = []
+    rename = os.rename
+
+    def copying(*arguments: Any, **options: Any) -> None:
+        copies.append(Path(shutil.copytree(published.site.public, tmp_path / f"copy{len(copies)}")))
+        rename(*arguments, **options)
+
+    for name in NAMES:
+        published.write(f"{name}/text", "new\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", copying)
+        published.publish()
+    copies.append(published.site.public)
+    found = []
+    for number, copy in enumerate(copies):
+        host = new_host(copy, name=f"host{number}")
+        host.anchor = published.site.anchor
+        found.append(versions(host))
+        assert all(host.fetch(name) for name in NAMES)
+    assert found == [["1.0.0"] * 3] * (len(copies) - 1) + [["1.0.1"] * 3]
+
+
+@pytest.fixture
+def publisher_host(new_host: Callable[..., Host], repository: Repository) -> Host:
+    """A host of the repository's site, which it sees as it is on the publisher's disk."""
+    host = new_host(repository.site.public)
+    host.anchor = repository.site.anchor
+    return host
