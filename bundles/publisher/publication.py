@@ -36,7 +36,7 @@ Progress = Callable[[int, Path], None]
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a publisher wants of all bundles that are published together."""
+    """The version, channel and rollout for all bundles that are published together."""
 
     version: str | None = None
     """`AUTO` for the next version of each that has changed. A directory needs one, an archive states its own."""
@@ -119,7 +119,7 @@ def publish_bundles(
 def plan_bundles(
     site: Site, sources: Sequence[Path], wish: Wish, progress: Progress = lambda number, source: None
 ) -> list[Publication]:
-    """What `publish_bundles` would publish; raises as it does. Writes nothing to the site, not even its lock."""
+    """The publications that `publish_bundles` would make; raises as it does. Writes nothing to the site, not even its lock."""
     parse_channel(wish.channel)
     with tempfile.TemporaryDirectory(prefix="puller") as scratch:
         drafts = _Round(site, wish, site.published(), Path(scratch)).drafts(sources, progress)

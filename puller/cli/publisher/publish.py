@@ -21,6 +21,7 @@ from puller.cli.publisher.secrets import passphrase_of_keys
 from puller.cli.publisher.sentences import ended_rollout, next_step, print_statement, publication_line
 
 if TYPE_CHECKING:
+    from bundles.publisher.changes import Changes
     from bundles.publisher.publication import Progress, Publication
 
 _MANIFEST = "manifest.yaml"
@@ -77,14 +78,15 @@ def publish(
       puller site publish site bundles/* --version auto
 
     Exit status: 0 when all is published, or was before; 13 and 64 when a bundle cannot be published, and
-    10 when what was published before is not as it was signed: then nothing is changed.
+    10 when what was published before is not as it was signed: then nothing is published.
     """
     from bundles.publisher.publication import Wish, plan_bundles, publish_bundles
     from bundles.publisher.site import Site
     from bundles.publisher.versions import AUTO
 
     _check_sources(sources, name)
-    site, wish = Site(directory), Wish(version, channel, rollout_request(percent, over, start), name)
+    wish = Wish(version, channel, rollout_request(percent, over, start), name)
+    site = Site(directory)
     with _progress(len(sources)) as progress:
         if dry_run:
             publications = plan_bundles(site, sources, wish, progress)
@@ -150,11 +152,14 @@ def _plain(publication: "Publication") -> dict[str, Any]:
         "size": publication.size,
         "sha256": publication.sha256,
         "rollout": release.fields().get("rollout"),
-        "changes": changes
-        and {
-            "added": changes.added,
-            "removed": changes.removed,
-            "changed": changes.changed,
-            "libraries": changes.libraries,
-        },
+        "changes": None if changes is None else _plain_changes(changes),
+    }
+
+
+def _plain_changes(changes: "Changes") -> dict[str, tuple[str, ...]]:
+    return {
+        "added": changes.added,
+        "removed": changes.removed,
+        "changed": changes.changed,
+        "libraries": changes.libraries,
     }

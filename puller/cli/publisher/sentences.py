@@ -87,11 +87,12 @@ def _after_that(ended: "Release", after: "Release") -> str:
 def publication_line(publication: "Publication") -> str:
     """One of many bundles: ``web 1.4.1 (was 1.4.0), changed: manifest.yaml; because of library common``."""
     after, before = publication.release, publication.before
-    spread = "" if after.rollout is None else f", {reach(after, publication.statement.now)}"
+    spread = [] if after.rollout is None else [reach(after, publication.statement.now)]
     if not publication.changed:
-        return f"{after.bundle} unchanged ({after.version}{spread})"
-    changes = f", {changes_sentence(publication.changes)}" if publication.changes else ""
-    return f"{after} ({f'was {before}' if before else 'new'}){spread}{changes}"
+        return f"{after.bundle} unchanged ({', '.join([after.version, *spread])})"
+    changes = [changes_sentence(publication.changes)] if publication.changes else []
+    details = "; ".join([*changes, *spread])
+    return f"{after} ({f'was {before}' if before else 'new'}){', ' if details else ''}{details}"
 
 
 def changes_sentence(changes: "Changes") -> str:

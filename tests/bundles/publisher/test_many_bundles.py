@@ -351,7 +351,7 @@ def test_a_dry_run_finds_what_publishing_would(published: Repository) -> None:
 def versions(host: Host) -> list[str | None]:
     index = host.refresh()
     found = (index.find(name, "stable") for name in NAMES)
-    return [release and release.version for release in found]
+    return [release.version if release else None for release in found]
 
 
 def test_a_kill_at_any_step_leaves_all_as_before_or_all_as_after(
