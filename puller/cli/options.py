@@ -25,11 +25,9 @@ def together(*options: Decorator) -> Decorator:
     return add
 
 
-def configuration_option(help: str, **more: Any) -> Decorator:  # noqa: A002  click's word
-    """``--config``, this host's own by default; its value is the parameter ``path``."""
-    return click.option(
-        "--config", "path", default=DEFAULT_CONFIGURATION, show_default=True, help=help, **more
-    )
+def configuration_option(help: str, *, name: str = "path", **more: Any) -> Decorator:  # noqa: A002  click's word
+    """``--config``, this host's own by default; its value is the parameter ``name``."""
+    return click.option("--config", name, default=DEFAULT_CONFIGURATION, show_default=True, help=help, **more)
 
 
 def _format_option(*formats: str, help: str) -> Decorator:  # noqa: A002  click's word

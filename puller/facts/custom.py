@@ -73,7 +73,7 @@ def _sources(directories: Sequence[str], problems: list[FactError]) -> Iterator[
             problems.append(FactError(directory, f"is not read: {judged.reason}"))
         # 2.
         for name in names:
-            if not name.startswith(".") and not name.endswith(_LEFTOVERS):
+            if not is_leftover(name):
                 yield os.path.join(directory, name)
 
 
@@ -99,6 +99,20 @@ def _read(path: str, limit: float) -> dict[str, Any]:
 
 def _run(path: str, program: str, limit: float) -> dict[str, Any]:
     """The facts that a program prints; ``path`` is the name of it in messages."""
+    text = output_of(path, program, limit)
+    return documents.parse(text, documents.form_of_output(text), f"output of {path}")
+
+
+def is_leftover(name: str) -> bool:
+    """Whether a file is hidden, or one that editors and package managers leave."""
+    return name.startswith(".") or name.endswith(_LEFTOVERS)
+
+
+def output_of(path: str, program: str, limit: float) -> bytes:
+    """The output of a program, UTF-8 text, at most one byte more than a document may have.
+
+    ``path`` is the name of it in messages. Raises ``FactError``, and ``OSError`` when it cannot be started.
+    """
     from puller.system.commands import Command, run
 
     completed = run(Command([program], timeout=limit, output_limit=documents.SIZE_LIMIT + 1))
@@ -106,5 +120,4 @@ def _run(path: str, program: str, limit: float) -> dict[str, Any]:
         raise FactError(path, f"{completed.outcome}: {completed.tail(3)}".rstrip(": "))
     if "\ufffd" in completed.stdout:  # what stands for bytes that are no text
         raise FactError(f"output of {path}", "is not UTF-8 text")
-    text = completed.stdout.encode()
-    return documents.parse(text, documents.form_of_output(text), f"output of {path}")
+    return completed.stdout.encode()

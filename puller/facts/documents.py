@@ -27,14 +27,35 @@ _SHOWN = 80  # characters of a line in a message
 
 def parse(text: bytes, form: str, source: str) -> dict[str, Any]:
     """Facts of a document in the ``form`` json, yaml or txt; raises ``FactError`` that names ``source``."""
-    if len(text) > SIZE_LIMIT:
-        raise FactError(source, f"is longer than the {SIZE_LIMIT} bytes that are read")
-    value = {"json": _json, "yaml": _yaml, "txt": _lines}[form](text, source)
-    if not isinstance(value, dict):
-        found = "a list" if isinstance(value, list) else f"only {value!r}"
+    facts = value(text, form, source)
+    if not isinstance(facts, dict):
+        found = "a list" if isinstance(facts, list) else f"only {facts!r}"
         raise FactError(source, f"holds {found}, wanted a mapping of fact names to values")
-    facts: dict[str, Any] = _plain(value, source, 1)
     return facts
+
+
+def value(text: bytes, form: str, source: str) -> Any:
+    """Whatever a document in the ``form`` json, yaml or txt holds; raises ``FactError`` that names ``source``."""
+    _verify_size(text, source)
+    return _plain({"json": _json, "yaml": _yaml, "txt": _lines}[form](text, source), source, 1)
+
+
+def printed(text: bytes, source: str) -> Any:
+    """The one value that an executable has printed: a mapping, a list, or a line of text as it stands there.
+
+    Raises ``FactError`` that names ``source``, also for nothing and for several lines that are only text.
+    """
+    _verify_size(text, source)
+    if not text.strip():
+        raise FactError(source, "is empty, wanted a value; {} stands for nothing")
+    if _is_line_of_text(text):
+        return _decoded(text, source).strip()
+    form = "json" if text.lstrip()[:1] == b"[" else form_of_output(text)
+    found = value(text, form, source)
+    if not isinstance(found, dict | list):
+        shown = _shortened(_decoded(text, source).strip())
+        raise FactError(source, f"is {shown!r}, wanted a mapping, a list or one line of text")
+    return found
 
 
 def read(path: str) -> dict[str, Any]:
@@ -72,9 +93,16 @@ def assignment(text: str, source: str) -> dict[str, Any]:
     except ExpressionError:
         path = ()
     if not equals or not path:
-        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-        raise FactError(source, f"is {shown!r}, wanted NAME=VALUE or NAME.NAME=VALUE")
+        raise FactError(source, f"is {_shortened(text)!r}, wanted NAME=VALUE or NAME.NAME=VALUE")
     return nested([_text(str(step), source) for step in path], _text(value.strip(), source))
+
+
+def _is_line_of_text(text: bytes) -> bool:
+    """Whether it is one line that neither JSON, nor ``key=value``, nor a mapping or list of YAML would be."""
+    line = text.strip()
+    if b"\n" in line or line[:1] in (b"{", b"[") or _is_assignment(line):
+        return False
+    return not (line.startswith((b"- ", b"#")) or b": " in line or line.endswith(b":"))
 
 
 def _is_assignment(line: bytes) -> bool:
@@ -117,6 +145,15 @@ def _decoded(text: bytes, source: str) -> str:
     except UnicodeDecodeError as error:
         line = text[: error.start].count(b"\n") + 1
         raise FactError(f"{source}:{line}", "is not UTF-8 text") from error
+
+
+def _verify_size(text: bytes, source: str) -> None:
+    if len(text) > SIZE_LIMIT:
+        raise FactError(source, f"is longer than the {SIZE_LIMIT} bytes that are read")
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _plain(value: Any, source: str, depth: int) -> Any:

@@ -1,6 +1,7 @@
 """The error of a source of facts; it never stops a gathering.
 
-FactError    a source that could not be read: the fact is left out, the sentence goes to ``Facts.problems``
+FactError    a source that could not be read: the fact is left out, the sentence goes to ``Facts.problems``;
+             of a fact that comes with a bundle it becomes the failure of what asks for it (``bundled.py``)
 """
 
 

@@ -107,6 +107,15 @@ def lookup(facts: Mapping[str, Any], name: str) -> Any:
     return ABSENT
 
 
+def is_name(name: str) -> bool:
+    """Whether a fact may have this legacy name on some machine."""
+    return (
+        name in PATHS
+        or name == "interfaces"
+        or name.startswith(tuple(f"{start}_" for start in INTERFACE_PATHS))
+    )
+
+
 def names(facts: Mapping[str, Any]) -> Iterator[str]:
     """The legacy names that may have a value on this machine."""
     yield from PATHS

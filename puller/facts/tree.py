@@ -104,6 +104,8 @@ class Facts(Mapping[str, "Any"]):
         self._custom: dict[str, Any] | None = None
         self._gathered: dict[str, dict[str, Any]] = {}
         self._answers: dict[str, Any] = {}
+        self.of_bundles: dict[tuple[str, ...], Mapping[str, Any]] = {}
+        """These facts with those of a bundle, by the directories of the latter (``bundled.py``)."""
 
     def __getitem__(self, key: str) -> Any:
         # 1. What is not there is remembered, too.
@@ -129,6 +131,16 @@ class Facts(Mapping[str, "Any"]):
     def as_dict(self, *, legacy: bool = False) -> dict[str, Any]:
         """All facts, gathered now; without legacy names, which repeat what the tree says, unless asked."""
         return {name: self[name] for name in (self if legacy else sorted(self._names())) if name in self}
+
+    @property
+    def limit(self) -> float:
+        """Seconds that one source may take."""
+        return self._machine.limit
+
+    @property
+    def custom_directories(self) -> list[str]:
+        """Where custom facts come from."""
+        return list(self._directories)
 
     @property
     def problems(self) -> list[FactError]:

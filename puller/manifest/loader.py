@@ -9,12 +9,15 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from hiera.errors import HieraError
 from hiera.limits import total
 from hiera.text import yaml_text
 from puller.data.sources import DataSource, Origin
 from puller.errors import ResourceError
 from puller.manifest import children
+from puller.manifest.bundle_facts import bundle_facts
 from puller.manifest.children import Family
 from puller.manifest.declaration import Declaration, Home
 from puller.manifest.declare import declare
@@ -35,7 +38,8 @@ def load_manifest(path: Path, name: str, inputs: Inputs, known: Collection[Refer
 
     References may be to resources of other manifests that are ``known``.
 
-    For this manifest, and for each child manifest when its ``apply`` resource is reached (``_declared``):
+    The facts of its bundle are put over those of the host (``bundle_facts``). Then, for this manifest, and for each
+    child manifest when its ``apply`` resource is reached (``_declared``):
 
     1. Its text is read, and its keys are checked (``resources.md`` section 1).
     2. Its data is brought together from all sources (``data.md`` section 1) and checked; it makes the scope for
@@ -54,7 +58,9 @@ def load_manifest(path: Path, name: str, inputs: Inputs, known: Collection[Refer
     Raises ``SourceError`` when it cannot be read, ``ManifestError`` with all problems when it is not valid.
     """
     with total:
-        return _load(ManifestText.of_file(path, name), inputs, Family(path, name), known)
+        text, family = ManifestText.of_file(path, name), Family(path, name)
+        facts = bundle_facts(inputs.facts, path.parent, family.refused)
+        return _load(text, msgspec.structs.replace(inputs, facts=facts), family, known)
 
 
 def load_value(path: Path, value: dict[str, Any], problems: Problems, inputs: Inputs) -> Manifest:

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from puller.data.site_data import SiteData, Warn
 
 
+def own_facts(configuration: Configuration) -> dict[str, str]:
+    """The facts that the agent knows of this host by itself."""
+    # Puppet's word for the name that an agent goes by; hierarchies of sites ask for it.
+    return {"clientcert": configuration.host_name} if configuration.host_name else {}
+
+
 class Host(msgspec.Struct, frozen=True):
     """Facts are gathered when they are asked for, group by group."""
 
@@ -28,9 +34,7 @@ class Host(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, configuration: Configuration) -> "Host":
         """The machine that we run on."""
-        # Puppet's word for the name that an agent goes by; hierarchies of sites ask for it.
-        own = {"clientcert": configuration.host_name} if configuration.host_name else {}
-        facts = gather(custom_directories=[configuration.facts_directory], agent=own)
+        facts = gather(custom_directories=[configuration.facts_directory], agent=own_facts(configuration))
         return cls(configuration, facts, dict(os.environ))
 
     @property

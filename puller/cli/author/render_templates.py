@@ -114,10 +114,11 @@ def _home(path: Path) -> Path:
 
 
 def _scope(inputs: CommandInputs, home: Path) -> Scope:
+    from puller.manifest.bundle_facts import need_bundle_facts
     from puller.templates.functions import bundle_functions
 
     given = inputs.for_manifest()
-    scope = Scope(given.facts, merged(given.sources), given.environ)
+    scope = Scope(need_bundle_facts(given.facts, home), merged(given.sources), given.environ)
     return scope.with_names(bundle_functions(home, scope))
 
 

@@ -33,9 +33,12 @@ def open_answers(
 ) -> Iterator[Answers]:
     """The answers for one host, for as long as the block runs.
 
-    Raises ``UsageError``, ``HieraError`` and ``SourceError``.
+    Raises ``UsageError``, ``HieraError``, ``ManifestError`` and ``SourceError``.
     """
+    from pathlib import Path
+
     from puller.data.queries import BundleAnswers, TreeAnswers
+    from puller.manifest.bundle_facts import need_bundle_facts
 
     if options["document"] is not None:
         yield _document(options["document"], options["document"], facts)
@@ -47,6 +50,7 @@ def open_answers(
         yield TreeAnswers(_tree({**options, "config": source}, None, facts, warn))
     else:
         with _unpacked(source) as (directory, manifest, name):
+            facts = need_bundle_facts(facts, Path(directory))
             document = _document(manifest, name, facts) if os.path.exists(manifest) else None
             answers: list[Answers] = [document] if document is not None else []
             if os.path.exists(os.path.join(directory, "hiera.yaml")):

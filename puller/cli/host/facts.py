@@ -1,22 +1,38 @@
 """``puller facts``: what is known about this machine."""
 
-from collections.abc import Mapping
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
 
-from puller.cli.options import fact_options, format_option
+from puller.cli.options import configuration_option, fact_options, format_option
 from puller.cli.output import show, warn
 from puller.exit_status import ExitStatus
 from puller.facts.given import facts_from
+from puller.state.directories import DEFAULT_CONFIGURATION
 
 
 @click.command()
 @click.argument("path", required=False)
 @format_option
 @click.option("--legacy", is_flag=True, help="Show Facter's legacy flat names too.")
+@click.option(
+    "--bundle",
+    metavar="NAME|DIRECTORY",
+    help="Show the facts that come with a bundle, too: one enforced on this host, or a ./DIRECTORY, or a bundle file.",
+)
+@configuration_option("The configuration of the host that enforces the bundle NAME.", name="configuration")
 @fact_options
-def facts(path: str | None, output_format: str, legacy: bool, **options: Any) -> int:
+def facts(
+    path: str | None,
+    output_format: str,
+    legacy: bool,
+    bundle: str | None,
+    configuration: str,
+    **options: Any,
+) -> int:
     """Show all facts of this machine, or the one at PATH.
 
     Only what PATH needs is gathered. A single value is printed plain, for scripts.
@@ -26,26 +42,73 @@ def facts(path: str | None, output_format: str, legacy: bool, **options: Any) ->
       puller facts os.release.major
       puller facts networking.interfaces.eth0.ip
       puller facts --format json > host.json
+      puller facts --bundle web openssh
+      puller facts --bundle ./web openssh.version
 
     Exit status: 0, or 1 when there is no fact at PATH. What could not be read is said on stderr.
     """
-    found = facts_from(options)
     status = ExitStatus.OK
-    if path:
-        status = _show_at(path, found, output_format)
-    else:
-        show(found.as_dict(legacy=legacy), output_format)
-    # Last: a source is tried, and fails, when a fact of it is asked for.
-    for problem in found.problems:
-        warn(str(problem))
+    with _facts(bundle, configuration, options) as found:
+        if path:
+            status = _show_at(path, found, output_format)
+        else:
+            show(found.as_dict(legacy=legacy), output_format)
+        # Last: a source is tried, and fails, when a fact of it is asked for.
+        for problem in found.problems:
+            warn(str(problem))
     return status
 
 
+@contextlib.contextmanager
+def _facts(bundle: str | None, configuration: str, options: Mapping[str, Any]) -> Iterator[Any]:
+    """The facts of this machine, or those that a bundle sees on it, for as long as the block runs."""
+    if bundle is None:
+        yield facts_from(options)
+        return
+    from puller.manifest.bundle_facts import need_bundle_facts
+
+    if _is_source(bundle, configuration):
+        from puller.manifest.source import open_source
+
+        with open_source(bundle) as source:
+            yield need_bundle_facts(facts_from(options), source.path.parent)
+        return
+    yield _of_enforced(bundle, configuration, options)
+
+
+def _is_source(bundle: str, configuration: str) -> bool:
+    """Whether a path is meant; where there is no host's configuration, no name of an enforced bundle can be."""
+    is_host = configuration != DEFAULT_CONFIGURATION or os.path.exists(configuration)
+    return os.sep in bundle or bundle in (os.curdir, os.pardir) or not is_host
+
+
+def _of_enforced(name: str, path: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The facts that an enforced bundle sees; raises ``PullerError`` when there is none of this name."""
+    from bundles.store.store import Store
+    from puller.cli.host.common import chosen, load_host, state_in_use
+    from puller.errors import SourceError
+    from puller.manifest.bundle_facts import need_bundle_facts
+    from puller.run.host import own_facts
+
+    configuration, directories = load_host(path)
+    chosen(configuration, name)
+    with state_in_use("read"):
+        current = Store(directories.bundles).current(name)
+    if current is None:
+        raise SourceError(f"{name}: nothing is enforced")
+    host = facts_from(options, directories=[configuration.facts_directory], agent=own_facts(configuration))
+    return need_bundle_facts(host, current.path)
+
+
 def _show_at(path: str, found: Any, output_format: str) -> ExitStatus:
+    from hiera.errors import HieraError
     from hiera.values import paths
 
     steps = _steps(path)
-    value = paths.find(found, steps)
+    try:
+        value = paths.find(found, steps)
+    except HieraError:  # said with the other problems
+        return ExitStatus.NO
     if value is paths.MISSING:
         warn(_missing(found, steps))
         return ExitStatus.NO

@@ -1,0 +1,226 @@
+"""Facts that come with a bundle: each file of its ``facts.d`` is the fact of its name, ``openssh.sh`` is ``openssh``.
+
+* A file is read, or run, when its fact is asked for, and once in a run. What nobody asks for costs a name in a list.
+* A fact of that name that this host has (custom, or given by options) is taken instead, and the file is left alone.
+* Where a file fails, what asks for its fact fails: it is an error, and never a fact that is not there.
+
+From a name to its fact:
+
+1. What the host says of it is the answer.
+2. The file is judged, for root: nobody else may have written it (``puller.system.trusted``).
+3. A document is read: its form follows from its name, and its value may be anything.
+4. An executable is run as custom ones are, in a limited time and with limited output.
+5. The answer is kept, and so is the failure.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hiera.errors import HieraError
+from puller.errors import reason
+from puller.facts import custom, documents, legacy
+from puller.facts.errors import FactError
+from puller.facts.tree import BUILT_IN, Facts
+from puller.facts.values import ABSENT
+from puller.system.trusted import judge
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VARIABLES = frozenset({"environment", "facts", "server_facts", "trusted"})
+"""Names that mean something else where a hierarchy of Puppet's kind interpolates."""
+
+
+class BundleFactError(HieraError):
+    """A fact that cannot be had, with the file as its place: a failure of whatever has asked for it."""
+
+
+class FactFile(NamedTuple):
+    """The file of one fact."""
+
+    path: str
+    shown: str
+    """Relative to the bundle, as messages call it."""
+
+
+def over(
+    host: Mapping[str, Any], root: Path, directories: Sequence[Path]
+) -> tuple[Mapping[str, Any], list[str]]:
+    """The facts of a host with those in ``directories`` of the bundle at ``root``, and what is wrong with their files.
+
+    The same bundle has the same facts for the whole of a run: they are kept with those of the host. Where ``host`` is
+    a description that stands alone (``--no-system-facts``) no executable is run, and its fact must be given.
+    """
+    if not isinstance(host, Facts):
+        files, problems = _files(root, directories)
+        return BundleFacts(host, files, None), problems
+    directories = [path for path in directories if os.fspath(path) not in host.custom_directories]
+    place = tuple(map(os.fspath, directories))
+    if (known := host.of_bundles.get(place)) is not None:
+        return known, []
+    files, problems = _files(root, directories)
+    found: Mapping[str, Any] = BundleFacts(host, files, host.limit) if files else host
+    if not problems:
+        host.of_bundles[place] = found
+    return found, problems
+
+
+class BundleFacts(Mapping[str, Any]):
+    """The facts of a host with those of a bundle; raises ``BundleFactError`` for one whose file fails.
+
+    Iterating gives names, and runs nothing of the bundle. Who copies it asks for all.
+    """
+
+    def __init__(self, host: Mapping[str, Any], files: Mapping[str, FactFile], limit: float | None) -> None:
+        """``limit`` is in seconds, for each executable; with ``None`` none is run."""
+        self.host = host
+        self._files = files
+        self._limit = limit
+        self._answers: dict[str, Any] = {}
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._files:
+            return self.host[key]
+        if key not in self._answers:
+            self._answers[key] = self._find(key)
+        answer = self._answers[key]
+        if isinstance(
+            answer, FactError
+        ):  # a new one each time: its reader adds the place that it was asked at
+            raise BundleFactError(answer.where, answer.what)
+        return answer
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted({*self.host, *self._files}))
+
+    def __len__(self) -> int:
+        return len({*self.host, *self._files})
+
+    def __bool__(self) -> bool:
+        """There are always some; a mere ``if facts`` must not gather them."""
+        return True
+
+    def as_dict(self, *, legacy: bool = False) -> dict[str, Any]:
+        """All facts, without those that fail, which ``problems`` names."""
+        host = self.host.as_dict(legacy=legacy) if isinstance(self.host, Facts) else dict(self.host)
+        answers = {name: self._answer(name) for name in self._files}
+        found = {name: value for name, value in answers.items() if not isinstance(value, BundleFactError)}
+        return dict(sorted({**host, **found}.items()))
+
+    @property
+    def problems(self) -> list[str]:
+        """A sentence for each source that was asked and could not be read."""
+        failed = [answer for answer in self._answers.values() if isinstance(answer, FactError)]
+        return [str(problem) for problem in (*getattr(self.host, "problems", ()), *failed)]
+
+    def _answer(self, name: str) -> Any:
+        try:
+            return self[name]
+        except BundleFactError as error:
+            return error
+
+    def _find(self, key: str) -> Any:
+        # 1.
+        if (known := self.host.get(key, ABSENT)) is not ABSENT:
+            return known
+        file = self._files[key]
+        try:
+            return _read(file, self._limit)
+        # 5.
+        except FactError as error:
+            return error
+        except OSError as error:
+            return FactError(file.shown, f"cannot be read: {reason(error)}")
+
+
+def _read(file: FactFile, limit: float | None) -> Any:
+    # 2. Only root is asked for so much: what other users work on, a group of their own often may write.
+    judged = judge(file.path)
+    if judged.reason and os.geteuid() == 0:
+        raise FactError(file.shown, f"is not read: {judged.reason}")
+    # 3.
+    if form := documents.form_of_name(file.path):
+        return documents.value(documents.content(judged.path), form, file.shown)
+    # 4.
+    if limit is None:
+        what = "is not run where this machine's facts are left out: give its value by --fact or --facts"
+        raise FactError(file.shown, what)
+    try:
+        output = custom.output_of(file.shown, judged.path, limit)
+    except OSError as error:
+        raise FactError(file.shown, f"cannot be started: {_why(error, judged.path)}") from error
+    return documents.printed(output, f"output of {file.shown}")
+
+
+def _why(error: OSError, program: str) -> str:
+    if isinstance(error, PermissionError) and os.statvfs(program).f_flag & os.ST_NOEXEC:
+        return f"{reason(error)}: its file system is mounted with noexec"
+    return reason(error)
+
+
+def _files(root: Path, directories: Sequence[Path]) -> tuple[dict[str, FactFile], list[str]]:
+    """The file of each fact by its name, and what is wrong with any of them; nothing is read but names and modes."""
+    files: dict[str, FactFile] = {}
+    problems: list[str] = []
+    for directory in directories:
+        for file in _in_directory(root, directory, problems):
+            name = os.path.splitext(os.path.basename(file.path))[0]
+            first = files.setdefault(name, file)
+            if what := _wrong_name(name) or _wrong_kind(file.path):
+                problems.append(f"{file.shown}: {what}")
+            elif first is not file:
+                problems.append(
+                    f"{file.shown}: is the fact {name}, which {first.shown} is, too: rename one of them"
+                )
+    return files, problems
+
+
+def _in_directory(root: Path, directory: Path, problems: list[str]) -> list[FactFile]:
+    """Its files in the order of their names; a directory that is not there has none."""
+    shown = os.path.relpath(directory, root)
+    try:
+        if stat.S_ISLNK(os.lstat(directory).st_mode):
+            problems.append(f"{shown}: {_LINK}")
+            return []
+        with os.scandir(directory) as entries:
+            names = sorted(entry.name for entry in entries if not entry.is_dir(follow_symlinks=False))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        problems.append(f"{shown}: cannot be read: {reason(error)}")
+        return []
+    kept = (name for name in names if not custom.is_leftover(name))
+    return [FactFile(os.path.join(directory, name), os.path.join(shown, name)) for name in kept]
+
+
+_LINK = "is a symbolic link, which a bundle cannot hold, wanted what it leads to"
+
+
+def _wrong_name(name: str) -> str:
+    """Why a fact cannot have this name; empty when it can."""
+    if _NAME.fullmatch(name) is None:
+        return f"{name!r} is no name of a fact, wanted letters, digits and underscores before the ending"
+    if name in BUILT_IN or name in _VARIABLES or legacy.is_name(name):
+        return (
+            f"{name} is a fact that every machine has, and no bundle replaces it: give the file another name"
+        )
+    return ""
+
+
+def _wrong_kind(path: str) -> str:
+    """Why no fact can come from a file; empty when one can."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError as error:
+        return f"cannot be read: {reason(error)}"
+    if stat.S_ISLNK(mode):
+        return _LINK
+    if not stat.S_ISREG(mode):
+        return "is not a regular file"
+    if documents.form_of_name(path) is None and not mode & stat.S_IXUSR:
+        return "is neither executable nor named *.json, *.yaml, *.yml or *.txt"
+    return ""

@@ -1,0 +1,44 @@
+"""The facts that come with a bundle, put over those of the host before anything of its manifest is read.
+
+They are for all its manifests, children included, and for nothing else: data of the site and of the host has been
+resolved without them.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from puller.errors import ManifestError
+
+FACTS = "facts.d"
+"""The directory of a bundle, or of a library, with a file for each fact."""
+
+
+def bundle_facts(
+    host: Mapping[str, Any], root: Path, refused: list[str], libraries: Sequence[Path] = ()
+) -> Mapping[str, Any]:
+    """The facts of a host as the bundle at ``root`` sees them, which has the directories ``libraries``, too.
+
+    What is wrong with the files of its facts is added to ``refused``; none of them is read or run here.
+    """
+    directories = [place / FACTS for place in (root, *libraries)]
+    # Asked before what reads them is imported: most bundles have none.
+    if not any(map(os.path.lexists, directories)):
+        return host
+    from puller.facts import bundled
+
+    facts, problems = bundled.over(host, root, directories)
+    refused += problems
+    return facts
+
+
+def need_bundle_facts(
+    host: Mapping[str, Any], root: Path, libraries: Sequence[Path] = ()
+) -> Mapping[str, Any]:
+    """As ``bundle_facts``; raises ``ManifestError`` for files that cannot be facts."""
+    problems: list[str] = []
+    facts = bundle_facts(host, root, problems, libraries)
+    if problems:
+        raise ManifestError(problems)
+    return facts

@@ -1,0 +1,394 @@
+"""Facts that come with a bundle: which file is which fact, when it is read, what it may say, and how it fails."""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hiera.errors import HieraError
+from puller.facts.bundled import over
+from puller.facts.documents import SIZE_LIMIT
+from puller.facts.tree import Facts, gather
+
+Put = Callable[..., Path]
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    root = tmp_path / "web"
+    (root / "facts.d").mkdir(parents=True, mode=0o755)
+    return root
+
+
+@pytest.fixture
+def put(bundle: Path) -> Put:
+    """``put("openssh.sh", "echo 9.2")``: an executable, or with ``mode`` another file, of the bundle's facts."""
+
+    def write(name: str, text: str, mode: int = 0o755) -> Path:
+        path = bundle / "facts.d" / name
+        path.write_text(f"#!/bin/sh\n{text}\n" if mode & 0o100 else text)
+        path.chmod(mode)
+        return path
+
+    return write
+
+
+def host(tmp_path: Path, *, limit: float = 20, **given: Any) -> Facts:
+    return gather(custom_directories=[str(tmp_path / "none")], overrides=given, limit=limit)
+
+
+def facts_over(known: Mapping[str, Any], bundle: Path, *libraries: Path) -> Mapping[str, Any]:
+    """The facts of a bundle with whose files nothing is wrong."""
+    facts, problems = over(known, bundle, [place / "facts.d" for place in (bundle, *libraries)])
+    assert problems == []
+    return facts
+
+
+def problems_in(tmp_path: Path, bundle: Path, *libraries: Path) -> list[str]:
+    return over(host(tmp_path), bundle, [place / "facts.d" for place in (bundle, *libraries)])[1]
+
+
+def failure(facts: Mapping[str, Any], name: str) -> str:
+    with pytest.raises(HieraError) as caught:
+        facts[name]
+    return str(caught.value)
+
+
+# --- what a file says ---------------------------------------------------------------------------------------
+
+
+def test_each_file_is_the_fact_of_its_name(tmp_path: Path, bundle: Path, put: Put) -> None:
+    put("json.json", '[1, {"a": null}]', 0o644)
+    put("yaml.yaml", "version: 9.2\n", 0o644)
+    put("yml.yml", "just text\n", 0o644)
+    put("text.txt", "version=5.10\nsite.rack=b4\n", 0o644)
+    put("program.sh", "echo version=5.10")
+    put("without_ending", "echo '{\"ports\": [22]}'")
+
+    facts = facts_over(host(tmp_path), bundle)
+    assert facts["json"] == [1, {"a": None}]
+    assert facts["yaml"] == {"version": 9.2}
+    assert facts["yml"] == "just text"
+    assert facts["text"] == {"version": "5.10", "site": {"rack": "b4"}}
+    assert facts["program"] == {"version": "5.10"}
+    assert facts["without_ending"] == {"ports": [22]}
+    assert facts["kernel"] == "Linux"
+    assert {"json", "program", "kernel"} <= set(facts)
+
+
+@pytest.mark.parametrize(
+    ("printed", "value"),
+    [
+        ("5.10", "5.10"),
+        ("  no  ", "no"),
+        ("OpenSSH_9.2p1 Debian-2+deb12u3, OpenSSL 3.0.14", "OpenSSH_9.2p1 Debian-2+deb12u3, OpenSSL 3.0.14"),
+        ("with blanks=1", "with blanks=1"),
+        ("-1", "-1"),
+        ("@", "@"),
+        ("a=b", {"a": "b"}),
+        ("a: 1", {"a": 1}),
+        ("a:", {"a": None}),
+        ("- 1", [1]),
+        ("- 1\n- 2", [1, 2]),
+        ("[1, 2]", [1, 2]),
+        ("{}", {}),
+        ("# version\nversion=5.10", {"version": "5.10"}),
+    ],
+)
+def test_an_executable_prints_a_mapping_a_list_or_a_line_of_text(
+    tmp_path: Path, bundle: Path, put: Put, printed: str, value: Any
+) -> None:
+    put("said.sh", f"cat <<'END'\n{printed}\nEND")
+    assert facts_over(host(tmp_path), bundle)["said"] == value
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ("echo no sshd >&2; exit 3", "facts.d/said.sh: exit code 3: no sshd"),
+        ("kill -9 $$", "facts.d/said.sh: ended by signal SIGKILL"),
+        ("exit 0", "output of facts.d/said.sh: is empty, wanted a value; {} stands for nothing"),
+        (
+            "echo one; echo two",
+            "output of facts.d/said.sh: is 'one\\ntwo', wanted a mapping, a list or one line of text",
+        ),
+        ("echo '{\"a\": '", "output of facts.d/said.sh:2:1: Expecting value"),
+        ("echo 'a: [1'; echo 'b: }'", "output of facts.d/said.sh:2"),
+        ("printf 'caf\\351'", "output of facts.d/said.sh: is not UTF-8 text"),
+        (
+            f"head -c {SIZE_LIMIT + 10} /dev/zero | tr '\\0' x",
+            f"output of facts.d/said.sh: is longer than the {SIZE_LIMIT} bytes that are read",
+        ),
+    ],
+)
+def test_what_an_executable_does_wrong_fails_what_asks_for_its_fact(
+    tmp_path: Path, bundle: Path, put: Put, body: str, sentence: str
+) -> None:
+    put("said.sh", body)
+    put("other.txt", "a=b\n", 0o644)
+    facts = facts_over(host(tmp_path), bundle)
+
+    assert failure(facts, "said").startswith(sentence)
+    # It is no fact that is not there, by whatever way it is asked for.
+    for ask in (lambda: "said" in facts, lambda: facts.get("said"), lambda: dict(facts)):
+        with pytest.raises(HieraError):
+            ask()
+    assert facts["other"] == {"a": "b"}
+    assert "said" in list(facts)
+
+
+def test_one_that_hangs_is_ended_with_its_children(tmp_path: Path, bundle: Path, put: Put) -> None:
+    put("slow.sh", f"sleep 61.25 & echo $! > {tmp_path}/child; echo ready; wait")
+    facts = facts_over(host(tmp_path, limit=1.5), bundle)
+
+    assert failure(facts, "slow").startswith("facts.d/slow.sh: killed after 1.")
+    assert not Path(f"/proc/{(tmp_path / 'child').read_text().strip()}").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("said.json", '{"a": }', "facts.d/said.json:1:7: Expecting value"),
+        ("said.yaml", "a: [", "facts.d/said.yaml:2:1: did not find"),
+        ("said.txt", "no assignment", "facts.d/said.txt:1: is 'no assignment', wanted NAME=VALUE"),
+    ],
+)
+def test_what_a_document_has_wrong_fails_what_asks_for_its_fact(
+    tmp_path: Path, bundle: Path, put: Put, name: str, text: str, sentence: str
+) -> None:
+    put(name, text, 0o644)
+    assert failure(facts_over(host(tmp_path), bundle), "said").startswith(sentence)
+
+
+def test_a_program_that_cannot_be_started_says_why(tmp_path: Path, bundle: Path, put: Put) -> None:
+    put("said.py", "").write_text("#!/no/such/interpreter\n")
+    put("bare", "").write_text("no program")
+    facts = facts_over(host(tmp_path), bundle)
+
+    assert failure(facts, "said") == "facts.d/said.py: cannot be started: no such file or directory"
+    assert failure(facts, "bare") == "facts.d/bare: cannot be started: exec format error"
+
+
+def test_a_file_that_has_gone_since_is_a_failure(tmp_path: Path, bundle: Path, put: Put) -> None:
+    said = put("said.json", "{}", 0o644)
+    facts = facts_over(host(tmp_path), bundle)
+    said.unlink()
+    assert failure(facts, "said") == "facts.d/said.json: cannot be read: no such file or directory"
+
+
+# --- when it is read ----------------------------------------------------------------------------------------
+
+
+def test_a_file_is_read_when_its_fact_is_asked_for_and_once(tmp_path: Path, bundle: Path, put: Put) -> None:
+    asked = tmp_path / "asked"
+    put("one.sh", f"echo one >> {asked}; echo 1")
+    put("two.sh", f"echo two >> {asked}; exit 1")
+    known = host(tmp_path)
+    facts = facts_over(known, bundle)
+
+    assert facts["kernel"] == "Linux"
+    assert "nothing" not in facts
+    assert len(list(facts)) == len(facts)
+    assert not asked.exists()
+
+    again = facts_over(known, bundle)  # as the same bundle is read twice in a run
+    assert [facts["one"], facts["one"], again["one"]] == ["1", "1", "1"]
+    assert [failure(facts, "two"), failure(again, "two")] == ["facts.d/two.sh: exit code 1"] * 2
+    assert asked.read_text() == "one\ntwo\n"
+
+
+def test_a_failure_says_the_same_whoever_has_asked_before(tmp_path: Path, bundle: Path, put: Put) -> None:
+    put("said.sh", "exit 1")
+    facts = facts_over(host(tmp_path), bundle)
+    with pytest.raises(HieraError) as caught:
+        facts["said"]
+    caught.value.at("web/manifest.yaml:3")
+    assert failure(facts, "said") == "facts.d/said.sh: exit code 1"
+
+
+def test_two_bundles_see_each_its_own(tmp_path: Path, bundle: Path, put: Put) -> None:
+    put("role.txt", "name=web\n", 0o644)
+    other = tmp_path / "db"
+    (other / "facts.d").mkdir(parents=True)
+    (other / "facts.d" / "role.yaml").write_text("name: db\n")
+    known = host(tmp_path)
+
+    assert facts_over(known, bundle)["role"] == {"name": "web"}
+    assert facts_over(known, other)["role"] == {"name": "db"}
+    assert "role" not in known
+
+
+def test_an_executable_starts_in_the_root_with_a_fixed_environment(
+    tmp_path: Path, bundle: Path, put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET_OF_SHELL", "hush")
+    put("said.sh", 'echo "at=$PWD"; echo "own=$0"; echo "secret=$SECRET_OF_SHELL"; echo "lang=$LANG"')
+    assert facts_over(host(tmp_path), bundle)["said"] == {
+        "at": "/",
+        "own": os.path.realpath(bundle / "facts.d" / "said.sh"),
+        "secret": "",
+        "lang": "C.UTF-8",
+    }
+
+
+# --- what wins ----------------------------------------------------------------------------------------------
+
+
+def test_what_the_host_says_of_a_name_is_taken_and_the_file_is_left_alone(
+    tmp_path: Path, bundle: Path, put: Put
+) -> None:
+    put("given.sh", f"touch {tmp_path}/ran; exit 1")
+    put("custom.sh", f"touch {tmp_path}/ran; exit 1")
+    site = tmp_path / "site"
+    site.mkdir(mode=0o755)
+    (site / "custom.yaml").write_text("custom: null\n")
+    known = gather(custom_directories=[str(site)], overrides={"given": {"version": "1"}})
+
+    facts = facts_over(known, bundle)
+    assert facts["given"] == {"version": "1"}
+    assert facts["custom"] is None
+    assert not (tmp_path / "ran").exists()
+
+
+def test_of_facts_that_stand_alone_documents_are_read_and_executables_must_be_given(
+    bundle: Path, put: Put, tmp_path: Path
+) -> None:
+    put("document.yaml", "version: 1\n", 0o644)
+    put("program.sh", f"touch {tmp_path}/ran; echo 1")
+    facts = facts_over({"os": {"family": "Debian"}}, bundle)
+
+    assert facts["document"] == {"version": 1}
+    assert failure(facts, "program") == (
+        "facts.d/program.sh: is not run where this machine's facts are left out:"
+        " give its value by --fact or --facts"
+    )
+    assert facts_over({"program": "2"}, bundle)["program"] == "2"
+    assert not (tmp_path / "ran").exists()
+
+
+# --- what is wrong with files -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "sentence"),
+    [
+        (
+            "openssh-server.sh",
+            0o755,
+            "'openssh-server' is no name of a fact, wanted letters, digits and underscores before the ending",
+        ),
+        ("1st.json", 0o644, "'1st' is no name of a fact"),
+        ("a.b.sh", 0o755, "'a.b' is no name of a fact"),
+        ("überall.sh", 0o755, "'überall' is no name of a fact"),
+        ("os.yaml", 0o644, "os is a fact that every machine has, and no bundle replaces it"),
+        ("osfamily.yaml", 0o644, "osfamily is a fact that every machine has"),
+        ("ipaddress_eth0.sh", 0o755, "ipaddress_eth0 is a fact that every machine has"),
+        ("trusted.yaml", 0o644, "trusted is a fact that every machine has"),
+        ("README.md", 0o644, "is neither executable nor named *.json, *.yaml, *.yml or *.txt"),
+        ("openssh.sh", 0o644, "is neither executable nor named *.json, *.yaml, *.yml or *.txt"),
+    ],
+)
+def test_a_file_that_can_be_no_fact_is_named(
+    tmp_path: Path, bundle: Path, put: Put, name: str, mode: int, sentence: str
+) -> None:
+    put(name, "echo 1", mode)
+    (problem,) = problems_in(tmp_path, bundle)
+    assert problem.startswith(f"facts.d/{name}: {sentence}")
+
+
+def test_two_files_of_one_fact_are_both_named(tmp_path: Path, bundle: Path, put: Put) -> None:
+    put("openssh.sh", "echo 1")
+    put("openssh.json", "{}", 0o644)
+    assert problems_in(tmp_path, bundle) == [
+        "facts.d/openssh.sh: is the fact openssh, which facts.d/openssh.json is, too: rename one of them"
+    ]
+
+
+def test_a_library_brings_facts_and_one_name_belongs_to_one_directory(
+    tmp_path: Path, bundle: Path, put: Put
+) -> None:
+    library = bundle / "libraries" / "common"
+    (library / "facts.d").mkdir(parents=True)
+    (library / "facts.d" / "nginx.yaml").write_text("version: 1\n")
+    put("openssh.txt", "a=b\n", 0o644)
+    facts = facts_over(host(tmp_path), bundle, library)
+    assert [facts["openssh"], facts["nginx"]] == [{"a": "b"}, {"version": 1}]
+
+    put("nginx.sh", "echo 1")
+    assert problems_in(tmp_path, bundle, library) == [
+        "libraries/common/facts.d/nginx.yaml: is the fact nginx, which facts.d/nginx.sh is, too: rename one of them"
+    ]
+
+
+def test_links_are_refused_as_they_are_when_a_bundle_is_packed(tmp_path: Path, bundle: Path) -> None:
+    outside = tmp_path / "outside.json"
+    outside.write_text("{}")
+    (bundle / "facts.d" / "said.json").symlink_to(outside)
+    link = "is a symbolic link, which a bundle cannot hold, wanted what it leads to"
+    assert problems_in(tmp_path, bundle) == [f"facts.d/said.json: {link}"]
+
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "facts.d").symlink_to(bundle / "facts.d")
+    assert problems_in(tmp_path, other) == [f"facts.d: {link}"]
+
+
+def test_what_is_no_regular_file_is_refused_and_directories_and_leftovers_are_passed_over(
+    tmp_path: Path, bundle: Path, put: Put
+) -> None:
+    put(".gitkeep", "", 0o644)
+    put("openssh.sh~", "echo 1")
+    put("openssh.sh.bak", "echo 1")
+    (bundle / "facts.d" / "__pycache__").mkdir()
+    assert problems_in(tmp_path, bundle) == []
+    os.mkfifo(bundle / "facts.d" / "pipe.json")
+    assert problems_in(tmp_path, bundle) == ["facts.d/pipe.json: is not a regular file"]
+
+
+def test_facts_d_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "facts.d").write_text("")
+    assert problems_in(tmp_path, tmp_path) == ["facts.d: cannot be read: not a directory"]
+
+
+def test_the_directory_of_the_hosts_own_facts_is_no_bundles(tmp_path: Path, bundle: Path, put: Put) -> None:
+    put("10-site.yaml", "role: web\n", 0o644)
+    known = gather(custom_directories=[str(bundle / "facts.d")])
+    facts, problems = over(known, bundle, [bundle / "facts.d"])
+    assert problems == []
+    assert facts["role"] == "web"
+
+
+@pytest.mark.root
+def test_root_runs_nothing_that_somebody_else_may_have_written(
+    tmp_path: Path, bundle: Path, put: Put
+) -> None:
+    said = put("said.sh", f"touch {tmp_path}/ran; echo 1")
+    os.chown(said, 12345, -1)
+    open_to_all = put("document.json", "{}", 0o666)
+    facts = facts_over(host(tmp_path), bundle)
+
+    assert failure(facts, "said") == (
+        f"facts.d/said.sh: is not read: {os.path.realpath(said)} belongs to user 12345,"
+        " wanted root or the running user 0"
+    )
+    assert "mode 0666" in failure(facts, "document"), open_to_all
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.root
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_a_file_that_this_user_may_not_read_is_a_failure(tmp_path: Path, bundle: Path, put: Put) -> None:
+    put("said.json", "{}", 0o600)
+    facts = facts_over(host(tmp_path), bundle)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.setresuid(65534, 65534, 65534)
+            said = failure(facts, "said")
+            status = int(said != "facts.d/said.json: cannot be read: permission denied")
+        finally:
+            os._exit(status)  # nothing of pytest may run on here
+    assert os.waitpid(child, 0)[1] == 0
