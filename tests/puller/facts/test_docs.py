@@ -13,6 +13,8 @@ import yaml
 from puller.facts import legacy
 from puller.facts.machine import Machine
 from puller.facts.tree import gather
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Inputs
 
 CASES = Path(__file__).parents[2] / "cases" / "facts"
 PAGE = Path(__file__).parents[3] / "docs" / "facts.md"
@@ -111,3 +113,16 @@ def test_the_tables_in_the_documentation_are_those_that_the_code_gives(
     assert PAGE.read_text() == wanted, (
         "write it anew: PULLER_WRITE_DOCS=1 pytest tests/puller/facts/test_docs.py"
     )
+
+
+def test_the_bundle_of_the_page_has_the_fact_that_it_asks_for(tmp_path: Path) -> None:
+    script, manifest = re.findall(r"```(?:sh|yaml)\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (tmp_path / "facts.d").mkdir()
+    (tmp_path / "facts.d" / "cgroups.sh").write_text(script)
+    (tmp_path / "facts.d" / "cgroups.sh").chmod(0o755)
+    (tmp_path / "manifest.yaml").write_text(manifest)
+
+    inputs = Inputs(gather(custom_directories=()), {})
+    (declaration,) = load_manifest(tmp_path / "manifest.yaml", "web/manifest.yaml", inputs).declarations
+    assert declaration.shown()["content"] in ("cgroups = v1\n", "cgroups = v2\n")
+    assert declaration.failure == ""
