@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from puller.bundle_paths import BundleFiles
 from puller.engine.schema import manifest_schema
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
@@ -47,6 +48,19 @@ def rows_below(header: str) -> list[tuple[str, str]]:
     """The first cell and the rest of each row of the common page's table with this header."""
     table = (PAGES / "common.md").read_text().split(f"| {header} |")[1].split("\n\n")[0]
     return re.findall(r"^\| `(.+?)` \| (.*) \|$", table, re.MULTILINE)
+
+
+def test_a_path_means_what_the_common_page_says(tmp_path: Path) -> None:
+    """The row of a library is that of docs/libraries.md."""
+    for name in ("roles/web/vhost.j2", "roles/base.yaml", "templates/vhost.j2"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    files = BundleFiles.of(tmp_path).at(str(tmp_path / "roles/web"))
+    rows = [row for row in rows_below("written in `roles/web/main.yaml`") if not row[0].startswith("common:")]
+    assert len(rows) == 3
+    for written, meaning in rows:
+        assert files.find(written) == str(tmp_path / meaning.split("`")[1])
 
 
 def test_the_common_page_lists_the_keys_of_a_health_check_with_their_defaults() -> None:

@@ -41,9 +41,11 @@ def _checks() -> Sandbox:
     return environment
 
 
-def for_templates(loader: BaseLoader, **options: Any) -> Sandbox:
-    """An environment for whole template files."""
-    return Sandbox(TEXT_METHODS, loader=loader, finalize=printable, trim_blocks=True, **options)
+def for_templates(
+    loader: BaseLoader, included: Callable[[str, str], str] = lambda name, parent: name, **options: Any
+) -> Sandbox:
+    """An environment for whole template files; ``included(name, parent)`` is what ``loader`` is asked for."""
+    return Sandbox(TEXT_METHODS, included, loader=loader, finalize=printable, trim_blocks=True, **options)
 
 
 @functools.lru_cache(maxsize=2048)

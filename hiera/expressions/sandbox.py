@@ -108,13 +108,23 @@ class Sandbox(ImmutableSandboxedEnvironment):
     context_class = _Context
     concat = staticmethod(limits.concat)
 
-    def __init__(self, text_methods: frozenset[str] = frozenset(), **options: Any) -> None:
+    def __init__(
+        self,
+        text_methods: frozenset[str] = frozenset(),
+        included: Callable[[str, str], str] = lambda name, parent: name,
+        **options: Any,
+    ) -> None:
         super().__init__(undefined=ExplainedUndefined, keep_trailing_newline=True, optimized=False, **options)
         self.text_methods = text_methods
+        self.included = included
         self.filters = FILTERS
         self.tests = TESTS
         self.globals.pop("lipsum")  # another text in every run
         self.steps = _Steps
+
+    def join_path(self, template: str, parent: str) -> str:
+        """The name of the template that ``parent`` includes as ``template``."""
+        return self.included(template, parent)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         """``obj.attribute`` in an expression."""

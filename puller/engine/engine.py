@@ -177,7 +177,7 @@ class Engine:
     def _new_context(self, home: Home, *, looks_only: bool) -> Context:
         return Context(
             system=self._looking_only() if looks_only else self._system,
-            directory=home.directory,
+            files=home.files,
             scope=home.scope,
             fetch=self._fetch,
             shared=self._shared,

@@ -77,7 +77,7 @@ def _use_templates(declaration: Declaration, uses: Uses) -> None:
     from puller.templates.rendering import render_file
 
     home, properties = declaration.home, declaration.properties
-    scope = uses.scope(home.scope, home.directory)
+    scope = uses.scope(home.scope, home.files)
     control = properties.control
     conditions = (control.if_, control.unless) if control else ()
     template = getattr(properties, "template", None)
@@ -86,9 +86,9 @@ def _use_templates(declaration: Declaration, uses: Uses) -> None:
             if isinstance(condition, str):
                 evaluate(condition, scope)
         if template is not None:
-            path = home.directory / template
+            path = template if template.startswith("/") else home.files.find(template)
             engine = choose_engine(template, getattr(properties, "engine", None))
-            render_file(str(path), engine, scope, home.directory)
+            render_file(path, engine, scope, home.files)
     except (HieraError, ResourceError):
         return  # the run tells what is wrong with them
 

@@ -14,6 +14,7 @@ import msgspec
 
 from hiera.errors import HieraError
 from hiera.expressions.expressions import resolve_tree
+from puller.bundle_paths import BundleFiles, BundlePathError
 from puller.errors import ManifestError, SourceError
 from puller.manifest.declaration import Declaration
 from puller.manifest.problems import Problems
@@ -33,9 +34,11 @@ class Family(msgspec.Struct):
     """A manifest and its children while they are read: the files so far, and all that is said of them."""
 
     path: Path
-    """The top manifest; children are in its directory or below."""
+    """The top manifest."""
     name: str
     """What messages call it."""
+    files: BundleFiles
+    """As the top manifest sees them."""
     applied: dict[str, Declaration] = {}
     """Children by their real path."""
     texts: list[Problems] = []
@@ -66,17 +69,18 @@ def expand(declaration: Declaration, family: Family, read: Read) -> list[Declara
     properties = cast("ApplyProperties", declaration.properties)
     if any(error.property == "name" for error in declaration.type.problems(properties)):
         return []  # noted when all resources are checked
-    # 1. Its name, as the top manifest would call it: two children may name different files alike.
-    name = os.path.normpath(os.path.join(declaration.home.prefix, properties.name))
-    declaration.properties = msgspec.structs.replace(properties, name=name)
+    files = declaration.home.files
     try:
+        # 1. Its name, as the top manifest would call it: two children may name different files alike.
+        name = files.name_of(properties.name)
+        declaration.properties = msgspec.structs.replace(properties, name=name)
         # 2. Its file.
-        path = _find(declaration, family)
+        path = _find(declaration, files.find(properties.name), family)
         # 3. Its data.
         data = _data_of(declaration, properties)
         # 4. Its manifest.
-        children = read(Path(path), os.path.join(os.path.dirname(family.name), name), data, declaration)
-    except SourceError as error:
+        children = read(Path(path), _shown(path, family), data, declaration)
+    except (SourceError, BundlePathError) as error:
         declaration.refuse("name", str(error))
     except ManifestError as error:
         family.refused += error.problems
@@ -105,17 +109,12 @@ def _data_of(declaration: Declaration, properties: "ApplyProperties") -> Mapping
         return {}
 
 
-def _find(declaration: Declaration, family: Family) -> str:
-    """The file of a child; raises ``SourceError`` when it must not be applied here."""
+def _find(declaration: Declaration, path: str, family: Family) -> str:
+    """The file of a child, at a real path; raises ``SourceError`` when it must not be applied here."""
     name, parents = declaration.properties.name, list(declaration.parents())
     for parent in parents:
         if not cast("ApplyProperties", parent.properties).allow_apply:
             raise SourceError(f"apply resources are denied, by allow_apply at {parent.where}")
-    # By real paths: a link may lead out of the bundle, or to a manifest that is being applied already.
-    root = os.path.realpath(family.path.parent)
-    path = os.path.realpath(os.path.join(root, name))
-    if os.path.commonpath((root, path)) != root:
-        raise SourceError(f"{name} is outside of the manifest's directory")
     # Recursion before depth and repetition, which it would also be: its sentence shows the whole circle.
     _refuse_recursion(declaration, parents, path, family)
     if len(parents) >= _DEEPEST:
@@ -123,6 +122,12 @@ def _find(declaration: Declaration, family: Family) -> str:
     if (first := family.applied.setdefault(path, declaration)) is not declaration:
         raise SourceError(f"{name} is applied twice, first at {first.where}")
     return path
+
+
+def _shown(path: str, family: Family) -> str:
+    """What messages call a child: its file, from where the name of the top manifest starts."""
+    inner = os.path.relpath(path, family.files.directory)
+    return os.path.normpath(os.path.join(os.path.dirname(family.name), inner))
 
 
 def _refuse_recursion(

@@ -1,13 +1,13 @@
 """One declared resource, and the manifest that it stands in."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from bundles.masking import mask_urls, mask_userinfo
 from hiera.expressions.expressions import Scope
+from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
 from puller.manifest.problems import Problems
 from puller.resources.base import Properties, PropertyError, ResourceType
@@ -21,15 +21,13 @@ HIDDEN = "(sensitive)"
 class Home(msgspec.Struct, frozen=True):
     """A manifest as its resources see it."""
 
-    directory: Path
-    """Where relative paths start."""
+    files: BundleFiles
+    """What its paths mean."""
     scope: Scope
     """Facts, data and functions, for templates and conditions."""
     data: BundleData
     """Where ``scope.data`` comes from."""
     fail_on_error: bool = False
-    prefix: str = ""
-    """The directory of a child manifest, relative to that of the top one."""
     parent: "Declaration | None" = None
     """The ``apply`` resource that brought it; ``None`` for the top manifest."""
     has_data: bool = True

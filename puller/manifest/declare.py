@@ -44,7 +44,7 @@ def declare(
     # 2. Expressions.
     scope = home.scope
     if inputs.watch is not None:
-        scope = inputs.watch(problems.source, entry.path, scope, home.directory)
+        scope = inputs.watch(problems.source, entry.path, scope, home.files)
     draft.resolve(scope)
     # 3. Secrets.
     if mask is not None:

@@ -7,10 +7,10 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
-from posixpath import join, normpath
 
 import msgspec
 
+from puller.bundle_paths import BundleFiles, BundlePathError
 from puller.manifest.declaration import Declaration
 from puller.manifest.order import CycleError, ordered
 from puller.values.reference import Reference
@@ -101,7 +101,7 @@ def _find_all(
     found = []
     for reference in references:
         # Relative to its own manifest first, then as the top manifest writes it.
-        other = index.get(_from_top(reference, declaration.home.prefix))
+        other = index.get(_from_top(reference, declaration.home.files))
         if other is None and (other := index.get(reference)) is None:
             if reference in known:
                 outside.append((name, reference))
@@ -114,11 +114,14 @@ def _find_all(
     return found
 
 
-def _from_top(reference: Reference, prefix: str) -> Reference:
+def _from_top(reference: Reference, files: BundleFiles) -> Reference:
     """A reference as the top manifest would write it: child manifests are named relative to their parent."""
-    if not prefix or not reference.startswith(_APPLY):
+    if not reference.startswith(_APPLY):
         return reference
-    return Reference(_APPLY + normpath(join(prefix, reference.removeprefix(_APPLY))))
+    try:
+        return Reference(_APPLY + files.name_of(reference.removeprefix(_APPLY)))
+    except BundlePathError:  # an alias may be any text
+        return reference
 
 
 def _children(declarations: Sequence[Declaration]) -> dict[int, list[int]]:

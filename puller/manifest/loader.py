@@ -14,6 +14,7 @@ import msgspec
 from hiera.errors import HieraError
 from hiera.limits import total
 from hiera.text import yaml_text
+from puller.bundle_paths import BundleFiles
 from puller.data.sources import DataSource, Origin
 from puller.errors import ResourceError
 from puller.manifest import children
@@ -58,7 +59,8 @@ def load_manifest(path: Path, name: str, inputs: Inputs, known: Collection[Refer
     Raises ``SourceError`` when it cannot be read, ``ManifestError`` with all problems when it is not valid.
     """
     with total:
-        text, family = ManifestText.of_file(path, name), Family(path, name)
+        text = ManifestText.of_file(path, name)
+        family = Family(path, name, BundleFiles.of(path.parent))
         facts = bundle_facts(inputs.facts, path.parent, family.refused)
         return _load(text, msgspec.structs.replace(inputs, facts=facts), family, known)
 
@@ -67,7 +69,8 @@ def load_value(path: Path, value: dict[str, Any], problems: Problems, inputs: In
     """A manifest that is no file: as if ``value`` had been read from ``path``; raises ``ManifestError``."""
     with total:
         text = ManifestText.of_value(path.parent, value, problems)
-        return _load(text, inputs, Family(path, problems.source))
+        # No bundle: whoever types a path may name any file.
+        return _load(text, inputs, Family(path, problems.source, BundleFiles.anywhere(path.parent)))
 
 
 def _load(text: ManifestText, inputs: Inputs, family: Family, known: Collection[Reference] = ()) -> Manifest:
@@ -88,7 +91,7 @@ def _load(text: ManifestText, inputs: Inputs, family: Family, known: Collection[
         indexes,
         links,
         name=text.name,
-        directory=text.directory,
+        files=home.files,
         scope=home.scope,
         data=home.data,
         fail_on_error=home.fail_on_error,
@@ -168,7 +171,7 @@ def _rendered_list(text: ManifestText, home: Home, family: Family) -> _List:
     if not home.has_data:
         return _List((), text.problems)
     try:
-        rendered = render_list(path, home.scope, text.directory, text.list_engine)
+        rendered = render_list(path, home.scope, home.files, text.list_engine)
         problems = Problems.of_text(f"{path} (rendered)", rendered.text)
         if rendered.is_secret:
             from puller.manifest.masking import Masks  # few lists of resources are made with secrets

@@ -1,12 +1,12 @@
 """A manifest that is understood, and what it was understood with: plain values, no reading and no doing."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from hiera.expressions.expressions import Scope
+from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
 from puller.data.sources import DataSource
 from puller.manifest.catalog import Catalog
@@ -24,7 +24,7 @@ class Inputs(msgspec.Struct, frozen=True):
     """Data from outside of the manifest, lowest precedence first; merged over its own."""
     private_key: str = PRIVATE_KEY
     """The file of this host's key for encrypted values."""
-    watch: Callable[[str, KeyPath, Scope, Path], Scope] | None = None
+    watch: Callable[[str, KeyPath, Scope, BundleFiles], Scope] | None = None
     """Makes the scope for a resource from that of its manifest; told the text and the place in it (``recording``)."""
 
 
@@ -33,7 +33,8 @@ class Manifest(Catalog, kw_only=True):
 
     name: str
     """For messages: ``web/manifest.yaml``."""
-    directory: Path
+    files: BundleFiles
+    """What its paths mean."""
     scope: Scope
     """Facts, data and functions, for templates and conditions."""
     data: BundleData

@@ -4,7 +4,6 @@
 * What hides the data is told once. What is wrong for want of it is not told again, here or of any resource.
 """
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope, resolve
 from hiera.text import yaml_text
 from hiera.values.paths import MISSING
+from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
 from puller.data.hiera_tree import open_tree
 from puller.data.sources import DataSource, Origin
@@ -178,9 +178,9 @@ def home_of(
     if failures and has_data:
         has_data = False
         family.refused += failures
-    prefix = "" if parent is None else os.path.dirname(parent.properties.name)
+    files = family.files if parent is None else parent.home.files.at(str(text.directory))
     fail_on_error = text.run.get("fail_on_error") is True
-    return Home(text.directory, _scope(text, inputs, data), data, fail_on_error, prefix, parent, has_data)
+    return Home(files, _scope(files, inputs, data), data, fail_on_error, parent, has_data)
 
 
 def _checked_data(
@@ -222,7 +222,7 @@ def _own_data(text: ManifestText, inputs: Inputs, above: BundleData) -> DataSour
     return DataSource(Origin.MANIFEST, text.name, resolved.data, document, explanation, unresolved=unresolved)
 
 
-def _scope(text: ManifestText, inputs: Inputs, data: BundleData) -> Scope:
+def _scope(files: BundleFiles, inputs: Inputs, data: BundleData) -> Scope:
     from puller.templates.functions import bundle_functions
 
     def hiera(key: str, default: Any = MISSING, merge: Any = None) -> Any:
@@ -231,4 +231,4 @@ def _scope(text: ManifestText, inputs: Inputs, data: BundleData) -> Scope:
         return look_up(data, key, default, merge)
 
     scope = Scope(inputs.facts, data.all, inputs.environ, {"hiera": hiera})
-    return scope.with_names(bundle_functions(text.directory, scope))
+    return scope.with_names(bundle_functions(files, scope))

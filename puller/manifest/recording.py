@@ -7,11 +7,11 @@
 """
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from hiera.expressions.expressions import Scope
 from hiera.values.paths import MISSING
+from puller.bundle_paths import BundleFiles
 from puller.templates.functions import bundle_functions
 from puller.values.suggestions import Path as KeyPath
 
@@ -35,7 +35,7 @@ class Uses:
         self.values.pop(path[:-1], None)
         self.values[path] = value
 
-    def scope(self, scope: Scope, directory: Path) -> Scope:
+    def scope(self, scope: Scope, files: BundleFiles) -> Scope:
         """A scope with the names of ``scope`` that records what is asked of it."""
         recording = Scope(
             Recording(scope.facts, ("facts",), self),
@@ -43,7 +43,7 @@ class Uses:
             Recording(scope.environ, ("environ",), self),
             {**scope.functions, "hiera": self._hiera(scope)},
         )
-        return recording.with_names(bundle_functions(directory, recording))
+        return recording.with_names(bundle_functions(files, recording))
 
     def _hiera(self, scope: Scope) -> Any:
         def hiera(key: str, *arguments: Any, **named: Any) -> Any:
@@ -96,9 +96,9 @@ class Recorder:
     def __init__(self) -> None:
         self._uses: dict[tuple[str, KeyPath], Uses] = {}
 
-    def watch(self, source: str, path: KeyPath, scope: Scope, directory: Path) -> Scope:
+    def watch(self, source: str, path: KeyPath, scope: Scope, files: BundleFiles) -> Scope:
         """The scope for the resource at ``path`` of the text ``source``."""
-        return self.of(source, path).scope(scope, directory)
+        return self.of(source, path).scope(scope, files)
 
     def of(self, source: str, path: KeyPath) -> Uses:
         """The facts and data that the resource at ``path`` of the text ``source`` has used."""

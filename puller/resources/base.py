@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 import msgspec
 
 from hiera.expressions.expressions import Scope
+from puller.bundle_paths import BundleFiles
 from puller.system.protocol import System
 from puller.values.duration import Duration
 from puller.values.reference import Reference
@@ -117,8 +118,8 @@ class Context(msgspec.Struct, frozen=True):
     """Everything that a resource works with, handed in: the machine, its manifest's directory, its templates' data."""
 
     system: System
-    directory: Path
-    """Where relative ``source`` and ``template`` paths start: the directory of the manifest."""
+    files: BundleFiles
+    """The files of the bundle: ``files.find(path)`` is the one that a path in the manifest means."""
     scope: Scope
     """Facts and data, for templates."""
     fetch: Callable[[str], bytes]
@@ -135,6 +136,11 @@ class Context(msgspec.Struct, frozen=True):
     changes: Callable[[], int] = itertools.count().__next__
     """How many changes resources have begun in this run: what was seen on disk is good until it grows."""
     uncertain: Uncertain = lambda path, apart_from="": False
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the manifest, where relative paths start."""
+        return Path(self.files.directory)
 
 
 class Resource(ABC, Generic[P, S]):

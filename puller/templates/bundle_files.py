@@ -1,34 +1,48 @@
-"""Files of a bundle, as expressions and templates name them.
+"""Files of a bundle as text, and functions of expressions and templates that take paths of such files."""
 
-A path is looked up below the directory of the manifest and never leads out of it, whatever links it goes through.
-"""
-
-import os
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any
 
 from bundles.filesystem.atomic import read_limited
 from hiera.errors import ExpressionError
+from hiera.expressions.expressions import Scope
+from puller.bundle_paths import BundleFiles
 
 _LIMIT = 16 * 1024 * 1024  # bytes of a file that becomes text of an expression
 
 
-def read_text(directory: Path, path: object) -> str:
-    """The text of a file below ``directory``; raises ``ExpressionError``."""
+def read_text(files: BundleFiles, path: object) -> str:
+    """The text of a file of the bundle; raises ``HieraError``."""
     if not isinstance(path, str):
         raise ExpressionError("", f"a path is text, not {path!r}")
     try:
-        return read_limited(find_inside(directory, path), _LIMIT).decode("utf-8")
+        return read_limited(files.find(path), _LIMIT).decode("utf-8")
     except OSError as error:
         raise ExpressionError("", f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise ExpressionError("", f"{path} is not usable: {error}") from error
 
 
-def find_inside(directory: Path, path: str) -> str:
-    """The real path of a file below ``directory``; raises ``ExpressionError`` when it is elsewhere."""
-    # Both are resolved: a link below may lead out, and the directory itself may be behind one.
-    root = os.path.realpath(directory)
-    found = os.path.realpath(os.path.join(root, path))
-    if os.path.commonpath((root, found)) != root:
-        raise ExpressionError("", f"{path} is outside of the manifest's directory")
-    return found
+class BundleFunction:
+    """A function that takes paths, which mean what they mean where it is called."""
+
+    __slots__ = ("_function", "_make")
+
+    def __init__(self, make: Callable[[BundleFiles], Callable[..., Any]], files: BundleFiles) -> None:
+        self._make = make
+        self._function = make(files)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return self._function(*arguments, **named)
+
+    def at(self, files: BundleFiles) -> "BundleFunction":
+        """This function for another place."""
+        return BundleFunction(self._make, files)
+
+
+def seen_from(files: BundleFiles, scope: Scope) -> Scope:
+    """The scope of a manifest for a template that is at another place, such as one of a library."""
+    functions = {
+        name: one.at(files) for name, one in scope.functions.items() if isinstance(one, BundleFunction)
+    }
+    return scope.with_names(functions)

@@ -1,33 +1,28 @@
 """Template files in Jinja2: the whole language, in the sandbox of ``hiera.expressions.sandbox``.
 
 * ``trim_blocks`` is on and ``lstrip_blocks`` off, and the last line keeps its end, as Ansible has them.
-* ``include``, ``import`` and ``extends`` read templates of the source directory, never outside of it, whatever
-  links it holds.
+* ``include``, ``import`` and ``extends`` read templates of the bundle and its libraries (``includes.py``).
 * Values print as Jinja2 prints them: ``True``, ``None``, ``['a']``. What does not exist is an error.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
 import jinja2
 
-from bundles.filesystem.atomic import read_limited
 from hiera import limits
 from hiera.errors import LimitError as HieraLimitError
 from hiera.expressions.expressions import Scope
 from hiera.expressions.jinja import for_templates, translated
 from hiera.limits import meter
-from puller.templates.bundle_files import find_inside
+from puller.bundle_paths import BundleFiles
 from puller.templates.errors import FunctionError, LimitError, TemplateError
+from puller.templates.includes import Includes
 from puller.templates.limits import Budget, Exceeded
 from puller.templates.scope import Function, TemplateScope
-
-_SIZE_LIMIT = 16 * 1024 * 1024  # bytes of an included template
 
 
 class JinjaEngine:
@@ -40,17 +35,19 @@ class JinjaEngine:
         left_delimiter: str = "",
         right_delimiter: str = "",
         *,
-        root: Path | None = None,
+        root: BundleFiles | None = None,
         files: Mapping[str, str] | None = None,
     ) -> None:
-        """Includes come from ``files`` (path → text), or from below the directory ``root``; else there are none."""
+        """Includes come from ``files`` (path → text), or from ``root``; else there are none."""
         self.texts: dict[str, str] = {}
         self.used_secret = False
         """Whether the last rendering looked at a secret, so that its text is one."""
-        loader = jinja2.FunctionLoader(_source(root, files or {}, self.texts))
+        self.includes = Includes(root, files or {})
+        loader = jinja2.FunctionLoader(self._included)
         try:
             self.sandbox = for_templates(
                 loader,
+                self.includes.name,
                 variable_start_string=left_delimiter or "{{",
                 variable_end_string=right_delimiter or "}}",
             )
@@ -76,6 +73,13 @@ class JinjaEngine:
     def render(self, name: str, text: str, scope: Scope) -> str:
         """The text with its expressions and blocks resolved. Raises TemplateError."""
         return self.compile(name, text).render_names(scope.names)
+
+    def _included(self, name: str) -> str | None:
+        """The text of a template that another includes, which is kept for the lines that errors show."""
+        text = self.includes.text(name)
+        if text is not None:
+            self.texts[name] = text
+        return text
 
     def placed(self, error: Exception, name: str, names: Mapping[str, Any] | None = None) -> TemplateError:
         """Any failure of a template as one of ours, at the line of the innermost template."""
@@ -123,6 +127,7 @@ class JinjaTemplate:
         4. A failure is placed at the line of the innermost template that was at work.
         5. The engine remembers whether a secret was looked at, for failures too.
         """
+        names = self.engine.includes.called(names)
         with meter:  # 1.
             try:  # 2. and 3.
                 text = limits.concat(self.template.root_render_func(self.template.new_context(dict(names))))
@@ -139,23 +144,6 @@ def _names(dot: Any, functions: Mapping[str, Function]) -> Mapping[str, Any]:
         return Scope(dot["facts"], dot["data"], dot["environ"], functions).names
     keys = dot if isinstance(dot, Mapping) else {}
     return {**keys, **functions, "value": dot}
-
-
-def _source(
-    root: Path | None, files: Mapping[str, str], texts: dict[str, str]
-) -> Callable[[str], str | None]:
-    """A function from the name of an included template to its text, which is also put into ``texts``."""
-
-    def find(name: str) -> str | None:
-        text = files.get(name)
-        if text is None and root is not None:
-            path = find_inside(root, name)
-            text = read_limited(path, _SIZE_LIMIT).decode("utf-8") if os.path.isfile(path) else None
-        if text is not None:
-            texts[name] = text
-        return text
-
-    return find
 
 
 def _place(error: Exception, name: str) -> tuple[str, int]:

@@ -12,15 +12,15 @@ From a file to its text, whatever the engine; each step stands with its number w
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from bundles.filesystem.atomic import read_limited
 from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope
 from hiera.values.secrets import has_secret, revealed
+from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError, reason
-from puller.templates.bundle_files import find_inside, read_text
+from puller.templates.bundle_files import read_text, seen_from
 from puller.templates.engine import choose_engine, load_engine
 from puller.templates.errors import FunctionError, LimitError, TemplateError
 from puller.templates.scope import Engine, TemplateScope
@@ -46,7 +46,7 @@ def render_file(
     path: str,
     engine: str,
     scope: Scope,
-    directory: Path,
+    files: BundleFiles,
     delimiters: Delimiters = OWN,
     *,
     sensitive: bool = False,
@@ -61,8 +61,9 @@ def render_file(
         raise ResourceError(f"template {path} cannot be read: {reason(error)}") from error
     except ValueError as error:
         raise ResourceError(f"template {path} is not usable: {error}") from error
-    name = path.removeprefix(f"{directory}/")
-    return render_text(name, text, engine, scope, directory, delimiters, sensitive=sensitive)
+    place = files.within(path)
+    scope = scope if place is files else seen_from(place, scope)
+    return render_text(files.shown(path), text, engine, scope, place, delimiters, sensitive=sensitive)
 
 
 def render_text(
@@ -70,16 +71,16 @@ def render_text(
     text: str,
     engine: str,
     scope: Scope,
-    directory: Path,
+    files: BundleFiles,
     delimiters: Delimiters = OWN,
     *,
     sensitive: bool = False,
 ) -> Rendered:
     """The text of a template that is at hand, from step 2 on. Raises ``ResourceError``.
 
-    ``name`` stands in messages; includes are found below ``directory``.
+    ``name`` stands in messages; includes are found among ``files``.
     """
-    loaded = load(engine, delimiters, root=directory)  # 2. load
+    loaded = load(engine, delimiters, root=files)  # 2. load
     with errors_explained():  # 3. parse and check: no value has been seen, so none is hidden
         template = loaded.compile(name, text)
     if engine == "jinja":
@@ -87,7 +88,7 @@ def render_text(
         with errors_explained(secret=sensitive):  # 5. execute
             text = cast("JinjaTemplate", template).render_names(scope.names)
         return Rendered(text, cast("JinjaEngine", loaded).used_secret)  # 6. secret?
-    seen = seen_by(engine, scope, directory)  # 4. make ready
+    seen = seen_by(engine, scope, files)  # 4. make ready
     with errors_explained(seen, secret=sensitive):  # 5. execute
         text = template.render(seen.dot, seen.functions)
     return Rendered(text, seen.is_secret)  # 6. secret? Asked last: ``hiera`` may have opened one on the way
@@ -121,12 +122,12 @@ def load(
     engine: str,
     delimiters: Delimiters = OWN,
     *,
-    root: Path | None = None,
+    root: BundleFiles | None = None,
     files: Mapping[str, str] | None = None,
 ) -> Engine:
     """The engine with its delimiters; raises ``ResourceError`` for some that cannot be.
 
-    What templates of Jinja2 include comes from ``files`` (path → text) or from below ``root``. Those of Jet include
+    What templates of Jinja2 include comes from ``files`` (path → text) or from ``root``. Those of Jet include
     only what is below a directory ``_partials`` of ``files``: other includes fail, as they do in the reference.
     """
     left, right = delimiters
@@ -167,7 +168,7 @@ class Seen:
         return revealed(value)
 
 
-def seen_by(engine: str, scope: Scope, directory: Path) -> Seen:
+def seen_by(engine: str, scope: Scope, files: BundleFiles) -> Seen:
     """Scope and functions for a template of this engine: step 4.
 
     Jinja2 takes facts as they are asked for, and knows a secret when it sees it. For the engines of Go's kind values
@@ -179,35 +180,34 @@ def seen_by(engine: str, scope: Scope, directory: Path) -> Seen:
     is_secret = has_secret(data)
     dot = TemplateScope(dict(scope.facts), revealed(data) if is_secret else data, scope.environ)
     # ``lookup`` finds what the template sees, so that no value comes in one way plain and the other way secret.
-    functions = _functions(Scope(dot["facts"], dot["data"], dot["environ"]), directory)
+    functions = _functions(Scope(dot["facts"], dot["data"], dot["environ"]), files)
     seen = Seen(dot, functions, is_secret=is_secret)
     if (hiera := scope.functions.get("hiera")) is not None:
         functions["hiera"] = _placed(lambda key, *default: seen.opened(hiera(key, *default)))
     return seen
 
 
-def render_list(path: str, scope: Scope, directory: Path, engine: str | None = None) -> Rendered:
+def render_list(path: str, scope: Scope, files: BundleFiles, engine: str | None = None) -> Rendered:
     """The resources that a manifest has as a template, ``resources_template``, as text that is yet to be read.
 
     1. The engine is that of the file's name, which ``engine`` may not contradict.
-    2. The file is found, inside the directory of the manifest.
+    2. The file is found, in the bundle.
     3. It is rendered as any template file.
 
-    Raises ``ResourceError``, or ``ExpressionError`` for a path that leads out.
+    Raises ``ResourceError``, or ``BundlePathError`` for a path that leads out.
     """
     try:  # 1.
         chosen = choose_engine(path, engine)
     except ValueError as error:
         raise ResourceError(f"resources_template {error}") from error
-    found = find_inside(directory, path)  # 2.
-    return render_file(found, chosen, scope, directory)  # 3.
+    return render_file(files.find(path), chosen, scope, files)  # 2. and 3.
 
 
-def _functions(scope: Scope, directory: Path) -> dict[str, Callable[..., Any]]:
+def _functions(scope: Scope, files: BundleFiles) -> dict[str, Callable[..., Any]]:
     """``lookup``, ``readFile`` and ``file`` for the engines of Go's kind, with errors that they can place."""
 
     def read(path: Any) -> str:
-        return read_text(directory, path)
+        return read_text(files, path)
 
     return {"lookup": _placed(scope.lookup), "readFile": _placed(read), "file": _placed(read)}
 

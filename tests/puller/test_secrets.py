@@ -8,6 +8,7 @@ import pytest
 
 from hiera.expressions.expressions import Scope
 from hiera.values.secrets import MASK, Secret
+from puller.bundle_paths import BundleFiles
 from puller.cli.ensure.property_options import properties_from
 from puller.config.configuration import load_configuration
 from puller.data.sources import assigned
@@ -132,7 +133,7 @@ def rendered(engine: str, text: str, tmp_path: Path, **options: Any) -> str:
     """What the template fails with; its data hold a secret."""
     scope = Scope({}, {"token": Secret(SECRET), "name": "web"}, {})
     with pytest.raises(ResourceError) as caught:
-        render_text("a.tmpl", text, engine, scope, tmp_path, **options)
+        render_text("a.tmpl", text, engine, scope, BundleFiles.of(tmp_path), **options)
     return str(caught.value)
 
 
@@ -168,7 +169,9 @@ def test_a_template_of_a_sensitive_file_quotes_no_value_at_all(tmp_path: Path) -
 
 def test_a_name_that_stands_for_a_secret_is_compared_by_its_value(tmp_path: Path) -> None:
     scope = Scope({}, {}, {}).with_names({"token": Secret(SECRET)})
-    found = render_text("a", "{{ 'same' if token == '" + SECRET + "' }}", "jinja", scope, tmp_path)
+    found = render_text(
+        "a", "{{ 'same' if token == '" + SECRET + "' }}", "jinja", scope, BundleFiles.of(tmp_path)
+    )
     assert found == ("same", True)
 
 

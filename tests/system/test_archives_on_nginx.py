@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from hiera.expressions.expressions import Scope
+from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError
 from puller.manifest.properties import decode
 from puller.resources.archives import receipts
@@ -121,7 +122,9 @@ def apply(directory: Path, url: str, **more: Any) -> list[str]:
     }
     decoded: Any = decode(Archive, properties)
     assert not list(Archive.problems(decoded))
-    context = Context(LocalSystem(), directory, Scope({}, {}), lambda url: b"", {}, lambda kind: ())
+    context = Context(
+        LocalSystem(), BundleFiles.of(directory), Scope({}, {}), lambda url: b"", {}, lambda kind: ()
+    )
     resource = Archive(decoded, context)
     actual = resource.look()
     if differences := resource.differences(actual):

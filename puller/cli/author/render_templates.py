@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from hiera.expressions.expressions import Scope
+from puller.bundle_paths import BundleFiles
 from puller.cli.options import together
 from puller.cli.output import show
 from puller.data.sources import merged
@@ -107,25 +108,27 @@ def render_templates(
     inputs.warn()
 
 
-def _home(path: Path) -> Path:
+def _home(path: Path) -> BundleFiles:
     """The bundle that a template is of, else the directory that it is in, or is."""
     found = next((above for above in path.parents if (above / MANIFEST).is_file()), None)
-    return found or (path if path.is_dir() else path.parent)
+    return BundleFiles.of(found or (path if path.is_dir() else path.parent))
 
 
-def _scope(inputs: CommandInputs, home: Path) -> Scope:
+def _scope(inputs: CommandInputs, home: BundleFiles) -> Scope:
     from puller.manifest.bundle_facts import need_bundle_facts
     from puller.templates.functions import bundle_functions
 
     given = inputs.for_manifest()
-    scope = Scope(need_bundle_facts(given.facts, home), merged(given.sources), given.environ)
+    scope = Scope(need_bundle_facts(given.facts, Path(home.tree.root)), merged(given.sources), given.environ)
     return scope.with_names(bundle_functions(home, scope))
 
 
-def _render_file(path: Path, home: Path, options: TemplateOptions, scope: Scope, output_format: str) -> None:
+def _render_file(
+    path: Path, home: BundleFiles, options: TemplateOptions, scope: Scope, output_format: str
+) -> None:
     from puller.templates.rendering import render_file
 
-    text, is_secret = render_file(str(path), options.engine, scope, home, options.delimiters)
+    text, is_secret = render_file(os.path.realpath(path), options.engine, scope, home, options.delimiters)
     if options.output is not None:
         from bundles.filesystem.atomic import write_file
 
@@ -142,7 +145,9 @@ def _render_file(path: Path, home: Path, options: TemplateOptions, scope: Scope,
 class _Directory:
     """A directory of templates, rendered as a scaffold."""
 
-    def __init__(self, name: str, path: Path, home: Path, options: TemplateOptions, scope: Scope) -> None:
+    def __init__(
+        self, name: str, path: Path, home: BundleFiles, options: TemplateOptions, scope: Scope
+    ) -> None:
         self.name = name
         self.path = path
         self.home = home

@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from hiera.expressions.expressions import Scope
+from puller.bundle_paths import BundleFiles
 from puller.cli.options import fact_options, format_option
 from puller.cli.output import show
 from puller.errors import UsageError
@@ -50,7 +51,7 @@ def _resource(resource_type: ResourceType, name: str, options: dict[str, Any]) -
             raise UsageError(f"{reference}: {error}")
     context = Context(
         system=NoopSystem(),  # refuses to write: this command only looks
-        directory=working_directory(),
+        files=BundleFiles.anywhere(working_directory()),
         scope=Scope(facts_from(options), {}),
         fetch=fetch_url,
         shared={},

@@ -115,7 +115,7 @@ def _of_template(template: str, properties: FileProperties, context: Context) ->
     path, sensitive = _resolved(template, context), properties.sensitive
     if _is_pending(path, context):
         return Pending(path)
-    rendered = render_file(path, engine, _scope(properties, context), context.directory, sensitive=sensitive)
+    rendered = render_file(path, engine, _scope(properties, context), context.files, sensitive=sensitive)
     return _of_rendered(rendered, properties, context)
 
 
@@ -130,7 +130,7 @@ def _of_download(source: str, properties: FileProperties, context: Context) -> C
 
     text, sensitive = _decoded(data, source, properties.encoding), properties.sensitive
     scope = _scope(properties, context)
-    rendered = render_text(source, text, "jinja", scope, context.directory, sensitive=sensitive)
+    rendered = render_text(source, text, "jinja", scope, context.files, sensitive=sensitive)
     return _of_rendered(rendered, properties, context)
 
 
@@ -139,14 +139,12 @@ def _of_file(source: str, context: Context) -> Content:
     if _is_pending(path, context):
         return Pending(path)
     try:
-        # An absolute path has no link left in it, unless one was put there since. The manifest's own are followed.
-        found = os.lstat(path) if os.path.isabs(source) else os.stat(path)
+        found = os.lstat(path)  # there is no link left in it, unless one was put there since
     except OSError as error:
         raise ResourceError(f"source {path} cannot be read: {error.strerror}") from error
     if not stat.S_ISREG(found.st_mode):
         raise ResourceError(f"source {path} is not a regular file")
-    real = path if os.path.isabs(source) else os.path.realpath(path)
-    return SourceFile(real, found.st_size, context.system)
+    return SourceFile(path, found.st_size, context.system)
 
 
 def _of_rendered(rendered: "Rendered", properties: FileProperties, context: Context) -> Content:
@@ -165,10 +163,10 @@ def _is_pending(path: str, context: Context) -> bool:
 
 
 def _resolved(path: str, context: Context) -> str:
-    """Where a source is; what an absolute path leads to through links is judged as that of a managed file is."""
+    """The real path of a source; the links that lead to an absolute one are judged as those of a managed file are."""
     if os.path.isabs(path):
         return context.system.resolve(os.path.normpath(path))
-    return os.path.normpath(os.path.join(context.directory, path))
+    return context.files.find(path)
 
 
 def _encoded(text: str, encoding: str) -> bytes:

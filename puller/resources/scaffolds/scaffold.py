@@ -170,7 +170,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
             properties.skip_empty,
             properties.sensitive,
         )
-        return render_source(request, self._scope(), context.directory, context.system)
+        return render_source(request, self._scope(), context.files, context.system)
 
     @property
     def _is_source_pending(self) -> bool:
@@ -180,8 +180,12 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
 
     @property
     def _source(self) -> str:
-        source = os.path.normpath(os.path.join(self.context.directory, self.properties.source))
-        return self.context.system.resolve(source) if os.path.isabs(self.properties.source) else source
+        source, context = self.properties.source, self.context
+        return (
+            context.system.resolve(os.path.normpath(source))
+            if os.path.isabs(source)
+            else context.files.find(source)
+        )
 
     def _scope(self) -> Scope:
         """The scope of templates: that of the manifest, or with data of the scaffold's own."""
@@ -191,7 +195,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         from puller.templates.functions import bundle_functions
 
         scope = scope.with_data(data)
-        return scope.with_names(bundle_functions(self.context.directory, scope))
+        return scope.with_names(bundle_functions(self.context.files, scope))
 
     def _ownership(self) -> Ownership:
         properties = self.properties

@@ -5,16 +5,17 @@
 """
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from hiera.expressions.expressions import Scope
+from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError
 from puller.resources.scaffolds.names import directories_of
 from puller.resources.scaffolds.source import read_source
 from puller.system.protocol import System
+from puller.templates.bundle_files import seen_from
 from puller.templates.errors import TemplateError
 from puller.templates.limits import Budget
 from puller.templates.rendering import OWN, Delimiters, errors_explained, load, seen_by
@@ -67,22 +68,25 @@ class Tree(msgspec.Struct, frozen=True):
     """Whether it must not be shown, as a secret may be in it."""
 
 
-def render_source(request: RenderRequest, scope: Scope, directory: Path, system: System) -> Tree:
-    """Render the source; ``directory`` is the manifest's, for functions that read files. Raises ``ResourceError``."""
+def render_source(request: RenderRequest, scope: Scope, files: BundleFiles, system: System) -> Tree:
+    """Render the source; ``files`` are those of the bundle, for functions that read files. Raises ``ResourceError``."""
     source = read_source(request.source, request.name, system, request.beginnings)
-    engine = _Engine(load(request.engine, request.delimiters, files=source.templates), source.binary)
-    seen = seen_by(request.engine, scope, directory)
+    place = files.within(request.source)
+    scope = scope if place is files else seen_from(place, scope)
+    loaded = load(request.engine, request.delimiters, root=place, files=source.templates)
+    engine = _Engine(loaded, source.binary)
+    seen = seen_by(request.engine, scope, place)
     with errors_explained(seen, secret=request.sensitive, below=f"{request.name}/"):
         texts = render_tree(
             source.texts, engine, seen.dot, skip_empty=request.skip_empty, functions=seen.functions
         )
-    files = {
+    rendered = {
         path: Rendered(_encoded(text, request.name, path), path in source.executable)
         for path, text in sorted(texts.items())
     }
     made = {path for path, is_file in walk(source.texts) if not is_file}
-    directories = frozenset(made.union(directories_of(files)))
-    return Tree(files, directories, request.sensitive or engine.used_secret or seen.is_secret)
+    directories = frozenset(made.union(directories_of(rendered)))
+    return Tree(rendered, directories, request.sensitive or engine.used_secret or seen.is_secret)
 
 
 def require_same(first: Tree, second: Tree) -> None:

@@ -24,6 +24,7 @@ from hiera.tree.context.keys import literal
 from hiera.tree.lookup import Tree
 from hiera.values.merge import merge_sources
 from hiera.values.secrets import Secret
+from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
 from puller.data.hiera_function import look_up
 from puller.data.sources import DataSource, Origin, Surroundings, assigned, merged
@@ -412,7 +413,7 @@ def test_recording_what_is_used_changes_no_value(
     data = bundle_data(own, tree)
     scope = Scope({}, data.all, {}, {"hiera": functools.partial(look_up, data)})
     uses = Uses()
-    recording = uses.scope(scope, Path("/"))
+    recording = uses.scope(scope, BundleFiles.of("/"))
     path = ".".join(["data", *steps])
     for expression in (f"lookup('{path}', 'nothing')", f"data['{steps[0]}'] | default('x') | to_json"):
         assert evaluate(expression, recording) == evaluate(expression, scope)

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from puller.engine.apply import apply_manifest
+from puller.engine.apply import apply_catalog
 from puller.engine.engine import Settings
 from puller.engine.explain_resource import explain_resource
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError
 from puller.facts.tree import Facts, gather
 from puller.manifest.loader import load_manifest
@@ -56,7 +57,14 @@ def apply(manifest: Manifest, tmp_path: Path, *, noop: bool = False) -> dict[str
 
     pending = tmp_path / "owed.json"
     settings = Settings(noop=noop)
-    applied = apply_manifest(manifest, settings, StopRequests(), pending=pending, scope="web", fetch=fetch)
+    applied = apply_catalog(
+        manifest,
+        settings,
+        StopRequests(),
+        PendingRefreshes(pending, "web", noop=settings.noop),
+        state_directory=pending.parent,
+        fetch=fetch,
+    )
     return {event.name: event for event in applied.events}
 
 

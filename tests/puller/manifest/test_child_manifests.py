@@ -273,7 +273,7 @@ REFUSED = [
         "web/b.yaml:1: resources[0] apply#a.yaml: manifests apply each other: "
         "manifest.yaml → a.yaml → b.yaml → a.yaml",
     ),
-    ("outside", {"manifest.yaml": "../other.yaml"}, "../other.yaml is outside of the manifest's directory"),
+    ("outside", {"manifest.yaml": "../other.yaml"}, "../other.yaml is outside of the bundle"),
     (
         "absolute",
         {"manifest.yaml": "/etc/x.yaml"},

@@ -318,8 +318,8 @@ def test_files_of_the_bundle_can_be_read_and_no_others(load: Load, tmp_path: Pat
     first, second, third = load(text).declarations
     properties: Any = first.properties
     assert properties.command == "1.4"
-    assert "/etc/passwd is outside of the manifest's directory" in second.failure
-    assert "../secret is outside of the manifest's directory" in third.failure
+    assert "/etc/passwd is outside of the bundle" in second.failure
+    assert "../secret is outside of the bundle" in third.failure
 
 
 def test_a_manifest_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hiera.expressions.expressions import Scope
+from puller.bundle_paths import BundleFiles
 from puller.manifest.properties import decode
 from puller.resources.base import Context, Resource, ResourceType
 from puller.system.local import LocalSystem
@@ -53,7 +54,7 @@ def make(tmp_path: Path) -> Make:
             raise error
         context = Context(
             system,
-            tmp_path,
+            BundleFiles.of(tmp_path),
             Scope({}, data or {}),
             fetch,
             {},

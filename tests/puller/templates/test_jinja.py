@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hiera import limits
 from hiera.expressions.expressions import Scope
 from hiera.values.secrets import Secret
+from puller.bundle_paths import BundleFiles
 from puller.templates.engine import load_engine
 from puller.templates.errors import FunctionError, LimitError, TemplateError
 from puller.templates.jinja import JinjaEngine
@@ -139,24 +140,24 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["parts/inc.j2", "link", "parts/../parts/inc.j2"])
 def test_includes_come_from_the_source_directory(source: Path, name: str) -> None:
-    assert render(f"a{{% include '{name}' %}}b", root=source) == "a<web01>\nb"
+    assert render(f"a{{% include '{name}' %}}b", root=BundleFiles.of(source)) == "a<web01>\nb"
 
 
 @pytest.mark.parametrize("name", ["out", "up/secret", "../secret", "/etc/passwd", "parts/../../secret"])
 def test_includes_stay_inside_of_the_source_directory(source: Path, name: str) -> None:
-    with pytest.raises(TemplateError, match="is outside of the manifest's directory"):
-        render(f"{{% include '{name}' %}}", root=source)
+    with pytest.raises(TemplateError, match="is outside of the bundle"):
+        render(f"{{% include '{name}' %}}", root=BundleFiles.of(source))
 
 
 def test_a_directory_is_no_template(source: Path) -> None:
     with pytest.raises(TemplateError, match="there is no template 'parts'"):
-        render("{% include 'parts' %}", root=source)
+        render("{% include 'parts' %}", root=BundleFiles.of(source))
 
 
 def test_a_failure_in_an_included_file_names_that_file(source: Path) -> None:
     (source / "bad.j2").write_text("ok\n{{ nope }}\n")
     with pytest.raises(TemplateError) as caught:
-        render("{% include 'bad.j2' %}", root=source)
+        render("{% include 'bad.j2' %}", root=BundleFiles.of(source))
     assert (caught.value.file, caught.value.line, caught.value.source_line) == ("bad.j2", 2, "{{ nope }}")
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hiera.expressions.expressions import Scope
+from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError
 from puller.manifest.properties import decode
 from puller.resources.archives import placing, receipts
@@ -154,7 +155,9 @@ class Manifest:
         }
 
     def apply(self) -> list[str]:
-        context = Context(LocalSystem(), Path("/"), Scope({}, {}), lambda url: b"", {}, lambda kind: ())
+        context = Context(
+            LocalSystem(), BundleFiles.of("/"), Scope({}, {}), lambda url: b"", {}, lambda kind: ()
+        )
         decoded: Any = decode(Archive, self.properties)
         resource = Archive(decoded, context)
         actual = resource.look()

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 import pytest
 
 from hiera.expressions.expressions import Scope
+from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError
 from puller.manifest.properties import decode
 from puller.resources.base import Context
@@ -53,10 +54,10 @@ class Bench:
             raise error
         system = system or (NoopSystem() if noop else LocalSystem())
         scope = Scope(self.facts, self.data, dict(os.environ))
-        scope = scope.with_names(bundle_functions(self.directory, scope))
+        scope = scope.with_names(bundle_functions(BundleFiles.of(self.directory), scope))
         context = Context(
             system,
-            self.directory,
+            BundleFiles.of(self.directory),
             scope,
             _no_network,
             {},

@@ -8,6 +8,7 @@ import pytest
 
 from hiera.expressions.expressions import Scope
 from hiera.values.secrets import Secret
+from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError
 from puller.facts.tree import gather
 from puller.resources.scaffolds import source as sources
@@ -76,7 +77,7 @@ def test_a_tree_comes_out_of_a_scaffold_as_from_the_go_implementations(
 
     def grown() -> dict[str, bytes]:
         scope = Scope(bench.facts, bench.data, case["env"]["environ"])
-        tree = render_source(request, scope, bench.directory, LocalSystem())
+        tree = render_source(request, scope, BundleFiles.of(bench.directory), LocalSystem())
         return {path: file.data for path, file in tree.files.items()}
 
     if "out" in case:

@@ -1,0 +1,153 @@
+"""Paths in a bundle: which file a written one means; the one place that decides.
+
+* A path starts at the directory of the manifest that it stands in; ``bundle:roles/web.yaml`` starts at the root of the
+  bundle, ``common:files/motd`` at that of the library ``common``.
+* Whatever links it goes through, it stays in its bundle, or in its library: what leads out is refused.
+* A library does not know by whom it is used, so nothing in it reaches into the bundle.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Self
+
+import msgspec
+
+from hiera.errors import HieraError
+from puller.values.suggestions import did_you_mean
+
+BUNDLE = "bundle"
+"""What begins a path at the root of the bundle."""
+LIBRARY_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+"""What a library may be called."""
+
+
+class BundlePathError(HieraError):
+    """A path that names no file of its bundle, or must not name it: the failure of what it is written for."""
+
+
+class FileTree(msgspec.Struct, frozen=True):
+    """A bundle, or one of its libraries."""
+
+    root: str
+    """The real path of its directory."""
+    name: str = ""
+    """Of a library; empty for the bundle itself."""
+    libraries: frozenset[str] = frozenset()
+    """The names of the libraries that its files may use."""
+
+    def __str__(self) -> str:
+        return f"the library {self.name}" if self.name else "the bundle"
+
+    def holds(self, file: str) -> bool:
+        """Whether a real path is the tree's directory, or below it."""
+        return file == self.root or file.startswith(self.root.rstrip("/") + "/")
+
+    def inner(self, file: str) -> str:
+        """A real path below the root, relative to it."""
+        return file[len(self.root) :].strip("/")
+
+
+class BundleFiles(msgspec.Struct, frozen=True):
+    """The files of a bundle and its libraries, as seen from one directory."""
+
+    directory: str
+    """Where paths start; a real path."""
+    tree: FileTree
+    """The bundle or library that the directory is of."""
+    libraries: Mapping[str, FileTree] = {}
+    """All libraries of the bundle, by name."""
+
+    @classmethod
+    def of(cls, directory: str | os.PathLike[str]) -> Self:
+        """The files below a directory, which is a bundle without libraries."""
+        root = os.path.realpath(directory)
+        return cls(root, FileTree(root))
+
+    @classmethod
+    def anywhere(cls, directory: str | os.PathLike[str]) -> Self:
+        """All files of the machine, for what is no bundle: paths start at ``directory`` and may lead out of it."""
+        return cls(os.path.realpath(directory), FileTree("/"))
+
+    def find(self, path: str) -> str:
+        """The real path of the file that is meant, which need not exist; raises ``BundlePathError``."""
+        tree, start, rest = self._start(path)
+        try:
+            file = os.path.realpath(os.path.join(start, rest))
+        except ValueError as error:
+            raise BundlePathError("", f"{path!r} is no path: {error}") from None
+        if not tree.holds(file):
+            raise BundlePathError("", f"{path} is outside of {tree}")
+        # The libraries of a packed bundle are inside of it, those of the author's tree are not: both read alike.
+        if not tree.name and (library := self._library_of(file)):
+            raise BundlePathError("", f"{path} is in {library}: write {self.full_name(file)}")
+        return file
+
+    def name_of(self, path: str) -> str:
+        """One name for all paths that mean the same file, relative to the bundle's root: ``roles/web.yaml``,
+        ``common:vhost.yaml``; raises ``BundlePathError``."""
+        tree, start, rest = self._start(path)
+        name = os.path.normpath(os.path.join(tree.inner(start), rest))
+        return f"{tree.name}:{name}" if tree.name else name
+
+    def is_prefixed(self, path: str) -> bool:
+        """Whether a path starts at the root of the bundle or of a library, and not here."""
+        prefix, colon, _ = path.partition(":")
+        return bool(colon) and (prefix == BUNDLE or prefix in self.tree.libraries)
+
+    def at(self, directory: str) -> Self:
+        """As seen from another directory of the bundle or of a library, by its real path: paths start there."""
+        return type(self)(directory, self._tree_of(directory), self.libraries)
+
+    def within(self, file: str) -> Self:
+        """As seen from a template, by its real path: paths start where those of the manifest do.
+
+        In a template of another tree than the manifest's, and in each of a library, they start at the root of that.
+        """
+        tree = self._tree_of(file)
+        if tree is self.tree and (not tree.name or self.directory == tree.root):
+            return self
+        return type(self)(tree.root, tree, self.libraries)
+
+    def full_name(self, file: str) -> str:
+        """A file of the bundle, by its real path, as it can be named from anywhere: ``bundle:roles/web.yaml``."""
+        tree = self._tree_of(file)
+        return f"{tree.name or BUNDLE}:{tree.inner(file)}" if tree.holds(file) else file
+
+    def shown(self, file: str) -> str:
+        """A real path as messages call it: relative to where paths start, where that is in the bundle itself."""
+        below = self.directory.rstrip("/") + "/"
+        if not self.tree.name and file.startswith(below) and not self._library_of(file):
+            return file.removeprefix(below)
+        return self.full_name(file)
+
+    def _start(self, path: str) -> tuple[FileTree, str, str]:
+        """The tree that a path is in, the directory where it starts, and the rest of it."""
+        prefix, colon, rest = path.partition(":")
+        if not colon or not LIBRARY_NAME.fullmatch(prefix) or rest.startswith("//"):
+            return self.tree, self.directory, path
+        if prefix in self.tree.libraries:
+            library = self.libraries[prefix]
+            return library, library.root, rest
+        if prefix == BUNDLE and not self.tree.name:
+            return self.tree, self.tree.root, rest
+        # A file's own name may have a colon in it.
+        if os.path.lexists(os.path.join(self.directory, path)):
+            return self.tree, self.directory, path
+        raise BundlePathError("", f"{path}: {self._why_unknown(prefix)}")
+
+    def _why_unknown(self, prefix: str) -> str:
+        if prefix == BUNDLE:
+            return (
+                f"{self.tree} cannot name files of the bundle that uses it; hand over what it needs as data"
+            )
+        said = f"{self.tree} names no library {prefix!r}"
+        return f"{said}{did_you_mean(prefix, [BUNDLE, *self.tree.libraries])}, and there is no such file"
+
+    def _tree_of(self, file: str) -> FileTree:
+        if self.tree.name and self.tree.holds(file):
+            return self.tree
+        return self._library_of(file) or self.tree
+
+    def _library_of(self, file: str) -> FileTree | None:
+        return next((library for library in self.libraries.values() if library.holds(file)), None)
