@@ -119,7 +119,7 @@ def publish_bundles(
 def plan_bundles(
     site: Site, sources: Sequence[Path], wish: Wish, progress: Progress = lambda number, source: None
 ) -> list[Publication]:
-    """The publications that `publish_bundles` would make; raises as it does. Writes nothing to the site, not even its lock."""
+    """The publications that `publish_bundles` would make; raises as it does, and writes nothing to the site."""
     parse_channel(wish.channel)
     with tempfile.TemporaryDirectory(prefix="puller") as scratch:
         drafts = _Round(site, wish, site.published(), Path(scratch)).drafts(sources, progress)
@@ -177,9 +177,8 @@ class _Round:
         if self._wish.version == AUTO and before is not None:
             changes = Changes.between(self._description(self._targets[before.target]), bundle.description)
             if not changes:
-                output.unlink(
-                    missing_ok=True
-                )  # most bundles of many are unchanged, and the disk need not hold them all
+                # Of many bundles most are unchanged, and the disk need not hold them all.
+                output.unlink(missing_ok=True)
                 return self._drafted(before, before, self._targets[before.target], changes)
         # 3.
         known = self._targets.get(release.target)

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import BinaryIO
 
 from tuf.api.exceptions import LengthOrHashMismatchError
 from tuf.api.metadata import Root, TargetFile
@@ -42,7 +43,7 @@ from bundles.filesystem.atomic import (
     replace_file,
     write_file,
 )
-from bundles.filesystem.trees import open_regular, pieces_of
+from bundles.filesystem.trees import Counted, open_regular, pieces_of
 from bundles.format import strict_yaml
 from bundles.format.index import INDEX, Index
 from bundles.format.limits import LARGEST_INDEX
@@ -182,7 +183,7 @@ class Site:
         make_directory(destination.parent)
         with open_regular(source, follow=True) as stream, open_directory(destination.parent) as parent:
             remove_leftovers(parent)
-            replace_file(parent, destination.name, pieces_of(stream), mode=0o644)
+            replace_file(parent, destination.name, _as_described(stream, info, source), mode=0o644)
 
     def write(self, edition: Edition) -> None:
         """Publish the metadata of ``edition``; raises ``OSError``.
@@ -236,6 +237,14 @@ class Site:
             # Before anything is read: what was cut off is half of one edition and half of another.
             transaction.finish(self._unfinished, self.metadata)
             yield
+
+
+def _as_described(stream: BinaryIO, info: TargetFile, source: Path) -> Iterator[bytes]:
+    """The contents, and after their last piece, before they get their name: is it what will be signed?"""
+    contents = Counted(pieces_of(stream))
+    yield from contents
+    if contents.sha256 != info.hashes["sha256"]:
+        raise PublishError(str(source), "changed while it was published")
 
 
 @contextlib.contextmanager

@@ -311,6 +311,24 @@ def test_what_is_published_is_trusted_as_far_as_it_is_signed(
     assert said(published.publish("1.4.0"))["web"] == ("1.0.0", "1.4.0")
 
 
+def test_an_archive_that_changes_meanwhile_is_not_published(published: Repository, tmp_path: Path) -> None:
+    """What is signed is what was looked at, however long the other bundles take."""
+    archive, other = tmp_path / "shop.tar.gz", tmp_path / "other.tar.gz"
+    for path in (archive, other):
+        build_bundle(published.directory / "web", path, name="shop", version="1.4.0")
+        published.write("web/text", "new\n")
+    before = contents(published.site.directory)
+
+    def replace_archive(number: int, source: Path) -> None:
+        if number == 2:
+            other.rename(archive)
+
+    sources = [archive, published.directory / "web"]
+    with pytest.raises(PublishError, match=r"shop\.tar\.gz: changed while it was published"):
+        publish_bundles(published.site, sources, Wish("1.4.0"), never, replace_archive)
+    assert contents(published.site.directory) == before
+
+
 def test_a_missing_key_leaves_no_trace(published: Repository) -> None:
     (key,) = published.site.directory.glob("keys/targets-*.pem")
     key.unlink()
