@@ -9,7 +9,7 @@
 * What annotations of any source call sensitive is a secret here.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,25 @@ class BundleData:
         """A copy with another document at the bottom."""
         handed = self.handed[0] if self.handed and not self.inherited else None
         return BundleData(own, self.tree, self.outside, parent=self.parent, handed=handed)
+
+    def is_as(self, other: "BundleData") -> bool:
+        """Whether the same comes of both: of the same data from each source, and the same of it sensitive."""
+        from puller.values.identical import identical  # few manifests say anything twice
+
+        return (
+            self.tree is other.tree
+            and identical(_data_of(self.below), _data_of(other.below))
+            and identical(_data_of(self.above), _data_of(other.above))
+            and set(self.sensitive()) == set(other.sensitive())
+        )
+
+    def differing(self, other: "BundleData") -> list[str]:
+        """The top-level keys of documents that are not the same in both."""
+        from puller.values.identical import identical
+
+        ours, theirs = merged(self.documents), merged(other.documents)
+        keys = dict.fromkeys([*ours, *theirs])
+        return [str(key) for key in keys if not identical(ours.get(key, MISSING), theirs.get(key, MISSING))]
 
     @property
     def below(self) -> tuple[DataSource, ...]:
@@ -119,6 +138,10 @@ class BundleData:
     def failures(self) -> list[str]:
         """The sentences of all that annotations find wrong; raises ``HieraError`` where the tree cannot answer."""
         return [failure for annotations in self.annotations for failure in annotations.failures(self.all)]
+
+
+def _data_of(sources: Iterable[DataSource]) -> list[Mapping[str, Any]]:
+    return [source.data for source in sources if source.data]
 
 
 class _WithTree(Mapping[str, Any]):

@@ -3,22 +3,37 @@
 ``managed = if and not unless``; an absent ``if`` is true, an absent ``unless`` false (``resources.md`` section 2).
 """
 
+from collections.abc import Iterable
+
 from hiera.expressions.expressions import Scope, evaluate
 from puller.errors import ResourceError
 from puller.manifest.declaration import Declaration
+from puller.manifest.ways import why_no_way
+from puller.resources.base import HealthCheck
 
 
 def why_unmanaged(declaration: Declaration) -> str:
-    """Why a resource, or a child manifest that it is in, is not managed; empty when all are.
+    """Why a resource is not managed, or no child manifest that it is in; empty when one way to it has no such reason.
 
     Raises ``ResourceError`` and ``HieraError`` for a condition that is neither true nor false.
     """
-    if declaration.properties.control is None and declaration.home.parent is None:
+    if declaration.properties.control is None and declaration.home.child is None and not declaration.united:
         return ""
-    for level in (declaration, *declaration.parents()):
-        if why := _why_not(level):
-            return why if level is declaration else f"{level.reference}: {why}"
-    return ""
+    places = {id(place) for place in declaration.places()}
+
+    def why(place: Declaration) -> str:
+        said = _why_not(place)
+        return said if not said or id(place) in places else f"{place.reference}: {said}"
+
+    return why_no_way(declaration, why)
+
+
+def health_checks_of(declaration: Declaration) -> Iterable[HealthCheck]:
+    """The health checks of a resource that is managed: of several declarations, those that are managed themselves."""
+    if not declaration.united or not declaration.properties.health_checks:
+        return declaration.properties.health_checks
+    managed = (place for place in declaration.united if not why_unmanaged(place))
+    return dict.fromkeys(check for place in managed for check in place.properties.health_checks)
 
 
 def _why_not(declaration: Declaration) -> str:

@@ -14,7 +14,7 @@ import msgspec
 
 from bundles.errors import BundleError
 from hiera.errors import HieraError
-from puller.engine.conditions import why_unmanaged
+from puller.engine.conditions import health_checks_of, why_unmanaged
 from puller.engine.failures import bug, system_failure
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.engine.progress import Progress
@@ -282,7 +282,7 @@ class Engine:
             return
         from puller.engine.health_checks import check_health  # and with it what starts programs
 
-        for check in declaration.properties.health_checks:
+        for check in health_checks_of(declaration):
             result = check_health(check, self._system)
             self._masks.hide(result, declaration)
             event.health_checks.append(result)

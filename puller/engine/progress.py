@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from puller.manifest.catalog import Catalog
 from puller.manifest.declaration import Declaration, Home
+from puller.manifest.ways import why_no_way
 from puller.reporting.report import Event, State
 
 
@@ -33,10 +34,10 @@ class Progress:
                     self._stopped[id(home)] = f"{event.reference} failed, and fail_on_error is set"
 
     def why_stopped(self, declaration: Declaration) -> str:
-        """Why nothing more is applied of a manifest that a resource is in; empty to go on."""
+        """Why nothing more is applied of any manifest that a resource is in; empty to go on."""
         if not self._stopped:
             return ""
-        return next((self._stopped[id(home)] for home in homes(declaration) if id(home) in self._stopped), "")
+        return why_no_way(declaration, lambda place: self._stopped.get(id(place.home), ""))
 
     # What a resource requires and subscribes to
 
@@ -47,7 +48,7 @@ class Progress:
             event = self.events[other]
             if event is None or event.state is State.FAILED or event.unmet_requirements or not event.reached:
                 unmet.append(str(reference))
-        return unmet
+        return list(dict.fromkeys(unmet))  # one name may stand for several child manifests
 
     def is_refresh_due(
         self, index: int, declaration: Declaration, pending: Collection[str], *, noop: bool
@@ -105,6 +106,6 @@ class Progress:
 
 
 def homes(declaration: Declaration) -> Iterator[Home]:
-    """The manifest that a resource is in, and those that it is in by child manifests."""
-    yield declaration.home
+    """The manifests that a resource is in, and those that it is in by child manifests."""
+    yield from (place.home for place in declaration.places())
     yield from (parent.home for parent in declaration.parents())

@@ -16,6 +16,7 @@ from puller.engine.progress import Progress, homes
 from puller.errors import ResourceError
 from puller.manifest.catalog import Catalog
 from puller.manifest.declaration import Declaration
+from puller.manifest.ways import has_conditions
 from puller.resources.base import Context, Resource
 
 
@@ -75,7 +76,7 @@ class Transactions:
             if (
                 declaration.type is not type(first)
                 or declaration.failure
-                or properties.control
+                or has_conditions(declaration)
                 or properties.noop
             ):
                 return

@@ -28,10 +28,27 @@ class Home(msgspec.Struct, frozen=True):
     data: BundleData
     """Where ``scope.data`` comes from."""
     fail_on_error: bool = False
-    parent: "Declaration | None" = None
-    """The ``apply`` resource that brought it; ``None`` for the top manifest."""
+    child: "Child | None" = None
+    """What its ``apply`` resources have in common; ``None`` for the top manifest."""
     has_data: bool = True
     """Whether its data is known; what cannot be resolved without it is not the resources' mistake."""
+
+
+class Child(msgspec.Struct, eq=False):
+    """A child manifest with the data that it is given: one, wherever it is applied from. Compared by identity."""
+
+    path: str
+    """Its real path."""
+    given: BundleData
+    """Its data, without its own document."""
+    failure: str = ""
+    """Why it cannot be applied on this machine."""
+    applied: list["Declaration"] = []
+    """Every declaration that applies it, in the order in which they were read."""
+    applies: list["Declaration"] = []
+    """The ``apply`` resources in it."""
+    height: int = 0
+    """How many child manifests are within each other below it."""
 
 
 class Declaration(msgspec.Struct):
@@ -51,6 +68,10 @@ class Declaration(msgspec.Struct):
     """Those of them that a secret went into."""
     unknown: frozenset[str] = frozenset()
     """Properties without a value that could be worked with; why is noted."""
+    child: Child | None = None
+    """Of an ``apply`` resource: what it applies."""
+    united: "tuple[Declaration, ...]" = ()
+    """The declarations that say the same and are this one; none when it is the only one."""
 
     def __str__(self) -> str:
         return str(self.reference)
@@ -60,18 +81,32 @@ class Declaration(msgspec.Struct):
         """``type#name``."""
         return Reference.to(self.type.type_name, self.properties.name)
 
+    def places(self) -> "tuple[Declaration, ...]":
+        """The declarations of this resource as they were read, one for each place."""
+        return self.united or (self,)
+
     def names(self) -> Iterator[Reference]:
-        """All references that mean this resource."""
+        """All references that mean this resource, each once."""
         yield self.reference
-        if self.properties.alias:
+        if self.united:
+            yield from self._further_names()
+        elif self.properties.alias:
             yield Reference.to(self.type.type_name, self.properties.alias)
 
+    def _further_names(self) -> Iterator[Reference]:
+        # A child that is a link is applied by another name than its target.
+        names = (name for place in self.united for name in place.names())
+        yield from (name for name in dict.fromkeys(names) if name != self.reference)
+
     def parents(self) -> "Iterator[Declaration]":
-        """The ``apply`` resources that it is below, the nearest first."""
-        parent = self.home.parent
-        while parent is not None:
-            yield parent
-            parent = parent.home.parent
+        """The declarations of all ``apply`` resources that it is below, the nearest first."""
+        seen: set[int] = set()
+        waiting = [place.home.child for place in self.places()]
+        for child in waiting:
+            if child is not None and id(child) not in seen:
+                seen.add(id(child))
+                yield from child.applied
+                waiting += [place.home.child for place in child.applied]
 
     @property
     def where(self) -> str:
@@ -118,26 +153,6 @@ class Declaration(msgspec.Struct):
             self.failure = f"{self.failure}; {sentence}" if self.failure else sentence
         else:
             self.refuse(error.property, sentence)
-
-    def merge(self, second: "Declaration") -> None:
-        """Take what another declaration of the same name says, where the type can; what does not agree is noted."""
-        sentence = f"is declared twice, first at {self.where}"
-        if self.home is not second.home:  # their relative paths, data and conditions are not the same
-            second.refuse("name", f"{sentence}, in another manifest")
-            return
-        try:
-            properties = self.type.merge(self.properties, second.properties)
-        except PropertyError as error:
-            what = error.sentence(secret=error.property in self.hidden | second.hidden)
-            properties, sentence = None, f"{sentence}, and the two do not agree: {what}"
-        if properties is None:
-            second.problems.add(second.path, sentence, f"{second.label} {second.reference}")
-            return
-        self.properties = properties
-        self.failure = self.failure or second.failure
-        self.unknown |= second.unknown
-        self.dynamic |= second.dynamic
-        self.secret |= second.secret
 
     def refuse(self, name: str, sentence: str) -> None:
         """Note a problem of the manifest with one property."""

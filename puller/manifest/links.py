@@ -1,24 +1,30 @@
 """References between the declared resources of a run, and the order that follows from them.
 
 * What names nothing, what is named twice and what waits for itself are problems of the manifest.
+* A child manifest that is applied with several data has one name for all of them: whoever names it means all.
 * What an ``apply`` resource requires, each resource of its child manifest requires; subscribing to one subscribes to
-  every resource below it.
+  every resource below it. A resource that is in several manifests waits for what all of them wait for, so that none
+  keeps another's from being done; of those only that are applied in any case, where there are any.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 
 from puller.bundle_paths import BundleFiles, BundlePathError
 from puller.manifest.declaration import Declaration
 from puller.manifest.order import CycleError, ordered
+from puller.manifest.ways import has_conditions
 from puller.values.reference import Reference
 from puller.values.suggestions import did_you_mean
 
 APPLY = "apply"
 _APPLY = f"{APPLY}#"
 Found = list[tuple[Reference, int]]
+Outside = list[tuple[str, Reference]]
+"""References to resources of other manifests, each with the property that holds it."""
+T = TypeVar("T")
 
 
 class Links(msgspec.Struct):
@@ -31,8 +37,8 @@ class Links(msgspec.Struct):
     """All that comes before a resource, whatever the reason."""
     children: dict[int, list[int]] = {}
     """Of an ``apply`` resource: the resources of its manifest."""
-    outside: dict[int, list[tuple[str, Reference]]] = {}
-    """References to resources of other manifests, each with the property that holds it."""
+    outside: dict[int, Outside] = {}
+    """What it names of other manifests."""
 
     def copied(self) -> "Links":
         """A copy to which links may be added."""
@@ -43,30 +49,36 @@ class Links(msgspec.Struct):
 
 def link(declarations: Sequence[Declaration], known: Collection[Reference] = ()) -> Links:
     """Find what every reference means; notes problems. Those that are ``known`` are resources of other manifests."""
-    index = _index(declarations)
-    links = Links(children=_children(declarations))
+    names = _names(declarations, known)
+    applied_by = _applied_by(declarations)
+    links = Links(children=_children(applied_by))
     for position, declaration in enumerate(declarations):
         properties = declaration.properties
-        subscriptions = declaration.type.subscriptions(properties)
         # Most have none: of ten thousand resources only those with links cost anything here.
-        if not (properties.require or properties.after or subscriptions):
-            continue
-        outside: list[tuple[str, Reference]] = []
-        find_all = partial(_find_all, declaration, index, known, outside)
-        required = find_all("require", properties.require)
-        after = find_all("after", properties.after)
-        subscribed = find_all("subscribe", subscriptions)
-        if outside:
-            links.outside[position] = outside
-        links.requirements[position] = required
-        links.first[position] = [other for _, other in (*required, *after, *subscribed)]
-        links.subscriptions[position] = [
-            below for _, other in subscribed for below in _with_children(other, links.children)
-        ]
-        for other in links.subscriptions[position]:
-            links.subscribers.setdefault(other, []).append(declaration.reference)
-    _hand_down(links)
+        if properties.require or properties.after or declaration.type.subscriptions(properties):
+            _link(position, declaration, names, links)
+    _hand_down(declarations, applied_by, links)
     return links
+
+
+def _link(position: int, declaration: Declaration, names: "Names", links: Links) -> None:
+    required: Found = []
+    after: Found = []
+    subscribed: Found = []
+    outside: Outside = []
+    # Each place has its own relative names, and says for itself what is wrong.
+    for place in declaration.places():
+        properties = place.properties
+        required += _find_all(place, "require", properties.require, names, outside)
+        after += _find_all(place, "after", properties.after, names, outside)
+        subscribed += _find_all(place, "subscribe", place.type.subscriptions(properties), names, outside)
+    if outside:
+        links.outside[position] = _once(outside)
+    links.requirements[position] = _once(required)
+    links.first[position] = _once(other for _, other in (*required, *after, *subscribed))
+    links.subscriptions[position] = list(_with_children((other for _, other in subscribed), links.children))
+    for other in links.subscriptions[position]:
+        links.subscribers.setdefault(other, []).append(declaration.reference)
 
 
 def order(declarations: Sequence[Declaration], links: Links) -> list[int]:
@@ -80,37 +92,61 @@ def order(declarations: Sequence[Declaration], links: Links) -> list[int]:
         return list(range(len(declarations)))  # any will do: it is never applied
 
 
-def _index(declarations: Sequence[Declaration]) -> dict[Reference, int]:
+class Names(msgspec.Struct):
+    """What references mean."""
+
     index: dict[Reference, int] = {}
+    """The resource, by its names; of child manifests that are named alike the first."""
+    alike: dict[Reference, list[int]] = {}
+    """Further child manifests of one file, applied with other data."""
+    outside: Collection[Reference] = ()
+    """Names of resources of other manifests."""
+
+    def find(self, reference: Reference) -> list[int]:
+        """All that a reference means; nothing when there is none."""
+        first = self.index.get(reference)
+        return [] if first is None else [first, *self.alike.get(reference, ())]
+
+
+def _names(declarations: Sequence[Declaration], outside: Collection[Reference]) -> Names:
+    names = Names(outside=outside)
     for position, declaration in enumerate(declarations):
         for name in declaration.names():
-            if (other := index.setdefault(name, position)) != position:
-                sentence = f"{name} is also a name of the resource at {declarations[other].where}"
-                declaration.problems.add(declaration.path, sentence, declaration.label)
-    return index
+            if (other := names.index.setdefault(name, position)) == position:
+                continue
+            if _is_instance(declaration, declarations[other], name):
+                names.alike.setdefault(name, []).append(position)
+                continue
+            sentence = f"{name} is also a name of the resource at {declarations[other].where}"
+            declaration.problems.add(declaration.path, sentence, declaration.label)
+    return names
+
+
+def _is_instance(declaration: Declaration, other: Declaration, name: Reference) -> bool:
+    """Whether a name is that of the file that both apply, with different data."""
+    one, two = declaration.child, other.child
+    return one is not None and two is not None and one.path == two.path and name == declaration.reference
 
 
 def _find_all(
     declaration: Declaration,
-    index: Mapping[Reference, int],
-    known: Collection[Reference],
-    outside: list[tuple[str, Reference]],
     name: str,
     references: Iterable[Reference],
+    names: Names,
+    outside: Outside,
 ) -> Found:
     found = []
     for reference in references:
-        # Relative to its own manifest first, then as the top manifest writes it.
-        other = index.get(_from_top(reference, declaration.home.files))
-        if other is None and (other := index.get(reference)) is None:
-            if reference in known:
-                outside.append((name, reference))
-                continue
-            declaration.refuse(
-                name, f"{name} names {reference}, which is not declared{did_you_mean(reference, index)}"
-            )
-        else:
-            found.append((reference, other))
+        # Relative to its own manifest first, then as the top manifest writes it, then of another manifest.
+        meant = names.find(_from_top(reference, declaration.home.files)) or names.find(reference)
+        found += [(reference, other) for other in meant]
+        if meant:
+            continue
+        if reference in names.outside:
+            outside.append((name, reference))
+            continue
+        known = did_you_mean(reference, [*names.index, *names.outside])
+        declaration.refuse(name, f"{name} names {reference}, which is not declared{known}")
     return found
 
 
@@ -124,37 +160,77 @@ def _from_top(reference: Reference, files: BundleFiles) -> Reference:
         return reference
 
 
-def _children(declarations: Sequence[Declaration]) -> dict[int, list[int]]:
-    below: dict[int, list[int]] = {}
-    for position, declaration in enumerate(declarations):
-        if declaration.home.parent is not None:
-            below.setdefault(id(declaration.home.parent), []).append(position)
-    if not below:
-        return {}
-    return {
-        position: below[id(declaration)]
+def _applied_by(declarations: Sequence[Declaration]) -> dict[int, list[int]]:
+    """The ``apply`` resources that bring each resource of a child manifest."""
+    positions = {
+        id(declaration.child): position
         for position, declaration in enumerate(declarations)
-        if id(declaration) in below
+        if declaration.child is not None
     }
+    if not positions:
+        return {}
+    found: dict[int, list[int]] = {}
+    for position, declaration in enumerate(declarations):
+        if declaration.united:
+            children = {id(place.home.child) for place in declaration.united}
+            found[position] = sorted(positions[child] for child in children if child in positions)
+        elif (child := declaration.home.child) is not None and id(child) in positions:
+            found[position] = [positions[id(child)]]
+    return found
 
 
-def _with_children(position: int, children: Mapping[int, list[int]]) -> Iterable[int]:
-    yield position
-    for child in children.get(position, ()):
-        yield from _with_children(child, children)
+def _children(applied_by: Mapping[int, Iterable[int]]) -> dict[int, list[int]]:
+    children: dict[int, list[int]] = {}
+    for position, parents in applied_by.items():
+        for parent in parents:
+            children.setdefault(parent, []).append(position)
+    return children
 
 
-def _hand_down(links: Links) -> None:
-    """Children wait for what their parent waits for, and the parent waits for its children."""
+def _with_children(positions: Iterable[int], children: Mapping[int, list[int]]) -> dict[int, None]:
+    """Resources and all that is below them, each once."""
+    found: dict[int, None] = {}
+    waiting = list(positions)[::-1]
+    while waiting:
+        if (position := waiting.pop()) not in found:
+            found[position] = None
+            waiting += reversed(children.get(position, ()))
+    return found
+
+
+def _hand_down(
+    declarations: Sequence[Declaration], applied_by: Mapping[int, Sequence[int]], links: Links
+) -> None:
+    """Children wait for what their parents wait for, and the parents wait for their children."""
     # A parent stands after its children, so from the back each one has all of its own before its children get it.
-    for position in sorted(links.children, reverse=True):
-        requirements, first = links.requirements.get(position, []), links.first.get(position, [])
-        outside = [found for found in links.outside.get(position, ()) if found[0] != "subscribe"]
-        for child in links.children[position]:
-            if requirements:
-                links.requirements[child] = [*requirements, *links.requirements.get(child, [])]
-            if outside:
-                links.outside[child] = [*outside, *links.outside.get(child, [])]
-            if first:
-                links.first[child] = [*first, *links.first.get(child, [])]
-        links.first[position] = [*first, *links.children[position]]
+    for position in sorted(applied_by, reverse=True):
+        declaration, parents = declarations[position], applied_by[position]
+        by_child = (
+            {id(declarations[parent].child): parent for parent in parents} if declaration.united else {}
+        )
+        for found in (links.requirements, links.first, links.outside):
+            handed = _handed(declaration, by_child, found) if by_child else found.get(parents[0], ())
+            if handed:
+                found[position] = _once((*handed, *found.get(position, ())))
+    for position, below in links.children.items():
+        links.first[position] = _once((*links.first.get(position, ()), *below))
+
+
+def _handed(
+    declaration: Declaration, by_child: Mapping[int, int], found: Mapping[int, list[Any]]
+) -> Sequence[Any]:
+    """What a resource of several places waits for with the manifests that it is in.
+
+    It is applied in any case where a manifest that is says so, and then waits for no more than such manifests all wait
+    for. Where there is none, whichever is applied must have all that it waits for.
+    """
+    parents = [(place, by_child.get(id(place.home.child))) for place in declaration.united]
+    waits = [(place, [] if parent is None else found.get(parent, [])) for place, parent in parents]
+    certain = [items for place, items in waits if not has_conditions(place)]
+    if certain:
+        return [item for item in certain[0] if all(item in other for other in certain)]
+    return [item for _, items in waits for item in items]
+
+
+def _once(items: Iterable[T]) -> list[T]:
+    return list(dict.fromkeys(items))

@@ -5,7 +5,7 @@
   it, reported when it is reached; everything else that is wrong refuses the manifest.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,12 +15,11 @@ from hiera.errors import HieraError
 from hiera.limits import total
 from hiera.text import yaml_text
 from puller.bundle_paths import BundleFiles
-from puller.data.sources import DataSource, Origin
 from puller.errors import ResourceError
 from puller.manifest import children
 from puller.manifest.bundle_facts import bundle_facts
 from puller.manifest.children import Family
-from puller.manifest.declaration import Declaration, Home
+from puller.manifest.declaration import Child, Declaration, Home
 from puller.manifest.declare import declare
 from puller.manifest.entries import Entry, read_entries
 from puller.manifest.links import link, order
@@ -47,11 +46,11 @@ def load_manifest(path: Path, name: str, inputs: Inputs, known: Collection[Refer
        expressions.
     3. Its list of resources is read, or rendered by a template and read.
     4. Each entry becomes a declaration, with its expressions resolved.
-    5. An ``apply`` resource brings those of its child, which stand before it.
+    5. An ``apply`` resource brings those of its child, which stand before it; only the first that applies it.
 
     For all of them together (``_load``):
 
-    6. Two declarations of one name are merged, where their type can.
+    6. Declarations of one resource become one, where they agree.
     7. Each type checks the properties of its resources.
     8. References are linked, and give the order.
     9. Problems of all texts are raised at once, when there are any.
@@ -76,7 +75,8 @@ def load_value(path: Path, value: dict[str, Any], problems: Problems, inputs: In
 def _load(text: ManifestText, inputs: Inputs, family: Family, known: Collection[Reference] = ()) -> Manifest:
     home, declarations = _declared(text, inputs, family)
     # 6. One declaration for each name.
-    declarations = _merge_duplicates(declarations)
+    children.hand_down(declarations)
+    declarations = _unite(declarations)
     # 7. What types say of their properties. Not earlier: a duplicate may bring what another lacks.
     for declaration in declarations:
         declaration.check()
@@ -98,7 +98,7 @@ def _load(text: ManifestText, inputs: Inputs, family: Family, known: Collection[
         give_up_after=text.run.get("give_up_after", 0),
         pre_message=pre_message,
         post_message=post_message,
-        warnings=family.warnings,
+        warnings=list(dict.fromkeys(family.warnings)),
         texts=family.texts,
     )
 
@@ -107,26 +107,19 @@ def _declared(
     text: ManifestText,
     inputs: Inputs,
     family: Family,
-    parent: Declaration | None = None,
-    handed: DataSource | None = None,
+    child: Child | None = None,
 ) -> tuple[Home, list[Declaration]]:
     """Steps 1 to 5 of one manifest: its home, and its resources, those of a child before the one that brings it."""
 
-    def read_child(
-        path: Path, name: str, data: Mapping[str, Any] | None, parent: Declaration
-    ) -> list[Declaration]:
-        child, handed = ManifestText.of_file(path, name), None
-        if data is not None:
-            where = parent.problems.where((*parent.path, "data"))
-            handed = DataSource(Origin.PARENT, where, data, joins_lists=True)
-        return _declared(child, inputs, family, parent, handed)[1]
+    def read_child(name: str, child: Child) -> list[Declaration]:
+        return _declared(ManifestText.of_file(Path(child.path), name), inputs, family, child)[1]
 
     # 1. Its keys.
     text.check_keys()
     # 2. Its data.
-    home = home_of(text, inputs, family, parent, handed)
+    home = home_of(text, inputs, family, child)
     family.warnings += [warning for notes in home.data.annotations for warning in notes.warnings]
-    family.warnings += text.unheard_messages() if parent is not None else []
+    family.warnings += text.unheard_messages() if child is not None else []
     family.texts.append(text.problems)
     # 3. Its list of resources.
     entries, problems, mask = _list_of(text, home, family)
@@ -185,14 +178,26 @@ def _rendered_list(text: ManifestText, home: Home, family: Family) -> _List:
     return _List(read_entries(value, (), problems), problems, mask)
 
 
-def _merge_duplicates(declarations: list[Declaration]) -> list[Declaration]:
-    """One declaration for each name; two of one name that do not merge are a problem."""
-    seen: dict[Reference, int] = {}
+def _unite(declarations: list[Declaration]) -> list[Declaration]:
+    """One declaration for each resource; what two of one do not agree about is a problem."""
+    seen: dict[Reference | Child, int] = {}
     kept: list[Declaration] = []
     for declaration in declarations:
-        first = seen.setdefault(declaration.reference, len(kept))
+        # Of one child manifest there may be several, each with data of its own.
+        key = declaration.reference if declaration.child is None else declaration.child
+        first = seen.setdefault(key, len(kept))
         if first == len(kept):
             kept.append(declaration)
         else:
-            kept[first].merge(declaration)
+            kept[first] = _united(kept[first], declaration)
     return kept
+
+
+def _united(first: Declaration, second: Declaration) -> Declaration:
+    from puller.manifest.agreement import Disagreement, agreed  # few manifests declare anything twice
+
+    try:
+        return agreed(first, second)
+    except Disagreement as disagreement:
+        disagreement.second_declaration.refuse(disagreement.property, disagreement.sentence())
+        return first

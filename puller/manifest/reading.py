@@ -21,7 +21,7 @@ from puller.data.hiera_tree import open_tree
 from puller.data.sources import DataSource, Origin
 from puller.errors import ManifestError, SourceError, file_problem
 from puller.manifest.children import Family
-from puller.manifest.declaration import Declaration, Home
+from puller.manifest.declaration import Child, Home
 from puller.manifest.manifest import Inputs
 from puller.manifest.problems import Problems
 from puller.values.suggestions import Path as KeyPath
@@ -161,40 +161,30 @@ def _run_section(value: dict[str, Any], problems: Problems) -> tuple[dict[str, A
     return {("resources_template" if k == _CCM_TEMPLATE else k): v for k, v in section.items()}, (_CCM,)
 
 
-def home_of(
-    text: ManifestText,
-    inputs: Inputs,
-    family: Family,
-    parent: Declaration | None = None,
-    handed: DataSource | None = None,
-) -> Home:
+def home_of(text: ManifestText, inputs: Inputs, family: Family, child: Child | None = None) -> Home:
     """The data and the scope that a manifest's resources see; what is wrong is noted, and then they have no data.
 
-    ``parent`` is the ``apply`` resource that brings a child manifest, ``handed`` the data that it gives to this one
-    instead of its own.
+    ``child`` is given for a child manifest.
     """
-    has_data = parent is None or (parent.home.has_data and "data" not in parent.unknown)
-    data, failures = _checked_data(text, inputs, family, parent, handed)
+    first = None if child is None else child.applied[0]
+    has_data = first is None or (first.home.has_data and "data" not in first.unknown)
+    data, failures = _checked_data(text, inputs, family, child)
     if failures and has_data:
         has_data = False
         family.refused += failures
-    files = family.files if parent is None else parent.home.files.at(str(text.directory))
+    files = family.files if child is None else family.files.at(str(text.directory))
     fail_on_error = text.run.get("fail_on_error") is True
-    return Home(files, _scope(files, inputs, data), data, fail_on_error, parent, has_data)
+    return Home(files, _scope(files, inputs, data), data, fail_on_error, child, has_data)
 
 
 def _checked_data(
-    text: ManifestText,
-    inputs: Inputs,
-    family: Family,
-    parent: Declaration | None,
-    handed: DataSource | None,
+    text: ManifestText, inputs: Inputs, family: Family, child: Child | None
 ) -> tuple[BundleData, list[str]]:
     """All sources of data, and what their annotations find wrong in it; no data where one cannot be read."""
     nothing = DataSource(Origin.MANIFEST, text.name, {})
     try:
-        if parent is not None:
-            above = parent.home.data.of_child(nothing, handed)
+        if child is not None:
+            above = child.given
         else:
             tree = open_tree(text.directory, inputs.facts, inputs.private_key, family.warnings.append)
             above = BundleData(nothing, tree, inputs.sources)

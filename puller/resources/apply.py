@@ -55,3 +55,10 @@ class Apply(Resource[ApplyProperties, None]):
             yield PropertyError("name", f"must be a file path, not a URL: {name!r}")
         if not name or name.startswith("/"):
             yield PropertyError("name", f"is {name!r}, wanted a path relative to the manifest")
+
+    @classmethod
+    def agree(cls, first: ApplyProperties, second: ApplyProperties) -> ApplyProperties:
+        """They apply one child with the same data (``puller.manifest.children``), however that is written."""
+        from puller.resources.agreeing import agree  # few manifests apply a child twice
+
+        return agree(first, second, rules={"data": lambda one, other: one})

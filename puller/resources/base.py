@@ -159,6 +159,10 @@ class Resource(ABC, Generic[P, S]):
     """What of its own properties must not be shown of a resource that is sensitive."""
     command_lines: ClassVar[frozenset[str]] = frozenset({"health_checks"})
     """Properties that become the command line of a process, which everybody on the machine can see while it runs."""
+    relative_paths: ClassVar[frozenset[str]] = frozenset()
+    """Properties that name a file of the bundle when they are relative paths."""
+    rendered: ClassVar[frozenset[str]] = frozenset()
+    """Properties whose outcome depends on the data of the manifest that they stand in when they are applied."""
     has_state: ClassVar[bool] = True
     """Whether there is something to look at apart from what was declared."""
     spellings: ClassVar[Mapping[str, Any]] = {}
@@ -270,10 +274,16 @@ class Resource(ABC, Generic[P, S]):
             yield error
 
     @classmethod
-    def merge(cls, first: Any, second: Any) -> Properties | None:
-        """Two declarations of one name as one, or ``None`` where a type does not merge; raises ``PropertyError``."""
-        del first, second
-        return None
+    def agree(cls, first: Any, second: Any) -> Properties:
+        """What two declarations of one resource say together; raises ``Contradiction`` where they say different things.
+
+        Neither order nor number of declarations may matter to it, and what it gives must be enough for both: whoever
+        applies it has done what each of them says. Paths that mean one file are one text already.
+        """
+        from puller.resources.agreeing import agree  # few manifests declare anything twice
+
+        agreed: Properties = agree(first, second)
+        return agreed
 
 
 ResourceType = type[Resource[Any, Any]]

@@ -246,6 +246,22 @@ class Exec(Resource[ExecProperties, ExecState]):
         if properties.timeout <= 0:
             yield PropertyError("timeout", "is 0, wanted a time that the command can end in")
 
+    @classmethod
+    def agree(cls, first: ExecProperties, second: ExecProperties) -> ExecProperties:
+        """A guard or a code of success that only one of them has would keep what the other asks for from being done."""
+        from puller.resources.agreeing import agree  # few manifests declare a command twice
+
+        own = cls.properties_type.__struct_fields__
+        return agree(
+            first, second, exact=own, rules={"command": lambda one, other: _same_command(first, second)}
+        )
+
+
+def _same_command(first: ExecProperties, second: ExecProperties) -> str | None:
+    if (first.command or first.name) != (second.command or second.name):
+        raise ValueError("two commands")
+    return first.command
+
 
 def _check_words(properties: ExecProperties) -> Iterator[PropertyError]:
     """The commands that are run without a shell must split into words."""

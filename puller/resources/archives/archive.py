@@ -384,3 +384,10 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
     @classmethod
     def check(cls, properties: ArchiveProperties) -> Iterator[PropertyError]:
         return check_properties(properties)
+
+    @classmethod
+    def agree(cls, first: ArchiveProperties, second: ArchiveProperties) -> ArchiveProperties:
+        """Without ``creates`` and ``cleanup`` the archive itself is wanted, with them it need not be there."""
+        from puller.resources.agreeing import agree  # few manifests declare an archive twice
+
+        return agree(first, second, exact=("creates", "cleanup", "headers"))

@@ -36,6 +36,8 @@ class File(Resource[FileProperties, FileState]):
     type_name = "file"
     properties_type = FileProperties
     secret_properties = frozenset({"content"})
+    relative_paths = frozenset({"source", "template"})
+    rendered = frozenset({"template", "interpolate"})
     spellings = {  # noqa: RUF012  declared as ClassVar in the base class
         "contents": {"type": "string"},
         "type": {"enum": ["constant", "http", "template"]},
@@ -274,11 +276,10 @@ class File(Resource[FileProperties, FileState]):
                 yield PropertyError(required, MISSING, because=["ensure"])
 
     @classmethod
-    def merge(cls, first: FileProperties, second: FileProperties) -> FileProperties | None:
-        """Two definitions of one path as one, where they agree (TinyCM); raises ``PropertyError`` where not."""
-        from puller.resources.files.tinycm import merge_definitions
+    def agree(cls, first: FileProperties, second: FileProperties) -> FileProperties:
+        from puller.resources.files.agreement import agree_on_file  # few manifests declare a file twice
 
-        return merge_definitions(first, second)
+        return agree_on_file(first, second)
 
 
 def _is_other_reference(after: object) -> bool:

@@ -6,7 +6,8 @@ from puller.resources.base import Properties, PropertyError
 from puller.resources.checksums import check_sha256
 from puller.values.file_mode import FileMode
 
-_CONTENT_SOURCES = ("content", "source", "template")
+CONTENT_SOURCES = ("content", "source", "template")
+"""The properties that say what is in a file; one of them at most is given."""
 
 
 class FileProperties(Properties, frozen=True):
@@ -38,7 +39,7 @@ class FileProperties(Properties, frozen=True):
 
 def check_content(properties: FileProperties) -> Iterator[PropertyError]:
     """All that is wrong with what says what a file holds."""
-    given = [name for name in _CONTENT_SOURCES if getattr(properties, name) is not None]
+    given = [name for name in CONTENT_SOURCES if getattr(properties, name) is not None]
     for other in given[1:]:
         yield PropertyError(other, f"cannot be given together with {given[0]}", because=[given[0]])
     if properties.ensure in ("absent", "directory"):

@@ -1,19 +1,16 @@
 """TinyCM's file definitions, which work unchanged (``reference-behaviour.md`` section 7.1).
 
 Its names (``ensure: contents``, ``type``, ``contents``, ``interpolate``, ``permission-mask``) become those of
-``puller.resources.files.properties``; two definitions of one path become one where they agree.
+``puller.resources.files.properties``.
 """
 
 import string
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import msgspec
+from typing import TYPE_CHECKING, Any
 
 from hiera.values.secrets import Secret
 from puller.errors import ResourceError
-from puller.resources.base import Properties, PropertyError
-from puller.values.file_mode import FileMode
+from puller.resources.base import PropertyError
 
 if TYPE_CHECKING:
     from puller.templates.rendering import Rendered
@@ -21,7 +18,6 @@ if TYPE_CHECKING:
 _KEYS = ("contents", "type", "permission-mask")
 _ENSURE = {"contents": "present", "removed": "absent"}
 _TYPES = ("constant", "http", "template")
-P = TypeVar("P", bound=Properties)
 
 
 def from_tinycm(raw: dict[str, Any]) -> dict[str, Any]:
@@ -67,34 +63,6 @@ def _put(result: dict[str, Any], key: str, value: object, given_as: str) -> None
     if key in result:
         raise PropertyError(given_as, f"cannot be given together with {key}")
     result[key] = value
-
-
-def merge_definitions(first: P, second: P) -> P:
-    """Two definitions of one resource as one.
-
-    A property may agree, be absent on one side, or be a mode mask that aligns; anything else raises
-    ``PropertyError``.
-    """
-    # One that an expression gave what cannot be read has only what all types have; their resource fails.
-    kind = type(first) if isinstance(second, type(first)) else type(second)
-    merged = {}
-    for field in msgspec.structs.fields(kind):
-        one, other = getattr(first, field.name), getattr(second, field.name)
-        merged[field.name] = _merge_property(field.encode_name, one, other, field.default)
-    return kind(**merged)
-
-
-def _merge_property(name: str, one: Any, other: Any, absent: object) -> Any:
-    if one == other or other == absent:
-        return one
-    if one == absent:
-        return other
-    if isinstance(one, FileMode) and isinstance(other, FileMode):
-        try:
-            return one.merged(other)
-        except ValueError as error:
-            raise PropertyError(name, str(error)) from None
-    raise PropertyError(name, f"is {one!r} in one definition and {other!r} in the other")
 
 
 def interpolate(text: str, constants: Mapping[str, Any]) -> "Rendered":

@@ -251,3 +251,16 @@ class Package(Resource[PackageProperties, PackageState]):
             yield PropertyError("ensure", f"is {ensure!r}, wanted {wanted} or a version such as '1.24.0-1'")
         if properties.timeout <= 0:
             yield PropertyError("timeout", "is 0, wanted a time that the package manager can work in")
+
+    @classmethod
+    def agree(cls, first: PackageProperties, second: PackageProperties) -> PackageProperties:
+        """A package that is only to be there may be so in any version that the other asks for."""
+        from puller.resources.agreeing import agree  # few manifests declare a package twice
+
+        return agree(first, second, rules={"ensure": _installed})
+
+
+def _installed(one: str, other: str) -> str:
+    if "present" not in (one, other) or "absent" in (one, other):
+        raise ValueError(f"{one} is not {other}")
+    return other if one == "present" else one

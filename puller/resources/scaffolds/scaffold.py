@@ -76,6 +76,8 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
     # Delimiters may be the very braces of expressions.
     expressions_kept = frozenset({"control", "left_delimiter", "right_delimiter"})
     secret_properties = frozenset({"data"})
+    relative_paths = frozenset({"source"})
+    rendered = frozenset({"source"})
     command_lines = frozenset({"post", "health_checks"})
     providers = ("posix", "choria")  # the latter is what manifests of the reference say
 
@@ -284,6 +286,14 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
                 command.check()
             except ValueError as error:
                 yield PropertyError("post", str(error))
+
+    @classmethod
+    def agree(cls, first: ScaffoldProperties, second: ScaffoldProperties) -> ScaffoldProperties:
+        """What the templates come to is said by each of them whole."""
+        from puller.resources.agreeing import agree  # few manifests declare a scaffold twice
+
+        rendering = ("engine", "left_delimiter", "right_delimiter", "skip_empty", "post", "data")
+        return agree(first, second, exact=rendering)
 
 
 def _check_engine(source: str, engine: str | None) -> Iterator[PropertyError]:

@@ -321,7 +321,7 @@ def test_everything_wrong_in_all_manifests_is_said_at_once(load_all: Load) -> No
               - apply: [{a.yaml: }, {b.yaml: }, {c.yaml: {dta: {}}}]
               - exec: {name: one, require: [exec#none]}
         """,
-        "a.yaml": "resources:\n  - exec: {name: two, requires: []}\n  - exec: {name: one}\n",
+        "a.yaml": "resources:\n  - exec: {name: two, requires: []}\n  - exec: {name: one, cwd: /tmp}\n",
         "b.yaml": "resources: [",
     }
     message = refused(load_all, files)
@@ -332,25 +332,6 @@ def test_everything_wrong_in_all_manifests_is_said_at_once(load_all: Load) -> No
     assert "web/a.yaml:2: resources[0] exec#two: requires is not a property of exec (did you mean" in message
     assert "web/manifest.yaml:4: resources[1] exec#one: is declared twice, first at web/a.yaml:3" in message
     assert "web/b.yaml:" in message
-
-
-def test_a_resource_of_two_manifests_is_declared_twice(load_all: Load) -> None:
-    """Even where the two agree: what a relative path or an expression means in each is not the same."""
-    text = "resources: [{file: {name: /a, ensure: absent}}"
-    files = {"manifest.yaml": text + ", {apply: {name: a.yaml}}]", "a.yaml": text + "]"}
-    assert refused(load_all, files) == (
-        "web/a.yaml:1: resources[0] file#/a: is declared twice, first at web/manifest.yaml:1, in another manifest"
-    )
-
-
-def test_one_child_is_applied_once(load_all: Load) -> None:
-    files = {
-        "manifest.yaml": "resources: [{apply: [{a.yaml: }, {b.yaml: }]}]",
-        "a.yaml": "resources: [{apply: {name: c.yaml, alias: other}}]",
-        "b.yaml": "resources: [{apply: {name: sub/../c.yaml}}]",
-        "c.yaml": run("once"),
-    }
-    assert "c.yaml is applied twice, first at web/a.yaml:1" in refused(load_all, files)
 
 
 def test_a_cycle_through_a_child_is_named(load_all: Load) -> None:

@@ -209,7 +209,8 @@ def test_all_problems_are_found_at_once_each_with_its_line(load: Load) -> None:
         f"{here}:8: resources[0] file#/etc/y: require names file#/etc/z, which is not declared"
         " (did you mean 'file#etc/z'?)",
         f"{here}:9: resources[0] file#/etc/y: is declared twice, first at {here}:8, and the two do not agree:"
-        " mode 0644 and 0600 want different permissions",
+        " mode is 0600 here and 0644 there; ensure is 'present' here and 'fil' there (let both say the same, or"
+        " declare it once)",
         f"{here}:10: resources[0] file#etc/z: mode is '0999', wanted {mode}",
         f"{here}:10: resources[0] file#etc/z: name is 'etc/z', wanted an absolute path without '.', '..' or doubled"
         " slashes",
@@ -264,8 +265,8 @@ def test_all_problems_are_found_at_once_each_with_its_line(load: Load) -> None:
             "exec#b is also a name of the resource at",
         ),
         (
-            "resources:\n- exec: {name: a}\n- exec: {name: a}\n",
-            "is declared twice, first at web/manifest.yaml:2",
+            "resources:\n- exec: {name: a}\n- exec: {name: a, cwd: /tmp}\n",
+            "first at web/manifest.yaml:2, and the two do not agree: cwd is '/tmp' here and '/' there",
         ),
         ("resources:\n- exec: {name: 5}\n", "name is 5, wanted text: quote it, as '5'"),
         ("resources:\n- exec: {name: a, returns: [x]}\n", "returns has text at [0], wanted a whole number"),

@@ -1,0 +1,46 @@
+"""The ways that lead from the top manifest to a resource: it may stand in several manifests, and each be applied often.
+
+What keeps a resource from its turn (a condition, a manifest that has stopped) does so only where it is on every way.
+"""
+
+from collections.abc import Callable
+
+from puller.manifest.declaration import Child, Declaration
+
+Why = Callable[[Declaration], str]
+"""Why one declaration, of a resource or of an ``apply`` resource above it, is no way; empty when it is one."""
+
+
+def why_no_way(declaration: Declaration, why: Why) -> str:
+    """Why no way leads to a resource: what is said of the first one, or nothing when there is a way.
+
+    All of them are asked, so that it does not matter which was declared first.
+    """
+    known: dict[int, str] = {}
+
+    def of_child(child: Child) -> str:
+        if id(child) not in known:
+            known[id(child)] = _of_all([of_place(place) for place in child.applied])
+        return known[id(child)]
+
+    def of_place(place: Declaration) -> str:
+        if said := why(place):
+            return said
+        return "" if place.home.child is None else of_child(place.home.child)
+
+    return _of_all([of_place(place) for place in declaration.places()])
+
+
+def _of_all(reasons: list[str]) -> str:
+    return "" if "" in reasons else reasons[0]
+
+
+def has_conditions(declaration: Declaration) -> bool:
+    """Whether it depends on any condition that a resource is managed."""
+    if declaration.properties.control is None and declaration.home.child is None and not declaration.united:
+        return False  # as for most of ten thousand
+    return bool(why_no_way(declaration, _condition))
+
+
+def _condition(declaration: Declaration) -> str:
+    return "control" if declaration.properties.control is not None else ""
