@@ -47,7 +47,7 @@ def test_the_session_is_what_is_printed() -> None:
     assert len(steps) == 5
     assert [(line, typed(line)) for line, _ in steps] == steps
     Path("bundles/web/files/motd").write_text("Welcome back.\n")
-    found = json.loads(typed("puller site publish site bundles/web --version auto --dry-run --format json"))
+    found = json.loads(typed("puller site publish site bundles/web --version auto --noop --format json"))
     shown = json.loads(DOCUMENT)
     for document in (found, shown):
         (bundle,) = document["bundles"]

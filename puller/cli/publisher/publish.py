@@ -36,13 +36,13 @@ _CLEAR_LINE = "\r\x1b[K"
 @click.option("--name", help="What the bundle is called.  [default: the name of the directory]")
 @click.option(
     "--version",
-    help="The version, such as 1.4.0, of all that are named; auto: the next one, for those that have changed. "
+    help="The version of all that are named, such as 1.4.0; or auto: the next one, for those that have changed. "
     "A built bundle states its own.",
 )
 @channel_option
 @rollout_options
 @passphrase_option
-@click.option("--dry-run", is_flag=True, help="Write and sign nothing; say what would be published.")
+@click.option("--noop", is_flag=True, help="Write and sign nothing; say what would be published.")
 @text_format_option
 def publish(
     directory: Path,
@@ -54,7 +54,7 @@ def publish(
     over: str | None,
     start: str | None,
     passphrase_file: Path | None,
-    dry_run: bool,
+    noop: bool,
     output_format: str,
 ) -> None:
     """Publish each SOURCE, a bundle's directory or a built .tar.gz, in the site DIR.
@@ -74,7 +74,7 @@ def publish(
       puller site publish site web-1.5.0.tar.gz --channel canary
       puller site publish site web --version 1.5.0 --percent 10
       puller site publish site web --version 1.5.0 --over 24h --start 2026-11-20T22:00Z
-      puller site publish site bundles/* --version auto --dry-run
+      puller site publish site bundles/* --version auto --noop
       puller site publish site bundles/* --version auto
 
     Exit status: 0 when all is published, or was before; 13 and 64 when a bundle cannot be published, and
@@ -88,17 +88,17 @@ def publish(
     wish = Wish(version, channel, rollout_request(percent, over, start), name)
     site = Site(directory)
     with _progress(len(sources)) as progress:
-        if dry_run:
+        if noop:
             publications = plan_bundles(site, sources, wish, progress)
         else:
             publications = publish_bundles(site, sources, wish, passphrase_of_keys(passphrase_file), progress)
     if output_format == "json":
-        show({"channel": channel, "dry_run": dry_run, "bundles": list(map(_plain, publications))}, "json")
-    elif len(publications) == 1 and version != AUTO and not dry_run:
+        show({"channel": channel, "noop": noop, "bundles": list(map(_plain, publications))}, "json")
+    elif len(publications) == 1 and version != AUTO and not noop:
         (one,) = publications
         print_statement(directory, one.statement, f" ({one.size} bytes, sha256 {one.sha256})")
     else:
-        _print_all(directory, publications, channel, dry_run)
+        _print_all(directory, publications, channel, noop)
 
 
 def _check_sources(sources: Sequence[Path], name: str | None) -> None:
@@ -126,7 +126,7 @@ def _progress(count: int) -> "Iterator[Progress]":
             click.echo(_CLEAR_LINE, err=True, nl=False)
 
 
-def _print_all(directory: Path, publications: "Sequence[Publication]", channel: str, dry_run: bool) -> None:
+def _print_all(directory: Path, publications: "Sequence[Publication]", channel: str, noop: bool) -> None:
     for publication in publications:
         click.echo(publication_line(publication))
         for line in ended_rollout(publication.statement):
@@ -135,7 +135,7 @@ def _print_all(directory: Path, publications: "Sequence[Publication]", channel: 
     count = f"{changed} of {len(publications)} {'bundle' if len(publications) == 1 else 'bundles'}"
     if not changed:
         click.echo(f"channel {channel}: nothing to do")
-    elif dry_run:
+    elif noop:
         click.echo(f"channel {channel}: {count} would be published; nothing was written")
     else:
         click.echo(f"channel {channel}: {count} published, in one signed step")

@@ -89,7 +89,7 @@ def test_a_line_says_what_has_changed_and_for_which_library(
         write(f"web/{path}", "# new\nresources: []\n")
     for path in removed:
         Path("bundles/web", path).unlink()
-    assert publish("--dry-run")[2] == publish()[2] == f"web 1.0.1 (was 1.0.0), {sentence}"
+    assert publish("--noop")[2] == publish()[2] == f"web 1.0.1 (was 1.0.0), {sentence}"
 
 
 def test_the_options_of_a_channel_and_a_rollout_are_for_all() -> None:
@@ -130,11 +130,11 @@ def test_a_dry_run_publishes_nothing_and_needs_no_key() -> None:
     write("web/text")
     for key in Path("site/keys").iterdir():
         key.unlink()
-    assert publish("--dry-run")[2:] == [
+    assert publish("--noop")[2:] == [
         "web 1.0.1 (was 1.0.0), changed: +1 file",
         "channel stable: 1 of 3 bundles would be published; nothing was written",
     ]
-    said = run("publish", "site", "bundles/web", "--version", "2.0.0", "--dry-run").output.splitlines()
+    said = run("publish", "site", "bundles/web", "--version", "2.0.0", "--noop").output.splitlines()
     assert said == [
         "web 2.0.0 (was 1.0.0)",
         "channel stable: 1 of 1 bundle would be published; nothing was written",
@@ -146,9 +146,9 @@ def test_programs_get_the_same_as_json() -> None:
     publish()
     write("web/text")
     write("web/libraries/common/x")
-    planned = json.loads("\n".join(publish("--dry-run", "--format", "json", "--percent", "10")))
+    planned = json.loads("\n".join(publish("--noop", "--format", "json", "--percent", "10")))
     done = json.loads("\n".join(publish("--format", "json", "--percent", "10")))
-    assert (planned.pop("dry_run"), done.pop("dry_run")) == (True, False)
+    assert (planned.pop("noop"), done.pop("noop")) == (True, False)
     assert planned == done
     assert done["channel"] == "stable"
     db, _, web = done["bundles"]
@@ -192,7 +192,7 @@ def test_what_cannot_be_meant_is_a_usage_error(arguments: list[str], message: st
     assert message in run("publish", "site", *arguments, "--version", "1", ok=False).output
 
 
-@pytest.mark.parametrize("options", [[], ["--dry-run"]])
+@pytest.mark.parametrize("options", [[], ["--noop"]])
 def test_what_is_wrong_with_several_is_told_in_lines_of_their_own(
     options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
