@@ -1,0 +1,331 @@
+"""Several bundles of one host: read before anything is applied, applied as one catalog, judged one by one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from itertools import permutations
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.conftest import Host, Publisher
+
+
+def file(name: str, content: str, **more: Any) -> dict[str, Any]:
+    """A file of the host's machine."""
+    owner = {"owner": os.geteuid(), "group": os.getegid(), "mode": "0644"}
+    return {
+        "file": [{f"{{{{ facts.machine }}}}/{name}": {"content": content, "alias": name, **owner, **more}}]
+    }
+
+
+def execute(name: str, **more: Any) -> dict[str, Any]:
+    """A command that leaves a line in the file ``said`` of the host's machine."""
+    command = f'sh -c "echo {name} >> {{{{ facts.machine }}}}/said"'
+    return {"exec": [{name: {"command": command, **more}}]}
+
+
+def reload(name: str, *subscribe: str, **more: Any) -> dict[str, Any]:
+    """A refresh."""
+    return execute(name, refreshonly=True, subscribe=list(subscribe), **more)
+
+
+def manifest(*resources: dict[str, Any], **more: Any) -> str:
+    return json.dumps({"resources": list(resources), **more})
+
+
+class Fleet:
+    """One host and what is published for it."""
+
+    def __init__(self, host: Host, publisher: Publisher) -> None:
+        self.host = host
+        self.publisher = publisher
+        host.machine.mkdir()
+
+    def publish(self, name: str, version: str, *resources: dict[str, Any], **more: Any) -> None:
+        self.publisher.publish(version, manifest(*resources, **more), name=name, files={})
+
+    def follow(self, *names: str) -> None:
+        self.host.configure(bundles=[{"name": name} for name in names])
+
+    def enforced(self) -> dict[str, str | None]:
+        return {bundle["name"]: bundle["enforced"] for bundle in self.host.status()["bundles"]}
+
+    def events(self, name: str) -> dict[str, str]:
+        """What became of the resources of one bundle, by alias or name."""
+        (found,) = (bundle for bundle in self.host.report()["bundles"] if bundle["name"] == name)
+        return {event.get("alias") or event["name"]: event["state"] for event in found.get("events", ())}
+
+    def read(self, name: str) -> str:
+        return (self.host.machine / name).read_text()
+
+    def said(self) -> list[str]:
+        """What commands have left since this was asked last."""
+        path = self.host.machine / "said"
+        lines = path.read_text().splitlines() if path.exists() else []
+        path.unlink(missing_ok=True)
+        return lines
+
+    def assert_in_order(self) -> None:
+        """A run changes nothing."""
+        assert self.host.run("--detailed-exitcodes").status == 0, self.host.report()
+
+    def assert_held(self) -> None:
+        """A run changes nothing, and says that what is in quarantine is held back."""
+        assert self.host.run("--detailed-exitcodes").status == 20, self.host.report()
+
+
+@pytest.fixture
+def fleet(host: Host, publisher: Publisher) -> Fleet:
+    return Fleet(host, publisher)
+
+
+# What bundles have in common
+
+
+@pytest.mark.parametrize("order", list(permutations(["a", "b", "c"])), ids=" ".join)
+def test_what_bundles_declare_alike_is_one_resource_of_the_first(
+    fleet: Fleet, order: tuple[str, ...]
+) -> None:
+    for name in order:
+        own = file(f"of {name}", name)
+        fleet.publish(name, "1.0.0", file("motd", "hello"), own, reload(f"tell {name}", "file#motd"))
+    fleet.follow(*order)
+    assert fleet.host.run().status == 0
+    first, *others = order
+    assert fleet.events(first) == {"motd": "changed", f"of {first}": "changed", f"tell {first}": "refreshed"}
+    for name in others:
+        assert fleet.events(name) == {f"of {name}": "changed", f"tell {name}": "refreshed"}
+    assert sorted(fleet.said()) == ["tell a", "tell b", "tell c"]
+    fleet.assert_in_order()
+
+
+def test_requirements_of_every_bundle_count_for_what_they_share(fleet: Fleet) -> None:
+    """The second bundle knows of something that has to be done before what both declare."""
+    fleet.publish("a", "1.0.0", file("motd", "hello"))
+    fleet.publish("b", "1.0.0", execute("before"), file("motd", "hello", require=["exec#before"]))
+    fleet.follow("a", "b")
+    outcome = fleet.host.run("--verbose")
+    assert outcome.status == 0
+    assert re.search(r"exec#before changed .*\n.*file#motd .* changed", outcome.output)
+    fleet.publish(
+        "b", "1.1.0", execute("fails", command="false"), file("motd", "hello", require=["exec#fails"])
+    )
+    fleet.host.run()
+    assert fleet.events("a") == {"motd": "skipped"}
+
+
+@pytest.mark.parametrize("first", ["a", "b"])
+def test_what_contradicts_is_found_before_anything_is_changed(fleet: Fleet, first: str) -> None:
+    fleet.publish("a", "1.0.0", file("motd", "of a"))
+    fleet.publish("b", "1.0.0", file("other", "of b"), file("motd", "of b"))
+    second = "b" if first == "a" else "a"
+    fleet.follow(first, second)
+    outcome = fleet.host.run()
+    assert outcome.status == 13
+    what = rf"{second}-1\.0\.0/manifest\.yaml:1: .*declared twice, first at {first}-1\.0\.0/manifest\.yaml:1"
+    assert re.search(rf"{what}.*content is 'of {second}' here and 'of {first}' there", outcome.output)
+    assert fleet.enforced() == {first: "1.0.0", second: None}
+    assert fleet.read("motd") == f"of {first}"
+    assert (fleet.host.machine / "other").exists() is (first == "b")
+    assert fleet.host.run().status == 13, "it is so in each run"
+    assert fleet.read("motd") == f"of {first}"
+
+
+def test_the_last_good_version_takes_the_place_of_a_release_that_contradicts(fleet: Fleet) -> None:
+    fleet.publish("a", "1.0.0", file("motd", "of a"))
+    fleet.publish("b", "1.0.0", file("other", "one"))
+    fleet.follow("a", "b")
+    assert fleet.host.run().status == 0
+    fleet.publish("b", "1.1.0", file("other", "two"), file("motd", "of b"))
+    (fleet.host.machine / "other").unlink()
+    assert fleet.host.run().status == 13
+    assert (fleet.read("motd"), fleet.read("other")) == ("of a", "one")
+    assert fleet.enforced() == {"a": "1.0.0", "b": "1.0.0"}
+    fleet.publish("b", "1.2.0", file("other", "three"))
+    assert fleet.host.run().status == 0
+    assert fleet.read("other") == "three"
+
+
+def test_a_release_of_the_first_bundle_does_not_take_the_second_out_of_force(fleet: Fleet) -> None:
+    fleet.publish("a", "1.0.0", file("other", "one"))
+    fleet.publish("b", "1.0.0", file("motd", "of b"))
+    fleet.follow("a", "b")
+    assert fleet.host.run().status == 0
+    fleet.publish("a", "1.1.0", file("other", "two"), file("motd", "of a"))
+    outcome = fleet.host.run()
+    assert outcome.status == 13
+    assert "a 1.1.0 is rejected: no b fits with it: b-1.0.0/manifest.yaml:1: " in outcome.output
+    assert (fleet.read("motd"), fleet.read("other")) == ("of b", "one")
+    assert fleet.enforced() == {"a": "1.0.0", "b": "1.0.0"}
+    fleet.publish("b", "1.1.0", file("third", "3"))
+    assert fleet.host.run().status == 0, "when the second has left it to the first, both are as published"
+    assert (fleet.read("motd"), fleet.read("other")) == ("of a", "two")
+    fleet.assert_in_order()
+
+
+# References from one bundle to another
+
+
+def test_a_bundle_follows_the_resources_of_those_before_it(fleet: Fleet) -> None:
+    fleet.publish("a", "1.0.0", file("conf", "one"))
+    fleet.publish("b", "1.0.0", reload("reload", "file#conf", require=["file#conf"]))
+    fleet.follow("a", "b")
+    assert fleet.host.run().status == 0
+    assert fleet.said() == ["reload"]
+    fleet.assert_in_order()
+    fleet.publish("a", "1.1.0", file("conf", "two"))
+    assert fleet.host.run().status == 0
+    assert fleet.said() == ["reload"]
+    fleet.assert_in_order()
+
+
+def test_a_name_of_its_own_comes_before_one_of_another_bundle(fleet: Fleet) -> None:
+    fleet.publish("a", "1.0.0", file("one", "1", alias="conf"))
+    fleet.publish("b", "1.0.0", file("two", "2", alias="conf"), reload("reload", "file#conf"))
+    fleet.follow("a", "b")
+    fleet.host.run()
+    fleet.said()
+    fleet.publish("a", "1.1.0", file("one", "1.1", alias="conf"))
+    fleet.host.run()
+    assert fleet.said() == []
+
+
+@pytest.mark.parametrize("order", [("b", "a"), ("b",)], ids=["it comes later", "it is not of this host"])
+def test_a_reference_to_a_bundle_that_is_not_before_is_refused(fleet: Fleet, order: tuple[str, ...]) -> None:
+    fleet.publish("a", "1.0.0", file("conf", "one"))
+    fleet.publish("b", "1.0.0", reload("reload", "file#conf"))
+    fleet.follow(*order)
+    outcome = fleet.host.run()
+    assert outcome.status == 13
+    assert (
+        "b-1.0.0/manifest.yaml:1: resources[0] exec#reload: subscribe names file#conf, which is not declared"
+        in (outcome.output)
+    )
+    assert fleet.enforced()["b"] is None
+
+
+def test_a_bundle_that_leaves_takes_what_others_refer_to_with_it(fleet: Fleet) -> None:
+    fleet.publish("a", "1.0.0", file("conf", "one"))
+    fleet.publish("b", "1.0.0", reload("reload", "file#conf"), file("other", "1"))
+    fleet.follow("a", "b")
+    assert fleet.host.run().status == 0
+    fleet.follow("b")
+    outcome = fleet.host.run()
+    assert outcome.status == 13, "nothing of b fits with what is left"
+    assert "file#conf, which is not declared" in outcome.output
+    fleet.publish("b", "1.1.0", file("other", "2"))
+    assert fleet.host.run().status == 0
+    assert fleet.read("other") == "2"
+
+
+def test_what_left_with_its_bundle_belongs_to_the_next_that_declares_it(fleet: Fleet) -> None:
+    for name in ("a", "b"):
+        fleet.publish(name, "1.0.0", file("motd", "hello"), reload("tell", "file#motd", command="false"))
+    fleet.follow("a", "b")
+    assert fleet.host.run().status == 6
+    fleet.follow("b")
+    outcome = fleet.host.run()
+    assert fleet.events("b") == {"motd": "stable", "tell": "failed"}, "its refresh is pending still"
+    assert outcome.status == 4
+
+
+def test_a_pending_refresh_across_bundles_survives(fleet: Fleet) -> None:
+    fleet.publish("a", "1.0.0", file("conf", "one"))
+    fleet.publish("b", "1.0.0", reload("reload", "file#conf", command="false"))
+    fleet.follow("a", "b")
+    assert fleet.host.run().status == 4
+    fleet.publish("b", "1.1.0", reload("reload", "file#conf"))
+    assert fleet.host.run().status == 0
+    assert fleet.said() == ["reload"]
+    fleet.assert_in_order()
+
+
+# Trials
+
+
+def wants(path: str) -> str:
+    """A health check of a file that is to hold *good*."""
+    return f"sh -c 'grep -q good {{{{ facts.machine }}}}/{path} || exit 2'"
+
+
+def checked(name: str, path: str, **more: Any) -> dict[str, Any]:
+    """A resource of its own whose health check wants a file to hold *good*."""
+    check = {"command": wants(path), "name": name}
+    return execute(name, creates="/", health_checks=[check], **more)
+
+
+def test_a_release_that_breaks_the_health_of_another_bundle_is_given_up(fleet: Fleet) -> None:
+    fleet.publish("a", "1.0.0", file("conf", "good"))
+    fleet.publish("b", "1.0.0", reload("web", "file#conf", health_checks=[
+        {"command": wants("conf")}
+    ]))  # fmt: skip
+    fleet.follow("a", "b")
+    assert fleet.host.run().status == 0
+    fleet.said()
+    fleet.publish("a", "1.1.0", file("conf", "bad"))
+    outcome = fleet.host.run()
+    assert outcome.status == 7
+    assert re.search(r"a: 1\.1\.0 is given up: exec#web: health check sh", outcome.output)
+    assert fleet.read("conf") == "good"
+    assert fleet.enforced() == {"a": "1.0.0", "b": "1.0.0"}
+    assert fleet.said() == ["web", "web"], "the way there, and the way back"
+    fleet.assert_held()
+
+
+def test_of_two_releases_the_one_that_fails_goes_and_the_other_stays(fleet: Fleet) -> None:
+    for name in ("a", "b"):
+        fleet.publish(name, "1.0.0", file(f"of {name}", "good"), checked(f"check {name}", f"of\\ {name}"))
+    fleet.follow("a", "b")
+    assert fleet.host.run().status == 0
+    fleet.publish("a", "1.1.0", file("of a", "good too"), checked("check a", "of\\ a"))
+    fleet.publish("b", "1.1.0", file("of b", "bad"), checked("check b", "of\\ b"))
+    assert fleet.host.run().status == 7
+    assert fleet.enforced() == {"a": "1.1.0", "b": "1.0.0"}
+    assert (fleet.read("of a"), fleet.read("of b")) == ("good too", "good")
+    assert fleet.events("a")["of a"] == "changed", (
+        "what this run has done is told, though all was applied again"
+    )
+    fleet.assert_held()
+
+
+def test_a_release_that_needs_what_was_given_up_waits_for_it(fleet: Fleet) -> None:
+    fleet.publish("a", "1.0.0", file("conf", "good"), checked("check", "conf"))
+    fleet.publish("b", "1.0.0", file("other", "1"))
+    fleet.follow("a", "b")
+    assert fleet.host.run().status == 0
+    fleet.publish("a", "1.1.0", file("conf", "bad"), checked("check", "conf"), file("new", "1"))
+    fleet.publish("b", "1.1.0", file("other", "2", require=["file#new"]))
+    outcome = fleet.host.run()
+    assert fleet.enforced() == {"a": "1.0.0", "b": "1.0.0"}, outcome.output
+    assert fleet.read("other") == "1"
+    fleet.publish("a", "1.2.0", file("conf", "good"), checked("check", "conf"), file("new", "1"))
+    assert fleet.host.run().status == 0
+    assert fleet.enforced() == {"a": "1.2.0", "b": "1.1.0"}
+    assert fleet.read("other") == "2"
+
+
+def test_a_rollback_by_hand_of_one_of_two_leaves_the_other(fleet: Fleet) -> None:
+    for version in ("1.0.0", "1.1.0"):
+        for name in ("a", "b"):
+            fleet.publish(name, version, file(f"of {name}", version), file("shared", "same"))
+        fleet.follow("a", "b")
+        assert fleet.host.run().status == 0
+    assert fleet.host.puller("rollback", "a").status == 0
+    fleet.host.run()
+    assert fleet.enforced() == {"a": "1.0.0", "b": "1.1.0"}
+    assert (fleet.read("of a"), fleet.read("of b")) == ("1.0.0", "1.1.0")
+
+
+def test_a_dry_run_foretells_what_bundles_do_together(fleet: Fleet) -> None:
+    fleet.publish("a", "1.0.0", file("conf", "one"))
+    fleet.publish("b", "1.0.0", reload("reload", "file#conf"), file("conf", "one"))
+    fleet.follow("a", "b")
+    outcome = fleet.host.run("--noop")
+    assert outcome.status == 0
+    assert "a 1.0.0: 1 resources, 0 stable, 0 changed, 1 would change" in outcome.output
+    assert "b 1.0.0: 1 resources, 0 stable, 0 changed, 1 would change" in outcome.output
+    assert list(fleet.host.machine.iterdir()) == []
