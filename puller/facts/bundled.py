@@ -72,12 +72,14 @@ def over(
 class BundleFacts(Mapping[str, Any]):
     """The facts of a host with those of a bundle; raises ``BundleFactError`` for one whose file fails.
 
-    Iterating gives names, and runs nothing of the bundle. Who copies it asks for all.
+    Iterating gives names, and runs nothing of the bundle.
     """
 
     def __init__(self, host: Mapping[str, Any], files: Mapping[str, FactFile], limit: float | None) -> None:
         """``limit`` is in seconds, for each executable; with ``None`` none is run."""
         self.host = host
+        self.on_demand = frozenset(files)
+        """The names of the bundle's facts, which who copies all others leaves to who asks for them."""
         self._files = files
         self._limit = limit
         self._answers: dict[str, Any] = {}

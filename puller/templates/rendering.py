@@ -23,7 +23,7 @@ from puller.errors import ResourceError, reason
 from puller.templates.bundle_files import read_text, seen_from
 from puller.templates.engine import choose_engine, load_engine
 from puller.templates.errors import FunctionError, LimitError, TemplateError
-from puller.templates.scope import Engine, TemplateScope
+from puller.templates.scope import Engine, TemplateScope, plain_facts
 
 if TYPE_CHECKING:
     from puller.templates.jinja import JinjaEngine, JinjaTemplate
@@ -172,13 +172,13 @@ def seen_by(engine: str, scope: Scope, files: BundleFiles) -> Seen:
     """Scope and functions for a template of this engine: step 4.
 
     Jinja2 takes facts as they are asked for, and knows a secret when it sees it. For the engines of Go's kind values
-    are plain: all facts are gathered, and secrets opened.
+    are plain: all facts of the host are gathered, and secrets opened.
     """
     if engine == "jinja":
         return Seen(TemplateScope(scope.facts, scope.data, scope.environ), scope.functions)
     data = dict(scope.data)
     is_secret = has_secret(data)
-    dot = TemplateScope(dict(scope.facts), revealed(data) if is_secret else data, scope.environ)
+    dot = TemplateScope(plain_facts(scope.facts), revealed(data) if is_secret else data, scope.environ)
     # ``lookup`` finds what the template sees, so that no value comes in one way plain and the other way secret.
     functions = _functions(Scope(dot["facts"], dot["data"], dot["environ"]), files)
     seen = Seen(dot, functions, is_secret=is_secret)

@@ -40,6 +40,17 @@ class TemplateScope(dict[str, Any]):
         raise KeyError(key)
 
 
+def plain_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """All facts as a map of Go's kind; those that are made on demand are copied when a template looks at them."""
+    on_demand: frozenset[str] = getattr(facts, "on_demand", frozenset())
+    if not on_demand:
+        return dict(facts)
+    from puller.templates.govalue.types import LazyMap
+
+    known = {name: facts[name] for name in facts if name not in on_demand}
+    return LazyMap(_Copier().copy(known), on_demand, lambda name: _Copier().copy(facts[name]))
+
+
 class _Copier:
     """Copies lists and mappings, each once, so that what was shared is shared in the copy; any depth is fine."""
 

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Final
 
 INT64_MAX: Final = 2**63 - 1
@@ -112,6 +113,47 @@ class NilMap(dict[str, Any]):
     """A nil ``map[string]interface {}``: empty like any other, but ``null`` in JSON."""
 
     go_type: ClassVar[str] = "map[string]interface {}"
+
+
+class LazyMap(dict[str, Any]):
+    """A ``map[string]interface {}`` some of whose values are made when a template looks at them.
+
+    Its keys are known without making any. Each way to a value raises what making it raises.
+    """
+
+    go_type: ClassVar[str] = "map[string]interface {}"
+
+    def __init__(self, known: Mapping[str, Any], pending: Iterable[str], make: Callable[[str], Any]) -> None:
+        """``make`` gives the value of a key that is ``pending``."""
+        super().__init__({**known, **dict.fromkeys(pending, _UNMADE)})
+        self._make = make
+
+    def __getitem__(self, key: str) -> Any:
+        value = super().__getitem__(key)
+        if value is _UNMADE:
+            value = self[key] = self._make(key)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        # Without it ``dict(self)`` and the like would take the values as they lie there, past __getitem__.
+        return super().__iter__()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a key, else ``default``."""
+        if key not in self:
+            return default
+        return self[key]
+
+    def items(self) -> Any:
+        """All keys with their values."""
+        return [(key, self[key]) for key in self]
+
+    def values(self) -> Any:
+        """All values."""
+        return [self[key] for key in self]
+
+
+_UNMADE: Final = object()
 
 
 class GoObject:

@@ -19,6 +19,7 @@ from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.recording import Recorder
 from puller.reporting.report import Event
 from puller.system.signals import StopRequests
+from puller.templates.rendering import render_file
 
 Lay = Callable[..., Path]
 IDS = "owner: root, group: root, mode: '0644'"
@@ -170,6 +171,56 @@ def test_a_failure_is_that_of_each_resource_that_asks_however_it_asks(lay: Lay, 
     assert {event.state.value for event in events.values()} == {"failed"}
     assert [name for name, event in events.items() if FAILURE not in str(event.errors)] == []
     assert not any((tmp_path / name).exists() for name in ("jinja", "jet", "go"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said", "times"),
+    [
+        ("x.jet", "[[ facts.kernel ]]", "Linux", 0),
+        ("x.jet", "[[ isset(facts.openssh) ]]", "true", 1),
+        ("x.jet", "[[ isset(facts.nothing) ]]", "false", 0),
+        ("x.jet", "[[ facts.openssh.version ]]", "9.2", 1),
+        ("x.jet", '[[ facts["openssh"]["version"] ]]', "9.2", 1),
+        ("x.jet", '[[ lookup("facts.openssh.version", "none") ]]', "9.2", 1),
+        ("x.jet", '[[ facts.openssh.version = "8" ]][[ facts.openssh.version ]]', "8", 1),
+        ("x.jet", '[[ facts.openssh = "8" ]][[ facts.openssh ]]', "8", 0),
+        (
+            "x.jet",
+            '[[ range k, v := facts ]][[ if k == "openssh" ]][[ v.version ]][[ end ]][[ end ]]',
+            "9.2",
+            1,
+        ),
+        ("x.tmpl", "{{ .facts.kernel }}", "Linux", 0),
+        ("x.tmpl", "{{ .Facts.openssh.version }}", "9.2", 1),
+        ("x.tmpl", '{{ index .facts "openssh" "version" }}', "9.2", 1),
+        ("x.tmpl", '{{ hasKey .facts "openssh" }}', "true", 0),
+        ("x.tmpl", '{{ get (get .facts "openssh") "version" }}', "9.2", 1),
+        ("x.tmpl", '{{ dig "openssh" "version" "none" .facts }}', "9.2", 1),
+        ("x.tmpl", '{{ (pick .facts "openssh") | toJson }}', '{"openssh":{"version":"9.2"}}', 1),
+        ("x.tmpl", "{{ kindOf .facts }} {{ typeOf .facts }}", "map map[string]interface {}", 0),
+        ("x.tmpl", '{{ contains "9.2" (toJson .facts) }}', "true", 1),
+        ("x.tmpl", '{{ contains "9.2" (printf "%v" .facts) }}', "true", 1),
+        ("x.tmpl", "{{ (deepCopy .facts).openssh.version }}", "9.2", 1),
+        ("x.tmpl", "{{ (merge (dict) .facts).openssh.version }}", "9.2", 1),
+        (
+            "x.tmpl",
+            '{{ range $k, $v := .facts }}{{ if eq $k "openssh" }}{{ $v.version }}{{ end }}{{ end }}',
+            "9.2",
+            1,
+        ),
+        ("x.tmpl", '{{ $_ := set .facts "openssh" "8" }}{{ .facts.openssh }}', "8", 0),
+        ("x.tmpl", '{{ $_ := unset .facts "openssh" }}{{ hasKey .facts "openssh" }}', "false", 0),
+    ],
+)
+def test_templates_of_jet_and_go_make_the_facts_that_they_look_at(
+    lay: Lay, tmp_path: Path, name: str, text: str, said: str, times: int
+) -> None:
+    files = {"manifest.yaml": "resources: []\n", "facts.d/openssh.sh": OPENSSH}
+    bundle = lay({**files, name: text})
+    scope = load(bundle).scope
+    engine = "jet" if name == "x.jet" else "go"
+    assert render_file(str(bundle / name), engine, scope, bundle).text == said
+    assert asked(tmp_path) == times
 
 
 @pytest.mark.parametrize(

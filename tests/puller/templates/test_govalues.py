@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from datetime import date
 from typing import Any
 
@@ -39,6 +40,7 @@ from puller.templates.govalue.types import (
     Int32,
     Int64,
     Ints,
+    LazyMap,
     Lists,
     NilMap,
     NilSlice,
@@ -653,3 +655,32 @@ def test_white_space_is_what_go_says() -> None:
 )
 def test_escaping(escape: Any, text: str, escaped: str) -> None:
     assert escape(text) == escaped
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        dict,
+        lambda lazy: {**lazy},
+        lambda lazy: lazy | {},
+        lambda lazy: {} | lazy,
+        lambda lazy: lazy.copy(),
+        lambda lazy: dict(lazy.items()),
+        lambda lazy: dict(zip(lazy, lazy.values(), strict=True)),
+        lambda lazy: {key: lazy.get(key) for key in lazy},
+        lambda lazy: {key: lazy[key] for key in map_keys(lazy)},
+        lambda lazy: json.loads(json.dumps(lazy)),
+    ],
+)
+def test_a_lazy_map_shows_its_values_however_they_are_looked_at(look: Callable[[Any], Any]) -> None:
+    made: list[str] = []
+
+    def make(key: str) -> str:
+        made.append(key)
+        return f"value of {key}"
+
+    lazy = LazyMap({"a": 1}, ["b"], make)
+    assert (len(lazy), list(lazy), "b" in lazy, lazy.get("c", 3)) == (2, ["a", "b"], True, 3)
+    assert made == []
+    assert look(lazy) == {"a": 1, "b": "value of b"}
+    assert type_name(lazy) == type_name({})
