@@ -27,7 +27,6 @@ from puller.errors import reason
 from puller.facts import custom, documents, legacy
 from puller.facts.errors import FactError
 from puller.facts.tree import BUILT_IN, Facts
-from puller.facts.values import ABSENT
 from puller.system.trusted import judge
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -57,7 +56,7 @@ def over(
     """
     if not isinstance(host, Facts):
         files, problems = _files(root, directories)
-        return BundleFacts(host, files, None), problems
+        return BundleFacts(host, files, None) if files else host, problems
     directories = [path for path in directories if os.fspath(path) not in host.custom_directories]
     place = tuple(map(os.fspath, directories))
     if (known := host.of_bundles.get(place)) is not None:
@@ -82,19 +81,14 @@ class BundleFacts(Mapping[str, Any]):
         """The names of the bundle's facts, which who copies all others leaves to who asks for them."""
         self._files = files
         self._limit = limit
-        self._answers: dict[str, Any] = {}
+        self._known: dict[str, Any] = {}
+        self._failures: dict[str, FactError] = {}
 
     def __getitem__(self, key: str) -> Any:
-        if key not in self._files:
-            return self.host[key]
-        if key not in self._answers:
-            self._answers[key] = self._find(key)
-        answer = self._answers[key]
-        if isinstance(
-            answer, FactError
-        ):  # a new one each time: its reader adds the place that it was asked at
-            raise BundleFactError(answer.where, answer.what)
-        return answer
+        # Most of ten thousand resources ask for the same few.
+        if key not in self._known:
+            self._known[key] = self._find(key)
+        return self._known[key]
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted({*self.host, *self._files}))
@@ -116,8 +110,7 @@ class BundleFacts(Mapping[str, Any]):
     @property
     def problems(self) -> list[str]:
         """A sentence for each source that was asked and could not be read."""
-        failed = [answer for answer in self._answers.values() if isinstance(answer, FactError)]
-        return [str(problem) for problem in (*getattr(self.host, "problems", ()), *failed)]
+        return [str(problem) for problem in (*getattr(self.host, "problems", ()), *self._failures.values())]
 
     def _answer(self, name: str) -> Any:
         try:
@@ -126,17 +119,20 @@ class BundleFacts(Mapping[str, Any]):
             return error
 
     def _find(self, key: str) -> Any:
-        # 1.
-        if (known := self.host.get(key, ABSENT)) is not ABSENT:
-            return known
-        file = self._files[key]
-        try:
-            return _read(file, self._limit)
-        # 5.
-        except FactError as error:
-            return error
-        except OSError as error:
-            return FactError(file.shown, f"cannot be read: {reason(error)}")
+        # 1. What only the host can have, and what it has instead of a file.
+        if key not in self._files or key in self.host:
+            return self.host[key]
+        # 5. A failure is raised anew each time: its reader adds the place that it was asked at.
+        if key not in self._failures:
+            file = self._files[key]
+            try:
+                return _read(file, self._limit)
+            except FactError as error:
+                self._failures[key] = error
+            except OSError as error:
+                self._failures[key] = FactError(file.shown, f"cannot be read: {reason(error)}")
+        failure = self._failures[key]
+        raise BundleFactError(failure.where, failure.what)
 
 
 def _read(file: FactFile, limit: float | None) -> Any:
