@@ -113,6 +113,13 @@ job_options = together(
     click.option(
         "--detailed-exitcodes", is_flag=True, help="Exit with 2 when changes were made (6 with failures)."
     ),
+    click.option(
+        "--only",
+        "only",
+        multiple=True,
+        metavar="REFERENCE",
+        help="Apply these, such as file#/etc/nginx/*, and what they require; nothing else.",
+    ),
     click.option("-v", "--verbose", is_flag=True, help="Show stable resources too."),
     click.option("-q", "--quiet", is_flag=True, help="Show only what failed."),
 )

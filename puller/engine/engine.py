@@ -33,6 +33,8 @@ class Settings(msgspec.Struct, frozen=True):
     """How a manifest is applied."""
 
     noop: bool = False
+    only: Sequence[str] = ()
+    """The references that a part of the catalog was chosen by; empty when it is applied whole."""
     diffs: bool = False
     """Make diffs of changed text, for people."""
     listener: Callable[[Event], None] = lambda event: None

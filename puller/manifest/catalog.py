@@ -1,10 +1,16 @@
 """A catalog: declared resources, the order in which they are applied, and the links between them."""
 
+import re
+from collections.abc import Iterable, Iterator
+from typing import Self
+
 import msgspec
 
+from puller.errors import UsageError
 from puller.manifest.declaration import Declaration
 from puller.manifest.links import Links
 from puller.values.reference import Reference
+from puller.values.suggestions import did_you_mean
 
 
 class Catalog(msgspec.Struct):
@@ -38,3 +44,35 @@ class Catalog(msgspec.Struct):
     def subscribers(self) -> set[Reference]:
         """Every resource that subscribes to another."""
         return {reference for references in self.links.subscribers.values() for reference in references}
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether it was limited to a part of what is declared."""
+        return len(self.order) < len(self.declarations)
+
+    def limited_to(self, patterns: Iterable[str]) -> Self:
+        """The part of it that these references name, and what that requires; ``*`` stands for any text.
+
+        Links and numbers stay as they are: it is the order that holds no others. Raises ``UsageError`` for a pattern
+        that names nothing.
+        """
+        waiting = [index for pattern in patterns for index in self._named(pattern)]
+        found: set[int] = set()
+        while waiting:
+            index = waiting.pop()
+            if index not in found:
+                found.add(index)
+                waiting += (*(other for _, other in self.requirements(index)), *self.children(index))
+        return msgspec.structs.replace(self, order=[index for index in self.order if index in found])
+
+    def _named(self, pattern: str) -> list[int]:
+        matches = re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL).fullmatch
+        found = [index for index, names in self._names() if any(map(matches, names))]
+        if not found:
+            known = [name for _, names in self._names() for name in names]
+            raise UsageError(f"--only {pattern}: names no resource{did_you_mean(pattern, known)}")
+        return found
+
+    def _names(self) -> Iterator[tuple[int, list[str]]]:
+        for index, declaration in enumerate(self.declarations):
+            yield index, [str(name) for name in declaration.names()]

@@ -52,7 +52,7 @@ def _samples(report: Report) -> dict[str, list[str]]:
         "puller_last_run_duration_seconds": round(finished - started, 3),
         "puller_last_run_exit_status": int(report.exit_status),
         "puller_last_run_problems": len(report.problems),
-        "puller_last_run_applied": int(not report.paused),
+        "puller_last_run_applied": int(not report.paused and not report.only),
     }
     samples = {name: [f"{name} {value}"] for name, value in values.items()}
     samples["puller_bundle_info"] = [

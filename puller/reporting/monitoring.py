@@ -126,6 +126,11 @@ def _of_report(report: Report) -> Iterator[Finding]:
     yield Finding(health, f"the last run ended with exit status {report.exit_status}")
     for bundle in report.bundles:
         yield from (Finding(health, failure) for failure in told_failures(bundle.events, most=3))
+    if report.only:
+        yield Finding(
+            Health.WARNING,
+            f"the last run was limited to {', '.join(report.only)}, and says nothing of the rest",
+        )
     # What people should look at, although nothing failed for it.
     at_least = Health.WARNING if health is Health.OK else health
     yield from (Finding(at_least, problem) for problem in report.problems[:3])

@@ -114,6 +114,11 @@ def told_failures(events: Iterable[Event], most: int = _MOST_FAILURES) -> list[s
     return [*told, f"and {len(failed) - most} more"] if len(failed) > most else told
 
 
+def partial_sentence(applied: int, declared: int) -> str:
+    """The sentence about a run that was limited by ``--only``."""
+    return f"this was a partial run, of {applied} of {declared} resources: it says nothing of the others"
+
+
 class Summary(msgspec.Struct, kw_only=True):
     """How many resources became what; every resource counts once. ``duration`` is in seconds."""
 
@@ -189,6 +194,8 @@ class Report(msgspec.Struct, kw_only=True, omit_defaults=True):
     exit_status: int
     paused: str = ""
     """Why nothing was applied by this run: disabled, or outside of the maintenance windows."""
+    only: list[str] = []
+    """The references that a part of the resources was chosen by; empty when all were applied."""
     problems: list[str] = []
     """What went wrong outside of resources: fetching, verifying, unpacking, reading."""
     bundles: list[BundleReport] = []

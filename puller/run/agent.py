@@ -18,7 +18,7 @@ from bundles.deadline import Deadline
 from bundles.store.store import Store
 from puller.config.configuration import Configuration
 from puller.engine.engine import Settings
-from puller.errors import ConfigurationError, ResourceError, file_problem
+from puller.errors import ConfigurationError, ResourceError, UsageError, file_problem
 from puller.exit_status import ExitStatus
 from puller.manifest.manifest import Inputs
 from puller.reporting import metrics
@@ -138,6 +138,8 @@ class Agent(msgspec.Struct, frozen=True):
             self.problems.error(str(stop), stop.exit_status)
         except ConfigurationError as error:  # data of this host: without them nothing may be applied
             self.problems.caught(error)
+        except UsageError as error:  # a reference of --only that names nothing
+            self.problems.caught(error)
         except OSError as error:  # so is what it remembers
             self.problems.error(sentence_of(error), ExitStatus.CONFIGURATION)
 
@@ -228,6 +230,7 @@ class Agent(msgspec.Struct, frozen=True):
             noop=self.settings.noop,
             exit_status=self.problems.exit_status,
             paused=paused,
+            only=list(self.settings.only),
             problems=self.problems.sentences,
             bundles=bundles,
         )

@@ -103,10 +103,11 @@ class Application(msgspec.Struct, frozen=True):
         self.means.problems.log.notice(f"{bundle}: {report.summary}")
         self.means.problems.count(report.summary.exit_status(detailed=self.means.detailed_exitcodes))
 
-    def tell_unapplied(self, bundle: Installed) -> None:
-        """Nothing could be applied."""
-        self.report.version, self.report.sha256 = bundle.version, bundle.sha256
-        self.report.outcome = "not applied"
+    def tell_unapplied(self, bundle: Installed | None, why: str = "") -> None:
+        """Report that nothing was applied, while ``bundle`` is what is enforced."""
+        if bundle is not None:
+            self.report.version, self.report.sha256 = bundle.version, bundle.sha256
+        self.report.outcome = f"not applied: {why}" if why else "not applied"
 
 
 def _with_earlier(events: Sequence[Event], before: Sequence[Event]) -> list[Event]:

@@ -219,8 +219,8 @@ class Enforcement(msgspec.Struct):
         """Decide about what is enforced at last: it passes, or stays on trial."""
         if self.report.given_up is not None:
             self.rollback.conclude(bundle, self.outcomes)
-        elif self._is_undecided or self.outcomes is None:
-            self.attempts.end(bundle)
+        elif self._is_undecided or self.outcomes is None or self.means.settings.only:
+            self.attempts.end(bundle)  # a part of it proves nothing of the whole either
         else:
             self.attempts.settle(bundle, self.outcomes)
 

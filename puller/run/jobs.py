@@ -20,7 +20,7 @@ from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Manifest
 from puller.manifest.source import open_source
 from puller.reporting.log import Log, verbosity
-from puller.reporting.report import Summary
+from puller.reporting.report import Summary, partial_sentence
 from puller.resources.remote import fetch_url
 from puller.run.inputs import CommandInputs, load_inputs
 from puller.state.directories import PRIVATE_KEY, Directories
@@ -35,6 +35,8 @@ class Options(msgspec.Struct, kw_only=True):
     diff: bool | None = None
     """``None``: on a terminal."""
     detailed_exitcodes: bool = False
+    only: tuple[str, ...] = ()
+    """References, in which ``*`` stands for any text; empty for all resources."""
     verbose: bool = False
     quiet: bool = False
 
@@ -42,6 +44,7 @@ class Options(msgspec.Struct, kw_only=True):
         """The settings of the engine, whose lines go to ``log`` and which ends when ``stops`` says so."""
         return Settings(
             noop=self.noop,
+            only=self.only,
             diffs=sys.stdout.isatty() if self.diff is None else self.diff,
             listener=log.event,
             log=log.notice,
@@ -128,6 +131,8 @@ def _apply(options: ApplyOptions, log: Log, stops: StopRequests) -> int:
     with _lock(directories, noop=options.noop), open_source(options.source) as source:
         inputs = load_inputs(msgspec.structs.asdict(options))
         manifest = load_manifest(source.path, source.name, inputs.for_manifest())
+        if options.only:
+            manifest = manifest.limited_to(options.only)
         if manifest.pre_message:
             print(manifest.pre_message)
         stops.check()
@@ -155,6 +160,8 @@ def _tell(
     """Say what became of a manifest; gives the exit status."""
     for note in [*manifest.warnings, *applied.notes, *inputs.problems()]:
         log.warn(note)
+    if options.only:
+        log.notice(partial_sentence(len(manifest.order), len(manifest.declarations)))
     summary = Summary.of(applied.events, duration)
     log.notice(str(summary))
     status = worst(stops.exit_status, summary.exit_status(detailed=options.detailed_exitcodes))

@@ -11,7 +11,7 @@ from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError, PullerError
 from puller.manifest.declaration import Declaration
 from puller.manifest.host_catalog import HostCatalog
-from puller.reporting.report import BundleReport
+from puller.reporting.report import BundleReport, partial_sentence
 from puller.resources.remote import fetch_url
 from puller.run.application import Means, read_manifest
 from puller.run.enforcement import Choice, Enforcement
@@ -54,12 +54,17 @@ class Reconciliation(msgspec.Struct, frozen=True):
             bundle.wait(offer, why)
 
     def run(self, offers: Iterable[Offer | None]) -> None:
-        """Enforce all bundles; a problem with one is noted, and keeps no other from being enforced."""
+        """Enforce all bundles; a problem with one is noted, and keeps no other from being enforced.
+
+        Raises ``UsageError`` for a reference of ``--only`` that names nothing, before anything is changed.
+        """
         # 1. Candidates
         for bundle, offer in zip(self.bundles, offers, strict=True):
             bundle.obtain(offer)
-        # 2. Catalog
+        # 2. Catalog; a part of it when the operator wants no more
         catalog = self._chosen()
+        if only := self.means.settings.only:
+            catalog = catalog.limited_to(only)
         self.means.stops.check()
         with self.means.stops.deferred():  # a run that is asked to stop leaves no attempt without an end
             # 3. and 4.
@@ -68,8 +73,9 @@ class Reconciliation(msgspec.Struct, frozen=True):
             while not self.means.settings.noop and self._give_up():
                 self._apply(self._chosen())
             # 8. Pass
-            for bundle, choice in self._taking_part() if not self.means.settings.noop else ():
-                bundle.conclude(choice.bundle)
+            for bundle, choice in self._taking_part():
+                if bundle.begun is not None and not self.means.settings.noop:
+                    bundle.conclude(choice.bundle)
         # 9. Prune
         for bundle in self.bundles:
             bundle.prune()
@@ -122,11 +128,17 @@ class Reconciliation(msgspec.Struct, frozen=True):
     def _first_not_begun(self, catalog: HostCatalog) -> tuple[tuple[Enforcement, Choice], Exception] | None:
         for bundle, choice in self._taking_part():
             concerns = [catalog.declarations[index] for index in catalog.concerns(choice.number)]
+            if self._is_left_out(catalog, choice):
+                continue
             try:
                 bundle.begin(choice.bundle, concerns, self._enforced)
             except (BundleError, OSError) as error:
                 return (bundle, choice), error
         return None
+
+    def _is_left_out(self, catalog: HostCatalog, choice: Choice) -> bool:
+        """Whether a partial run applies nothing of a bundle, which then does not become current by it."""
+        return catalog.is_partial and not catalog.concerns(choice.number)
 
     def _enforced(self) -> list[Declaration]:
         """All that the bundles declare that were enforced before this run, as far as it is understood still."""
@@ -161,6 +173,9 @@ class Reconciliation(msgspec.Struct, frozen=True):
         events = dict(zip(catalog.order, applied.events, strict=True))
         for bundle, choice in self._taking_part():
             own, part = catalog.resources_of(choice.number), catalog.concerns(choice.number)
+            if self._is_left_out(catalog, choice):
+                bundle.application.tell_unapplied(bundle.current, "nothing of it was asked for")
+                continue
             bundle.application.tell(choice.bundle, [events[index] for index in own])
             bundle.outcomes = [(catalog.declarations[index], events[index]) for index in part]
 
@@ -177,6 +192,9 @@ class Reconciliation(msgspec.Struct, frozen=True):
         except OSError as error:
             self.means.problems.caught(error)
             return None
+        if catalog.is_partial:
+            applied_of = partial_sentence(len(catalog.order), len(catalog.declarations))
+            self.means.problems.log.notice(applied_of)
         warnings = [warning for manifest in catalog.manifests for warning in manifest.warnings]
         for note in [*warnings, *applied.notes]:
             self.means.problems.warn(note)

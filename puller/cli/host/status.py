@@ -173,6 +173,7 @@ def _last_run(report: Report) -> dict[str, Any]:
     return {
         "finished": report.finished,
         "exit_status": report.exit_status,
+        "only": report.only,
         "problems": report.problems,
         "summaries": {
             bundle.name: str(bundle.summary) for bundle in report.bundles if bundle.outcome == "applied"
@@ -197,6 +198,8 @@ def _print(found: dict[str, Any]) -> None:
         click.echo(f"last run: {found['problem'] or 'none yet'}")
         return
     click.echo(f"last run: {last['finished']}, exit status {last['exit_status']}")
+    if last["only"]:
+        click.echo(f"  partial: only {', '.join(last['only'])}, and what that requires")
     for name, summary in last["summaries"].items():
         click.echo(f"  {name}: {summary}")
     for problem in last["problems"]:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from puller.bundle_paths import BundleFiles
 from puller.engine.apply import apply_catalog
 from puller.engine.engine import Settings
 from puller.engine.explain_resource import explain_resource
@@ -219,7 +220,7 @@ def test_templates_of_jet_and_go_make_the_facts_that_they_look_at(
     bundle = lay({**files, name: text})
     scope = load(bundle).scope
     engine = "jet" if name == "x.jet" else "go"
-    assert render_file(str(bundle / name), engine, scope, bundle).text == said
+    assert render_file(str(bundle / name), engine, scope, BundleFiles.of(bundle)).text == said
     assert asked(tmp_path) == times
 
 
