@@ -300,9 +300,16 @@ def _event(declaration: Declaration, state: State, **fields: Any) -> Event:
         name=properties.name,
         state=state,
         alias=properties.alias or "",
+        applied=[] if declaration.child is None else _applied(declaration),
         requested_ensure=properties.ensure,
         **fields,
     )
+
+
+def _applied(declaration: Declaration) -> list[str]:
+    from puller.manifest.applied import applied_as  # few manifests have children
+
+    return applied_as(declaration)
 
 
 def _is_unchanged(resource: Resource[Any, Any], before: Sequence[Difference]) -> bool:

@@ -32,7 +32,8 @@ def explain_everywhere(manifest: Manifest, name: str) -> Iterator[dict[str, Any]
     first = explain_key(manifest.data, name)
     yield first
     parents_first = sorted(manifest.declarations, key=lambda found: len(list(found.parents())))
-    for data in {id(found.home.data): found.home.data for found in parents_first}.values():
+    homes = [place.home for found in parents_first for place in found.places()]
+    for data in {id(home.data): home.data for home in homes}.values():
         found = explain_key(data, name)
         if _outcome(found) != _outcome(first):
             yield {"manifest": data.own.name, **found}

@@ -19,6 +19,7 @@ from puller.data.bundle_data import BundleData
 from puller.data.hiera_tree import TREE, ask_tree
 from puller.data.sources import DataSource
 from puller.engine.explain_data import places_of
+from puller.manifest.applied import applied_as
 from puller.manifest.declaration import Declaration
 from puller.manifest.manifest import Manifest
 from puller.manifest.recording import Recorder, Uses
@@ -27,8 +28,10 @@ from puller.reporting.report import Event
 
 def explain_resource(
     manifest: Manifest, name: str, recorded: Recorder, state_directory: Path | None = None
-) -> dict[str, Any] | None:
-    """The declaration of a resource and what went into it; ``None`` when the manifest has none of this name.
+) -> Iterator[dict[str, Any]]:
+    """The declaration of a resource and what went into it; nothing when the manifest has none of this name.
+
+    A child manifest that is applied with several data is explained for each of them.
 
     1. It is found by its name or alias.
     2. What its conditions and templates ask for is added to what its properties have asked for.
@@ -41,14 +44,25 @@ def explain_resource(
     the user's own place.
     """
     # 1. Find it.
-    found = next((d for d in manifest.declarations if name in map(str, d.names())), None)
-    if found is None:
-        return None
+    for index, found in enumerate(manifest.declarations):
+        if name in map(str, found.names()):
+            yield _explained(manifest, index, found, recorded, state_directory)
+
+
+def _explained(
+    manifest: Manifest, index: int, found: Declaration, recorded: Recorder, state_directory: Path | None
+) -> dict[str, Any]:
     # 2. All that it uses.
-    uses = recorded.of(found.problems.source, found.path)
+    uses = Uses()
+    for place in found.places():
+        uses.values |= recorded.of(place.problems.source, place.path, place.home.scope).values
     _use_templates(found, uses)
     # 3. Its declaration.
     explained: dict[str, Any] = {"resource": str(found.reference), "declared": found.where}
+    if found.united:
+        explained["also_declared"] = [place.where for place in found.united[1:]]
+    if applied := applied_as(found):
+        explained["applied"] = applied
     if found.failure:
         explained["failure"] = found.failure
     else:
@@ -59,14 +73,19 @@ def explain_resource(
     if not found.failure and (record := found.type.on_record(found.properties, state_directory)):
         explained["on_record"] = record
     # 6. Links.
-    index = manifest.declarations.index(found)
     links = {
         "requires": [str(reference) for reference, _ in manifest.requirements(index)],
         "subscribes": [str(manifest.declarations[i].reference) for i in manifest.subscriptions(index)],
         "refreshes": [str(reference) for reference in manifest.subscribers_of(index)],
-        "below": [str(parent.reference) for parent in found.parents()],
+        "below": [_name(parent) for parent in found.parents()],
     }
     return explained | {name: references for name, references in links.items() if references}
+
+
+def _name(parent: Declaration) -> str:
+    """A child manifest as it is told from the same one with other data."""
+    alias = parent.properties.alias
+    return f"{parent.reference} ({alias})" if alias else str(parent.reference)
 
 
 def _use_templates(declaration: Declaration, uses: Uses) -> None:

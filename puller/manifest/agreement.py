@@ -123,7 +123,7 @@ def _same_paths(first: Declaration, second: Declaration) -> Iterator[tuple[str, 
                 name not in first.type.rendered and not os.path.isabs(one) and not os.path.isabs(other)
             )
             is_same = ours == theirs or (is_copied and _same_bytes(ours, theirs))
-            yield name, one if is_same else _Words(theirs)
+            yield name, one if is_same else _Words(_worded(_called(second, other)))
 
 
 def _file(declaration: Declaration, written: str) -> str:
@@ -134,6 +134,13 @@ def _file(declaration: Declaration, written: str) -> str:
         return declaration.home.files.find(written)
     except BundlePathError:  # the failure of the resource, when it is its turn
         return written
+
+
+def _called(declaration: Declaration, written: str) -> str:
+    """What messages call a file: from the same place as the manifest that names it."""
+    if "://" in written:
+        return written
+    return os.path.normpath(os.path.join(os.path.dirname(declaration.home.data.own.name), written))
 
 
 def _same_bytes(one: str, other: str) -> bool:
@@ -190,7 +197,7 @@ def _shown(declaration: Declaration, other: Declaration, name: str, value: Any) 
     if name in declaration.hidden | other.hidden or has_secret(value):
         return HIDDEN
     if name in declaration.type.relative_paths and value:
-        return _worded(_file(declaration, value))
+        return _worded(_called(declaration, value))
     by = next((parent for parent in declaration.parents() if parent.properties.noop), None)
     if name == "noop" and value and by is not None:
         return f"true by {by.reference}"

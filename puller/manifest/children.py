@@ -54,7 +54,7 @@ class Family(msgspec.Struct):
 
     def known(self, child: Child) -> Child:
         """The child that was read before with this file and data; else this one, from now on."""
-        handed = fingerprint([source.data for source in child.given.handed])
+        handed = fingerprint([source.data for source in child.given.handed if source.data])
         alike = self.children.setdefault((child.path, handed), [])
         for known in alike:
             if known.failure == child.failure and known.given.is_as(child.given):

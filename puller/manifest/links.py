@@ -173,7 +173,8 @@ def _applied_by(declarations: Sequence[Declaration]) -> dict[int, list[int]]:
     for position, declaration in enumerate(declarations):
         if declaration.united:
             children = {id(place.home.child) for place in declaration.united}
-            found[position] = sorted(positions[child] for child in children if child in positions)
+            parents = sorted(positions[child] for child in children if child in positions)
+            found |= {position: parents} if parents else {}
         elif (child := declaration.home.child) is not None and id(child) in positions:
             found[position] = [positions[id(child)]]
     return found

@@ -94,12 +94,13 @@ class Recorder:
     """The facts and data that each resource of a manifest has used; ``watch`` is for ``Inputs``."""
 
     def __init__(self) -> None:
-        self._uses: dict[tuple[str, KeyPath], Uses] = {}
+        self._uses: dict[tuple[str, KeyPath, int], tuple[Uses, Scope]] = {}
 
     def watch(self, source: str, path: KeyPath, scope: Scope, files: BundleFiles) -> Scope:
         """The scope for the resource at ``path`` of the text ``source``."""
-        return self.of(source, path).scope(scope, files)
+        return self.of(source, path, scope).scope(scope, files)
 
-    def of(self, source: str, path: KeyPath) -> Uses:
-        """The facts and data that the resource at ``path`` of the text ``source`` has used."""
-        return self._uses.setdefault((source, path), Uses())
+    def of(self, source: str, path: KeyPath, scope: Scope) -> Uses:
+        """The facts and data that the resource at ``path`` of the text ``source`` has used in its ``scope``."""
+        # A child that is applied with several data is read with a scope for each. Kept, so that each has its own id.
+        return self._uses.setdefault((source, path, id(scope)), (Uses(), scope))[0]

@@ -94,6 +94,8 @@ class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
     diff: str = ""
     children: dict[str, int] = {}
     """Of a child manifest: how many of its resources became what."""
+    applied: list[str] = []
+    """Of a child manifest: by which names and with which data it is applied."""
     health_checks: list[HealthResult] = []
 
     @property

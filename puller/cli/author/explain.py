@@ -163,15 +163,14 @@ def _explained(subject: str, about: _Subject) -> Iterator[dict[str, Any]]:
     if not mark or find_type(kind) is None:
         yield from explain_everywhere(about.manifest, subject)
         return
-    found = explain_resource(about.manifest, subject, about.recorder, about.state)
-    if found is None:
+    explained = list(explain_resource(about.manifest, subject, about.recorder, about.state))
+    if not explained:
         known = [str(declaration.reference) for declaration in about.manifest.declarations]
         warn(f"{about.title}: {subject} is not declared{did_you_mean(subject, known)}")
-        return
-    yield {**found, **_last_run(found["resource"], about)}
+    yield from ({**found, **_last_run(found, about)} for found in explained)
 
 
-def _last_run(reference: str, about: _Subject) -> dict[str, Any]:
+def _last_run(found: Mapping[str, Any], about: _Subject) -> dict[str, Any]:
     """What the last run did with a resource, and why."""
     from puller.engine.explain_resource import why
 
@@ -180,7 +179,8 @@ def _last_run(reference: str, about: _Subject) -> dict[str, Any]:
     last: dict[str, Any] = {"finished": about.report.finished, "version": about.bundle.version}
     if about.bundle.held:
         last["held"] = about.bundle.held
-    event = next((event for event in about.bundle.events if event.reference == reference), None)
+    wanted = (found["resource"], found.get("applied", []))
+    event = next((one for one in about.bundle.events if (one.reference, one.applied) == wanted), None)
     if event is None:
         return {"last_run": {**last, "state": "not in that run"}}
     return {"last_run": {**last, "state": str(event.state), "why": why(event)}}

@@ -7,6 +7,7 @@ import click
 from puller.cli.author.render_templates import find_template_options, render_templates, template_options
 from puller.cli.options import data_options, fact_options, format_option, no_system_facts_option
 from puller.cli.output import show
+from puller.manifest.applied import applied_as
 from puller.manifest.declaration import Declaration
 from puller.manifest.loader import load_manifest
 from puller.manifest.source import open_source
@@ -46,7 +47,11 @@ def render(source: str, output_format: str, **options: Any) -> None:
 
 
 def _resource(declaration: Declaration) -> dict[str, Any]:
-    properties = {"error": declaration.failure} if declaration.failure else declaration.shown()
+    properties: dict[str, Any] = (
+        {"error": declaration.failure} if declaration.failure else declaration.shown()
+    )
+    if applied := applied_as(declaration):
+        properties["applied"] = applied
     return {declaration.type.type_name: [{declaration.properties.name: properties}]}
 
 

@@ -288,8 +288,7 @@ def test_explain_says_that_a_fact_of_the_bundle_was_used(lay: Lay, tmp_path: Pat
     recorder = Recorder()
     inputs = msgspec.structs.replace(Inputs(host(), {}), watch=recorder.watch)
     manifest = load_manifest(bundle / "manifest.yaml", "web/manifest.yaml", inputs)
-    found = explain_resource(manifest, "exec#one", recorder, None)
-    assert found is not None
+    (found,) = explain_resource(manifest, "exec#one", recorder, None)
     assert "9.2" in str(found)
     assert "openssh" in str(found)
     assert asked(tmp_path) == 1

@@ -99,6 +99,32 @@ def test_nothing_is_done_together_that_a_failure_should_stop(apply: Apply, debia
     assert debian.versions("b") == []
 
 
+def test_nothing_is_done_together_with_what_is_below_a_condition(
+    apply: Apply, debian: Debian, tmp_path: Path
+) -> None:
+    (tmp_path / "child.yaml").write_text("resources: [{package: {name: b}}]")
+    text = """
+        resources:
+          - package: {name: a}
+          - apply: {name: child.yaml, control: {if: "false"}}
+    """
+    assert states(apply(text)) == {"a": "changed", "b": "skipped", "child.yaml": "skipped"}
+    assert debian.versions("b") == []
+
+
+def test_a_package_of_two_manifests_is_installed_with_the_others(
+    apply: Apply, debian: Debian, tmp_path: Path
+) -> None:
+    (tmp_path / "child.yaml").write_text("resources: [{package: [{b: {ensure: '1.0'}}, {a: {}}, {c: {}}]}]")
+    text = """
+        resources:
+          - package: [{a: {}}, {b: {}}]
+          - apply: {name: child.yaml}
+    """
+    assert set(states(apply(text)).values()) == {"changed"}
+    assert installed_together(debian) == [["a"], ["b=1.0"], ["c"]]
+
+
 def test_a_refresh_stays_on_record_while_what_a_transaction_has_not_changed_is_tried_alone(
     load: Callable[..., Any], tmp_path: Path, debian: Debian, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,38 @@
+"""By which names and with which data a child manifest is applied, for reports, ``explain`` and ``render``."""
+
+import msgspec
+
+from bundles.masking import mask_urls
+from hiera.tree.ruby.printable import printable
+from puller.manifest.declaration import HIDDEN, Declaration
+
+_LONGEST = 60  # characters of the value of one key
+
+
+def applied_as(declaration: Declaration) -> list[str]:
+    """A sentence for each place that applies a child; nothing of a resource that applies none."""
+    if declaration.child is None:
+        return []
+    return list(dict.fromkeys(_sentence(place) for place in declaration.places()))
+
+
+def _sentence(place: Declaration) -> str:
+    alias = f" as {place.properties.alias}" if place.properties.alias else ""
+    return f"by {place.problems.source}{alias}, {_data(place)}"
+
+
+def _data(place: Declaration) -> str:
+    if place.child is None or getattr(place.properties, "data", None) is None:
+        return "with its data"
+    is_hidden = "data" in place.hidden
+    pairs = [
+        f"{key}: {HIDDEN if is_hidden else _shortened(value)}"
+        for source in place.child.given.handed
+        for key, value in source.data.items()
+    ]
+    return f"with {', '.join(pairs)}" if pairs else "with no data"
+
+
+def _shortened(value: object) -> str:
+    text = mask_urls(msgspec.json.encode(printable(value), enc_hook=str).decode())
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

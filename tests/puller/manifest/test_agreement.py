@@ -1,0 +1,304 @@
+"""Two declarations of one resource: what they say together, and what is said of them where they do not agree."""
+
+from collections.abc import Callable, Mapping
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hiera.expressions.expressions import Scope
+from puller.bundle_paths import BundleFiles
+from puller.data.bundle_data import BundleData
+from puller.data.sources import DataSource, Origin
+from puller.errors import ManifestError
+from puller.manifest.agreement import Disagreement, agreed
+from puller.manifest.declaration import Declaration, Home
+from puller.manifest.declare import declare
+from puller.manifest.entries import Entry
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Inputs, Manifest
+from puller.manifest.problems import Problems
+
+Load = Callable[..., Manifest]
+Values = Mapping[str, Any]
+
+WHO = {"owner": "root", "group": "root", "mode": "0644"}
+SHA = "a" * 64
+
+
+NAMES = {
+    "file": "/a",
+    "package": "nginx",
+    "service": "nginx",
+    "exec": "reload",
+    "archive": "/a.tar.gz",
+    "scaffold": "/a",
+}
+
+
+def made(kind: str, properties: Values, line: int = 1, directory: Path = Path("/web")) -> Declaration:
+    """A declaration as it is read, before anything is checked that another may still say."""
+    problems = Problems("web/manifest.yaml", lambda path: (line, 1), lambda path: None)
+    own = BundleData(DataSource(Origin.MANIFEST, "web/manifest.yaml", {}), None, ())
+    home = Home(BundleFiles.of(directory), Scope({}), own)
+    entry = Entry(kind, {**properties, "name": NAMES[kind]}, (0, kind, line))
+    found = declare(entry, problems, home, Inputs({}, {}), None)
+    assert found is not None
+    assert problems.sentences() == []
+    return found
+
+
+def two(kind: str, first: Values, second: Values) -> tuple[Declaration, Declaration]:
+    return made(kind, first, 1), made(kind, second, 2)
+
+
+ARCHIVE = {"url": "https://h/a.tar.gz", "owner": "root", "group": "root"}
+
+AGREE: list[tuple[str, Values, Values, Values]] = [
+    ("package", {}, {"ensure": "1.2"}, {"ensure": "1.2"}),
+    ("package", {}, {"ensure": "latest"}, {"ensure": "latest"}),
+    ("package", {}, {"timeout": "9s"}, {"timeout": 9.0}),
+    ("service", {"enable": True}, {}, {"enable": True, "ensure": "running"}),
+    (
+        "service",
+        {"subscribe": ["file#/a"]},
+        {"subscribe": ["file#/b"]},
+        {"subscribe": {"file#/a", "file#/b"}},
+    ),
+    ("file", {**WHO}, {**WHO, "content": "x"}, {"content": "x"}),
+    ("file", {**WHO, "mode": "7xx"}, {**WHO, "mode": "xx0"}, {"mode": "7x0"}),
+    ("file", {**WHO, "owner": "7"}, {**WHO, "owner": 7}, {}),
+    ("file", {**WHO}, {**WHO, "force": True}, {"force": True}),
+    ("file", {**WHO, "content": "x"}, {**WHO, "content": "x", "sensitive": True}, {"sensitive": True}),
+    (
+        "file",
+        {**WHO, "template": "a.j2"},
+        {**WHO, "template": "a.j2", "engine": "jinja"},
+        {"engine": "jinja"},
+    ),
+    ("file", {**WHO}, {**WHO, "content": "x", "encoding": "latin-1"}, {"encoding": "latin-1"}),
+    ("file", {"ensure": "absent"}, {"ensure": "absent", "force": True}, {"force": True}),
+    ("exec", {}, {"command": "reload"}, {}),
+    ("exec", {"require": ["exec#b"]}, {"after": ["exec#c"]}, {"require": {"exec#b"}, "after": {"exec#c"}}),
+    ("archive", ARCHIVE, {**ARCHIVE, "checksum": SHA}, {"checksum": SHA}),
+    ("scaffold", {"source": "a"}, {"source": "a", "purge": True}, {"purge": True}),
+    ("scaffold", {"source": "a"}, {"source": "./a/"}, {}),
+]
+
+
+@pytest.mark.parametrize(("kind", "first", "second", "expected"), AGREE)
+def test_two_that_say_the_same_are_one_in_either_order(
+    kind: str, first: Values, second: Values, expected: Values
+) -> None:
+    one, other = two(kind, first, second)
+    for properties in (agreed(one, other).properties, agreed(other, one).properties):
+        assert {
+            name: plain(getattr(properties, name), wanted) for name, wanted in expected.items()
+        } == expected
+
+
+def plain(value: Any, wanted: Any) -> Any:
+    if isinstance(wanted, set):
+        return set(map(str, value))
+    return str(value) if isinstance(wanted, str) else value
+
+
+DISAGREE: list[tuple[str, Values, Values, str]] = [
+    ("package", {}, {"ensure": "absent"}, "ensure is 'absent' here and 'present' there"),
+    ("package", {"ensure": "1.2"}, {"ensure": "latest"}, "ensure is 'latest' here and '1.2' there"),
+    ("service", {}, {"ensure": "stopped"}, "ensure is 'stopped' here and 'running' there"),
+    ("service", {"enable": True}, {"enable": False}, "enable is false here and true there"),
+    ("file", {**WHO}, {"ensure": "absent"}, "ensure is 'absent' here and 'present' there"),
+    ("file", {**WHO, "ensure": "exists"}, {**WHO}, "ensure is 'present' here and 'exists' there"),
+    ("file", {**WHO, "content": "x"}, {**WHO, "content": "y"}, "content is 'y' here and 'x' there"),
+    ("file", {**WHO, "content": "x"}, {**WHO, "source": "b"}, "source is 'web/b' here and not given there"),
+    ("file", {**WHO, "source": "a"}, {**WHO, "source": "b"}, "source is 'web/b' here and 'web/a' there"),
+    ("file", {**WHO, "mode": "77x"}, {**WHO, "mode": "x55"}, "mode is x55 here and 77x there"),
+    ("file", {**WHO, "noop": True}, {**WHO}, "noop is false here and true there"),
+    ("exec", {"creates": "/x"}, {}, "creates is not given here and '/x' there"),
+    ("exec", {"refreshonly": True}, {}, "refreshonly is false here and true there"),
+    ("exec", {"provider": "shell"}, {}, "provider is not given here and 'shell' there"),
+    ("exec", {"returns": [0, 1]}, {}, "returns is [0] here and [0,1] there"),
+    (
+        "archive",
+        ARCHIVE,
+        {**ARCHIVE, "creates": "/x", "extract_parent": "/"},
+        "creates is '/x' here and not given there",
+    ),
+    ("scaffold", {"source": "a"}, {"source": "a", "data": {}}, "data is {} here and not given there"),
+    (
+        "scaffold",
+        {"source": "a"},
+        {"source": "a", "skip_empty": True},
+        "skip_empty is true here and false there",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "first", "second", "sentence"), DISAGREE)
+def test_two_that_say_different_things_are_told_with_both_values(
+    kind: str, first: Values, second: Values, sentence: str
+) -> None:
+    one, other = two(kind, first, second)
+    with pytest.raises(Disagreement) as caught:
+        agreed(one, other)
+    assert "is declared twice, first at web/manifest.yaml:1, and the two do not agree: " in str(caught.value)
+    assert sentence in str(caught.value)
+    assert (caught.value.first_declaration, caught.value.second_declaration) == (one, other)
+    with pytest.raises(Disagreement):
+        agreed(other, one)
+
+
+def test_neither_of_two_that_agree_is_changed() -> None:
+    one, other = two("file", {**WHO, "alias": "a"}, {**WHO, "content": "x", "alias": "b"})
+    before = (one.properties, other.properties, one.united, other.united)
+    both = agreed(one, other)
+    assert (one.properties, other.properties, one.united, other.united) == before
+    assert both.united == (one, other)
+    assert list(both.names()) == ["file#/a", "file#a", "file#b"]
+
+
+def test_of_three_the_two_that_do_not_agree_are_named(load: Load) -> None:
+    text = """
+        resources:
+          - file: {name: /a, owner: root}
+          - file: {name: /a, group: root, mode: "0600"}
+          - file: {name: /a, mode: "0644"}
+    """
+    with pytest.raises(ManifestError) as error:
+        load(text)
+    assert error.value.problems == (
+        "web/manifest.yaml:5: resources[2] file#/a: is declared twice, first at web/manifest.yaml:4, and the two do not"
+        " agree: mode is 0644 here and 0600 there (let both say the same, or declare it once)",
+    )
+
+
+def test_what_is_sensitive_in_one_is_quoted_of_neither() -> None:
+    one, other = two("file", {**WHO, "content": "canary", "sensitive": True}, {**WHO, "content": "x"})
+    for pair in ((one, other), (other, one)):
+        with pytest.raises(Disagreement) as caught:
+            agreed(*pair)
+        assert "content is (sensitive) here and (sensitive) there" in str(caught.value)
+        assert "canary" not in str(caught.value)
+
+
+def test_what_is_open_in_one_is_the_failure_of_both(load: Load) -> None:
+    manifest = load("""
+        resources:
+          - file: {name: /a, content: "{{ facts.nope }}", owner: root, group: root, mode: "0644"}
+          - file: {name: /a, content: x, mode: "0644"}
+          - exec: {name: a, timeout: "{{ facts.nope }}"}
+          - exec: {name: a, timeout: 9s}
+    """)
+    failures = [declaration.failure for declaration in manifest.declarations]
+    assert len(failures) == 2
+    assert all("facts has no key 'nope'" in failure for failure in failures)
+
+
+def in_two_manifests(tmp_path: Path, first: str, second: str, **files: str) -> list[Declaration]:
+    """The first resource of each of two manifests in directories ``a`` and ``b``."""
+    found = []
+    for name, text in (("a", first), ("b", second)):
+        path = tmp_path / name / "manifest.yaml"
+        path.parent.mkdir()
+        path.write_text(
+            f"data: {{port: {1 if 'OTHER' not in text else 2}}}\nresources: [{text.replace('OTHER', '')}]"
+        )
+    for file, text in files.items():
+        (tmp_path / file.replace("_", "/")).write_text(text)
+    for name in ("a", "b"):
+        path = tmp_path / name / "manifest.yaml"
+        found.append(load_manifest(path, f"{name}/manifest.yaml", Inputs({}, {})).declarations[0])
+    return found
+
+
+COPY = "{file: {name: /x, owner: root, group: root, mode: '0644', source: text}}"
+ATTRIBUTES = "{file: {name: /x, owner: root, group: root, mode: '0644'}}"
+
+
+def test_sources_of_two_directories_agree_when_they_hold_the_same(tmp_path: Path) -> None:
+    one, other = in_two_manifests(tmp_path, COPY, COPY, a_text="same", b_text="same")
+    assert agreed(one, other).home is one.home
+
+
+def test_one_relative_path_in_two_directories_is_two_files(tmp_path: Path) -> None:
+    one, other = in_two_manifests(tmp_path, COPY, COPY, a_text="one", b_text="two")
+    with pytest.raises(Disagreement) as caught:
+        agreed(one, other)
+    assert (caught.value.first, caught.value.second) == ("'a/text'", "'b/text'")
+
+
+def test_two_paths_to_one_file_agree(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/text").write_text("one")
+    children = {"a/one.yaml": COPY, "two.yaml": COPY.replace("text}", "a/text}")}
+    applying = ", ".join(f"{{apply: {{name: {name}}}}}" for name in children)
+    for name, text in {"manifest.yaml": applying, **children}.items():
+        (tmp_path / name).write_text(f"resources: [{text}]")
+    manifest = load_manifest(tmp_path / "manifest.yaml", "manifest.yaml", Inputs({}, {}))
+    (found,) = (one for one in manifest.declarations if one.properties.name == "/x")
+    assert [place.where for place in found.places()] == ["a/one.yaml:1", "two.yaml:1"]
+
+
+def test_a_relative_path_stays_with_the_manifest_that_says_it(tmp_path: Path) -> None:
+    one, other = in_two_manifests(tmp_path, ATTRIBUTES, COPY, b_text="two")
+    both = agreed(one, other)
+    assert both.home is other.home
+    assert both.where == one.where
+
+
+@pytest.mark.parametrize("kind", ["template", "content"])
+def test_what_is_rendered_in_two_places_agrees_only_with_the_same_data(tmp_path: Path, kind: str) -> None:
+    text = COPY.replace(
+        "source: text", "template: ../t.j2" if kind == "template" else "content: '{x}', interpolate: true"
+    )
+    one, other = in_two_manifests(tmp_path, text, text + "OTHER", t="x")
+    with pytest.raises(Disagreement) as caught:
+        agreed(one, other)
+    assert "the data of the two manifests differ in port" in str(caught.value)
+
+
+def test_three_that_agree_do_so_in_every_order() -> None:
+    three = [made("package", properties) for properties in ({}, {"ensure": "1.2"}, {"timeout": "9s"})]
+    found = set()
+    for first, second, third in permutations(three):
+        properties: Any = agreed(agreed(first, second), third).properties
+        found.add((properties.ensure, properties.timeout))
+        properties = agreed(first, agreed(second, third)).properties
+        found.add((properties.ensure, properties.timeout))
+    assert found == {("1.2", 9.0)}
+
+
+MODES = st.sampled_from(["0644", "0600", "6xx", "x4x", "xx4", "xxx", "0755"])
+OPTIONAL = {
+    "mode": MODES,
+    "owner": st.sampled_from(["root", "daemon", 0, "0"]),
+    "content": st.sampled_from(["x", "y"]),
+    "force": st.booleans(),
+    "ensure": st.sampled_from(["present", "absent", "exists"]),
+    "encoding": st.sampled_from(["utf-8", "latin-1"]),
+}
+DECLARED = st.lists(st.fixed_dictionaries({}, optional=OPTIONAL), min_size=2, max_size=4)
+
+
+def united(declarations: list[Declaration]) -> tuple[Any, ...] | None:
+    """What they say together; nothing when they do not agree."""
+    first, *rest = declarations
+    for other in rest:
+        try:
+            first = agreed(first, other)
+        except Disagreement:
+            return None
+    properties: Any = first.properties
+    return tuple(str(getattr(properties, name)) for name in OPTIONAL)
+
+
+@given(all_properties=DECLARED)
+def test_the_order_of_declarations_does_not_matter_to_what_they_say(
+    all_properties: list[Values],
+) -> None:
+    declarations = [made("file", properties) for properties in all_properties]
+    assert len({united(list(order)) for order in permutations(declarations)}) == 1

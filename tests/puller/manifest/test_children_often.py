@@ -1,0 +1,529 @@
+"""A child manifest that is applied from several places: with the same data it is one, with other data another one."""
+
+import textwrap
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from puller.errors import ManifestError
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Inputs, Manifest
+from puller.reporting.report import Event
+
+Load = Callable[..., Manifest]
+Apply = Callable[..., dict[str, Event]]
+
+
+def states(events: Mapping[str, Event]) -> dict[str, str]:
+    return {name: event.state.value for name, event in events.items()}
+
+
+def refused(load_all: Load, files: Mapping[str, str]) -> str:
+    with pytest.raises(ManifestError) as error:
+        load_all(files)
+    return str(error.value)
+
+
+def references(manifest: Manifest) -> list[str]:
+    return [str(manifest.declarations[index].reference) for index in manifest.order]
+
+
+def applying(*bodies: str) -> str:
+    """A manifest that applies these children."""
+    return "resources:\n" + "".join(f"  - apply: {{name: {body}}}\n" for body in bodies)
+
+
+ONE = "resources: [{exec: {name: one, command: 'true'}}]"
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"manifest.yaml": applying("c.yaml", "c.yaml")}, ["exec#one", "apply#c.yaml"]),
+        ({"manifest.yaml": applying("c.yaml", "./sub/../c.yaml")}, ["exec#one", "apply#c.yaml"]),
+        (
+            {"manifest.yaml": applying("a.yaml", "c.yaml"), "a.yaml": applying("c.yaml")},
+            ["exec#one", "apply#c.yaml", "apply#a.yaml"],
+        ),
+        (
+            {
+                "manifest.yaml": applying("a.yaml", "b.yaml"),
+                "a.yaml": applying("c.yaml"),
+                "b.yaml": applying("c.yaml"),
+            },
+            ["exec#one", "apply#c.yaml", "apply#a.yaml", "apply#b.yaml"],
+        ),
+        (
+            {"manifest.yaml": applying("c.yaml, data: {x: 1, y: [2]}", "c.yaml, data: {y: [2], x: 1}")},
+            ["exec#one", "apply#c.yaml"],
+        ),
+        (
+            {
+                "manifest.yaml": "data: {x: 1}\n"
+                + applying("c.yaml, data: {x: 1}", "c.yaml, data: {x: '{{ data.x }}'}")
+            },
+            ["exec#one", "apply#c.yaml"],
+        ),
+        (
+            {"manifest.yaml": applying("c.yaml", "c.yaml, data: {}")},
+            ["exec#one", "apply#c.yaml"],
+        ),
+    ],
+)
+def test_with_the_same_data_it_is_one_child(
+    load_all: Load, files: Mapping[str, str], expected: list[str]
+) -> None:
+    assert references(load_all({**files, "c.yaml": ONE})) == expected
+
+
+@pytest.mark.parametrize(
+    "bodies",
+    [
+        ("c.yaml, data: {x: 1}", "c.yaml, data: {x: 2}"),
+        ("c.yaml, data: {x: 1}", "c.yaml, data: {x: '1'}"),
+        ("c.yaml, data: {x: 1}", "c.yaml, data: {x: true}"),
+        ("c.yaml, data: {x: 1}", "c.yaml, data: {x: 1.0}"),
+        ("c.yaml, data: {x: 1}", "c.yaml"),
+        ("c.yaml, data: {}", "c.yaml"),
+    ],
+)
+def test_with_other_data_it_is_another_child(load_all: Load, bodies: tuple[str, str]) -> None:
+    child = "data: {x: z}\nresources: [{exec: {name: '{{ data.x | to_json }}', command: 'true'}}]"
+    top = "data: {x: w}\n" + applying(*bodies)
+    manifest = load_all({"manifest.yaml": top, "c.yaml": child})
+    assert references(manifest).count("apply#c.yaml") == 2
+    assert manifest.declarations[1].child is not manifest.declarations[3].child
+
+
+def test_what_is_called_sensitive_above_makes_another_child(load_all: Load) -> None:
+    """Else what is a secret for one of those who apply it would be shown."""
+    own = "data:\n  # @sensitive\n  p: canary\n"
+    files = {
+        "manifest.yaml": applying("a.yaml", "b.yaml"),
+        "a.yaml": applying("c.yaml, data: {}"),
+        "b.yaml": own + applying("c.yaml, data: {}"),
+        "c.yaml": ONE,
+    }
+    manifest = load_all(files)
+    assert references(manifest).count("apply#c.yaml") == 2
+    assert references(manifest).count("exec#one") == 1, "and what they declare alike is one resource still"
+
+
+def test_a_link_to_a_child_is_the_child_and_both_names_mean_it(load_all: Load, tmp_path: Path) -> None:
+    files = {"manifest.yaml": ONE, "c.yaml": ONE}
+    load_all(files)
+    (tmp_path / "web" / "link.yaml").symlink_to("c.yaml")
+    top = (
+        applying("c.yaml", "link.yaml") + "  - exec: {name: two, require: [apply#link.yaml, apply#c.yaml]}\n"
+    )
+    manifest = load_all({"manifest.yaml": top, "c.yaml": ONE})
+    assert references(manifest) == ["exec#one", "apply#c.yaml", "exec#two"]
+
+
+def test_all_that_is_said_of_one_child_counts(apply_all: Apply) -> None:
+    top = """
+        resources:
+          - exec: {name: early, command: "true"}
+          - exec: {name: late, command: "true"}
+          - apply: {name: c.yaml, alias: first, require: [exec#early], health_checks: [{command: "true"}]}
+          - apply: {name: a.yaml}
+          - exec: {name: last, command: "true", require: [apply#first, apply#second]}
+    """
+    again = """
+        resources:
+          - apply: {name: c.yaml, alias: second, after: [exec#late], health_checks: [{command: "true", name: b}]}
+    """
+    events = apply_all({"manifest.yaml": top, "a.yaml": again, "c.yaml": ONE})
+    assert list(events) == ["early", "late", "one", "first", "a.yaml", "last"]
+    assert [check.name for check in events["first"].health_checks] == ["true", "b"]
+    assert events["first"].applied == [
+        "by web/manifest.yaml as first, with its data",
+        "by web/a.yaml as second, with its data",
+    ]
+
+
+# Control, noop, allow_apply
+
+MANAGED = [
+    ("", "", "changed"),
+    ("", ", control: {if: 'false'}", "changed"),
+    (", control: {if: 'false'}", "", "changed"),
+    (", control: {if: 'false'}", ", control: {unless: 'true'}", "skipped"),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "state"), MANAGED)
+def test_a_child_is_managed_when_any_that_applies_it_is(
+    apply_all: Apply, first: str, second: str, state: str
+) -> None:
+    direct = {"manifest.yaml": applying(f"c.yaml{first}", f"c.yaml{second}"), "c.yaml": ONE}
+    assert states(apply_all(direct))["one"] == state
+    through = {
+        "manifest.yaml": applying(f"a.yaml{first}", f"b.yaml{second}"),
+        "a.yaml": applying("c.yaml"),
+        "b.yaml": applying("c.yaml"),
+        "c.yaml": ONE,
+    }
+    assert states(apply_all(through))["one"] == state
+
+
+def test_each_place_has_its_conditions_with_its_own_data(apply_all: Apply) -> None:
+    files = {
+        "manifest.yaml": applying("a.yaml, data: {wanted: false}", "b.yaml, data: {wanted: true}"),
+        "a.yaml": applying("c.yaml, data: {}, control: {if: data.wanted}"),
+        "b.yaml": applying("c.yaml, data: {}, control: {if: data.wanted}"),
+        "c.yaml": ONE,
+    }
+    assert states(apply_all(files))["one"] == "changed"
+
+
+def test_a_child_that_is_only_reported_in_one_place_is_refused(load_all: Load) -> None:
+    top = applying("c.yaml", "c.yaml, noop: true")
+    assert refused(load_all, {"manifest.yaml": top, "c.yaml": ONE}) == (
+        "web/manifest.yaml:3: resources[1] apply#c.yaml: is declared twice, first at web/manifest.yaml:2, and the two"
+        " do not agree: noop is true here and false there (let both say the same, or declare it once)"
+    )
+
+
+def test_the_manifest_that_makes_it_noop_is_named(load_all: Load) -> None:
+    files = {
+        "manifest.yaml": applying("a.yaml, noop: true", "c.yaml"),
+        "a.yaml": applying("c.yaml"),
+        "c.yaml": ONE,
+    }
+    assert "noop is false here and true by apply#a.yaml there" in refused(load_all, files)
+
+
+def test_a_child_is_sensitive_when_any_that_applies_it_says_so(load_all: Load) -> None:
+    files = {
+        "manifest.yaml": applying("c.yaml", "a.yaml, sensitive: true"),
+        "a.yaml": applying("c.yaml"),
+        "c.yaml": applying("d.yaml"),
+        "d.yaml": ONE,
+    }
+    assert all(declaration.properties.sensitive for declaration in load_all(files).declarations)
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_allow_apply_is_not_got_round_by_who_applies_it_too(load_all: Load, order: int) -> None:
+    bodies = ["a.yaml", "a.yaml, allow_apply: false"]
+    files = {
+        "manifest.yaml": applying(*(bodies if order else bodies[::-1])),
+        "a.yaml": applying("c.yaml"),
+        "c.yaml": ONE,
+    }
+    assert refused(load_all, files) == (
+        "web/a.yaml:2: resources[0] apply#c.yaml: apply resources are denied, by allow_apply at"
+        f" web/manifest.yaml:{2 + order}"
+    )
+
+
+def test_depth_counts_from_wherever_a_child_is_applied(load_all: Load) -> None:
+    chain = {f"{n}.yaml": applying(f"{n + 1}.yaml") for n in range(1, 7)} | {"7.yaml": ONE}
+    other = {f"o{n}.yaml": applying(f"o{n + 1}.yaml") for n in range(1, 4)} | {"o4.yaml": applying("1.yaml")}
+    for bodies in (["1.yaml", "o1.yaml"], ["o1.yaml", "1.yaml"]):
+        message = refused(load_all, {**chain, **other, "manifest.yaml": applying(*bodies)})
+        assert "maximum apply depth of 10 exceeded" in message
+    load_all(
+        {**chain, **other, "o3.yaml": applying("1.yaml"), "manifest.yaml": applying("1.yaml", "o1.yaml")}
+    )
+
+
+def test_a_circle_is_named_also_when_it_is_met_with_other_data(load_all: Load) -> None:
+    files = {
+        "manifest.yaml": applying("a.yaml"),
+        "a.yaml": applying("b.yaml"),
+        "b.yaml": applying("a.yaml, data: {x: 1}"),
+    }
+    assert "manifests apply each other: manifest.yaml → a.yaml → b.yaml → a.yaml" in refused(load_all, files)
+
+
+def test_one_that_cannot_be_applied_here_leaves_the_child_to_others(apply_all: Apply) -> None:
+    files = {
+        "manifest.yaml": applying("a.yaml, data: {x: '{{ facts.nope }}'}", "b.yaml"),
+        "a.yaml": applying("c.yaml, data: {}"),
+        "b.yaml": applying("c.yaml, data: {}"),
+        "c.yaml": ONE,
+    }
+    assert states(apply_all(files)) == {
+        "a.yaml": "failed",
+        "one": "changed",
+        "c.yaml": "changed",
+        "b.yaml": "changed",
+    }
+
+
+def test_what_is_wrong_with_a_child_is_told_once(load_all: Load) -> None:
+    files = {
+        "manifest.yaml": applying("c.yaml, data: {x: 1}", "c.yaml, data: {x: 2}"),
+        "c.yaml": "resources: [{exec: {name: one, comand: 'true'}}]",
+    }
+    assert refused(load_all, files).count("comand") == 1
+
+
+# Instances
+
+VHOST = """
+    resources:
+      - file: {name: "DIR/{{ data.name }}.conf", content: "{{ data.port }}", IDS}
+"""
+
+
+def test_instances_with_names_of_their_own_stand_beside_each_other(apply_all: Apply, tmp_path: Path) -> None:
+    top = """
+        resources:
+          - apply:
+              - vhost.yaml: {alias: shop, data: {name: shop, port: 81}}
+          - apply:
+              - vhost.yaml: {alias: wiki, data: {name: wiki, port: 82}}
+          - exec: {name: reload, command: "true", refreshonly: true, subscribe: [apply#vhost.yaml]}
+          - exec: {name: of shop, command: "true", refreshonly: true, subscribe: [apply#shop]}
+    """
+    events = apply_all({"manifest.yaml": top, "vhost.yaml": VHOST})
+    assert (tmp_path / "shop.conf").read_text() == "81"
+    assert (tmp_path / "wiki.conf").read_text() == "82"
+    assert events["shop"].applied == ['by web/manifest.yaml as shop, with name: "shop", port: 81']
+    assert states(events)["reload"] == "refreshed"
+    top = top.replace("port: 82", "port: 83")
+    events = apply_all({"manifest.yaml": top, "vhost.yaml": VHOST})
+    assert (states(events)["reload"], states(events)["of shop"]) == ("refreshed", "stable")
+
+
+def test_instances_that_declare_one_name_are_told_by_which_data_they_differ(load_all: Load) -> None:
+    child = """
+        resources:
+          - file: {name: /etc/vhost.conf, content: "{{ data.port }}", owner: root, group: root, mode: "0644"}
+    """
+    files = {
+        "manifest.yaml": applying("v.yaml, data: {port: 1, same: 1}", "v.yaml, data: {port: 2, same: 1}"),
+        "v.yaml": child,
+    }
+    assert refused(load_all, files) == (
+        "web/v.yaml:3: resources[0] file#/etc/vhost.conf: is declared twice, first at web/v.yaml:3, and the two do not"
+        " agree: content is '2' here and '1' there (v.yaml is applied with data that differ in port: make names of"
+        " them, or let both say the same, or declare it once)"
+    )
+
+
+def test_a_secret_in_the_data_of_an_instance_is_shown_nowhere(apply_all: Apply) -> None:
+    top = """
+        data:
+          # @sensitive
+          password: canary
+        resources:
+          - apply: {name: c.yaml, data: {key: "{{ data.password }}", plain: 1}}
+          - apply: {name: d.yaml, sensitive: true, data: {key: hidden}}
+    """
+    events = apply_all(
+        {"manifest.yaml": top, "c.yaml": ONE, "d.yaml": "resources: [{exec: {name: two, command: 'true'}}]"}
+    )
+    assert events["c.yaml"].applied == [
+        'by web/manifest.yaml, with key: "Sensitive [value redacted]", plain: 1'
+    ]
+    assert events["d.yaml"].applied == ["by web/manifest.yaml, with key: (sensitive)"]
+
+
+def test_who_names_a_child_means_all_of_its_instances(apply_all: Apply) -> None:
+    top = """
+        resources:
+          - apply: [{c.yaml: {alias: good, data: {command: "true"}}}, {c.yaml: {alias: bad, data: {command: "false"}}}]
+          - exec: {name: all, command: "true", require: [apply#c.yaml]}
+          - exec: {name: good one, command: "true", require: [apply#good]}
+    """
+    child = "resources: [{exec: {name: '{{ data.command }}'}}]"
+    events = apply_all({"manifest.yaml": top, "c.yaml": child})
+    assert (states(events)["all"], states(events)["good one"]) == ("skipped", "changed")
+    assert events["all"].unmet_requirements == ["apply#c.yaml"]
+
+
+def test_an_alias_is_of_one_instance(load_all: Load) -> None:
+    files = {
+        "manifest.yaml": applying("c.yaml, alias: v, data: {x: 1}", "c.yaml, alias: v, data: {x: 2}"),
+        "c.yaml": ONE,
+    }
+    assert "apply#v is also a name of the resource at web/manifest.yaml:2" in refused(load_all, files)
+
+
+# References and what is handed down
+
+CURL = "{exec: {name: curl, command: 'true'}}"
+
+WAITS: dict[str, tuple[dict[str, str], list[str]]] = {
+    # files, the resources that "curl" requires
+    "a child": ({"manifest.yaml": applying("a.yaml, require: [exec#x]") + "X"}, ["exec#x"]),
+    "a child and its parent": (
+        {"manifest.yaml": applying("a.yaml, require: [exec#x]") + f"  - {CURL}\nX"},
+        [],
+    ),
+    "two children, of which one waits": (
+        {"manifest.yaml": applying("a.yaml, require: [exec#x]", "b.yaml") + "X"},
+        [],
+    ),
+    "two children that both wait": (
+        {"manifest.yaml": applying("a.yaml, require: [exec#x, exec#y]", "b.yaml, require: [exec#x]") + "X"},
+        ["exec#x"],
+    ),
+    "one child, applied twice": (
+        {"manifest.yaml": applying("a.yaml, require: [exec#x]", "a.yaml, require: [exec#y]") + "X"},
+        ["exec#x", "exec#y"],
+    ),
+    "a grandchild through two, of which one waits": (
+        {
+            "manifest.yaml": applying("p.yaml, require: [exec#x]", "q.yaml") + "X",
+            **dict.fromkeys(["p.yaml", "q.yaml"], applying("a.yaml")),
+        },
+        [],
+    ),
+    "of two children one is managed in any case, and waits": (
+        {"manifest.yaml": applying("a.yaml, require: [exec#x]", "b.yaml, control: {if: 'false'}") + "X"},
+        ["exec#x"],
+    ),
+    "none of two children is managed in any case": (
+        {
+            "manifest.yaml": applying(
+                "a.yaml, require: [exec#x], control: {if: 'true'}", "b.yaml, control: {if: 'false'}"
+            )
+            + "X"
+        },
+        ["exec#x"],
+    ),
+    "two children that wait for each other's resources would": (
+        {
+            "manifest.yaml": applying("b.yaml", "a.yaml, require: [exec#x]")
+            + "  - exec: {name: x, command: 'true', require: [apply#b.yaml]}\n"
+        },
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_a_resource_waits_for_what_all_manifests_that_declare_it_wait_for(load_all: Load, name: str) -> None:
+    files, expected = WAITS[name]
+    more = "".join(f"  - exec: {{name: {x}, command: 'true'}}\n" for x in ("x", "y"))
+    files = {name: text.replace("X", more) for name, text in files.items()}
+    manifest = load_all({"a.yaml": f"resources: [{CURL}]", "b.yaml": f"resources: [{CURL}]", **files})
+    index = [str(declaration.reference) for declaration in manifest.declarations].index("exec#curl")
+    assert [str(reference) for reference, _ in manifest.requirements(index)] == expected
+    order = references(manifest)
+    assert all(order.index(reference) < order.index("exec#curl") for reference in expected)
+
+
+def test_a_resource_of_a_manifest_that_is_not_managed_does_not_lead_round_what_another_requires(
+    apply_all: Apply,
+) -> None:
+    top = (
+        applying("a.yaml, require: [exec#false]", "b.yaml, control: {if: 'false'}")
+        + "  - exec: {name: 'false'}\n"
+    )
+    files = {"manifest.yaml": top, "a.yaml": f"resources: [{CURL}]", "b.yaml": f"resources: [{CURL}]"}
+    assert states(apply_all(files))["curl"] == "skipped"
+
+
+@pytest.mark.parametrize(
+    ("where", "reference"),
+    [
+        ("manifest.yaml", "apply#roles/base.yaml"),
+        ("roles/web.yaml", "apply#base.yaml"),
+        ("roles/web.yaml", "apply#roles/base.yaml"),
+        ("other/db.yaml", "apply#../roles/base.yaml"),
+        ("other/db.yaml", "apply#roles/base.yaml"),
+    ],
+)
+def test_a_child_is_required_from_anywhere(apply_all: Apply, where: str, reference: str) -> None:
+    top = applying("roles/web.yaml", "other/db.yaml", "roles/base.yaml")
+    files = {
+        "manifest.yaml": top,
+        "roles/web.yaml": "resources:\n",
+        "other/db.yaml": "resources:\n",
+        "roles/base.yaml": "resources: [{exec: {name: 'false'}}]",
+    }
+    files[where] += f"  - exec: {{name: wants, command: 'true', require: ['{reference}']}}\n"
+    files = {name: text if text != "resources:\n" else "resources: []" for name, text in files.items()}
+    events = apply_all(files)
+    assert events["wants"].unmet_requirements == [reference]
+
+
+def test_a_child_that_requires_what_applies_it_is_a_named_circle(load_all: Load) -> None:
+    files = {
+        "manifest.yaml": applying("a.yaml"),
+        "a.yaml": applying("c.yaml"),
+        "c.yaml": "resources: [{exec: {name: one, command: 'true', require: [apply#a.yaml]}}]",
+    }
+    assert "resources wait for each other: exec#one → apply#a.yaml → apply#c.yaml → exec#one" in refused(
+        load_all, files
+    )
+
+
+def test_failing_and_stopping_are_of_all_manifests_that_a_resource_is_in(apply_all: Apply) -> None:
+    """``fail_on_error`` stops a manifest, and not what another one declares, too."""
+    bad = "{exec: {name: 'false'}}"
+    stopping = f"fail_on_error: true\nresources: [{bad}, {CURL}, {{exec: {{name: own, command: 'true'}}}}]"
+    files = {
+        "manifest.yaml": applying("a.yaml", "b.yaml"),
+        "a.yaml": stopping,
+        "b.yaml": f"resources: [{CURL}]",
+    }
+    assert states(apply_all(files)) == {
+        "false": "failed",
+        "curl": "changed",
+        "own": "skipped",
+        "a.yaml": "failed",
+        "b.yaml": "changed",
+    }
+    files["b.yaml"] = f"resources: [{CURL}, {bad}]"
+    assert states(apply_all(files))["b.yaml"] == "failed"
+
+
+def test_health_checks_are_run_of_the_declarations_that_are_managed(apply_all: Apply) -> None:
+    top = """
+        resources:
+          - exec: {name: a, command: "true", health_checks: [{command: "true", name: here}]}
+          - exec: {name: a, command: "true", control: {if: "false"}, health_checks: [{command: "false", name: away}]}
+    """
+    events = apply_all({"manifest.yaml": top})
+    assert [check.name for check in events["a"].health_checks] == ["here"]
+
+
+def test_a_resource_of_two_manifests_subscribes_to_what_either_names(apply_all: Apply) -> None:
+    reload = "{exec: {name: reload, command: 'true', refreshonly: true, subscribe: ['file#DIR/NAME']}}"
+    conf = "{file: {name: DIR/NAME, content: '{{ facts.NAME }}', IDS}}"
+    files = {"manifest.yaml": applying("a.yaml", "b.yaml")}
+    for name in ("a", "b"):
+        files[f"{name}.yaml"] = f"resources: [{conf}, {reload}]".replace("NAME", name)
+    assert states(apply_all(files, a=1, b=1))["reload"] == "refreshed"
+    for facts in ({"a": 2, "b": 1}, {"a": 2, "b": 2}):
+        assert states(apply_all(files, **facts))["reload"] == "refreshed"
+    assert states(apply_all(files, a=2, b=2))["reload"] == "stable"
+
+
+# Laws
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
+@given(
+    places=st.lists(
+        st.sampled_from(["manifest.yaml", "a.yaml", "b.yaml", "sub/d.yaml"]), min_size=1, max_size=6
+    )
+)
+def test_a_child_that_is_applied_n_times_is_as_one_that_is_applied_once(
+    tmp_path: Path, places: list[str]
+) -> None:
+    def catalog(chosen: list[str]) -> tuple[Any, ...]:
+        children = ["a.yaml", "b.yaml", "sub/d.yaml"]
+        files: dict[str, list[str]] = {"manifest.yaml": children} | {child: [] for child in children}
+        for place in chosen:
+            files[place] = [*files[place], "../c.yaml" if "/" in place else "c.yaml"]
+        for name, bodies in files.items():
+            path = tmp_path / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(applying(*bodies) if bodies else "resources: []")
+        (tmp_path / "c.yaml").write_text(textwrap.dedent(ONE))
+        manifest = load_manifest(tmp_path / "manifest.yaml", "manifest.yaml", Inputs({}, {}))
+        return tuple(sorted(repr(declaration.properties) for declaration in manifest.declarations))
+
+    assert catalog(places) == catalog(places[:1])
