@@ -8,7 +8,7 @@
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -29,6 +29,22 @@ from puller.resources.registry import choose_provider
 from puller.system.protocol import System
 
 
+class Observer(Protocol):
+    """Told of each resource that is changed. What it raises before the change is the failure of the resource."""
+
+    def before_change(
+        self,
+        declaration: Declaration,
+        resource: Resource[Any, Any],
+        actual: Any,
+        differences: Sequence[Difference],
+    ) -> None:
+        """A resource is about to be changed from ``actual``; raises ``OSError``, ``ResourceError``."""
+
+    def after_change(self, declaration: Declaration, resource: Resource[Any, Any], actual: Any) -> None:
+        """A resource was changed to ``actual``."""
+
+
 class Settings(msgspec.Struct, frozen=True):
     """How a manifest is applied."""
 
@@ -47,6 +63,7 @@ class Settings(msgspec.Struct, frozen=True):
     """Why the run should stop before the next resource; empty to go on."""
     attending: Callable[[Declaration], None] = lambda declaration: None
     """Told of each resource before it is looked at."""
+    observer: Observer | None = None
 
 
 class Engine:
@@ -81,7 +98,10 @@ class Engine:
         self._settings = settings
         self._pending = pending
         self._progress = Progress(catalog, before)
-        self._transactions = Transactions(catalog, self._progress, pending, self._context_of)
+        self._observer = settings.observer
+        self._transactions = Transactions(
+            catalog, self._progress, pending, self._context_of, self._note_change
+        )
         self._masks = Masks()
         self._changes = 0
         self._system = system
@@ -227,6 +247,8 @@ class Engine:
         elif begun:  # changed already, in one transaction with a resource before it
             event.differences = begun.differences
             event.state = State.CHANGED
+            if self._observer is not None:
+                self._observer.after_change(declaration, resource, actual)
         event.final_ensure = resource.final_ensure(actual)
         event.notes = list(resource.notes)
         if children := self._catalog.children(index):
@@ -260,6 +282,7 @@ class Engine:
         """Change, and look again; raises ``ResourceError`` when something still differs."""
         # 6. Record the refreshes of its subscribers. Those of a transaction that has not changed it stay on record, and
         # are taken off with its own when it cannot be changed alone either.
+        self._note_change(index, resource, actual, differences)
         newly_pending = self._pending.record(self._catalog.subscribers_of(index))
         if begun:
             newly_pending |= begun.newly_pending
@@ -277,7 +300,16 @@ class Engine:
         actual = resource.look()
         if remaining := resource.differences(actual):
             raise ResourceError("; ".join(f"after the change, {difference}" for difference in remaining))
+        if self._observer is not None:
+            self._observer.after_change(self._catalog.declarations[index], resource, actual)
         return actual
+
+    def _note_change(
+        self, index: int, resource: Resource[Any, Any], actual: Any, differences: Sequence[Difference]
+    ) -> None:
+        if self._observer is not None:
+            declaration = self._catalog.declarations[index]
+            self._observer.before_change(declaration, resource, actual, differences)
 
     def _check_health(self, declaration: Declaration, event: Event) -> None:
         if not declaration.properties.health_checks:

@@ -18,6 +18,7 @@ from puller.resources.registry import find_type, type_names
 from puller.values.duration import Duration
 from puller.values.file_mode import FileMode
 from puller.values.reference import Reference
+from puller.values.removed import Removed
 
 Schema = dict[str, Any]
 
@@ -26,6 +27,7 @@ _REFERENCES: Final = "#/$defs/{name}"
 _OF_OUR_TYPES: Final[dict[type, Schema]] = {
     Reference: {"type": "string", "pattern": "^[^#]+#."},
     Duration: {"type": ["string", "number"], "description": "30s, 5m, 1h30m, or seconds"},
+    Removed: {"enum": ["keep", "absent"]},
     FileMode: {"type": "string", "pattern": "^(?:0[oO])?0*[0-7]{1,3}$|^[0-7x]{3}$|[{][{]"},
 }
 _EXPRESSION: Final[Schema] = {"type": "string", "pattern": "[{][{]"}
@@ -40,6 +42,7 @@ def manifest_schema() -> Schema:
         "resources_template": _TEXT,
         "fail_on_error": {"type": "boolean"},
         "give_up_after": {"type": "integer", "minimum": 0},
+        "removed": _OF_OUR_TYPES[Removed],
         "pre_message": _TEXT,
         "post_message": _TEXT,
     }

@@ -6,7 +6,7 @@
   has changed; what the transaction has not done it tries alone, so that one that fails takes no other with it.
 """
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ from puller.errors import ResourceError
 from puller.manifest.catalog import Catalog
 from puller.manifest.declaration import Declaration
 from puller.manifest.ways import has_conditions
-from puller.resources.base import Context, Resource
+from puller.resources.base import Context, Difference, Resource
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -28,7 +28,10 @@ class Begun(msgspec.Struct, frozen=True):
 
 
 class Transactions:
-    """The transactions of one run; ``context_of`` gives the context in which a resource is changed."""
+    """The transactions of one run.
+
+    ``context_of`` gives the context in which a resource is changed; ``before_change`` is told of each that follows.
+    """
 
     def __init__(
         self,
@@ -36,11 +39,13 @@ class Transactions:
         progress: Progress,
         pending: PendingRefreshes,
         context_of: Callable[[Declaration], Context],
+        before_change: Callable[[int, Resource[Any, Any], Any, Sequence[Difference]], None],
     ) -> None:
         self._catalog = catalog
         self._progress = progress
         self._pending = pending
         self._context_of = context_of
+        self._before_change = before_change
         self.begun: dict[int, Begun] = {}
         """Resources that have been in a transaction and have not had their turn, by index."""
 
@@ -54,9 +59,10 @@ class Transactions:
         if not followers:
             return False
         for other, member, found in followers:
+            differences = member.differences(found)
+            self._before_change(other, member, found, differences)
             newly_pending = self._pending.record(self._catalog.subscribers_of(other))
-            differences = [str(difference) for difference in member.differences(found)]
-            self.begun[other] = Begun(differences, newly_pending)
+            self.begun[other] = Begun([str(difference) for difference in differences], newly_pending)
         members = [(resource, actual), *((member, found) for _, member, found in followers)]
         try:
             type(resource).change_together(members)

@@ -12,6 +12,7 @@ from puller.data.bundle_data import BundleData
 from puller.manifest.problems import Problems
 from puller.resources.base import Properties, PropertyError, ResourceType
 from puller.values.reference import Reference
+from puller.values.removed import Removed
 from puller.values.suggestions import Path as KeyPath
 
 HIDDEN = "(sensitive)"
@@ -32,6 +33,8 @@ class Home(msgspec.Struct, frozen=True):
     """What its ``apply`` resources have in common; ``None`` for the top manifest."""
     has_data: bool = True
     """Whether its data is known; what cannot be resolved without it is not the resources' mistake."""
+    removed: Removed | None = None
+    """What becomes of its resources when nobody declares them any more, where they do not say so themselves."""
 
 
 class Child(msgspec.Struct, eq=False):

@@ -41,6 +41,8 @@ def declare(
     # 1. Spellings.
     if not draft.accept():
         return None
+    if home.removed is not None and draft.raw.get("removed") is None:
+        draft.raw["removed"] = home.removed
     # 2. Expressions.
     scope = home.scope
     if inputs.watch is not None:

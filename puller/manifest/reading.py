@@ -4,6 +4,7 @@
 * What hides the data is told once. What is wrong for want of it is not told again, here or of any resource.
 """
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +22,10 @@ from puller.data.hiera_tree import open_tree
 from puller.data.sources import DataSource, Origin
 from puller.errors import ManifestError, SourceError, file_problem
 from puller.manifest.children import Family
-from puller.manifest.declaration import Child, Home
+from puller.manifest.declaration import Child, Declaration, Home
 from puller.manifest.manifest import Inputs
 from puller.manifest.problems import Problems
+from puller.values.removed import Removed
 from puller.values.suggestions import Path as KeyPath
 from puller.values.suggestions import unknown_key
 
@@ -36,6 +38,7 @@ _RUN_KEYS = (
     "resources_template",
     "fail_on_error",
     "give_up_after",
+    "removed",
     "pre_message",
     "post_message",
 )
@@ -108,10 +111,20 @@ class ManifestText(msgspec.Struct, frozen=True):
         runs = self.run.get("give_up_after", 0)
         if type(runs) is not int or runs < 0:  # a bool is an int, and no number of runs
             self.refuse("give_up_after", f"give_up_after is {runs!r}, wanted a number of runs")
+        try:
+            self.removed(None)
+        except ValueError as error:
+            self.refuse("removed", f"removed {error}")
         if "resources" in self.run and "resources_template" in self.run:
             self.refuse("resources", "resources cannot be given together with resources_template")
         if "resources" not in self.run and "resources_template" not in self.run:
             self.problems.add((), "declares no resources; wanted resources or resources_template")
+
+    def removed(self, parent: Declaration | None) -> Removed | None:
+        """The fate of its resources when nobody declares them any more; raises ``ValueError``."""
+        if (written := self.run.get("removed")) is not None:
+            return Removed.parse(written)
+        return None if parent is None else parent.properties.removed
 
     def unheard_messages(self) -> list[str]:
         """A warning for each key of a child manifest that only the top manifest's is heeded of."""
@@ -174,7 +187,11 @@ def home_of(text: ManifestText, inputs: Inputs, family: Family, child: Child | N
         family.refused += failures
     files = family.files if child is None else family.files.at(str(text.directory))
     fail_on_error = text.run.get("fail_on_error") is True
-    return Home(files, _scope(files, inputs, data), data, fail_on_error, child, has_data)
+    removed = None
+    with contextlib.suppress(ValueError):  # ``check_keys`` has noted it
+        removed = text.removed(first)
+    scope = _scope(files, inputs, data)
+    return Home(files, scope, data, fail_on_error, child, has_data, removed)
 
 
 def _checked_data(

@@ -25,6 +25,7 @@ from puller.bundle_paths import BundleFiles
 from puller.system.protocol import System
 from puller.values.duration import Duration
 from puller.values.reference import Reference
+from puller.values.removed import Removed
 
 P = TypeVar("P", bound="Properties")
 S = TypeVar("S")
@@ -70,6 +71,8 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """Only report, whatever the mode of the run."""
     sensitive: bool = False
     """Content and diffs never leave the process."""
+    removed: Removed | None = None
+    """What becomes of what it has made when no bundle declares it any more; as its manifest says when not given."""
 
 
 class PropertyError(ValueError):
@@ -167,6 +170,8 @@ class Resource(ABC, Generic[P, S]):
     """Whether there is something to look at apart from what was declared."""
     spellings: ClassVar[Mapping[str, Any]] = {}
     """Other keys that ``accept`` takes, each with the JSON Schema of its values."""
+    removable: ClassVar[bool] = False
+    """Whether its name and ``ensure: absent`` alone take away what it has made."""
 
     def __init__(self, properties: P, context: Context) -> None:
         self.properties = properties
@@ -217,6 +222,16 @@ class Resource(ABC, Generic[P, S]):
         """The state after the last look, in the words of ``ensure``."""
         del actual
         return self.properties.ensure
+
+    def is_there(self, actual: S) -> bool:
+        """Whether what it wants is on the machine in any shape; what is not, a change brings into being."""
+        return self.final_ensure(actual) != "absent"
+
+    def changed_paths(self, actual: S) -> Iterable[str] | None:
+        """The paths at which a change from ``actual`` does anything; ``None`` where it does more than paths tell."""
+        del actual
+        name = self.properties.name
+        return (name,) if self.has_state and name.startswith("/") else None
 
     def describe(self, actual: S) -> dict[str, Any]:
         """The state that was seen, as plain values (``puller state``)."""
@@ -284,6 +299,23 @@ class Resource(ABC, Generic[P, S]):
 
         agreed: Properties = agree(first, second)
         return agreed
+
+    @classmethod
+    def places(cls, properties: Any) -> Iterable[str]:
+        """The paths that it declares: nothing that others have left is removed there, or above."""
+        return (properties.name,) if properties.name.startswith("/") else ()
+
+    @classmethod
+    def fills(cls, properties: Any) -> Iterable[str]:
+        """The directories of which it alone knows what it puts below them."""
+        del properties
+        return ()
+
+    @classmethod
+    def is_whole(cls, properties: Any) -> bool:
+        """Whether applying it makes its place what it was when it was applied last, whatever was done there since."""
+        del properties
+        return True
 
 
 ResourceType = type[Resource[Any, Any]]

@@ -30,6 +30,24 @@ _OWN = {
 }
 
 
+_REMOVERS = {
+    "archive": "puller.resources.archives.left:LeftArchive",
+    "file": "puller.resources.files.left:LeftFile",
+    "scaffold": "puller.resources.scaffolds.left:LeftScaffold",
+}
+
+
+def find_remover(name: str) -> ResourceType | None:
+    """The type that takes away, by ``ensure: absent``, what resources of a type have made; ``None`` where none can.
+
+    Raises as ``find_type``.
+    """
+    if (own := _REMOVERS.get(name)) is not None:
+        return _imported(own)
+    found = find_type(name)
+    return found if found is not None and found.removable else None
+
+
 @cache
 def find_type(name: str) -> ResourceType | None:
     """The type of this name, imported when first asked for; ``None`` when there is none.
@@ -37,8 +55,7 @@ def find_type(name: str) -> ResourceType | None:
     Raises ``ConfigurationError`` for one of another distribution that cannot be used.
     """
     if (own := _OWN.get(name)) is not None:
-        module, _, attribute = own.partition(":")
-        return cast(ResourceType, getattr(import_module(module), attribute))
+        return _imported(own)
     from importlib.metadata import entry_points  # slow, and only needed for what is not ours
 
     point = next(iter(entry_points(group=TYPES, name=name)), None)
@@ -83,6 +100,11 @@ def choose_provider(
     if not others[forced].available(facts):
         raise ResourceError(f"provider {forced} cannot be used on this machine")
     return others[forced]
+
+
+def _imported(place: str) -> ResourceType:
+    module, _, attribute = place.partition(":")
+    return cast(ResourceType, getattr(import_module(module), attribute))
 
 
 def _load(point: "EntryPoint", wanted: type, failure: type[PullerError]) -> ResourceType:

@@ -77,6 +77,21 @@ class Directories(msgspec.Struct, frozen=True):
         return self.state / "journal.json"
 
     @property
+    def managed(self) -> Path:
+        """The resources that bundles have managed here."""
+        return self.state / "managed.json"
+
+    @property
+    def makings(self) -> Path:
+        """Resources that the run at work makes, and that are not in ``managed`` yet."""
+        return self.state / "managed.journal"
+
+    @property
+    def trials(self) -> Path:
+        """Copies of what bundles on trial have replaced."""
+        return self.state / "trials"
+
+    @property
     def quarantine(self) -> Path:
         """Bundles that are not to be tried again."""
         return self.state / "quarantine.json"

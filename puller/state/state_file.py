@@ -21,7 +21,8 @@ from bundles.filesystem.atomic import forget_oldest, write_file
 from puller.state.stored_json import decode
 
 LARGEST = 4 * 1024 * 1024
-"""Bytes; nothing that a run remembers comes near it."""
+"""Bytes; nothing that a run remembers comes near it, but for what it remembers of each resource."""
+_PIECE = 4 * 1024 * 1024  # bytes
 
 _Document = TypeVar("_Document")
 
@@ -29,8 +30,10 @@ _Document = TypeVar("_Document")
 class StateFile(Generic[_Document]):
     """The document of type ``kind`` at ``path``; ``loss`` ends the sentence about one that is not understood."""
 
-    def __init__(self, path: Path, kind: type[_Document], loss: str) -> None:
+    def __init__(self, path: Path, kind: type[_Document], loss: str, *, largest: int = LARGEST) -> None:
+        """``largest`` is the most bytes that are read."""
         self.path = path
+        self._largest = largest
         self._kind = kind
         self._loss = loss
 
@@ -52,7 +55,7 @@ class StateFile(Generic[_Document]):
         Raises ``ValueError`` for one that cannot be used, ``OSError``.
         """
         try:
-            return decode(_read(self.path), self._kind)
+            return decode(_read(self.path, self._largest), self._kind)
         except FileNotFoundError:
             return None
 
@@ -97,7 +100,7 @@ def set_aside(path: Path) -> Path:
     return aside
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, largest: int) -> bytes:
     """The bytes of a file of ours; raises ``ValueError`` for anything that is not one, and ``OSError``."""
     # Never through a link, and never waiting: the other end of a FIFO is somebody else's.
     try:
@@ -112,12 +115,12 @@ def _read(path: Path) -> bytes:
         # What is open is judged, not its name: that may be something else by now.
         _check(os.fstat(descriptor))
         data = bytearray()
-        while len(data) <= LARGEST and (piece := os.read(descriptor, LARGEST)):
+        while len(data) <= largest and (piece := os.read(descriptor, _PIECE)):
             data += piece
     finally:
         os.close(descriptor)
-    if len(data) > LARGEST:
-        raise ValueError(f"has more than {LARGEST} bytes")
+    if len(data) > largest:
+        raise ValueError(f"has more than {largest} bytes")
     return bytes(data)
 
 

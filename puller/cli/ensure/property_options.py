@@ -13,7 +13,7 @@ from puller.resources.base import ResourceType
 from puller.resources.descriptions import describe_properties
 
 _PREFIX = "property_"  # of parameters, so that they are never confused with those of the command itself
-_ELSEWHERE = frozenset({"name", "ensure", "noop", "after", "control", "health_checks"})
+_ELSEWHERE = frozenset({"name", "ensure", "noop", "after", "control", "health_checks", "removed"})
 _EMPTY = (None, (), msgspec.NODEFAULT)
 
 

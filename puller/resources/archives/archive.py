@@ -172,6 +172,12 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
     def final_ensure(self, actual: ArchiveState) -> str:
         return actual.kind
 
+    def is_there(self, actual: ArchiveState) -> bool:
+        return actual.found is not None or actual.filling is not None
+
+    def changed_paths(self, actual: ArchiveState) -> None:
+        """Unknown: the members are known once it is fetched, and are on its receipts then."""
+
     def describe(self, actual: ArchiveState) -> dict[str, Any]:
         found = actual.found
         described: dict[str, Any] = {"ensure": self.final_ensure(actual)}
@@ -380,6 +386,14 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
             self._receipts.remember(Fingerprint(archive=name, sha256=sha256, file=identity))
 
     # At load
+
+    @classmethod
+    def places(cls, properties: ArchiveProperties) -> Iterator[str]:
+        yield from filter(None, (properties.name, properties.extract_parent, properties.creates))
+
+    @classmethod
+    def fills(cls, properties: ArchiveProperties) -> tuple[str, ...]:
+        return () if properties.extract_parent is None else (properties.extract_parent,)
 
     @classmethod
     def check(cls, properties: ArchiveProperties) -> Iterator[PropertyError]:

@@ -14,7 +14,7 @@ from puller.errors import ResourceError
 from puller.resources.base import Difference, PropertyError, Resource
 from puller.resources.checksums import OTHER, SENSITIVE, described, sha256
 from puller.resources.files.content import Content, Pending, find_content
-from puller.resources.files.properties import FileProperties, check_content
+from puller.resources.files.properties import CONTENT_SOURCES, FileProperties, check_content
 from puller.resources.owners import MISSING, attribute_differences, describe_attributes, group_id, user_id
 from puller.resources.paths import PathState, check_managed, is_plain, require_makeable, require_parent
 from puller.system.protocol import Attributes, require_one_name
@@ -274,6 +274,11 @@ class File(Resource[FileProperties, FileState]):
         for required in ("owner", "group", "mode") if ensure in _ENSURE and ensure != "absent" else ():
             if getattr(properties, required) in (None, ""):
                 yield PropertyError(required, MISSING, because=["ensure"])
+
+    @classmethod
+    def is_whole(cls, properties: FileProperties) -> bool:
+        has_content = any(getattr(properties, name) is not None for name in CONTENT_SOURCES)
+        return has_content or properties.ensure in ("absent", "directory")
 
     @classmethod
     def agree(cls, first: FileProperties, second: FileProperties) -> FileProperties:

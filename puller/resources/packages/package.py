@@ -73,6 +73,7 @@ class Package(Resource[PackageProperties, PackageState]):
     type_name = "package"
     properties_type = PackageProperties
     providers = tuple(_PROVIDERS)
+    removable = True
 
     @property
     def provider(self) -> str:

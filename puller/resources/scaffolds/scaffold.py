@@ -19,11 +19,13 @@ from puller.resources.scaffolds.changes import clear, place
 from puller.resources.scaffolds.names import kind
 from puller.resources.scaffolds.ownership import Ownership
 from puller.resources.scaffolds.post import Draft, PostCommand, PostCommands
+from puller.resources.scaffolds.receipts import Receipts
 from puller.resources.scaffolds.state import ScaffoldState, compare, diff, remaining
-from puller.resources.scaffolds.target import Target, look_at, require_possible
+from puller.resources.scaffolds.target import Target, look_at, require_possible, with_own_leftovers
 from puller.resources.scaffolds.tree import Rendered, RenderRequest, Tree, render_source, require_same
 from puller.templates.engine import ENGINES, choose_engine
 from puller.values.file_mode import FileMode
+from puller.values.removed import ABSENT
 
 OWN_ENGINE = "jet"
 """What renders a directory of templates when nothing is said about it."""
@@ -95,6 +97,8 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         tree, purge = self._wanted(), wants_files and properties.purge
         # 2. Look and decide
         target = look_at(system, properties.name, tree, recognise=self._post.made, purge=purge)
+        if wants_files and not purge and properties.removed == ABSENT:
+            target = with_own_leftovers(system, target, tree, self._receipts.load())
         return compare(target, tree, self._ownership(), system) if wants_files else remaining(target)
 
     def differences(self, actual: ScaffoldState, *, refresh: bool = False) -> Sequence[Difference]:
@@ -134,6 +138,19 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
 
     def final_ensure(self, actual: ScaffoldState) -> str:
         return "present" if actual.exists else "absent"
+
+    def is_there(self, actual: ScaffoldState) -> bool:
+        return actual.exists and all(
+            found is not None for found in (actual.target.files.values() if actual.target else ())
+        )
+
+    def changed_paths(self, actual: ScaffoldState) -> Iterator[str]:
+        if (target := actual.target) is None:
+            return
+        yield target.root
+        yield from map(
+            target.path, (*target.directories, *actual.purged, *target.foreign.directories, *actual.changed)
+        )
 
     def reach(self) -> str:
         return self.properties.name if self._is_source_pending else ""
@@ -239,7 +256,10 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
             {path: _draft(wanted.files[path], target.files[path], ownership) for path in written}
         )
         # 5. Place
+        receipts, missing = self._receipts, [path for path in drafts if target.files[path] is None]
+        receipts.begin(target.root, missing, target.missing_directories())
         place(system, target, ownership, drafts, [path for path in actual.changed if path not in drafts])
+        receipts.finish({path: draft.data for path, draft in drafts.items()}, actual.purged)
         # 6. Note
         for path, draft in drafts.items():
             if draft.data != (rendered := wanted.files[path].data):
@@ -260,11 +280,19 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
                 expect(target.path(path), "file" if is_present else "absent")
 
     @property
+    def _receipts(self) -> Receipts:
+        return Receipts(self.properties.name, self.context.state_directory, noop=self.context.noop)
+
+    @property
     def _post(self) -> PostCommands:
         is_secret = self._wanted().secret
         return PostCommands(_post_commands(self.properties), self.context.system, quiet=is_secret)
 
     # At load
+
+    @classmethod
+    def fills(cls, properties: ScaffoldProperties) -> tuple[str]:
+        return (properties.name,)
 
     @classmethod
     def check(cls, properties: ScaffoldProperties) -> Iterator[PropertyError]:

@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from puller.errors import ResourceError
+from puller.resources.checksums import sha256
 from puller.resources.paths import require_makeable
 from puller.resources.scaffolds.names import directories_of, kind, parents, printable
+from puller.resources.scaffolds.receipts import Receipt
 from puller.resources.scaffolds.tree import Tree
 from puller.system.protocol import System
 
@@ -51,6 +53,11 @@ class Target(msgspec.Struct, frozen=True):
     def path(self, path: str) -> str:
         """The absolute one."""
         return f"{self.root}/{path}"
+
+    def missing_directories(self) -> list[str]:
+        """The directories that are made; the empty path is the target itself."""
+        missing = [path for path, found in self.directories.items() if found is None]
+        return missing if self.itself is not None else ["", *missing]
 
 
 def look_at(system: System, name: str, tree: Tree, *, recognise: Recognise, purge: bool) -> Target:
@@ -131,6 +138,31 @@ def find_foreign(
             else:
                 things[directory] = itself
     return Foreign(dict(sorted(things.items())), tuple(reversed(others)))
+
+
+def with_own_leftovers(system: System, target: Target, tree: Tree, receipt: Receipt) -> Target:
+    """The target, with what the scaffold has made there and does not make any more as foreign to it."""
+    things: dict[str, os.stat_result] = {}
+    for path in receipt.files:
+        if path not in tree.files and (found := own_file(system, target.root, path, receipt)) is not None:
+            things[path] = found
+    directories = sorted(
+        (path for path in receipt.directories if path and path not in tree.directories), reverse=True
+    )
+    return msgspec.structs.replace(target, foreign=Foreign(things, tuple(directories)))
+
+
+def own_file(system: System, root: str, path: str, receipt: Receipt) -> os.stat_result | None:
+    """The ``lstat`` of a file that the scaffold has made and nobody has changed since; ``None`` when there is none."""
+    for above in (root, *(f"{root}/{directory}" for directory in parents(path))):
+        found = system.lstat(above)
+        if found is None or not stat.S_ISDIR(found.st_mode):
+            return None
+    found = system.lstat(f"{root}/{path}")
+    if found is None or not stat.S_ISREG(found.st_mode):
+        return None
+    digest = receipt.files[path]  # empty where a run was killed while it was made
+    return found if not digest or sha256(system.read_chunks(f"{root}/{path}")) == digest else None
 
 
 def gives_way(found: os.stat_result) -> bool:

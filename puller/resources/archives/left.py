@@ -1,0 +1,104 @@
+"""An archive that nobody declares any more: removed, and with it, by its receipts, what was extracted from it.
+
+* What somebody has changed since stays, and so does a directory that anything else is in.
+* What another archive of the same directory has brought, too, stays, and what is declared as a file of its own.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from puller.resources.archives.archive import Archive
+from puller.resources.archives.leftovers import Removable, made_at, remove
+from puller.resources.archives.properties import ArchiveProperties
+from puller.resources.archives.receipts import Filling, Place
+from puller.resources.archives.steps import ArchiveState
+from puller.resources.base import Difference
+from puller.system.safe_paths import open_safely
+
+
+class Contents(msgspec.Struct, frozen=True):
+    """Members of an archive in one directory that are there still as they were put there."""
+
+    place: Place
+    filling: Filling
+    removable: Removable
+
+    def __str__(self) -> str:
+        return f"{len(self.removable)} paths in {self.place.directory}"
+
+
+class LeftArchiveState(ArchiveState, frozen=True):
+    """The archive, and what is left of its contents."""
+
+    contents: tuple[Contents, ...] = ()
+
+
+class LeftArchive(Archive):
+    """An archive and its contents, to be ``absent``."""
+
+    def look(self) -> LeftArchiveState:
+        found = self.context.system.lstat(self.properties.name)
+        return LeftArchiveState(found, contents=tuple(self._contents()))
+
+    def _contents(self) -> Iterator[Contents]:
+        for place, filling in self._receipts.places_of(self.properties.name):
+            wanted = self._wanted_by_others(place)
+            members = self._receipts.members(place, filling) or {}
+            with suppress(FileNotFoundError, NotADirectoryError), open_safely(place.directory) as directory:
+                removable = {
+                    path: (made,)
+                    for path, made in members.items()
+                    if path not in wanted and made_at(directory, path) == made
+                }
+                yield Contents(place, filling, removable)
+
+    def _wanted_by_others(self, place: Place) -> set[str]:
+        """The paths below a directory that another archive has brought, or a file resource takes care of."""
+        others = (other for other in place.fillings if other.archive != self.properties.name)
+        wanted = {path for other in others for path in self._receipts.members(place, other) or ()}
+        above = f"{place.directory.rstrip('/')}/"
+        managed = (name for name in self.context.declared("file") if name.startswith(above))
+        return wanted | {name.removeprefix(above) for name in managed}
+
+    def differences(self, actual: ArchiveState, *, refresh: bool = False) -> Sequence[Difference]:
+        found = list(super().differences(actual, refresh=refresh))
+        found += (
+            Difference("contents", str(contents), "absent")
+            for contents in _contents_of(actual)
+            if any(made.kind != "directory" for (made,) in contents.removable.values())
+        )
+        return found
+
+    def change(self, differences: Sequence[Difference], actual: ArchiveState) -> None:
+        for contents in _contents_of(actual):
+            with open_safely(contents.place.directory) as directory:
+                remove(directory, contents.removable, contents.removable)
+            self._forget(contents)
+        if actual.found is not None:
+            super().change(differences, actual)
+
+    def _forget(self, contents: Contents) -> None:
+        """Take the filling off the receipt, the members first: they are found by it."""
+        receipts, place = self._receipts, self._receipts.place(contents.place.directory)
+        receipts.forget_members(place, contents.filling)
+        fillings = tuple(other for other in place.fillings if other.key != contents.filling.key)
+        receipts.save(msgspec.structs.replace(place, fillings=fillings))
+
+    def noop_message(self, differences: Sequence[Difference], actual: ArchiveState) -> str:
+        for contents in _contents_of(actual):
+            for path in contents.removable:
+                self.context.system.expect(os.path.join(contents.place.directory, path), "absent")
+        if actual.found is None:
+            return "Would have removed its contents"
+        return super().noop_message(differences, actual)
+
+    @classmethod
+    def fills(cls, properties: ArchiveProperties) -> tuple[str, ...]:
+        return ()
+
+
+def _contents_of(actual: ArchiveState) -> tuple[Contents, ...]:
+    return actual.contents if isinstance(actual, LeftArchiveState) else ()

@@ -1,0 +1,76 @@
+"""Receipts: what a scaffold itself has made, so that it can be taken away when its templates are gone.
+
+* A file or directory is on the receipt before it is made, and a file with its checksum when that is done: what somebody
+  has changed since is not taken for the scaffold's own.
+* What was there before is not on it, also when the scaffold has replaced its content.
+* A receipt that is not understood is set aside; what it spoke of stays.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+
+from puller.resources.checksums import sha256
+from puller.state.directories import Directories
+from puller.state.state_file import StateFile
+
+_LARGEST = 64 * 1024 * 1024  # bytes
+_LONGEST_NAME = 200  # bytes; file systems take 255
+
+
+class Receipt(msgspec.Struct, omit_defaults=True):
+    """What a scaffold has made; paths are relative to ``root``."""
+
+    target: str
+    root: str = ""
+    """Where the target really is."""
+    files: dict[str, str] = {}
+    """Each with the SHA-256 of what was written; empty when that was only begun."""
+    directories: list[str] = []
+    """The empty path is the target itself."""
+    format: int = 1
+
+
+class Receipts:
+    """The receipt of one scaffold. Methods raise ``OSError``."""
+
+    def __init__(self, target: str, state_directory: Path | None, *, noop: bool = False) -> None:
+        directory = (state_directory or Directories.of_user().state) / "scaffolds"
+        name = quote(target, safe="")
+        if len(name) > _LONGEST_NAME:
+            name = sha256([target.encode()])
+        self._file = StateFile(directory / f"{name}.json", Receipt, "", largest=_LARGEST)
+        self._target, self._noop = target, noop
+
+    def load(self) -> Receipt:
+        """The receipt; an empty one when there is none that is understood."""
+        found = self._file.load(lambda sentence: None, noop=self._noop)
+        return found if found is not None and found.target == self._target else Receipt(self._target)
+
+    def begin(self, root: str, files: Iterable[str], directories: Iterable[str]) -> None:
+        """Put on it what is about to be made in ``root``."""
+        receipt = self.load()
+        known = (len(receipt.files), len(receipt.directories))
+        receipt.root = root
+        receipt.files |= dict.fromkeys(files, "")
+        receipt.directories += [path for path in directories if path not in receipt.directories]
+        if known != (len(receipt.files), len(receipt.directories)):
+            self._file.save(receipt)
+
+    def finish(self, files: Mapping[str, bytes], removed: Iterable[str]) -> None:
+        """Put the checksums of what was written on it, and take off what was ``removed``."""
+        before = self.load()
+        made = {path: sha256([data]) for path, data in files.items() if path in before.files}
+        gone = {*removed}
+        kept = {path: digest for path, digest in {**before.files, **made}.items() if path not in gone}
+        directories = [path for path in before.directories if os.path.isdir(f"{before.root}/{path}")]
+        receipt = Receipt(before.target, before.root, kept, directories)
+        if receipt != before:
+            self._file.save(receipt)
+
+    def forget(self) -> None:
+        """Nothing of it is left."""
+        self._file.remove()

@@ -1,0 +1,81 @@
+"""Resources that the bundles of a host declare now, and the places that this leaves to nobody else."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+
+import msgspec
+
+from puller.manifest.declaration import Declaration
+from puller.manifest.manifest import Manifest
+from puller.values.removed import ABSENT
+
+
+class Declared(msgspec.Struct, frozen=True, dict=True):
+    """The declarations of all bundles that are understood in this run."""
+
+    declarations: Mapping[str, list[Declaration]]
+    """By bundle."""
+    subscribers: Mapping[str, list[str]] = {}
+    """By reference, the resources that are refreshed when it changes."""
+    incomplete: frozenset[str] = frozenset()
+    """Bundles that may declare more than is known, as something in them cannot be expanded on this host."""
+
+    @classmethod
+    def by(cls, manifest: Manifest, bundle_of: Callable[[Declaration], str]) -> "Declared":
+        """The declarations of a manifest, each by the bundle that brought it."""
+        declarations: dict[str, list[Declaration]] = {}
+        incomplete = set()
+        for declaration in manifest.declarations:
+            bundle = bundle_of(declaration)
+            declarations.setdefault(bundle, []).append(declaration)
+            if declaration.failure and _stands_for_others(declaration):
+                incomplete.add(bundle)
+        subscribers = {
+            str(manifest.declarations[index].reference): sorted({*map(str, references)})
+            for index, references in manifest.links.subscribers.items()
+        }
+        return cls(declarations, subscribers, frozenset(incomplete))
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """All references that mean a resource, aliases too."""
+        return frozenset(name for one in self._all() for name in one.names())
+
+    @cached_property
+    def _places(self) -> list[str]:
+        return sorted(place for one in self._all() for place in one.type.places(one.properties))
+
+    @cached_property
+    def _filled(self) -> frozenset[str]:
+        return frozenset(directory for one in self._all() for directory in one.type.fills(one.properties))
+
+    def has_place(self, path: str) -> bool:
+        """Whether a resource is declared at a path."""
+        return any(place == path for place in self._places_from(path))
+
+    def has_below(self, path: str) -> bool:
+        """Whether a resource is declared below a directory."""
+        return any(place.startswith(f"{path}/") for place in self._places_from(f"{path}/"))
+
+    def fills(self, path: str) -> bool:
+        """Whether a path is below a directory of which a resource alone knows what it puts there."""
+        return any(path.startswith(f"{directory}/") for directory in self._filled)
+
+    def _places_from(self, path: str) -> Iterator[str]:
+        """The first place that is not before a path, if there is one."""
+        index = bisect_left(self._places, path)
+        yield from self._places[index : index + 1]
+
+    def _all(self) -> Iterator[Declaration]:
+        for declarations in self.declarations.values():
+            yield from declarations
+
+
+def can_be_left(declaration: Declaration) -> bool:
+    """Whether there is something on the machine that stays when the resource is no longer declared."""
+    return declaration.type.has_state and declaration.properties.ensure != ABSENT
+
+
+def _stands_for_others(declaration: Declaration) -> bool:
+    return declaration.type.type_name == "apply" or "name" in declaration.unknown

@@ -1,0 +1,106 @@
+"""Resources that Puller itself brings into being: noted before it is done, so that a kill does not lose it.
+
+* A line is appended to a journal before the change, and the record (``puller.run.left.managed``) takes it over when the
+  run ends, or the next one begins.
+* The line is not synced: what a power cut takes of it counts as having been there before, which is never taken away.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from puller.manifest.declaration import Declaration
+from puller.resources.base import Resource
+from puller.run.left.declared import can_be_left
+from puller.values.removed import ABSENT
+
+
+class Making(msgspec.Struct, frozen=True, array_like=True):
+    """A resource that is about to be made."""
+
+    bundle: str
+    reference: str
+    removed: bool
+    """Whether it is to be taken away when nobody declares it any more."""
+
+
+class MakingsJournal:
+    """The journal at ``path``. Methods raise ``OSError``."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = -1
+
+    def note(self, making: Making) -> None:
+        """Append a line."""
+        if self._descriptor < 0:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._descriptor = os.open(self._path, flags, 0o600)
+        os.write(self._descriptor, msgspec.json.encode(making) + b"\n")
+
+    def read(self) -> list[Making]:
+        """All lines that are whole; a run may be killed while it writes one."""
+        if not self._path.exists():
+            return []
+        found = []
+        for line in self._path.read_bytes().splitlines():
+            with contextlib.suppress(msgspec.DecodeError):
+                found.append(msgspec.json.decode(line, type=Making))
+        return found
+
+    def clear(self) -> None:
+        """The record has them all."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+        self._path.unlink(missing_ok=True)
+
+
+class Makings:
+    """Told by the engine of each change in one run; ``made`` is what came of it.
+
+    ``is_known`` says of a reference whether it is on record already how it came to be here.
+    """
+
+    def __init__(
+        self,
+        journal: MakingsJournal,
+        bundle_of: Callable[[Declaration], str],
+        is_known: Callable[[str], bool],
+    ) -> None:
+        self._journal = journal
+        self._bundle_of = bundle_of
+        self._is_known = is_known
+        self._begun: dict[str, Resource[Any, Any]] = {}
+        self._made: set[str] = set()
+
+    def before_change(
+        self, declaration: Declaration, resource: Resource[Any, Any], actual: Any, differences: object = ()
+    ) -> None:
+        """Note what is about to be made."""
+        del differences
+        reference = declaration.reference
+        if not can_be_left(declaration) or self._is_known(reference) or resource.is_there(actual):
+            return
+        self._begun[reference] = resource
+        removed = declaration.properties.removed == ABSENT
+        with contextlib.suppress(OSError):  # then it counts as having been there, if the run is killed now
+            self._journal.note(Making(self._bundle_of(declaration), reference, removed))
+
+    def after_change(self, declaration: Declaration, resource: Resource[Any, Any], actual: Any) -> None:
+        """Note what was made."""
+        if declaration.reference in self._begun and resource.is_there(actual):
+            self._made.add(declaration.reference)
+
+    def made(self) -> set[str]:
+        """The references of all that was made; what failed on its way is looked at once more."""
+        for reference, resource in self._begun.items():
+            if reference not in self._made:
+                with contextlib.suppress(Exception):  # whatever it is, nobody can say that it was made
+                    if resource.is_there(resource.look()):
+                        self._made.add(reference)
+        return self._made

@@ -1,0 +1,237 @@
+"""The record of this host: what each bundle manages, what of it Puller has made, and what was left behind.
+
+* *Made* is what was absent when Puller first changed it, and is there since (``puller.run.left.makings``). It stays
+  made while any bundle declares it or it is listed as left behind, also when it moves from one bundle to another.
+* A bundle of which it is not known what it declares now (it left the configuration, or cannot be read) declares what it
+  declared last: a mistake in the configuration takes nothing away.
+* A record that is not understood is set aside: what is there then counts as having been there before.
+* A run in which nothing has changed compares lists of names, and writes nothing.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Literal
+
+import msgspec
+
+from puller.reporting.report import Event, State
+from puller.run.left.declared import Declared, can_be_left
+from puller.run.left.makings import MakingsJournal
+from puller.state.directories import Directories
+from puller.state.state_file import StateFile
+from puller.values.removed import ABSENT
+from puller.values.times import written
+
+_LOSS = "what was made before counts as having been there, and is never taken away"
+_LARGEST = 128 * 1024 * 1024  # bytes: a million resources
+_MADE, _FOUND, _UNKNOWN = "m", "f", "-"
+"""Puller has made it; it was there before; it was not attended to yet."""
+_TAKEN, _KEPT = "x", "-"
+"""What becomes of it when nobody declares it any more, if Puller has made it."""
+
+
+class Left(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A resource that a bundle has managed and nobody declares any more; ``since`` is UTC in ISO 8601."""
+
+    reference: str
+    made: bool
+    since: str
+    removed: bool = False
+    """Whether the version that declared it last wants it taken away."""
+    subscribers: tuple[str, ...] = ()
+    """The resources that were refreshed when it changed."""
+
+    @property
+    def is_to_go(self) -> bool:
+        """Whether it is taken away as soon as that can be."""
+        return self.made and self.removed
+
+
+class Resources(msgspec.Struct, omit_defaults=True):
+    """The resources of one bundle: what it declares, in order, with a letter of each text; and what it has left."""
+
+    declared: list[str] = []
+    removed: str = ""
+    origins: str = ""
+    subscribers: dict[str, list[str]] = {}
+    left: list[Left] = []
+
+    def leave(self, index: int, since: str) -> Left:
+        """The resource with this index, as it is left."""
+        reference, made = self.declared[index], self.origins[index] == _MADE
+        subscribers = tuple(self.subscribers.get(reference, ()))
+        return Left(reference, made, since, self.removed[index] == _TAKEN, subscribers)
+
+    def __post_init__(self) -> None:
+        if not len(self.declared) == len(self.removed) == len(self.origins):
+            raise ValueError("has not as many letters as resources")
+
+
+class _Document(msgspec.Struct, forbid_unknown_fields=True):
+    format: Literal[1] = 1
+    bundles: dict[str, Resources] = {}
+
+
+class Managed:
+    """The record. Methods raise ``OSError``; with ``noop`` nothing is written."""
+
+    def __init__(self, directories: Directories, warn: Callable[[str], None], *, noop: bool = False) -> None:
+        self._file = StateFile(directories.managed, _Document, _LOSS, largest=_LARGEST)
+        self._noop = noop
+        self._bundles = (self._file.load(warn, noop=noop) or _Document()).bundles
+        self.journal = MakingsJournal(directories.makings)
+        self._is_changed = self._take_over()
+
+    def _take_over(self) -> bool:
+        """Take over what a run that was killed was about to make; whether there was anything."""
+        makings = self.journal.read()
+        for making in makings:
+            before = self._bundles.get(making.bundle, Resources())
+            declared, removed, origins = before.declared, before.removed, before.origins
+            if making.reference in declared:
+                index = declared.index(making.reference)
+                origins = f"{origins[:index]}{_MADE}{origins[index + 1 :]}"
+            else:
+                declared = [*declared, making.reference]
+                removed += _TAKEN if making.removed else _KEPT
+                origins += _MADE
+            self._bundles[making.bundle] = Resources(
+                declared, removed, origins, before.subscribers, before.left
+            )
+        return bool(makings)
+
+    # What is known
+
+    def left(self) -> dict[str, list[Left]]:
+        """Resources that were left behind, by bundle."""
+        return {name: resources.left for name, resources in self._bundles.items() if resources.left}
+
+    def remains(self, bundle: str) -> list[Left]:
+        """Resources that nobody would manage without this bundle, and those that it has left behind already."""
+        resources = self._bundles.get(bundle, Resources())
+        return [*self._leave(resources, ()), *resources.left]
+
+    def is_known(self, reference: str) -> bool:
+        """Whether it is known how a resource came to be here."""
+        return reference in self._origins
+
+    @cached_property
+    def _origins(self) -> dict[str, str]:
+        """How resources came to be here, whichever bundle knows."""
+        found: dict[str, str] = {}
+        for resources in self._bundles.values():
+            pairs = zip(resources.declared, resources.origins, strict=True)
+            left = ((one.reference, _MADE if one.made else _FOUND) for one in resources.left)
+            for reference, origin in (*pairs, *left):
+                if origin != _UNKNOWN and found.get(reference) != _MADE:
+                    found[reference] = origin
+        return found
+
+    def leaving(self, declared: Declared) -> dict[str, list[Left]]:
+        """Resources that bundles have managed and nobody declares any more, by bundle, the last declared first."""
+        found = {}
+        for bundle, declarations in declared.declarations.items():
+            if (resources := self._bundles.get(bundle)) is None:
+                continue
+            now = [str(one.reference) for one in declarations if can_be_left(one)]
+            if now == resources.declared and not resources.left:
+                continue
+            names = declared.names | self._declared_elsewhere(declared)
+            new = () if bundle in declared.incomplete else self._leave(resources, names)
+            if left := [*new, *(one for one in resources.left if one.reference not in names)]:
+                found[bundle] = left
+        return found
+
+    def _leave(self, resources: Resources, names: Collection[str]) -> Iterator[Left]:
+        since = written(datetime.now(UTC))
+        for index in reversed(range(len(resources.declared))):
+            if resources.declared[index] not in names and resources.origins[index] != _UNKNOWN:
+                yield resources.leave(index, since)
+
+    def _declared_elsewhere(self, declared: Declared) -> frozenset[str]:
+        """What bundles declare of which it is not known what they declare now."""
+        others = (each for name, each in self._bundles.items() if name not in declared.declarations)
+        return frozenset(reference for each in others for reference in each.declared)
+
+    # What a run has come to
+
+    def conclude(
+        self,
+        declared: Declared,
+        leaving: Mapping[str, list[Left]],
+        events: Mapping[str, Event],
+        made: Collection[str],
+        gone: Collection[str],
+    ) -> None:
+        """Remember what a run has come to.
+
+        ``leaving`` is what was left behind before it, of which ``gone`` is away now; ``made`` is what it has made;
+        ``events`` are by reference.
+        """
+        new = {}
+        for bundle in declared.declarations:
+            left = [one for one in leaving.get(bundle, ()) if one.reference not in gone]
+            new[bundle] = self._resources(bundle, declared, events, made, left)
+        for bundle, resources in self._bundles.items():
+            if resources.left and bundle not in new:  # what another bundle declares now is not left any more
+                left = [one for one in resources.left if one.reference not in declared.names]
+                new[bundle] = msgspec.structs.replace(resources, left=left)
+        if self._is_changed or any(self._bundles.get(bundle) != each for bundle, each in new.items()):
+            self._save({**self._bundles, **new})
+
+    def _resources(
+        self,
+        bundle: str,
+        declared: Declared,
+        events: Mapping[str, Event],
+        made: Collection[str],
+        left: list[Left],
+    ) -> Resources:
+        before = self._bundles.get(bundle, Resources())
+        kept = [one for one in declared.declarations[bundle] if can_be_left(one)]
+        names = [str(one.reference) for one in kept]
+        removed = "".join(_TAKEN if one.properties.removed == ABSENT else _KEPT for one in kept)
+        subscribers = {name: found for name in names if (found := declared.subscribers.get(name))}
+        if bundle in declared.incomplete:  # and what it may declare, too
+            here = {*names}
+            rest = [index for index, name in enumerate(before.declared) if name not in here]
+            names += [before.declared[index] for index in rest]
+            removed += "".join(before.removed[index] for index in rest)
+        if names == before.declared and _UNKNOWN not in before.origins:
+            origins = before.origins
+        else:
+            origins = "".join(self._origin(name, events, made) for name in names)
+        return Resources(names, removed, origins, subscribers, left)
+
+    def _origin(self, reference: str, events: Mapping[str, Event], made: Collection[str]) -> str:
+        if (known := self._origins.get(reference)) is not None:
+            return known
+        if reference in made:
+            return _MADE
+        event = events.get(reference)
+        is_seen = event is not None and event.state in (State.STABLE, State.CHANGED, State.REFRESHED)
+        return _FOUND if is_seen else _UNKNOWN
+
+    # What the operator says
+
+    def forget(self, bundle: str) -> None:
+        """Forget all that a bundle has managed: what is there of it is nobody's business any more."""
+        if bundle in self._bundles:
+            self._save({name: each for name, each in self._bundles.items() if name != bundle})
+
+    def forget_left(self, bundle: str, references: Collection[str] = ()) -> list[Left]:
+        """Forget what a bundle has left behind, or these of it; gives what was forgotten."""
+        resources = self._bundles.get(bundle, Resources())
+        forgotten = [one for one in resources.left if not references or one.reference in references]
+        if forgotten:
+            left = [one for one in resources.left if one not in forgotten]
+            self._save({**self._bundles, bundle: msgspec.structs.replace(resources, left=left)})
+        return forgotten
+
+    def _save(self, bundles: dict[str, Resources]) -> None:
+        self._bundles, self._is_changed = bundles, False
+        self.__dict__.pop("_origins", None)
+        if not self._noop:
+            self._file.save(_Document(bundles=bundles))
+            self.journal.clear()

@@ -1,0 +1,105 @@
+"""Things that were left behind and are to go, as resources of the run: ``absent``, before all that is declared now.
+
+* They go through the engine's one flow: a dry run tells, each has its event, one that fails stops nothing.
+* Nothing is taken away at a place of what any bundle declares, above one, or where a resource that is declared alone
+  knows what it puts: it stays on the list of what was left.
+* What subscribed to it and is declared still is refreshed.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from puller.errors import ConfigurationError
+from puller.manifest.declaration import Declaration, Home
+from puller.manifest.manifest import Manifest
+from puller.manifest.problems import Problems
+from puller.reporting.report import Event, State
+from puller.resources.base import Properties, ResourceType
+from puller.resources.registry import find_remover
+from puller.run.left.declared import Declared
+from puller.run.left.managed import Left
+from puller.values.reference import Reference
+from puller.values.removed import ABSENT
+
+
+class TakenBack(msgspec.Struct, frozen=True):
+    """A resource of the run that no bundle declares, and the resources that are refreshed when it changes."""
+
+    type: ResourceType
+    properties: Properties
+    subscribers: Sequence[str] = ()
+
+    @property
+    def reference(self) -> Reference:
+        """``type#name``."""
+        return Reference.to(self.type.type_name, self.properties.name)
+
+    def declaration(self, manifest: Manifest) -> Declaration:
+        """Its declaration, as if it stood in ``manifest``."""
+        home = Home(manifest.files, manifest.scope, manifest.data)
+        problems = Problems(manifest.name, lambda path: (0, 0), lambda path: None)
+        return Declaration(self.type, self.properties, problems, (), home)
+
+
+def removals(leaving: Mapping[str, Iterable[Left]], declared: Declared) -> Iterator[TakenBack]:
+    """All that is to go, of what each bundle has left."""
+    for one in (one for left in leaving.values() for one in left if one.is_to_go):
+        found = removal(one.reference, one.subscribers)
+        if found is not None and not _is_in_use(found, declared):
+            yield found
+
+
+def removal(reference: str, subscribers: Sequence[str] = ()) -> TakenBack | None:
+    """The resource that takes away what another has made; ``None`` when its type has none, or is not here any more."""
+    type_name, _, name = reference.partition("#")
+    remover = None
+    with contextlib.suppress(ConfigurationError):  # one of another distribution that cannot be used now
+        remover = find_remover(type_name)
+    if remover is None:
+        return None
+    return TakenBack(remover, remover.properties_type(name=name, ensure=str(ABSENT)), subscribers)
+
+
+def _is_in_use(found: TakenBack, declared: Declared) -> bool:
+    """Whether it is at, above or below what is declared."""
+    alone = found.type.fills(found.properties)  # what it takes away there is what it has put there
+    return any(
+        declared.has_place(path) or declared.fills(path) or (path not in alone and declared.has_below(path))
+        for path in found.type.places(found.properties)
+    )
+
+
+def with_taken_back(manifest: Manifest, first: Sequence[TakenBack]) -> Manifest:
+    """The manifest with these before all of its own resources, whose indexes stay as they are."""
+    if not first:
+        return manifest
+    begin, index = len(manifest.declarations), _index(manifest)
+    subscribers, subscriptions = {**manifest.links.subscribers}, {**manifest.links.subscriptions}
+    for position, one in enumerate(first, start=begin):
+        known = [name for name in one.subscribers if name in index]
+        if known:
+            subscribers[position] = [Reference(name) for name in known]
+        for name in known:
+            subscriptions[index[name]] = [*subscriptions.get(index[name], ()), position]
+    return msgspec.structs.replace(
+        manifest,
+        declarations=[*manifest.declarations, *(one.declaration(manifest) for one in first)],
+        order=[*range(begin, begin + len(first)), *manifest.order],
+        links=msgspec.structs.replace(manifest.links, subscribers=subscribers, subscriptions=subscriptions),
+    )
+
+
+def _index(manifest: Manifest) -> dict[str, int]:
+    return {str(one.reference): index for index, one in enumerate(manifest.declarations)}
+
+
+def gone(taken_back: Iterable[TakenBack], events: Iterable[Event]) -> set[str]:
+    """The references of those that are away, by their events."""
+    asked = {one.reference for one in taken_back}
+    return {
+        event.reference
+        for event in events
+        if event.reference in asked and event.state is not State.FAILED and event.final_ensure == ABSENT
+    }
