@@ -5,7 +5,7 @@
 * Everything is a plain value; secrets are masked.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +20,23 @@ from puller.data.hiera_tree import TREE, ask_tree
 from puller.data.sources import DataSource
 from puller.engine.explain_data import places_of
 from puller.manifest.applied import applied_as
+from puller.manifest.catalog import Catalog
 from puller.manifest.declaration import Declaration
-from puller.manifest.manifest import Manifest
 from puller.manifest.recording import Recorder, Uses
 from puller.reporting.report import Event
 
 
 def explain_resource(
-    manifest: Manifest, name: str, recorded: Recorder, state_directory: Path | None = None
+    catalog: Catalog,
+    name: str,
+    recorded: Recorder,
+    state_directory: Path | None = None,
+    *,
+    among: Container[int] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """The declaration of a resource and what went into it; nothing when the manifest has none of this name.
+    """The declaration of a resource and what went into it; nothing when the catalog has none of this name.
+
+    With ``among``, only resources with these indexes are meant.
 
     A child manifest that is applied with several data is explained for each of them.
 
@@ -44,13 +51,13 @@ def explain_resource(
     the user's own place.
     """
     # 1. Find it.
-    for index, found in enumerate(manifest.declarations):
-        if name in map(str, found.names()):
-            yield _explained(manifest, index, found, recorded, state_directory)
+    for index, found in enumerate(catalog.declarations):
+        if name in map(str, found.names()) and (among is None or index in among):
+            yield _explained(catalog, index, found, recorded, state_directory)
 
 
 def _explained(
-    manifest: Manifest, index: int, found: Declaration, recorded: Recorder, state_directory: Path | None
+    catalog: Catalog, index: int, found: Declaration, recorded: Recorder, state_directory: Path | None
 ) -> dict[str, Any]:
     # 2. All that it uses.
     uses = Uses()
@@ -74,9 +81,9 @@ def _explained(
         explained["on_record"] = record
     # 6. Links.
     links = {
-        "requires": [str(reference) for reference, _ in manifest.requirements(index)],
-        "subscribes": [str(manifest.declarations[i].reference) for i in manifest.subscriptions(index)],
-        "refreshes": [str(reference) for reference in manifest.subscribers_of(index)],
+        "requires": [str(reference) for reference, _ in catalog.requirements(index)],
+        "subscribes": [str(catalog.declarations[i].reference) for i in catalog.subscriptions(index)],
+        "refreshes": [str(reference) for reference in catalog.subscribers_of(index)],
         "below": [_name(parent) for parent in found.parents()],
     }
     return explained | {name: references for name, references in links.items() if references}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,13 +21,15 @@ from puller.cli.options import (
 from puller.cli.output import warn
 from puller.errors import UsageError
 from puller.exit_status import ExitStatus
+from puller.manifest.host_catalog import HostCatalog
 from puller.manifest.loader import load_manifest
-from puller.manifest.manifest import Inputs, Manifest
+from puller.manifest.manifest import Manifest
+from puller.manifest.recording import Recorder
 from puller.run.inputs import load_inputs
 from puller.state.directories import Directories
 
 if TYPE_CHECKING:
-    from puller.manifest.recording import Recorder
+    from puller.manifest.catalog import Catalog
     from puller.reporting.report import BundleReport, Report
 
 
@@ -78,6 +80,10 @@ class _Subject(NamedTuple):
     title: str
     manifest: Manifest
     recorder: Recorder
+    catalog: Catalog
+    """What it is applied in."""
+    among: Container[int] | None = None
+    """The indexes of its own resources in the catalog; ``None`` for all."""
     report: Report | None = None
     bundle: BundleReport | None = None
     state: Path | None = None
@@ -91,7 +97,10 @@ def _subjects(source: str | None, path: str, options: Mapping[str, Any]) -> Iter
 
         with open_source(source) as found:
             inputs = load_inputs(options)
-            yield _subject(source, found.path, found.name, inputs.for_manifest())
+            recorder = Recorder()
+            given = msgspec.structs.replace(inputs.for_manifest(), watch=recorder.watch)
+            manifest = load_manifest(found.path, found.name, given)
+            yield _Subject(source, manifest, recorder, manifest)
             inputs.warn()
         return
     if any(
@@ -112,7 +121,7 @@ def _subjects(source: str | None, path: str, options: Mapping[str, Any]) -> Iter
 def _enforced(path: Path) -> Iterator[_Subject]:
     from bundles.store.store import Store
     from puller.config.configuration import load_configuration
-    from puller.manifest.source import MANIFEST
+    from puller.run.application import read_manifest
     from puller.run.host import Host
 
     configuration = load_configuration(path)
@@ -120,23 +129,25 @@ def _enforced(path: Path) -> Iterator[_Subject]:
     inputs = Host.of(configuration).inputs_of_last_run(directories.data, lambda text, _: warn(text))
     store, report = Store(directories.bundles), _last_report(directories)
     reports = {bundle.name: bundle for bundle in report.bundles} if report else {}
+    recorder, catalog, current = Recorder(), HostCatalog.of(), []
+    inputs = msgspec.structs.replace(inputs, watch=recorder.watch)
     for choice in configuration.bundles:
-        if (current := store.current(choice.name)) is None:
+        if (bundle := store.current(choice.name)) is None:
             warn(f"{choice.name}: nothing is enforced")
             continue
-        title = f"{current.name} {current.version}"
-        name = f"{current.name}-{current.version}/{MANIFEST}"
-        subject = _subject(title, current.path / MANIFEST, name, inputs)
-        yield subject._replace(report=report, bundle=reports.get(choice.name), state=directories.state)
-
-
-def _subject(title: str, path: Path, name: str, inputs: Inputs) -> _Subject:
-    from puller.manifest.recording import Recorder
-
-    recorder = Recorder()
-    return _Subject(
-        title, load_manifest(path, name, msgspec.structs.replace(inputs, watch=recorder.watch)), recorder
-    )
+        catalog = catalog.joined(read_manifest(bundle, inputs, catalog.references()))
+        current.append(bundle)
+    for number, bundle in enumerate(current):
+        yield _Subject(
+            f"{bundle.name} {bundle.version}",
+            catalog.manifests[number],
+            recorder,
+            catalog,
+            set(catalog.resources_of(number)),
+            report,
+            reports.get(bundle.name),
+            directories.state,
+        )
 
 
 def _last_report(directories: Directories) -> Report | None:
@@ -163,8 +174,9 @@ def _explained(subject: str, about: _Subject) -> Iterator[dict[str, Any]]:
     if not mark or find_type(kind) is None:
         yield from explain_everywhere(about.manifest, subject)
         return
-    explained = list(explain_resource(about.manifest, subject, about.recorder, about.state))
-    if not explained:
+    explained = list(explain_resource(about.catalog, subject, about.recorder, about.state, among=about.among))
+    # What it shares with a bundle before it is told with that one.
+    if not explained and not any(subject in map(str, d.names()) for d in about.manifest.declarations):
         known = [str(declaration.reference) for declaration in about.manifest.declarations]
         warn(f"{about.title}: {subject} is not declared{did_you_mean(subject, known)}")
     yield from ({**found, **_last_run(found, about)} for found in explained)

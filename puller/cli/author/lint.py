@@ -1,5 +1,6 @@
 """``puller lint``: everything that can be known about a manifest without applying it."""
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from puller.cli.options import data_options, fact_options, no_system_facts_optio
 from puller.errors import ManifestError
 from puller.exit_status import ExitStatus
 from puller.manifest.declaration import Declaration
+from puller.manifest.host_catalog import HostCatalog
 from puller.manifest.loader import load_manifest
 from puller.manifest.notations import find_foreign
 from puller.manifest.problems import Problems
@@ -19,25 +21,41 @@ from puller.run.inputs import load_inputs
 
 @click.command()
 @click.argument("source")
+@click.option(
+    "--with",
+    "before",
+    multiple=True,
+    metavar="SOURCE",
+    help="A bundle that comes before it on its hosts, whose resources it may name.",
+)
 @fact_options
 @no_system_facts_option
 @data_options
-def lint(source: str, **options: Any) -> int:
+def lint(source: str, before: tuple[str, ...], **options: Any) -> int:
     """Check SOURCE: a manifest, a directory with a manifest.yaml, or a bundle file.
 
     All problems are listed at once, each with its file and line. What an expression cannot give for these facts is a
     warning, as it may be there on the machines that the manifest is for.
 
+    With --with it is read together with the bundles that come before it in the configuration of its hosts: it may name
+    their resources, and must agree with what they declare.
+
     \b
       puller lint web
       puller lint web --facts examples/db.yaml
+      puller lint web --with base
 
     Exit status: 0 when nothing is wrong, 13 when the manifest would be refused.
     """
-    with open_source(source) as found:
+    with contextlib.ExitStack() as opened:
+        found = opened.enter_context(open_source(source))
         inputs = load_inputs(options)
         try:
-            manifest = load_manifest(found.path, found.name, inputs.for_manifest())
+            catalog = HostCatalog.of()
+            for place in (*(opened.enter_context(open_source(other)) for other in before), found):
+                known = catalog.references()
+                manifest = load_manifest(place.path, place.name, inputs.for_manifest(), known)
+                catalog = catalog.joined(manifest)
         except ManifestError:
             # Another tool's notation may be the very reason; and what is refused need not even be text.
             _show(_foreign([Problems.of_text(found.name, found.path.read_text(errors="replace"))]))

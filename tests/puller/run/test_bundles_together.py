@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tests.conftest import Host, Publisher
+    from pathlib import Path
+
+    from tests.conftest import Execute, Host, Publisher
 
 
 def file(name: str, content: str, **more: Any) -> dict[str, Any]:
@@ -329,3 +331,36 @@ def test_a_dry_run_foretells_what_bundles_do_together(fleet: Fleet) -> None:
     assert "a 1.0.0: 1 resources, 0 stable, 0 changed, 1 would change" in outcome.output
     assert "b 1.0.0: 1 resources, 0 stable, 0 changed, 1 would change" in outcome.output
     assert list(fleet.host.machine.iterdir()) == []
+
+
+# What authors and operators see
+
+
+def test_explain_tells_a_shared_resource_once_with_all_its_places_and_links(fleet: Fleet) -> None:
+    fleet.publish("a", "1.0.0", file("motd", "hello"))
+    fleet.publish("b", "1.0.0", file("motd", "hello"), reload("tell", "file#motd"))
+    fleet.follow("a", "b")
+    fleet.host.run()
+    outcome = fleet.host.puller("explain", "file#motd")
+    assert outcome.output.count("file#") == 1
+    assert "declared at a-1.0.0/manifest.yaml:1, b-1.0.0/manifest.yaml:1" in outcome.output
+    assert "refreshes exec#tell" in outcome.output
+    assert "subscribes file#" in fleet.host.puller("explain", "exec#tell").output
+
+
+def test_lint_checks_a_bundle_with_those_that_come_before_it(tmp_path: Path, execute: Execute) -> None:
+    for name, resources in {
+        "base": [file("motd", "of base")],
+        "fits": [reload("tell", "file#motd")],
+        "contradicts": [file("motd", "of another")],
+    }.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.yaml").write_text(manifest(*resources))
+    base = str(tmp_path / "base")
+    facts = ("--fact", "machine=/srv")
+    assert execute("lint", str(tmp_path / "fits"), *facts)[0] == 13
+    assert execute("lint", str(tmp_path / "fits"), "--with", base, *facts)[0] == 0
+    assert execute("lint", str(tmp_path / "contradicts"), *facts)[0] == 0
+    status, said = execute("lint", str(tmp_path / "contradicts"), "--with", base, *facts)
+    assert status == 13
+    assert "content is 'of another' here and 'of base' there" in said
