@@ -5,6 +5,7 @@
 
 from collections.abc import Iterable
 
+from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope, evaluate
 from puller.errors import ResourceError
 from puller.manifest.declaration import Declaration
@@ -32,8 +33,15 @@ def health_checks_of(declaration: Declaration) -> Iterable[HealthCheck]:
     """The health checks of a resource that is managed: of several declarations, those that are managed themselves."""
     if not declaration.united or not declaration.properties.health_checks:
         return declaration.properties.health_checks
-    managed = (place for place in declaration.united if not why_unmanaged(place))
+    managed = (place for place in declaration.united if _is_managed(place))
     return dict.fromkeys(check for place in managed for check in place.properties.health_checks)
+
+
+def _is_managed(declaration: Declaration) -> bool:
+    try:
+        return not why_unmanaged(declaration)
+    except (ResourceError, HieraError):  # it fails for this, and nothing is left out of what is checked
+        return True
 
 
 def _why_not(declaration: Declaration) -> str:

@@ -99,7 +99,7 @@ def _load(text: ManifestText, inputs: Inputs, family: Family, known: Collection[
         pre_message=pre_message,
         post_message=post_message,
         warnings=list(dict.fromkeys(family.warnings)),
-        texts=family.texts,
+        texts=list({(text.source, text.text): text for text in family.texts}.values()),
     )
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from puller.engine.conditions import health_checks_of
 from puller.engine.health_checks import check_health
 from puller.manifest.declaration import Declaration
 from puller.manifest.masking import Masks
@@ -93,6 +94,6 @@ def _ask_the_rest(resource: _Checked, event: Event, before: Mapping[str, Health]
 def _checked(declarations: Iterable[Declaration]) -> Iterator[_Checked]:
     """Those with health checks."""
     for declaration in declarations:
-        checks = () if declaration.failure else declaration.properties.health_checks
-        if checks:
-            yield _Checked(declaration, [(key_of(declaration.reference, check), check) for check in checks])
+        checks = () if declaration.failure else health_checks_of(declaration)
+        if keys := [(key_of(declaration.reference, check), check) for check in checks]:
+            yield _Checked(declaration, keys)
