@@ -117,6 +117,22 @@ def test_mistakes_are_said_as_for_our_own_types(
     assert ended.returncode == status
 
 
+def test_two_declarations_agree_as_those_of_our_own_types_do(
+    puller: Puller, app: Path, tmp_path: Path
+) -> None:
+    manifest = tmp_path / "manifest.yaml"
+    text = manifest.read_text()
+    manifest.write_text(
+        text + f"  - link:\n      - {app}/current: {{alias: again, target: releases/1.4.0}}\n"
+    )
+    assert "3 resources, 0 stable, 2 changed, 1 refreshed" in puller(*APPLY).stdout
+    manifest.write_text(text + f"  - link:\n      - {app}/current: {{target: releases/1.3.0}}\n")
+    ended = puller(*APPLY)
+    assert ended.returncode == 13
+    what = "the two do not agree: target is 'releases/1.3.0' here and 'releases/1.4.0' there"
+    assert what in ended.stdout + ended.stderr
+
+
 def test_a_provider_that_cannot_work_here_is_the_failure_of_its_resource(
     puller: Puller, installed: Path, app: Path
 ) -> None:

@@ -36,7 +36,7 @@ class Disagreement(Exception):
         super().__init__(self.sentence())
 
     def sentence(self) -> str:
-        """What to say of the second declaration."""
+        """The problem of the second declaration."""
         what = "; ".join(
             f"{name} is {second} here and {first} there" for name, first, second in self.differences
         )
@@ -137,7 +137,7 @@ def _file(declaration: Declaration, written: str) -> str:
 
 
 def _called(declaration: Declaration, written: str) -> str:
-    """What messages call a file: from the same place as the manifest that names it."""
+    """The name of a file in messages: from the same place as the manifest that names it."""
     if "://" in written:
         return written
     return os.path.normpath(os.path.join(os.path.dirname(declaration.home.data.own.name), written))

@@ -191,7 +191,7 @@ def _shown(path: str, family: Family) -> str:
 
 
 def _above(declaration: Declaration) -> Iterator[Declaration]:
-    """What applies the manifest that is being read, the nearest first: until it is read, one resource does."""
+    """The resources that apply the manifest that is being read, the nearest first; each is the only one by now."""
     child = declaration.home.child
     while child is not None:
         yield child.applied[0]
@@ -199,7 +199,7 @@ def _above(declaration: Declaration) -> Iterator[Declaration]:
 
 
 def _require_room(declaration: Declaration, child: Child) -> None:
-    """What is below a child must be allowed here as well as where it was read; raises ``SourceError``."""
+    """Require that all below a child is allowed here as well as where it was read; raises ``SourceError``."""
     _require_depth(len(list(_above(declaration))) + child.height)
     if child.applies and not cast("ApplyProperties", declaration.properties).allow_apply:
         child.applies[0].refuse("name", _denied(declaration))

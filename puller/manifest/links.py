@@ -93,7 +93,7 @@ def order(declarations: Sequence[Declaration], links: Links) -> list[int]:
 
 
 class Names(msgspec.Struct):
-    """What references mean."""
+    """The meaning of references."""
 
     index: dict[Reference, int] = {}
     """The resource, by its names; of child manifests that are named alike the first."""
@@ -220,7 +220,7 @@ def _hand_down(
 def _handed(
     declaration: Declaration, by_child: Mapping[int, int], found: Mapping[int, list[Any]]
 ) -> Sequence[Any]:
-    """What a resource of several places waits for with the manifests that it is in.
+    """The resources that one of several places waits for with the manifests that it is in.
 
     It is applied in any case where a manifest that is says so, and then waits for no more than such manifests all wait
     for. Where there is none, whichever is applied must have all that it waits for.

@@ -30,7 +30,7 @@ class Contradiction(Exception):
 
 
 def agree(first: P, second: P, *, exact: Container[str] = (), rules: Mapping[str, Rule] | None = None) -> P:
-    """What both say; raises ``Contradiction`` with all properties about which they do not agree.
+    """The properties that both say; raises ``Contradiction`` with all properties about which they do not agree.
 
     ``exact`` are properties whose default says something, ``rules`` give the value for two different ones.
     """

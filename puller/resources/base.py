@@ -290,7 +290,7 @@ class Resource(ABC, Generic[P, S]):
 
     @classmethod
     def agree(cls, first: Any, second: Any) -> Properties:
-        """What two declarations of one resource say together; raises ``Contradiction`` where they say different things.
+        """The properties of two declarations as one; raises ``Contradiction`` where they say different things.
 
         Neither order nor number of declarations may matter to it, and what it gives must be enough for both: whoever
         applies it has done what each of them says. Paths that mean one file are one text already.

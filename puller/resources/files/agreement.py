@@ -1,4 +1,4 @@
-"""What two declarations of one file say together: TinyCM's rule, and what follows from a file having one content."""
+"""Two declarations of one file as one: TinyCM's rule, and what follows from a file having one content."""
 
 from collections.abc import Collection, Mapping
 
@@ -11,7 +11,7 @@ _NOTHING = FileProperties(name="")
 
 
 def agree_on_file(first: FileProperties, second: FileProperties) -> FileProperties:
-    """What both say; raises ``Contradiction``.
+    """The properties that both say; raises ``Contradiction``.
 
     Where both say what is in it, they say the same in the same way. Where one of them does, it says all of it.
     """

@@ -317,7 +317,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
 
     @classmethod
     def agree(cls, first: ScaffoldProperties, second: ScaffoldProperties) -> ScaffoldProperties:
-        """What the templates come to is said by each of them whole."""
+        """All that the templates come to is said by each of them."""
         from puller.resources.agreeing import agree  # few manifests declare a scaffold twice
 
         rendering = ("engine", "left_delimiter", "right_delimiter", "skip_empty", "post", "data")

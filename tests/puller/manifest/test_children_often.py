@@ -391,6 +391,16 @@ WAITS: dict[str, tuple[dict[str, str], list[str]]] = {
         },
         ["exec#x"],
     ),
+    "none of two that wait for different resources is managed in any case": (
+        {
+            "manifest.yaml": applying(
+                "a.yaml, require: [exec#x], control: {if: 'true'}",
+                "b.yaml, require: [exec#y], control: {if: 'true'}",
+            )
+            + "X"
+        },
+        ["exec#x", "exec#y"],
+    ),
     "two children that wait for each other's resources would": (
         {
             "manifest.yaml": applying("b.yaml", "a.yaml, require: [exec#x]")
