@@ -66,8 +66,8 @@ def _explained(
     _use_templates(found, uses)
     # 3. Its declaration.
     explained: dict[str, Any] = {"resource": str(found.reference), "declared": found.where}
-    if found.united:
-        explained["also_declared"] = [place.where for place in found.united[1:]]
+    if also := dict.fromkeys(place.where for place in found.united if place.where != found.where):
+        explained["also_declared"] = list(also)
     if applied := applied_as(found):
         explained["applied"] = applied
     if found.failure:

@@ -37,7 +37,19 @@ class Progress:
         """Why nothing more is applied of any manifest that a resource is in; empty to go on."""
         if not self._stopped:
             return ""
-        return why_no_way(declaration, lambda place: self._stopped.get(id(place.home), ""))
+        if not any(id(home) in self._stopped for home in homes(declaration)):
+            return ""
+        return why_no_way(declaration, self._why_closed)
+
+    def _why_closed(self, place: Declaration) -> str:
+        """Why a manifest that is stopped, or not to be applied yet, does not bring what another one would have."""
+        if (why := self._stopped.get(id(place.home))) or place.child is None:
+            return why or ""
+        for index in self._catalog.links.children:
+            is_this = self._catalog.declarations[index].child is place.child
+            if is_this and (unmet := self.unmet_requirements(index)):
+                return f"{place.reference} requires {unmet[0]}"
+        return ""
 
     # What a resource requires and subscribes to
 

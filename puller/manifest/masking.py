@@ -10,6 +10,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import reduce
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -91,13 +92,19 @@ class Masks:
         def masked(text: str) -> str:
             return MASK if hidden and text else of_all(text)
 
-        result.name = self.of(declaration.home.scope.data)(result.name)
+        result.name = self._of_data(declaration)(result.name)
         result.output, result.error_output = masked(result.output), masked(result.error_output)
 
     def _of_all(self, declaration: Declaration) -> Callable[[str], str]:
         """The mask for the data and for the resource's own properties."""
-        of_data, of_properties = self.of(declaration.home.scope.data), Mask(_hidden_texts(declaration))
+        of_data, of_properties = self._of_data(declaration), Mask(_hidden_texts(declaration))
         return lambda text: of_data(of_properties(text))
+
+    def _of_data(self, declaration: Declaration) -> Callable[[str], str]:
+        if not declaration.united:
+            return self.of(declaration.home.scope.data)
+        masks = [self.of(place.home.scope.data) for place in declaration.united]
+        return lambda text: reduce(lambda masked, mask: mask(masked), masks, text)
 
 
 def _hidden_texts(declaration: Declaration) -> Iterator[str]:

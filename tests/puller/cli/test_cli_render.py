@@ -177,3 +177,13 @@ def test_what_cannot_be_rendered_says_why(
     done = render(*arguments)
     assert done.status == status
     assert message in done.err
+
+
+def test_a_child_is_shown_with_each_data_that_it_is_applied_with(render: Render, tmp_path: Path) -> None:
+    (tmp_path / "manifest.yaml").write_text(
+        "resources: [{apply: [{c.yaml: {alias: a, data: {x: 1}}}, {c.yaml: {data: {x: 2}}}, {c.yaml: {data: {x: 2}}}]}]"
+    )
+    (tmp_path / "c.yaml").write_text("resources: [{exec: {name: '{{ data.x }}'}}]")
+    resources = json.loads(render("manifest.yaml", "--no-system-facts", "--format", "json").out)["resources"]
+    shown = [body["c.yaml"]["applied"] for entry in resources for body in entry.get("apply", ())]
+    assert shown == [["by manifest.yaml as a, with x: 1"], ["by manifest.yaml, with x: 2"]]

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from puller.engine.explain_resource import explain_resource
 from puller.errors import ManifestError
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
+from puller.manifest.recording import Recorder
 from puller.reporting.report import Event
 
 Load = Callable[..., Manifest]
@@ -489,6 +491,18 @@ def test_failing_and_stopping_are_of_all_manifests_that_a_resource_is_in(apply_a
     assert states(apply_all(files))["b.yaml"] == "failed"
 
 
+def test_a_manifest_that_has_stopped_does_not_lead_round_what_another_requires(apply_all: Apply) -> None:
+    stopping = f"fail_on_error: true\nresources: [{{exec: {{name: 'false'}}}}, {CURL}]"
+    files = {
+        "manifest.yaml": applying("a.yaml", "b.yaml, require: [exec#false]"),
+        "a.yaml": stopping,
+        "b.yaml": f"resources: [{CURL}]",
+    }
+    events = apply_all(files)
+    assert states(events) == {"false": "failed", "curl": "skipped", "a.yaml": "failed", "b.yaml": "skipped"}
+    assert events["curl"].skip_reason == "exec#false failed, and fail_on_error is set"
+
+
 def test_health_checks_are_run_of_the_declarations_that_are_managed(apply_all: Apply) -> None:
     top = """
         resources:
@@ -537,3 +551,36 @@ def test_a_child_that_is_applied_n_times_is_as_one_that_is_applied_once(
         return tuple(sorted(repr(declaration.properties) for declaration in manifest.declarations))
 
     assert catalog(places) == catalog(places[:1])
+
+
+def test_secrets_of_all_manifests_that_declare_a_resource_are_masked(apply_all: Apply) -> None:
+    secret = "data:\n  # @sensitive\n  word: canary-NAME\n"
+    command = "{exec: {name: say, command: \"sh -c 'echo canary-a canary-b; false'\"}}"
+    files = {"manifest.yaml": applying("a.yaml", "b.yaml")}
+    for name in ("a", "b"):
+        files[f"{name}.yaml"] = f"{secret.replace('NAME', name)}resources: [{command}]"
+    events = apply_all(files)
+    assert events["say"].errors
+    assert "canary" not in repr(events)
+
+
+def test_explain_says_of_each_instance_where_it_is_applied_and_of_a_resource_where_it_is_declared(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "manifest.yaml").write_text(
+        applying("c.yaml, alias: first, data: {x: 1}", "c.yaml, data: {x: 2}") + "  - exec: [{one: {}}]\n"
+    )
+    (tmp_path / "c.yaml").write_text("resources:\n  - exec: {name: one}\n  - exec: {name: '{{ data.x }}'}\n")
+    recorder = Recorder()
+    manifest = load_manifest(tmp_path / "manifest.yaml", "m.yaml", Inputs({}, {}, watch=recorder.watch))
+    of_child = list(explain_resource(manifest, "apply#c.yaml", recorder))
+    assert [found["applied"] for found in of_child] == [
+        ["by m.yaml as first, with x: 1"],
+        ["by m.yaml, with x: 2"],
+    ]
+    assert [found["declared"] for found in of_child] == ["m.yaml:2", "m.yaml:3"]
+    (shared,) = explain_resource(manifest, "exec#one", recorder)
+    assert (shared["declared"], shared["also_declared"]) == ("c.yaml:2", ["m.yaml:4"])
+    assert shared["below"] == ["apply#c.yaml (first)", "apply#c.yaml"]
+    (own,) = explain_resource(manifest, "exec#2", recorder)
+    assert [(use["name"], use["value"]) for use in own["uses"]] == [("data.x", 2)]
