@@ -10,10 +10,11 @@
 import os
 import stat
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO
 
 from bundles.archive.canonical_tar import (
@@ -28,7 +29,7 @@ from bundles.filesystem.atomic import open_directory, remove_leftovers, replace_
 from bundles.filesystem.trees import Counted, kind_of, open_regular, pieces_of, walk
 from bundles.format.description import BundleDescription, FileEntry, FileMode
 from bundles.format.limits import LIMITS, Limits
-from bundles.format.paths import MemberPath, shown
+from bundles.format.paths import MOST_ENTRIES, MemberPath, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,37 +42,74 @@ class BuiltBundle:
     description: BundleDescription
 
 
+Libraries = Mapping[str, Path]
+"""Directories that are packed with that of the bundle, by where they stand in it: ``libraries/common``."""
+NO_LIBRARIES: Libraries = MappingProxyType({})
+
+
 def build_bundle(
-    directory: Path, output: Path, *, name: str, version: str, limits: Limits = LIMITS
+    directory: Path,
+    output: Path,
+    *,
+    name: str,
+    version: str,
+    libraries: Libraries = NO_LIBRARIES,
+    limits: Limits = LIMITS,
 ) -> BuiltBundle:
-    """Pack ``directory`` into ``output``; raises ``PublishError``, and a file that was there before stays."""
-    # The archive would hold what was written of itself so far.
-    if output.resolve().is_relative_to(directory.resolve()):
-        raise PublishError(str(output), f"lies inside {str(directory)!r}, which is to be packed")
+    """Pack ``directory`` and ``libraries`` into ``output``.
+
+    Raises ``PublishError``, and a file that was there before stays.
+    """
+    for root in (directory, *libraries.values()):
+        # The archive would hold what was written of itself so far.
+        if output.resolve().is_relative_to(root.resolve()):
+            raise PublishError(str(output), f"lies inside {str(root)!r}, which is to be packed")
     with _explained(directory, "cannot be read"):
-        description = describe(directory, name=name, version=version)
+        members = _members(directory, libraries)
+        description = _described(members, name, version)
         limits.check_files(description)
         limits.check_description(len(description.to_bytes()))
     # Nothing is held in memory: the files are read once to describe them, and once more to pack them.
-    archive = Counted(_deflated(_tar(directory, description)))
+    archive = Counted(_deflated(_tar(members, description)))
     with _explained(output, "cannot be written"), open_directory(output.parent) as parent:
         remove_leftovers(parent)
         replace_file(parent, output.name, _accepted(archive, description, limits), mode=0o644)
     return BuiltBundle(output, archive.size, archive.sha256, description)
 
 
-def describe(directory: Path, *, name: str, version: str) -> BundleDescription:
-    """The description of a bundle of ``directory``; raises ``FormatError`` and ``OSError``."""
-    files = {}
-    for text, status in walk(directory, is_left_out):
-        path = MemberPath.parse(text)
-        if stat.S_ISDIR(status.st_mode):
-            continue
-        if not stat.S_ISREG(status.st_mode):
-            what = f"is {kind_of(status.st_mode)}, wanted a regular file or a directory"
-            raise FormatError(shown(text), what)
-        files[path] = _entry(directory / text)
-    return BundleDescription(name, version, files)
+def describe(
+    directory: Path, *, name: str, version: str, libraries: Libraries = NO_LIBRARIES
+) -> BundleDescription:
+    """The description of a bundle of ``directory`` and ``libraries``; raises ``PublishError``."""
+    with _explained(directory, "cannot be read"):
+        return _described(_members(directory, libraries), name, version)
+
+
+def _described(members: Mapping[MemberPath, Path], name: str, version: str) -> BundleDescription:
+    return BundleDescription(name, version, {path: _entry(file) for path, file in members.items()})
+
+
+def _members(directory: Path, libraries: Libraries) -> dict[MemberPath, Path]:
+    """Every file that belongs into the bundle, by its path there; raises ``FormatError`` and ``OSError``."""
+    members: dict[MemberPath, Path] = {}
+    for prefix, root in {"": directory, **libraries}.items():
+        for text, status in walk(root, is_left_out):
+            path = MemberPath.parse(f"{prefix}/{text}" if prefix else text)
+            if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+                where = shown(str(root / text) if prefix else text)
+                raise FormatError(
+                    where, f"is {kind_of(status.st_mode)}, wanted a regular file or a directory"
+                )
+            if path.text in libraries:
+                raise FormatError(
+                    shown(path.text), f"is in the bundle, and so would be {libraries[path.text]}"
+                )
+            if stat.S_ISREG(status.st_mode):
+                members[path] = root / text
+            # Before any of them is read: a path may have led to a whole machine.
+            if len(members) > MOST_ENTRIES:
+                raise FormatError(shown(str(root)), f"more than {MOST_ENTRIES} files")
+    return members
 
 
 def is_left_out(name: str) -> bool:
@@ -93,14 +131,14 @@ def _mode(stream: BinaryIO) -> FileMode:
     return FileMode.of(os.fstat(stream.fileno()).st_mode)
 
 
-def _tar(directory: Path, description: BundleDescription) -> Iterator[bytes]:
+def _tar(members: Mapping[MemberPath, Path], description: BundleDescription) -> Iterator[bytes]:
     encoded = description.to_bytes()
     yield description_header(len(encoded))
     yield encoded
     yield padding(len(encoded))
     for path, entry in description.files.items():
         yield file_header(path, entry)
-        yield from _contents(directory / path.text, entry)
+        yield from _contents(members[path], entry)
         yield padding(entry.size)
     yield END_OF_ARCHIVE
 

@@ -7,6 +7,7 @@
 """
 
 import enum
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ from bundles.format.paths import MemberPath, directories_of, folded, shown
 
 FORMAT = 1
 MANIFEST = "manifest.yaml"
+LIBRARIES = "libraries"
+"""The directory of those that were packed with the bundle."""
 LARGEST_FILE = 8 * 1024**3 - 1
 """The most that the eleven octal digits of a tar header can say."""
 
@@ -90,6 +93,16 @@ class BundleDescription:
     def size(self) -> int:
         """Bytes of all files together."""
         return sum(entry.size for entry in self.files.values())
+
+    def libraries(self) -> dict[str, str]:
+        """Each library that was packed with the bundle, and the SHA-256 of all in it: paths, modes and contents."""
+        entries: dict[str, list[str]] = {}
+        for path, entry in self.files.items():
+            top, *rest = path.parts
+            if top == LIBRARIES and len(rest) > 1:
+                inner = "/".join(rest[1:])
+                entries.setdefault(rest[0], []).append(f"{entry.mode.value} {entry.sha256} {inner}\n")
+        return {name: hashlib.sha256("".join(lines).encode()).hexdigest() for name, lines in entries.items()}
 
     @classmethod
     def parse(cls, data: bytes) -> Self:

@@ -7,13 +7,13 @@
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuf.api.metadata import TargetFile
 
-from bundles.archive.pack import BuiltBundle, build_bundle
+from bundles.archive.pack import NO_LIBRARIES, BuiltBundle, Libraries, build_bundle
 from bundles.archive.unpack import inspect, read_description
 from bundles.errors import FormatError, PublishError, StoreError
 from bundles.filesystem.trees import measure, remove_tree
@@ -44,6 +44,8 @@ class Wish:
     request: RolloutRequest = AT_ONCE
     name: str | None = None
     """Of the one bundle there is; ``None`` for the name of its directory, or the one that its archive states."""
+    libraries: Mapping[Path, Libraries] = field(default_factory=dict)
+    """The libraries that are packed with the bundle of a directory, by that; an archive is whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +80,11 @@ def publish_bundle(
     version: str | None = None,
     channel: str = "stable",
     request: RolloutRequest = AT_ONCE,
+    libraries: Libraries = NO_LIBRARIES,
 ) -> Publication:
     """`publish_bundles` for one of them."""
-    (publication,) = publish_bundles(site, [source], Wish(version, channel, request, name), passphrase)
+    wish = Wish(version, channel, request, name, {source: libraries})
+    (publication,) = publish_bundles(site, [source], wish, passphrase)
     return publication
 
 
@@ -211,7 +215,8 @@ class _Round:
         name = name or source.resolve().name
         if version == AUTO:
             version = next_version(self._versions(name))
-        return build_bundle(source, output, name=name, version=version)
+        libraries = self._wish.libraries.get(source, NO_LIBRARIES)
+        return build_bundle(source, output, name=name, version=version, libraries=libraries)
 
     def _versions(self, bundle: str) -> list[str]:
         """All that were ever published, in whatever channel: targets stay when a channel names them no more."""
@@ -251,9 +256,9 @@ def _own_scratch(site: Site) -> Iterator[Path]:
 
 def _archive(path: Path, name: str | None, version: str | None) -> BuiltBundle:
     description = inspect(path)
-    for field, found, wanted in (("name", description.name, name), ("version", description.version, version)):
+    for what, found, wanted in (("name", description.name, name), ("version", description.version, version)):
         if wanted is not None and found != wanted:
-            raise PublishError(str(path), f"{field} is {found!r} in the archive, {wanted!r} was asked for")
+            raise PublishError(str(path), f"{what} is {found!r} in the archive, {wanted!r} was asked for")
     counted = measure(path)
     return BuiltBundle(path, counted.size, counted.sha256, description)
 

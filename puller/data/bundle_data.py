@@ -1,7 +1,7 @@
 """All data of a manifest as one mapping: its own document, the bundle's Hiera tree, and the sources from outside.
 
-* Lowest to highest: the manifest, the tree, the sources in their order. Mappings merge deeply between them; anything
-  else is replaced.
+* Lowest to highest: the bundle's libraries, the manifest, the tree, the sources in their order. Mappings merge deeply
+  between them; anything else is replaced.
 * A child manifest has the same tree and the same sources from outside. In between is what its parent gives it: the
   parent's own documents, right over the child's; or the data it is handed, right over the tree. Their lists are
   appended to those below.
@@ -37,8 +37,10 @@ class BundleData:
         *,
         parent: "BundleData | None" = None,
         handed: DataSource | None = None,
+        libraries: tuple[DataSource, ...] = (),
     ) -> None:
         """``handed`` is what a child is given instead of its parent's documents."""
+        self.libraries = libraries
         self.own = own
         self.tree = tree
         self.outside = outside
@@ -54,12 +56,14 @@ class BundleData:
 
     def of_child(self, own: DataSource, handed: DataSource | None) -> "BundleData":
         """The data of a child manifest with a document of its own."""
-        return BundleData(own, self.tree, self.outside, parent=self, handed=handed)
+        return BundleData(own, self.tree, self.outside, parent=self, handed=handed, libraries=self.libraries)
 
     def over(self, own: DataSource) -> "BundleData":
         """A copy with another document at the bottom."""
         handed = self.handed[0] if self.handed and not self.inherited else None
-        return BundleData(own, self.tree, self.outside, parent=self.parent, handed=handed)
+        return BundleData(
+            own, self.tree, self.outside, parent=self.parent, handed=handed, libraries=self.libraries
+        )
 
     def is_as(self, other: "BundleData") -> bool:
         """Whether the same comes of both: of the same data from each source, and the same of it sensitive."""
@@ -83,7 +87,7 @@ class BundleData:
     @property
     def below(self) -> tuple[DataSource, ...]:
         """The sources under the tree, lowest first."""
-        return (self.own, *self.inherited)
+        return (*self.libraries, self.own, *self.inherited)
 
     @property
     def above(self) -> tuple[DataSource, ...]:

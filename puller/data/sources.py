@@ -30,6 +30,7 @@ SIZE_LIMIT = 16 * 1024 * 1024
 class Origin(StrEnum):
     """Who gave a document, lowest precedence first."""
 
+    LIBRARY = "library"
     MANIFEST = "manifest"
     PARENT = "parent manifest"
     SITE = "site data"

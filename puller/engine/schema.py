@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from puller.bundle_paths import LIBRARY_NAME
 from puller.engine.requests import REQUEST
 from puller.resources.base import ResourceType
 from puller.resources.descriptions import describe_properties
@@ -54,6 +55,7 @@ def manifest_schema() -> Schema:
         "properties": {
             "data": {"type": ["object", "null"]},
             "hierarchy": _HIERARCHY,
+            "libraries": _LIBRARIES,
             "overrides": {"type": ["object", "null"]},
             **run,
             "ccm": {"type": "object", "properties": ccm, "additionalProperties": False},
@@ -95,6 +97,14 @@ _HIERARCHY: Final[Schema] = {
     "type": ["object", "null"],
     "properties": {"order": {"type": "array", "items": _TEXT}, "merge": {"enum": ["first", "deep"]}},
     "additionalProperties": False,
+}
+
+
+_LIBRARIES: Final[Schema] = {
+    "description": "Directories of children, templates, files and data that several bundles share, by name.",
+    "type": ["object", "null"],
+    "propertyNames": {"pattern": f"^{LIBRARY_NAME.pattern}$"},
+    "additionalProperties": _TEXT,
 }
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from puller.errors import ManifestError
+from puller.manifest.source import MANIFEST
 
 FACTS = "facts.d"
 """The directory of a bundle, or of a library, with a file for each fact."""
@@ -33,12 +34,21 @@ def bundle_facts(
     return facts
 
 
-def need_bundle_facts(
-    host: Mapping[str, Any], root: Path, libraries: Sequence[Path] = ()
-) -> Mapping[str, Any]:
-    """As ``bundle_facts``; raises ``ManifestError`` for files that cannot be facts."""
+def need_bundle_facts(host: Mapping[str, Any], root: Path) -> Mapping[str, Any]:
+    """The facts of a host as a bundle and its libraries see them.
+
+    Raises ``ManifestError`` for files that cannot be facts, and as ``used_libraries`` does.
+    """
     problems: list[str] = []
-    facts = bundle_facts(host, root, problems, libraries)
+    facts = bundle_facts(host, root, problems, _libraries_of(root))
     if problems:
         raise ManifestError(problems)
     return facts
+
+
+def _libraries_of(root: Path) -> list[Path]:
+    if not (root / MANIFEST).exists():
+        return []
+    from puller.manifest.libraries import files_in  # for commands about what no run applies
+
+    return [Path(library.root) for library in files_in(root).libraries.values()]

@@ -59,9 +59,19 @@ def load_manifest(path: Path, name: str, inputs: Inputs, known: Collection[Refer
     """
     with total:
         text = ManifestText.of_file(path, name)
-        family = Family(path, name, BundleFiles.of(path.parent))
-        facts = bundle_facts(inputs.facts, path.parent, family.refused)
+        files = _files_of(text)
+        family = Family(path, name, files)
+        libraries = [Path(library.root) for library in files.libraries.values()]
+        facts = bundle_facts(inputs.facts, path.parent, family.refused, libraries)
         return _load(text, msgspec.structs.replace(inputs, facts=facts), family, known)
+
+
+def _files_of(text: ManifestText) -> BundleFiles:
+    if "libraries" not in text.value:
+        return BundleFiles.of(text.directory)
+    from puller.manifest.libraries import bundle_files  # few bundles have any
+
+    return bundle_files(text)
 
 
 def load_value(path: Path, value: dict[str, Any], problems: Problems, inputs: Inputs) -> Manifest:
@@ -116,6 +126,8 @@ def _declared(
 
     # 1. Its keys.
     text.check_keys()
+    if child is not None:
+        text.refuse_libraries()
     # 2. Its data.
     home = home_of(text, inputs, family, child)
     family.warnings += [warning for notes in home.data.annotations for warning in notes.warnings]

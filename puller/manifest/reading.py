@@ -19,7 +19,7 @@ from hiera.values.paths import MISSING
 from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
 from puller.data.hiera_tree import open_tree
-from puller.data.sources import DataSource, Origin
+from puller.data.sources import DataSource, Origin, merged
 from puller.errors import ManifestError, SourceError, file_problem
 from puller.manifest.children import Family
 from puller.manifest.declaration import Child, Declaration, Home
@@ -43,6 +43,7 @@ _RUN_KEYS = (
     "post_message",
 )
 _OF_THE_TOP = {"give_up_after": "counts", "pre_message": "is shown", "post_message": "is shown"}
+_LIBRARIES = "libraries"
 _CCM = "ccm"  # the reference's section for the same keys
 _CCM_TEMPLATE = "resources_jet_file"  # and its name for resources_template
 _SIZE_LIMIT = 64 * 1024 * 1024  # bytes
@@ -99,7 +100,7 @@ class ManifestText(msgspec.Struct, frozen=True):
 
     def check_keys(self) -> None:
         """Note every key that is unknown, has a value of the wrong kind, or does not go with another."""
-        top = (*_DATA_KEYS, _CCM) if self.run_path else (*_DATA_KEYS, *_RUN_KEYS)
+        top = (*_DATA_KEYS, _LIBRARIES, *((_CCM,) if self.run_path else _RUN_KEYS))
         for key in self.value:
             if key not in top and key != _CCM:
                 self.problems.add((key,), unknown_key(key, top))
@@ -125,6 +126,12 @@ class ManifestText(msgspec.Struct, frozen=True):
         if (written := self.run.get("removed")) is not None:
             return Removed.parse(written)
         return None if parent is None else parent.properties.removed
+
+    def refuse_libraries(self) -> None:
+        """Note that a child manifest declares libraries: which they are is said once, for the whole bundle."""
+        if _LIBRARIES in self.value:
+            what = "are declared by the top manifest, and those of a library in its library.yaml"
+            self.problems.add((_LIBRARIES,), f"libraries {what}")
 
     def unheard_messages(self) -> list[str]:
         """A warning for each key of a child manifest that only the top manifest's is heeded of."""
@@ -204,11 +211,19 @@ def _checked_data(
             above = child.given
         else:
             tree = open_tree(text.directory, inputs.facts, inputs.private_key, family.warnings.append)
-            above = BundleData(nothing, tree, inputs.sources)
+            above = BundleData(nothing, tree, inputs.sources, libraries=_of_libraries(family.files, inputs))
         data = above.over(_own_data(text, inputs, above))
         return data, data.failures()
     except HieraError as error:
         return BundleData(nothing, None, ()), [str(error)]
+
+
+def _of_libraries(files: BundleFiles, inputs: Inputs) -> tuple[DataSource, ...]:
+    if not files.libraries:
+        return ()
+    from puller.data.library_data import library_data  # few bundles have any
+
+    return library_data(files.libraries.values(), inputs.facts, inputs.environ)
 
 
 def _own_data(text: ManifestText, inputs: Inputs, above: BundleData) -> DataSource:
@@ -224,7 +239,8 @@ def _own_data(text: ManifestText, inputs: Inputs, above: BundleData) -> DataSour
         unresolved[path[0]] = str(error)
         return above.is_replaced(path)
 
-    resolved = document.resolve(inputs.facts, inputs.environ, is_replaced=is_replaced)
+    below = merged(above.libraries)
+    resolved = document.resolve(inputs.facts, inputs.environ, data=below, is_replaced=is_replaced)
     explanation = resolved.explanation
     return DataSource(Origin.MANIFEST, text.name, resolved.data, document, explanation, unresolved=unresolved)
 

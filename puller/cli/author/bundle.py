@@ -1,12 +1,15 @@
 """``puller bundle``: begin a bundle, pack it, look into one."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from puller.cli.options import text_format_option
+from puller.cli.output import warn
+from puller.manifest.source import MANIFEST
 
 if TYPE_CHECKING:
     from bundles.filesystem.trees import Counted
@@ -66,6 +69,8 @@ def build(directory: Path, name: str | None, version: str, output: Path | None) 
     `puller site publish` does this by itself; a bundle built here can be looked at, compared, and applied without a
     site.
 
+    What the manifest names under libraries is packed as libraries/NAME.
+
     Regular files and directories only: a link or a device is an error that names it. Left out are .git, .hg, .svn,
     __pycache__, *~ and .*.swp, and empty directories. Modes become 0755 for files that their owner may execute, 0644
     for others; owners and dates are not kept.
@@ -80,10 +85,24 @@ def build(directory: Path, name: str | None, version: str, output: Path | None) 
 
     name = parse_name(name or directory.resolve().name)
     output = output or Path(f"{name}-{parse_version(version)}.tar.gz")
-    built = build_bundle(directory, output, name=name, version=version)
+    libraries = libraries_of(directory)
+    built = build_bundle(directory, output, name=name, version=version, libraries=libraries)
     click.echo(
         f"{built.path}: {len(built.description.files)} files, {built.size} bytes, sha256 {built.sha256}"
     )
+
+
+def libraries_of(directory: Path) -> Mapping[str, Path]:
+    """The libraries that are packed with a directory; warns of those that nothing uses. Raises ``ManifestError``."""
+    path = directory / MANIFEST
+    if not path.is_file():
+        return {}  # packing says what is missing
+    from puller.manifest.libraries import files_in, outside_of, unused_libraries
+
+    files = files_in(directory)
+    for warning in unused_libraries(files, str(path)):
+        warn(warning)
+    return outside_of(files)
 
 
 @bundle.command("inspect")
@@ -134,6 +153,7 @@ def _as_json(description: "BundleDescription", archive: "Counted") -> str:
         "version": description.version,
         "sha256": archive.sha256,
         "size": archive.size,
+        "libraries": description.libraries(),
         "files": files,
     }
     return json.dumps(document, indent=2, ensure_ascii=False)
@@ -145,6 +165,7 @@ def _as_text(description: "BundleDescription", archive: "Counted") -> str:
         f"version  {description.version}",
         f"sha256   {archive.sha256}",
         f"size     {archive.size} bytes, {description.size} unpacked, {len(description.files)} files",
+        *(f"library  {name}, sha256 {digest}" for name, digest in description.libraries().items()),
         "",
     ]
     width = len(str(max(entry.size for entry in description.files.values())))

@@ -13,6 +13,7 @@ from puller.exit_status import ExitStatus
 from puller.manifest.declaration import Declaration
 from puller.manifest.host_catalog import HostCatalog
 from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Manifest
 from puller.manifest.notations import find_foreign
 from puller.manifest.problems import Problems
 from puller.manifest.source import open_source
@@ -65,12 +66,22 @@ def lint(source: str, before: tuple[str, ...], **options: Any) -> int:
             *(f"{d.where}: warning: {d.reference}: {d.failure}" for d in manifest.declarations if d.failure),
             *(sentence for declaration in manifest.declarations for sentence in _seen_secrets(declaration)),
             *_foreign([*manifest.texts, *data_files]),
+            *_unused(manifest),
         ]
         _show([*problems, *(f"{warning} (warning)" for warning in manifest.warnings)])
         count = len(manifest.declarations)
         click.echo(f"{found.name}: {count} resources, {len(problems)} warnings, no errors")
         inputs.warn()
     return ExitStatus.OK
+
+
+def _unused(manifest: Manifest) -> Iterator[str]:
+    """Warnings of libraries that are packed for nothing."""
+    if not manifest.files.libraries:
+        return
+    from puller.manifest.libraries import unused_libraries
+
+    yield from (f"{sentence} (warning)" for sentence in unused_libraries(manifest.files, manifest.name))
 
 
 def _show(sentences: Iterable[str]) -> None:

@@ -1,7 +1,7 @@
 """The template side of ``puller render``: a template, or a directory of templates, tried without a manifest.
 
 A template that belongs to a bundle sees the bundle's files, as it will later: the nearest directory above it that has a
-manifest is where includes and ``readFile`` start.
+manifest, or a library.yaml, is where includes and ``readFile`` start.
 """
 
 import os
@@ -109,9 +109,13 @@ def render_templates(
 
 
 def _home(path: Path) -> BundleFiles:
-    """The bundle that a template is of, else the directory that it is in, or is."""
-    found = next((above for above in path.parents if (above / MANIFEST).is_file()), None)
-    return BundleFiles.of(found or (path if path.is_dir() else path.parent))
+    """The files of the bundle or library that a template is of, else of the directory that it is in, or is."""
+    from puller.manifest.libraries import LIBRARY, files_in
+
+    for above in path.parents:
+        if (above / MANIFEST).is_file() or (above / LIBRARY).is_file():
+            return files_in(above)
+    return BundleFiles.of(path if path.is_dir() else path.parent)
 
 
 def _scope(inputs: CommandInputs, home: BundleFiles) -> Scope:

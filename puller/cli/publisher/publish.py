@@ -19,8 +19,10 @@ from puller.cli.publisher.options import (
 )
 from puller.cli.publisher.secrets import passphrase_of_keys
 from puller.cli.publisher.sentences import ended_rollout, next_step, print_statement, publication_line
+from puller.errors import ManifestError, SourceError
 
 if TYPE_CHECKING:
+    from bundles.archive.pack import Libraries
     from bundles.publisher.changes import Changes
     from bundles.publisher.publication import Progress, Publication
 
@@ -85,7 +87,8 @@ def publish(
     from bundles.publisher.versions import AUTO
 
     _check_sources(sources, name)
-    wish = Wish(version, channel, rollout_request(percent, over, start), name)
+    request = rollout_request(percent, over, start)
+    wish = Wish(version, channel, request, name, _libraries_of_all(sources))
     site = Site(directory)
     with _progress(len(sources)) as progress:
         if noop:
@@ -108,6 +111,22 @@ def _check_sources(sources: Sequence[Path], name: str | None) -> None:
     if wrong := [source for source in sources if source.is_dir() and not (source / _MANIFEST).exists()]:
         names = ", ".join(map(str, wrong))
         raise click.UsageError(f"{names}: no bundle, wanted a directory with a {_MANIFEST} in it")
+
+
+def _libraries_of_all(sources: Sequence[Path]) -> "dict[Path, Libraries]":
+    """The libraries of each bundle; raises ``ManifestError`` with what is wrong with any of them."""
+    from puller.cli.author.bundle import libraries_of
+
+    found: dict[Path, Libraries] = {}
+    problems: list[str] = []
+    for source in sources:
+        try:
+            found[source] = libraries_of(source)
+        except (ManifestError, SourceError) as error:
+            problems += str(error).splitlines()
+    if problems:
+        raise ManifestError(problems)
+    return found
 
 
 @contextlib.contextmanager

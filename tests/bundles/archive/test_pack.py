@@ -407,3 +407,105 @@ def test_a_problem_with_the_disk_names_the_place(
         pack(tree / source, tree / output)
     assert message in str(caught.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["directory", "source"]
+
+
+# -- libraries ------------------------------------------------------------------------------------
+
+LIBRARY = {"files/motd": b"Hello\n", "bin/check": b"#!/bin/sh\n", ".git/x": b"", "x~": b""}
+
+
+@pytest.fixture
+def library(tmp_path: Path, write_tree: WriteTree) -> Path:
+    """A library beside the bundle."""
+    return write_tree(tmp_path / "common", LIBRARY)
+
+
+def pack_with(source: Path, output: Path, *libraries: Path) -> BuiltBundle:
+    roots = {f"libraries/{library.name}": library for library in libraries}
+    return build_bundle(source, output, name="web", version="1", libraries=roots)
+
+
+def test_a_library_is_packed_as_if_it_lay_in_the_bundle(
+    tmp_path: Path, write_tree: WriteTree, library: Path
+) -> None:
+    source = write_tree(tmp_path / "source", FILES)
+    inside = write_tree(
+        tmp_path / "inside", FILES | {f"libraries/common/{path}": data for path, data in LIBRARY.items()}
+    )
+    built = pack_with(source, tmp_path / "one.tar.gz", library)
+    whole = pack_with(inside, tmp_path / "other.tar.gz")
+    assert built.path.read_bytes() == whole.path.read_bytes()
+    assert inspect(built.path) == built.description
+    found = [path.text for path in built.description.files if path.text.startswith("libraries/")]
+    assert found == ["libraries/common/bin/check", "libraries/common/files/motd"]
+
+
+def test_the_digest_of_a_library_says_whether_it_is_the_same(
+    tmp_path: Path, write_tree: WriteTree, library: Path
+) -> None:
+    source = write_tree(tmp_path / "source", FILES)
+    other = write_tree(tmp_path / "other", {"libraries.txt": b"x"})
+
+    def digests() -> dict[str, str]:
+        return pack_with(source, tmp_path / "web.tar.gz", library, other).description.libraries()
+
+    first = digests()
+    assert list(first) == ["common", "other"]
+    (source / "manifest.yaml").write_bytes(b"resources: [ ]\n")
+    assert digests() == first
+    changed: list[Callable[[], object]] = [
+        lambda: (library / "files/motd").write_bytes(b"hello\n"),
+        lambda: (library / "files/motd").chmod(0o755),
+        lambda: (library / "files/motd").rename(library / "files/issue"),
+        lambda: (library / "files/issue").unlink(),
+    ]
+    seen = [first["common"]]
+    for change in changed:
+        change()
+        seen.append(digests()["common"])
+        assert digests()["other"] == first["other"]
+    assert len(set(seen)) == len(seen)
+
+
+def test_a_description_without_libraries_names_none(tmp_path: Path, write_tree: WriteTree) -> None:
+    source = write_tree(tmp_path / "source", {**FILES, "libraries/README": b"none yet"})
+    assert build_bundle(source, tmp_path / "a.tar.gz", name="web", version="1").description.libraries() == {}
+
+
+@pytest.mark.parametrize("path", ["files/link", "link"])
+def test_what_cannot_be_packed_of_a_library_is_named_where_it_is(
+    tmp_path: Path, write_tree: WriteTree, library: Path, path: str
+) -> None:
+    source = write_tree(tmp_path / "source", FILES)
+    (library / path).symlink_to("motd")
+    message = f"'{library / path}': is a symbolic link, wanted a regular file or a directory"
+    with pytest.raises(PublishError, match=re.escape(message)):
+        pack_with(source, tmp_path / "web.tar.gz", library)
+
+
+@pytest.mark.parametrize("own", ["libraries/common/own", "libraries/common", "libraries"])
+def test_a_library_that_meets_a_file_of_the_bundle_is_refused(
+    tmp_path: Path, write_tree: WriteTree, library: Path, own: str
+) -> None:
+    source = write_tree(tmp_path / "source", {**FILES, own: b"x"})
+    with pytest.raises(PublishError, match=r"'libraries(/common)?'"):
+        pack_with(source, tmp_path / "web.tar.gz", library)
+    assert not (tmp_path / "web.tar.gz").exists()
+
+
+def test_an_archive_within_a_library_is_refused(tmp_path: Path, write_tree: WriteTree, library: Path) -> None:
+    source = write_tree(tmp_path / "source", FILES)
+    with pytest.raises(PublishError, match=r"lies inside '.*/common', which is to be packed"):
+        pack_with(source, library / "web.tar.gz", library)
+
+
+def test_a_huge_tree_is_refused_before_it_is_read(tmp_path: Path, write_tree: WriteTree) -> None:
+    """One of its files would never end."""
+    huge = tmp_path / "huge"
+    huge.mkdir()
+    for number in range(50_001):
+        os.close(os.open(huge / str(number), os.O_CREAT))
+    (huge / "0").chmod(0)
+    os.truncate(huge / "1", 1 << 40)
+    with pytest.raises(PublishError, match=r"huge': more than 50000 files"):
+        pack_with(write_tree(tmp_path / "source", FILES), tmp_path / "web.tar.gz", huge)

@@ -133,3 +133,80 @@ def test_errors_are_those_of_packing_and_unpacking(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["new", "build", "inspect"])
 def test_help_shows_an_example(command: str) -> None:
     assert f"puller bundle {command} " in run(command, "--help").partition("Example:")[2]
+
+
+# -- libraries ------------------------------------------------------------------------------------
+
+
+def write(files: dict[str, str]) -> None:
+    for name, text in files.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text)
+
+
+def status(*arguments: str) -> int:
+    """The exit status of a command."""
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    return int(str(ended.value.code or 0))
+
+
+REPOSITORY = {
+    "web/manifest.yaml": "libraries: {common: ../libraries/common}\nresources: [{apply: {name: 'common:a.yaml'}}]\n",
+    "libraries/common/a.yaml": "resources: []\n",
+    "libraries/common/library.yaml": "libraries: {base: ../base}\n",
+    "libraries/base/data.yaml": "data: {}\n",
+}
+
+
+def test_libraries_are_packed_and_shown_with_a_digest_of_each() -> None:
+    write(REPOSITORY)
+    assert run("build", "web").startswith("web-0.0.0.tar.gz: 4 files, ")
+    document = json.loads(run("inspect", "web-0.0.0.tar.gz", "--format", "json"))
+    assert list(document["libraries"]) == ["base", "common"]
+    assert "libraries/common/library.yaml" in document["files"]
+    text = run("inspect", "web-0.0.0.tar.gz")
+    for name, digest in document["libraries"].items():
+        assert f"library  {name}, sha256 {digest}\n" in text
+
+
+def test_a_packed_bundle_is_linted_and_applied_like_the_tree(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(REPOSITORY)
+    run("build", "web")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "web-0.0.0.tar.gz").rename(tmp_path / "other/web.tar.gz")
+    for source in ("web", "other/web.tar.gz"):
+        for command in (("lint",), ("render",), ("apply", "--noop", "--state-directory", "state")):
+            assert status(*command, source) == 0, capsys.readouterr().err
+    assert "1 resources, 0 warnings, no errors" in capsys.readouterr().out
+
+
+def test_a_library_that_is_not_used_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    write({**REPOSITORY, "libraries/more/x": ""})
+    manifest = REPOSITORY["web/manifest.yaml"].replace("{", "{more: ../libraries/more, ", 1)
+    write({"web/manifest.yaml": manifest})
+    warning = "the library more is not used: nothing names a path more:…"
+    assert status("bundle", "build", "web") == 0
+    assert f"puller: web/manifest.yaml: {warning}\n" in capsys.readouterr().err
+    assert status("lint", "web") == 0
+    said = capsys.readouterr().out
+    assert f"web/manifest.yaml: {warning} (warning)\n" in said
+
+
+def test_a_bundle_with_a_broken_library_is_not_built(capsys: pytest.CaptureFixture[str]) -> None:
+    write({**REPOSITORY, "libraries/common/library.yaml": "libraries: {base: ../none}\n"})
+    assert status("bundle", "build", "web") == 13
+    said = capsys.readouterr().err
+    assert "libraries/common/library.yaml:1: there is no directory " in said
+    assert not Path("web-0.0.0.tar.gz").exists()
+
+
+def test_a_template_of_a_library_is_rendered_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    write(
+        {**REPOSITORY, "libraries/common/t/x.j2": "{{ read_file('t/y') }} {{ read_file('base:data.yaml') }}"}
+    )
+    write({"libraries/common/t/y": "y"})
+    assert status("render", "libraries/common/t/x.j2") == 0
+    assert capsys.readouterr().out == "y data: {}\n"

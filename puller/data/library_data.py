@@ -1,0 +1,34 @@
+"""Data of libraries: the defaults in the ``data.yaml`` of each, which are below all other data of the bundle."""
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from bundles.filesystem.atomic import read_limited
+from hiera.errors import DocumentError
+from puller.bundle_paths import FileTree
+from puller.data.sources import SIZE_LIMIT, DataSource, Origin, Surroundings
+
+DATA = "data.yaml"
+
+
+def library_data(
+    libraries: Iterable[FileTree], facts: Mapping[str, Any], environ: Mapping[str, str]
+) -> tuple[DataSource, ...]:
+    """The documents of the libraries that have one, in their order, each over those before; raises ``HieraError``."""
+    here = Surroundings(facts, environ)
+    found: list[DataSource] = []
+    for library in libraries:
+        name, path = f"{library.name}:{DATA}", os.path.join(library.root, DATA)
+        if os.path.lexists(path):
+            found.append(here.resolve(_read(path, name), name, Origin.LIBRARY, found))
+    return tuple(found)
+
+
+def _read(path: str, name: str) -> str:
+    try:
+        return read_limited(path, SIZE_LIMIT).decode("utf-8")
+    except OSError as error:
+        raise DocumentError(name, f"cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise DocumentError(name, str(error)) from error

@@ -1,0 +1,222 @@
+"""Libraries of a bundle: which directories they are, and what a bundle that is packed takes along.
+
+* In the author's tree a library is where ``libraries:`` says. A packed bundle has it inside, as ``libraries/NAME``, and
+  no path is followed out of it.
+* Within one bundle a name is one library, whoever names it, and no library is part of another or of the bundle.
+* Nothing of a library but its ``library.yaml`` is read here.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bundles.filesystem.atomic import read_limited
+from bundles.format.identity import DESCRIPTION
+from hiera.errors import HieraError
+from hiera.text import yaml_text
+from puller.bundle_paths import BUNDLE, LIBRARY_NAME, BundleFiles, FileTree
+from puller.data.library_data import DATA
+from puller.errors import ManifestError, SourceError, file_problem
+from puller.manifest.problems import Problems
+from puller.manifest.reading import ManifestText
+from puller.manifest.source import MANIFEST
+from puller.values.suggestions import unknown_key
+
+KEY = "libraries"
+PACKED = "libraries"
+"""The directory of a packed bundle that holds them."""
+LIBRARY = "library.yaml"
+_TREE = "hiera.yaml"
+_FACTS = "facts.d"
+_SIZE_LIMIT = 1024 * 1024  # bytes of a library.yaml
+_SEARCHED = 10_000  # files, when a use is looked for
+
+
+def used_libraries(directory: Path) -> Mapping[str, Path]:
+    """Directories that are packed with a bundle's own: ``libraries/common`` → its directory.
+
+    Raises ``SourceError`` and ``ManifestError`` where the manifest, or a library, cannot be read or is not valid.
+    """
+    return outside_of(files_in(directory))
+
+
+def files_in(directory: Path) -> BundleFiles:
+    """The files of the bundle, or the library, in a directory; raises as ``used_libraries`` does."""
+    path = directory / MANIFEST
+    if not path.exists() and (directory / LIBRARY).exists():
+        path = directory / LIBRARY
+    return bundle_files(ManifestText.of_file(path, str(path)))
+
+
+def outside_of(files: BundleFiles) -> Mapping[str, Path]:
+    """The libraries that are not inside of the bundle: where they are packed, and their directories."""
+    return {
+        f"{PACKED}/{name}": Path(library.root)
+        for name, library in sorted(files.libraries.items())
+        if not files.tree.holds(library.root)
+    }
+
+
+def bundle_files(text: ManifestText) -> BundleFiles:
+    """The files of a bundle as its top manifest sees them; raises ``ManifestError`` with all that is wrong."""
+    root = os.path.realpath(text.directory)
+    search = _Search(root, text.name, os.path.lexists(os.path.join(root, DESCRIPTION)))
+    problems = Problems.of_text(text.name, text.problems.text)
+    names = search.declare(text.value.get(KEY), problems, root)
+    if sentences := [sentence for one in (problems, *search.texts) for sentence in one.sentences()]:
+        raise ManifestError(sentences)
+    return BundleFiles(root, FileTree(root, "", names), search.found)
+
+
+class _Search(msgspec.Struct):
+    """The libraries that were found so far, those that a library uses before it."""
+
+    root: str
+    """The real path of the bundle."""
+    name: str
+    """What messages call its manifest."""
+    is_packed: bool
+    found: dict[str, FileTree] = {}
+    places: dict[str, tuple[str, str]] = {}
+    """By name: the directory, and where it is declared."""
+    texts: list[Problems] = []
+    """Of every ``library.yaml``."""
+
+    def declare(
+        self, declared: object, problems: Problems, base: str, chain: tuple[str, ...] = ()
+    ) -> frozenset[str]:
+        """Find what one text declares, and what that uses; gives the names, and notes what is wrong.
+
+        ``base`` is where its paths start, ``chain`` the libraries that lead to it.
+        """
+        if declared is None:
+            return frozenset()
+        if not isinstance(declared, dict):
+            problems.add((KEY,), f"{KEY} is {declared!r}, wanted a mapping of names to directories")
+            return frozenset()
+        for name, path in declared.items():
+            if why := _why_malformed(name, path):
+                problems.add((KEY, name), why)
+            else:
+                self._find(name, self._directory(name, path, base), problems, chain)
+        return frozenset(map(str, declared))
+
+    def _directory(self, name: str, path: str, base: str) -> str:
+        packed = os.path.join(self.root, PACKED, name)
+        return os.path.realpath(packed if self.is_packed else os.path.join(base, path))
+
+    def _find(self, name: str, directory: str, problems: Problems, chain: tuple[str, ...]) -> None:
+        other, where = self.places.setdefault(name, (directory, problems.where((KEY, name))))
+        if other != directory:
+            problems.add(
+                (KEY, name), f"{name} is {directory} here, and {other} at {where}: two libraries of one name"
+            )
+        elif name in chain:
+            circle = " → ".join([*chain[chain.index(name) :], name])
+            problems.add((KEY, name), f"libraries use each other: {circle}")
+        elif name not in self.found:
+            if why := self._why_not(name, directory):
+                problems.add((KEY, name), why)
+            uses = self._uses(directory, (*chain, name)) if not why else frozenset()
+            self.found[name] = FileTree(directory, name, uses)
+
+    def _why_not(self, name: str, directory: str) -> str:
+        """Why a directory cannot be a library of this bundle; empty when it can."""
+        inside, library, bundle = (
+            os.path.join(self.root, PACKED, name),
+            FileTree(directory),
+            FileTree(self.root),
+        )
+        if library.holds(self.root):
+            return f"leads to {directory}, which holds the bundle itself"
+        if directory != inside and os.path.lexists(inside):
+            return f"is {directory}, and the bundle has {PACKED}/{name} of its own: remove one of the two"
+        if not os.path.isdir(directory):
+            return f"there is no directory {directory}" + (
+                ", so the bundle is not whole" if self.is_packed else ""
+            )
+        if directory != inside and (self.is_packed or bundle.holds(directory)):
+            return f"leads to {directory}, wanted {PACKED}/{name} or a directory outside of the bundle"
+        if os.path.lexists(os.path.join(directory, _TREE)):
+            return f"has a {_TREE}, and libraries have no tree: give their defaults in {DATA}"
+        return next(self._overlaps(name, library), "")
+
+    def _overlaps(self, name: str, library: FileTree) -> Iterator[str]:
+        for other, (directory, where) in self.places.items():
+            if other != name and (library.holds(directory) or FileTree(directory).holds(library.root)):
+                yield f"is {library.root}, and the library {other} at {where} is {directory}: one holds the other"
+
+    def _uses(self, directory: str, chain: tuple[str, ...]) -> frozenset[str]:
+        """The libraries that a library names in its ``library.yaml``."""
+        path = os.path.join(directory, LIBRARY)
+        if not os.path.lexists(path):
+            return frozenset()
+        name = os.path.join(os.path.dirname(self.name), os.path.relpath(path, self.root))
+        problems, value = _read(path, os.path.normpath(name))
+        self.texts.append(problems)
+        for key in value:
+            if key != KEY:
+                problems.add((key,), unknown_key(key, [KEY]))
+        return self.declare(value.get(KEY), problems, directory, chain)
+
+
+def _why_malformed(name: object, path: object) -> str:
+    if not isinstance(name, str) or not LIBRARY_NAME.fullmatch(name):
+        return f"the name {name!r} is not valid, wanted small letters, digits, - and _, a letter first"
+    if name == BUNDLE:
+        return f"the name {BUNDLE!r} is that of the bundle itself, wanted another"
+    if not isinstance(path, str) or not path or "\0" in path or os.path.isabs(path):
+        return f"is {path!r}, wanted the path of a directory, relative to this file"
+    return ""
+
+
+def _read(path: str, name: str) -> tuple[Problems, Mapping[str, Any]]:
+    try:
+        text = read_limited(path, _SIZE_LIMIT).decode("utf-8")
+        value = yaml_text.load(text, name)
+    except OSError as error:
+        raise SourceError(file_problem(error, "cannot be read", where=name)) from error
+    except (HieraError, ValueError) as error:
+        raise ManifestError([str(error) if name in str(error) else f"{name}: {error}"]) from error
+    problems = Problems.of_text(name, text)
+    if value is not None and not isinstance(value, dict):
+        problems.add((), f"is not a mapping; wanted {KEY}")
+    return problems, value if isinstance(value, dict) else {}
+
+
+def unused_libraries(files: BundleFiles, name: str) -> Iterator[str]:
+    """A warning for each library that no file of those that declare it names; ``name`` is that of the manifest.
+
+    Data and facts of a library are there for everybody, so one that has any is used.
+    """
+    for tree in (files.tree, *files.libraries.values()):
+        declared_in = f"{tree.name}:{LIBRARY}" if tree.name else name
+        for library in sorted(tree.libraries):
+            root = files.libraries[library].root
+            if any(os.path.lexists(os.path.join(root, own)) for own in (DATA, _FACTS)):
+                continue
+            if not _names(tree, library):
+                yield f"{declared_in}: the library {library} is not used: nothing names a path {library}:…"
+
+
+def _names(tree: FileTree, library: str) -> bool:
+    """Whether a file of the tree may name a path of the library; in a large tree nobody can say."""
+    from bundles.archive.pack import is_left_out  # a run does not ask
+    from bundles.filesystem.trees import walk
+
+    used = re.compile(rb"(?<![\w-])" + library.encode() + rb":[^\s\"']")
+    for count, (path, _) in enumerate(walk(Path(tree.root), is_left_out)):
+        if count == _SEARCHED:
+            return True
+        file = os.path.join(tree.root, path)
+        if (
+            os.path.isfile(file)
+            and os.path.getsize(file) <= _SIZE_LIMIT
+            and used.search(Path(file).read_bytes())
+        ):
+            return True
+    return False

@@ -1,0 +1,446 @@
+"""Libraries: the same from the author's tree as from the packed bundle, whole, and never more than was meant."""
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bundles.archive.pack import build_bundle
+from bundles.archive.unpack import unpack
+from puller.data.sources import DataSource, Origin
+from puller.engine.apply import apply_catalog
+from puller.engine.engine import Settings
+from puller.engine.pending_refreshes import PendingRefreshes
+from puller.errors import ManifestError, SourceError
+from puller.manifest.libraries import bundle_files, files_in, unused_libraries, used_libraries
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Inputs, Manifest
+from puller.manifest.reading import ManifestText
+from puller.system.signals import StopRequests
+from puller.templates.rendering import render_file
+
+IDS = f"owner: '{os.geteuid()}', group: '{os.getegid()}', mode: '0644'"
+FILE = "resources: [{file: {name: '%s', IDS, %s}}]"
+EMPTY = "resources: []"
+
+REPOSITORY = {
+    "bundles/web/manifest.yaml": """
+libraries: {common: ../../libraries/common}
+data: {name: shop}
+resources:
+  - apply: [{'common:roles/vhost.yaml': }, {roles/web.yaml: }]
+""",
+    "bundles/web/roles/web.yaml": FILE
+    % ("DIR/web", "template: web.j2, require: ['apply#common:roles/vhost.yaml']"),
+    "bundles/web/roles/web.j2": (
+        "{% from 'common:templates/macros.j2' import port with context %}"
+        "{% include 'common:templates/head.j2' %} {{ port() }} {{ read_file('../files/own') }}"
+    ),
+    "bundles/web/files/own": "own",
+    "libraries/common/library.yaml": "libraries: {base: ../base}",
+    "libraries/common/data.yaml": "data: {port: 80, name: default}",
+    "libraries/common/roles/vhost.yaml": """
+resources:
+  - file:
+      - defaults: {IDS}
+      - "DIR/{{ data.name }}.conf": {template: ../templates/vhost.j2}
+      - DIR/motd: {source: ../files/own}
+  - apply: {name: 'base:base.yaml'}
+""",
+    "libraries/common/templates/vhost.j2": "{% import 'templates/macros.j2' as m with context %}{{ m.port() }}",
+    "libraries/common/templates/macros.j2": "{% macro port() %}{{ data.port }} {{ file('files/own') }}{% endmacro %}",
+    "libraries/common/templates/head.j2": "{{ template('base:head.tmpl') }}",
+    "libraries/common/files/own": "of common",
+    "libraries/base/head.tmpl": "head {{ readFile `own` }}",
+    "libraries/base/own": "of base",
+    "libraries/base/base.yaml": FILE % ("DIR/base", "content: \"{{ read_file('own') }} {{ data.name }}\""),
+}
+WRITTEN = {
+    "shop.conf": "80 of common",
+    "motd": "of common",
+    "web": "head of base 80 of common own",
+    "base": "of base shop",
+}
+
+Lay = Callable[..., Path]
+
+
+@pytest.fixture
+def lay(tmp_path: Path) -> Lay:
+    """A repository of these files, changed by others (``None``: without one); gives the bundle's directory."""
+
+    def build(changes: Mapping[str, str | None] | None = None) -> Path:
+        for name, text in {**REPOSITORY, **(changes or {})}.items():
+            if text is not None:
+                put(tmp_path / name, text.replace("DIR", str(tmp_path)).replace("IDS", IDS))
+        return tmp_path / "bundles/web"
+
+    return build
+
+
+def put(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def load(directory: Path, **sources: Any) -> Manifest:
+    outside = (DataSource(Origin.HOST, "data.yaml", sources),) if sources else ()
+    return load_manifest(directory / "manifest.yaml", "web/manifest.yaml", Inputs({}, {}, outside))
+
+
+def packed(directory: Path, to: Path) -> Path:
+    """The bundle as a host has it."""
+    archive = to / "web.tar.gz"
+    build_bundle(directory, archive, name="web", version="1", libraries=used_libraries(directory))
+    unpack(archive, to / "unpacked")
+    return to / "unpacked"
+
+
+def refusal(directory: Path) -> str:
+    with pytest.raises(ManifestError) as caught:
+        load(directory)
+    return str(caught.value).replace(str(directory.parents[1]), "REPO")
+
+
+def apply(manifest: Manifest, tmp_path: Path) -> list[str]:
+    """The failures of a run."""
+
+    def fetch(url: str) -> bytes:
+        raise AssertionError(url)
+
+    run = Settings(state_directory=tmp_path / "state")
+    owed = tmp_path / "owed.json"
+    applied = apply_catalog(
+        manifest,
+        run,
+        StopRequests(),
+        PendingRefreshes(owed, "web", noop=run.noop),
+        state_directory=owed.parent,
+        fetch=fetch,
+    )
+    return [error for event in applied.events for error in event.errors]
+
+
+# -- what a library gives -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_packed", [False, True], ids=["the author's tree", "packed"])
+def test_children_templates_files_and_data_of_a_library_are_used(
+    lay: Lay, tmp_path: Path, is_packed: bool
+) -> None:
+    directory = lay()
+    assert apply(load(packed(directory, tmp_path) if is_packed else directory), tmp_path) == []
+    assert {name: (tmp_path / name).read_text() for name in WRITTEN} == WRITTEN
+
+
+def test_a_packed_bundle_needs_nothing_from_outside(lay: Lay, tmp_path: Path) -> None:
+    unpacked = packed(lay(), tmp_path)
+    (tmp_path / "libraries").rename(tmp_path / "gone")
+    assert apply(load(unpacked), tmp_path) == []
+    assert (tmp_path / "motd").read_text() == "of common"
+
+
+def test_what_lies_where_a_library_was_is_not_used_by_a_packed_bundle(lay: Lay, tmp_path: Path) -> None:
+    directory = lay({"x/libraries/common/data.yaml": "data: {port: 666}"})
+    (tmp_path / "x/bundles").mkdir()
+    unpacked = packed(directory, tmp_path / "x/bundles")
+    assert load(unpacked).data.all["port"] == 80
+
+
+def test_data_of_a_library_is_below_all_other_data(lay: Lay) -> None:
+    changes = {
+        "libraries/common/data.yaml": "data: {a: common, b: common, c: common, m: {x: 1}, d: '{{ data.b }}'}",
+        "libraries/base/data.yaml": "data: {a: base, base: true}",
+        "bundles/web/manifest.yaml": """
+libraries: {common: ../../libraries/common}
+data: {b: bundle, m: {y: 2}, e: "{{ data.c }}"}
+resources: [{apply: {name: roles/web.yaml}}]
+""",
+        "bundles/web/roles/web.yaml": "data: {a: child, n: child}\nresources: [{exec: {name: x}}]",
+    }
+    manifest = load(lay(changes), c="host")
+    data = {"a": "common", "b": "bundle", "c": "host", "m": {"x": 1, "y": 2}, "d": "common", "e": "common"}
+    assert dict(manifest.data.all) == {**data, "base": True}
+    child = manifest.declarations[0].home.data
+    assert dict(child.all) == {**data, "a": "child", "n": "child", "base": True}
+
+
+def test_hiera_finds_the_data_of_a_library(lay: Lay) -> None:
+    changes = {
+        "bundles/web/manifest.yaml": "libraries: {common: ../../libraries/common}\nresources: [{exec: {name: "
+        "\"{{ hiera('port') }} {{ hiera('name', merge='first') }}\"}}]"
+    }
+    (declaration,) = load(lay(changes)).declarations
+    assert declaration.properties.name == "80 default"
+
+
+def test_wrong_data_of_a_library_refuses_the_manifest(lay: Lay) -> None:
+    changes = {"libraries/common/data.yaml": "port: 80"}
+    assert "common:data.yaml:1:1: port: unknown key 'port'" in refusal(lay(changes))
+
+
+def test_errors_in_a_library_name_its_file(lay: Lay) -> None:
+    changes = {"libraries/common/roles/vhost.yaml": "resources: [{file: {nam: x}}]"}
+    assert "../libraries/common/roles/vhost.yaml:1: " in refusal(lay(changes))
+
+
+def test_a_library_may_lie_in_the_bundle_where_it_would_be_packed(lay: Lay, tmp_path: Path) -> None:
+    lay()
+    target = tmp_path / "bundles/web/libraries"
+    target.mkdir()
+    (tmp_path / "libraries/common").rename(target / "common")
+    (tmp_path / "libraries/base").rename(target / "base")
+    manifest = REPOSITORY["bundles/web/manifest.yaml"].replace("../../libraries", "libraries")
+    put(tmp_path / "bundles/web/manifest.yaml", manifest)
+    assert used_libraries(tmp_path / "bundles/web") == {}
+    assert apply(load(tmp_path / "bundles/web"), tmp_path) == []
+    assert (tmp_path / "web").read_text() == WRITTEN["web"]
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+
+def declaring(libraries: str) -> dict[str, str | None]:
+    return {"bundles/web/manifest.yaml": f"libraries: {libraries}\n{EMPTY}"}
+
+
+ON_LINE_1 = "web/manifest.yaml:1: "
+REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
+    "no mapping": (declaring("[a]"), "libraries is ['a'], wanted a mapping of names to directories"),
+    "a name": (declaring("{Common: ../x}"), "the name 'Common' is not valid, wanted small letters"),
+    "a name of ours": (declaring("{bundle: ../x}"), "the name 'bundle' is that of the bundle itself"),
+    "a number": (declaring("{a: 1}"), "is 1, wanted the path of a directory, relative to this file"),
+    "nothing": (declaring("{a: }"), "is None, wanted the path of a directory"),
+    "an absolute path": (declaring("{a: /srv/a}"), "is '/srv/a', wanted the path of a directory"),
+    "not there": (declaring("{a: ../none}"), "there is no directory REPO/bundles/none"),
+    "a file": (declaring("{a: ../../libraries/base/own}"), "there is no directory REPO/libraries/base/own"),
+    "the root": (declaring("{a: " + "../" * 40 + "}"), "leads to /, which holds the bundle itself"),
+    "itself": (declaring("{a: .}"), "leads to REPO/bundles/web, which holds the bundle itself"),
+    "a parent": (declaring("{a: ../..}"), "leads to REPO, which holds the bundle itself"),
+    "inside": (
+        declaring("{a: roles}"),
+        "leads to REPO/bundles/web/roles, wanted libraries/a or a directory outside of the bundle",
+    ),
+    "inside and outside": (
+        {**declaring("{common: ../../libraries/common}"), "bundles/web/libraries/common/x": "x"},
+        "is REPO/libraries/common, and the bundle has libraries/common of its own: remove one of the two",
+    ),
+    "inside and outside, of a library": (
+        {**declaring("{common: ../../libraries/common}"), "bundles/web/libraries/base/x": "x"},
+        "libraries/common/library.yaml:1: is REPO/libraries/base, and the bundle has libraries/base of its own",
+    ),
+    "two of one name": (
+        {
+            **declaring("{common: ../../libraries/common, base: ../../other/base}"),
+            "other/base/x": "x",
+        },
+        "base is REPO/other/base here, and REPO/libraries/base at ../libraries/common/library.yaml:1: "
+        "two libraries of one name",
+    ),
+    "one of two names": (
+        declaring("{base: ../../libraries/base, again: ../../libraries/base}"),
+        "is REPO/libraries/base, and the library base at web/manifest.yaml:1 is REPO/libraries/base: "
+        "one holds the other",
+    ),
+    "one in another": (
+        declaring("{base: ../../libraries/base, all: ../../libraries}"),
+        "is REPO/libraries, and the library base at web/manifest.yaml:1 is REPO/libraries/base: one holds the other",
+    ),
+    "a circle": (
+        {
+            **declaring("{common: ../../libraries/common}"),
+            "libraries/base/library.yaml": "libraries: {common: ../common}",
+        },
+        "libraries/base/library.yaml:1: libraries use each other: common → base → common",
+    ),
+    "itself by name": (
+        {**declaring("{base: ../../libraries/base}"), "libraries/base/library.yaml": "libraries: {base: .}"},
+        "libraries use each other: base → base",
+    ),
+    "a key of library.yaml": (
+        {**declaring("{base: ../../libraries/base}"), "libraries/base/library.yaml": "librarys: {}"},
+        "libraries/base/library.yaml:1: unknown key 'librarys' (did you mean 'libraries'?)",
+    ),
+    "no mapping in library.yaml": (
+        {**declaring("{base: ../../libraries/base}"), "libraries/base/library.yaml": "[x]"},
+        "libraries/base/library.yaml:1: is not a mapping; wanted libraries",
+    ),
+    "no YAML": (
+        {**declaring("{base: ../../libraries/base}"), "libraries/base/library.yaml": "[x"},
+        "libraries/base/library.yaml:2:1: a ',' or ']' is missing",
+    ),
+    "a tree of data": (
+        {**declaring("{base: ../../libraries/base}"), "libraries/base/hiera.yaml": "version: 5"},
+        "has a hiera.yaml, and libraries have no tree: give their defaults in data.yaml",
+    ),
+    "a child that declares": (
+        {"bundles/web/roles/web.yaml": f"libraries: {{a: ../../x}}\n{EMPTY}"},
+        "web/roles/web.yaml:1: libraries are declared by the top manifest, and those of a library in its library.yaml",
+    ),
+    "a library that is the library's": (
+        {"bundles/web/roles/web.yaml": "resources: [{apply: {name: 'base:base.yaml'}}]"},
+        "base:base.yaml: the bundle names no library 'base' (known: bundle, common)",
+    ),
+    "the bundle, from a library": (
+        {"libraries/common/roles/vhost.yaml": "resources: [{apply: {name: 'bundle:roles/web.yaml'}}]"},
+        "the library common cannot name files of the bundle that uses it; hand over what it needs as data",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_a_library_is_refused_with_its_place(lay: Lay, case: str) -> None:
+    changes, message = REFUSED[case]
+    said = refusal(lay(changes))
+    assert message in said
+    assert ".yaml:" in said.partition(message)[0] or message.startswith(("libraries/", "web/"))
+
+
+def test_all_that_is_wrong_with_libraries_is_said_at_once(lay: Lay) -> None:
+    changes = {
+        **declaring("{a: ../none, B: x, common: ../../libraries/common}"),
+        "libraries/common/library.yaml": "x: 1",
+    }
+    assert len(refusal(lay(changes)).splitlines()) == 3
+
+
+def test_a_packed_bundle_without_its_library_is_not_whole(lay: Lay, tmp_path: Path) -> None:
+    """Whatever is where the path leads."""
+    lay()
+    build_bundle(tmp_path / "bundles/web", tmp_path / "web.tar.gz", name="web", version="1")
+    unpack(tmp_path / "web.tar.gz", tmp_path / "bundles/unpacked")
+    assert "/libraries/common, so the bundle is not whole" in refusal(tmp_path / "bundles/unpacked")
+
+
+def test_a_link_in_a_packed_bundle_leads_to_no_library(lay: Lay, tmp_path: Path) -> None:
+    directory = lay({"bundles/web/bundle.json": "{}"})
+    (directory / "libraries").mkdir()
+    (directory / "libraries/common").symlink_to(tmp_path / "libraries/common")
+    said = refusal(directory)
+    assert (
+        "leads to REPO/libraries/common, wanted libraries/common or a directory outside" in said
+        or "has" in said
+    )
+
+
+# -- for who publishes ----------------------------------------------------------------------------
+
+
+def test_the_libraries_that_are_packed_are_known_by_their_places(lay: Lay, tmp_path: Path) -> None:
+    assert used_libraries(lay()) == {
+        "libraries/base": tmp_path / "libraries/base",
+        "libraries/common": tmp_path / "libraries/common",
+    }
+
+
+def test_a_bundle_without_libraries_uses_none(tmp_path: Path) -> None:
+    put(tmp_path / "manifest.yaml", EMPTY)
+    assert used_libraries(tmp_path) == {}
+    put(tmp_path / "manifest.yaml", "resources: [")
+    with pytest.raises(ManifestError, match=r"manifest\.yaml:2"):
+        used_libraries(tmp_path)
+    with pytest.raises(SourceError, match="there is no manifest here"):
+        used_libraries(tmp_path / "none")
+
+
+def test_a_library_that_nothing_names_is_told(lay: Lay) -> None:
+    directory = lay({"libraries/common/data.yaml": None})
+    assert list(unused_libraries(files_in(directory), "web/manifest.yaml")) == []
+    changes: dict[str, str | None] = {
+        **declaring("{common: ../../libraries/common, more: ../../libraries/more}"),
+        "libraries/more/x": "x",
+        "libraries/common/library.yaml": "libraries: {base: ../base, given: ../given}",
+        "libraries/given/data.yaml": "data: {}",
+        "libraries/common/roles/vhost.yaml": EMPTY,
+        "libraries/common/templates/head.j2": "",
+    }
+    assert list(unused_libraries(files_in(lay(changes)), "web/manifest.yaml")) == [
+        "web/manifest.yaml: the library more is not used: nothing names a path more:…",
+        "common:library.yaml: the library base is not used: nothing names a path base:…",
+    ]
+
+
+# -- the author's tree and the packed bundle are one ----------------------------------------------
+
+NAMES = ("alpha", "beta", "gamma")
+WHERE = ("", "deep/")
+
+
+@st.composite
+def repositories(draw: st.DrawFn) -> dict[str, str]:
+    """A bundle and three libraries, each of which may use those after it; manifests name files in every legal way."""
+    files: dict[str, str] = {}
+    trees = ["", *NAMES]
+    for position, tree in enumerate(trees):
+        place = f"libraries/{tree}/" if tree else "bundle/"
+        uses = list(NAMES) if not tree else [n for n in NAMES[position:] if draw(st.booleans())]
+        for where in WHERE:
+            files[f"{place}{where}f"] = f"{tree} {where}f {{{{ read_file('f') }}}}"
+            entries = [_entry(draw, tree, where, uses, number) for number in range(draw(st.integers(1, 3)))]
+            files[f"{place}{where}m.yaml"] = "resources:\n" + "".join(entries)
+        libraries = "".join(f"  {name}: ../libraries/{name}\n" for name in uses)
+        if tree:
+            files[f"{place}library.yaml"] = "libraries:\n" + libraries.replace("../libraries", "..")
+            files[f"{place}data.yaml"] = f"data: {{{tree}: {position}, all: {tree}}}"
+        else:
+            children = "".join(f"      - '{name}:{where}m.yaml': \n" for name in NAMES for where in WHERE)
+            top = f"libraries:\n{libraries}resources:\n  - apply:\n{children}      - m.yaml:\n      - deep/m.yaml:\n"
+            files["bundle/manifest.yaml"] = top
+    return files
+
+
+def _entry(draw: st.DrawFn, tree: str, where: str, uses: list[str], number: int) -> str:
+    roots = [
+        "" if where else "./",
+        "../" if where else "deep/",
+        *([] if tree else ["bundle:", "bundle:deep/"]),
+    ]
+    path = draw(st.sampled_from([*roots, *(f"{name}:{inner}" for name in uses for inner in WHERE)])) + "f"
+    given = draw(
+        st.sampled_from(
+            ["source: '{}'", "template: '{}'", "content: \"{{{{ read_file('{}') }}}} {{{{ data.all }}}}\""]
+        )
+    ).format(path)
+    return f"  - file: {{name: '/x/of-{tree}/{where}{number}', {IDS}, {given}}}\n"
+
+
+def catalog(directory: Path) -> list[Any]:
+    """What a host would be given: each resource, in order, and the content that its paths lead to."""
+    manifest = load(directory)
+    found: list[Any] = [dict(manifest.data.all)]
+    for index in manifest.order:
+        declaration = manifest.declarations[index]
+        properties: Any = declaration.properties
+        source, template = getattr(properties, "source", None), getattr(properties, "template", None)
+        read, home = "", declaration.home
+        if source:
+            read = Path(home.files.find(source)).read_text()
+        if template:
+            read = render_file(home.files.find(template), "jinja", home.scope, home.files).text
+        found.append((str(declaration), declaration.shown(), declaration.failure, read))
+    return found
+
+
+@settings(max_examples=40, deadline=None)
+@given(repositories())
+def test_the_tree_and_the_packed_bundle_give_the_same_catalog(files: dict[str, str]) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, text in files.items():
+            put(Path(scratch, name), text)
+        tree = catalog(Path(scratch, "bundle"))
+        unpacked = packed(Path(scratch, "bundle"), Path(scratch))
+        for name in ("bundle", "libraries"):
+            Path(scratch, name).rename(Path(scratch, f"{name}.gone"))
+        assert catalog(unpacked) == tree
+        assert unpacked.joinpath("libraries/gamma/f").is_file()
+
+
+def test_a_manifest_without_libraries_is_read_without_looking_for_any(tmp_path: Path) -> None:
+    put(tmp_path / "manifest.yaml", EMPTY)
+    text = ManifestText.of_file(tmp_path / "manifest.yaml", "manifest.yaml")
+    assert bundle_files(text).libraries == {}

@@ -1,0 +1,58 @@
+"""``docs/libraries.md``: the repository of the page is packed, and gives what the page says."""
+
+import re
+from pathlib import Path
+
+from bundles.archive.pack import build_bundle
+from bundles.archive.unpack import unpack
+from puller.manifest.libraries import files_in, unused_libraries, used_libraries
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Inputs, Manifest
+from puller.templates.rendering import render_file
+
+PAGE = (Path(__file__).parents[1] / "docs/libraries.md").read_text()
+FILES = {
+    name: text
+    for text, name in re.findall(r"```\w+\n((?:#|\{#) (\S+)(?: #\})?\n.*?)```", PAGE, re.DOTALL)
+    if "/" in name
+}
+
+
+def write(directory: Path) -> Path:
+    """The repository of the page; gives the bundle's directory."""
+    for name, text in {**FILES, "libraries/common/files/robots.txt": "User-agent: *\n"}.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return directory / "bundles/shop"
+
+
+def shown_by(manifest: Manifest) -> dict[str, str]:
+    """The files that the manifest makes."""
+    found = {}
+    for declaration in manifest.declarations:
+        home, properties = declaration.home, declaration.shown()
+        if template := properties.get("template"):
+            path = home.files.find(template)
+            found[declaration.properties.name] = render_file(path, "jinja", home.scope, home.files).text
+        elif source := properties.get("source"):
+            found[declaration.properties.name] = Path(home.files.find(source)).read_text()
+    return found
+
+
+def test_the_repository_of_the_page_gives_what_the_page_says(tmp_path: Path) -> None:
+    bundle = write(tmp_path)
+    assert set(re.findall(r"^    (\w+/\S+)$", PAGE, re.MULTILINE)) == {
+        *FILES,
+        "libraries/common/files/robots.txt",
+    }
+    assert list(unused_libraries(files_in(bundle), "manifest.yaml")) == []
+    archive = tmp_path / "shop.tar.gz"
+    build_bundle(bundle, archive, name="shop", version="1", libraries=used_libraries(bundle))
+    unpack(archive, tmp_path / "unpacked")
+    wanted = re.findall(r"```nginx\n(.*?)```", PAGE, re.DOTALL)
+    for directory in (bundle, tmp_path / "unpacked"):
+        shown = shown_by(load_manifest(directory / "manifest.yaml", "manifest.yaml", Inputs({}, {})))
+        assert shown.pop("/srv/www/shop/robots.txt") == "User-agent: *\n"
+        assert list(shown.values()) == wanted
+        assert all(f"`{name}`:" in PAGE for name in shown)
