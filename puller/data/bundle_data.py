@@ -56,13 +56,13 @@ class BundleData:
 
     def of_child(self, own: DataSource, handed: DataSource | None) -> "BundleData":
         """The data of a child manifest with a document of its own."""
-        return BundleData(own, self.tree, self.outside, parent=self, handed=handed, libraries=self.libraries)
+        return BundleData(own, self.tree, self.outside, parent=self, handed=handed)
 
-    def over(self, own: DataSource) -> "BundleData":
-        """A copy with another document at the bottom."""
+    def over(self, own: DataSource, libraries: tuple[DataSource, ...] = ()) -> "BundleData":
+        """A copy with another document at the bottom, and the data of libraries below that."""
         handed = self.handed[0] if self.handed and not self.inherited else None
         return BundleData(
-            own, self.tree, self.outside, parent=self.parent, handed=handed, libraries=self.libraries
+            own, self.tree, self.outside, parent=self.parent, handed=handed, libraries=libraries
         )
 
     def is_as(self, other: "BundleData") -> bool:

@@ -8,6 +8,7 @@
 
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -199,24 +200,22 @@ def unused_libraries(files: BundleFiles, name: str) -> Iterator[str]:
             root = files.libraries[library].root
             if any(os.path.lexists(os.path.join(root, own)) for own in (DATA, _FACTS)):
                 continue
-            if not _names(tree, library):
+            if not _may_name(tree, library):
                 yield f"{declared_in}: the library {library} is not used: nothing names a path {library}:…"
 
 
-def _names(tree: FileTree, library: str) -> bool:
-    """Whether a file of the tree may name a path of the library; in a large tree nobody can say."""
+def _may_name(tree: FileTree, library: str) -> bool:
+    """Whether a file of the tree may name a path of the library; so does what is too large, or cannot be read."""
     from bundles.archive.pack import is_left_out  # a run does not ask
     from bundles.filesystem.trees import walk
 
     used = re.compile(rb"(?<![\w-])" + library.encode() + rb":[^\s\"']")
-    for count, (path, _) in enumerate(walk(Path(tree.root), is_left_out)):
-        if count == _SEARCHED:
-            return True
-        file = os.path.join(tree.root, path)
-        if (
-            os.path.isfile(file)
-            and os.path.getsize(file) <= _SIZE_LIMIT
-            and used.search(Path(file).read_bytes())
-        ):
-            return True
+    try:
+        for count, (path, status) in enumerate(walk(Path(tree.root), is_left_out)):
+            if count == _SEARCHED or status.st_size > _SIZE_LIMIT:
+                return True
+            if stat.S_ISREG(status.st_mode) and used.search(Path(tree.root, path).read_bytes()):
+                return True
+    except OSError:
+        return True
     return False

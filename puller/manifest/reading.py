@@ -5,6 +5,7 @@
 """
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -208,11 +209,11 @@ def _checked_data(
     nothing = DataSource(Origin.MANIFEST, text.name, {})
     try:
         if child is not None:
-            above = child.given
+            above, libraries = child.given, child.applied[0].home.data.libraries
         else:
             tree = open_tree(text.directory, inputs.facts, inputs.private_key, family.warnings.append)
-            above = BundleData(nothing, tree, inputs.sources, libraries=_of_libraries(family.files, inputs))
-        data = above.over(_own_data(text, inputs, above))
+            above, libraries = BundleData(nothing, tree, inputs.sources), _of_libraries(family.files, inputs)
+        data = above.over(_own_data(text, inputs, above, libraries), libraries)
         return data, data.failures()
     except HieraError as error:
         return BundleData(nothing, None, ()), [str(error)]
@@ -226,8 +227,10 @@ def _of_libraries(files: BundleFiles, inputs: Inputs) -> tuple[DataSource, ...]:
     return library_data(files.libraries.values(), inputs.facts, inputs.environ)
 
 
-def _own_data(text: ManifestText, inputs: Inputs, above: BundleData) -> DataSource:
-    """The manifest's own document (``data.md`` section 2).
+def _own_data(
+    text: ManifestText, inputs: Inputs, above: BundleData, libraries: Sequence[DataSource]
+) -> DataSource:
+    """The manifest's own document (``data.md`` section 2), whose expressions see the data of ``libraries``.
 
     An expression that cannot be resolved is no harm where ``above`` replaces its value.
     """
@@ -239,8 +242,7 @@ def _own_data(text: ManifestText, inputs: Inputs, above: BundleData) -> DataSour
         unresolved[path[0]] = str(error)
         return above.is_replaced(path)
 
-    below = merged(above.libraries)
-    resolved = document.resolve(inputs.facts, inputs.environ, data=below, is_replaced=is_replaced)
+    resolved = document.resolve(inputs.facts, inputs.environ, data=merged(libraries), is_replaced=is_replaced)
     explanation = resolved.explanation
     return DataSource(Origin.MANIFEST, text.name, resolved.data, document, explanation, unresolved=unresolved)
 

@@ -15,6 +15,7 @@ from bundles.archive.unpack import unpack
 from puller.data.sources import DataSource, Origin
 from puller.engine.apply import apply_catalog
 from puller.engine.engine import Settings
+from puller.engine.explain_data import explain_key
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError, SourceError
 from puller.manifest.libraries import bundle_files, files_in, unused_libraries, used_libraries
@@ -152,6 +153,48 @@ def test_what_lies_where_a_library_was_is_not_used_by_a_packed_bundle(lay: Lay, 
     assert load(unpacked).data.all["port"] == 80
 
 
+def test_in_a_template_that_is_extended_functions_take_paths_of_the_one_that_extends(
+    lay: Lay, tmp_path: Path
+) -> None:
+    """As docs/libraries.md says; what it includes is its own."""
+    base = "{% include 'templates/head.j2' %} {{ read_file('files/own') }} {% block body %}{% endblock %}"
+    changes = {
+        "libraries/common/templates/base.j2": base,
+        "bundles/web/roles/web.j2": "{% extends 'common:templates/base.j2' %}{% block body %}body{% endblock %}",
+        "bundles/web/roles/files/own": "beside the child",
+    }
+    assert apply(load(lay(changes)), tmp_path) == []
+    assert (tmp_path / "web").read_text() == "head of base beside the child body"
+
+
+def test_a_scaffold_of_a_library_reads_its_files(lay: Lay, tmp_path: Path) -> None:
+    scaffolds = """
+resources:
+  - scaffold:
+      - DIR/jet: {source: 'common:tree'}
+      - DIR/jinja: {source: 'common:jinja', engine: jinja}
+      - DIR/own: {source: tree, engine: jinja}
+"""
+    changes = {
+        "bundles/web/roles/web.yaml": scaffolds,
+        "bundles/web/roles/tree/x": "{% include 'common:templates/head.j2' %}",
+        "libraries/common/tree/x": "[[ readFile(`files/own`) ]]",
+        "libraries/common/jinja/x": "{% import 'base:m.j2' as m %}{{ read_file('files/own') }} {{ m.say() }}",
+        "libraries/base/m.j2": "{% macro say() %}said{% endmacro %}",
+    }
+    assert apply(load(lay(changes)), tmp_path) == []
+    found = {name: (tmp_path / name / "x").read_text() for name in ("jet", "jinja", "own")}
+    assert found == {"jet": "of common", "jinja": "of common said", "own": "head of base"}
+
+
+def test_a_list_of_resources_is_rendered_by_a_template_of_a_library(lay: Lay) -> None:
+    changes = {
+        "bundles/web/roles/web.yaml": "resources_template: 'common:templates/list.j2'",
+        "libraries/common/templates/list.j2": "- exec: {name: \"{{ read_file('files/own') }}\"}",
+    }
+    assert load(lay(changes)).names_of("exec") == ["of common"]
+
+
 def test_data_of_a_library_is_below_all_other_data(lay: Lay) -> None:
     changes = {
         "libraries/common/data.yaml": "data: {a: common, b: common, c: common, m: {x: 1}, d: '{{ data.b }}'}",
@@ -168,6 +211,39 @@ resources: [{apply: {name: roles/web.yaml}}]
     assert dict(manifest.data.all) == {**data, "base": True}
     child = manifest.declarations[0].home.data
     assert dict(child.all) == {**data, "a": "child", "n": "child", "base": True}
+
+
+def test_a_default_of_a_library_hides_nothing_that_the_bundle_says(lay: Lay) -> None:
+    """What the manifest cannot say on this host is no reason to take the default of somebody else."""
+    manifest = "libraries: {common: ../../libraries/common}\n%s\nresources: [{apply: {name: roles/web.yaml}}]"
+    broken = "data: {port: '{{ facts.nope }}'}"
+    changes: dict[str, str | None] = {
+        "bundles/web/manifest.yaml": manifest % broken,
+        "bundles/web/roles/web.yaml": EMPTY,
+    }
+    assert "facts has no key 'nope'" in refusal(lay(changes))
+    assert load(lay(changes), port=1).data.all["port"] == 1
+    changes = {"bundles/web/manifest.yaml": manifest % "", "bundles/web/roles/web.yaml": f"{broken}\n{EMPTY}"}
+    assert "facts has no key 'nope'" in refusal(lay(changes))
+
+
+def test_explaining_a_key_names_the_library_that_has_it(lay: Lay) -> None:
+    explained = explain_key(load(lay(), port=81).data, "port")
+    assert explained["value"] == 81
+    assert [source["name"] for source in explained["sources"] if "value" in source] == [
+        "data.yaml",
+        "common:data.yaml",
+    ]
+
+
+def test_a_secret_of_a_library_is_one_everywhere(lay: Lay) -> None:
+    changes = {
+        "libraries/common/data.yaml": "data:\n  # @sensitive\n  password: hunter2\n  port: 1",
+        "bundles/web/roles/web.yaml": FILE % ("DIR/web", "content: '{{ data.password }}'"),
+    }
+    declarations = load(lay(changes)).declarations
+    (found,) = (d for d in declarations if str(d).endswith("/web"))
+    assert found.shown()["content"] == "(sensitive)"
 
 
 def test_hiera_finds_the_data_of_a_library(lay: Lay) -> None:
