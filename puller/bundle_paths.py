@@ -35,17 +35,29 @@ class FileTree(msgspec.Struct, frozen=True):
     """Of a library; empty for the bundle itself."""
     libraries: frozenset[str] = frozenset()
     """The names of the libraries that its files may use."""
+    start: str = ""
+    """Where paths from the root start, if that is deeper; a real path."""
 
     def __str__(self) -> str:
         return f"the library {self.name}" if self.name else "the bundle"
 
     def holds(self, file: str) -> bool:
         """Whether a real path is the tree's directory, or below it."""
-        return file == self.root or file.startswith(self.root.rstrip("/") + "/")
+        return _is_within(file, self.root)
 
-    def inner(self, file: str) -> str:
-        """A real path below the root, relative to it."""
-        return file[len(self.root) :].strip("/")
+    @property
+    def top(self) -> str:
+        """The directory that is meant by the name of the tree."""
+        return self.start or self.root
+
+    def full_name(self, file: str) -> str:
+        """A file by its real path, as it can be named from anywhere in the bundle: ``bundle:roles/web.yaml``."""
+        inner = file[len(self.top) :].strip("/")
+        return f"{self.name or BUNDLE}:{inner}" if _is_within(file, self.top) else file
+
+
+def _is_within(file: str, directory: str) -> bool:
+    return file == directory or file.startswith(directory.rstrip("/") + "/")
 
 
 class BundleFiles(msgspec.Struct, frozen=True):
@@ -67,7 +79,8 @@ class BundleFiles(msgspec.Struct, frozen=True):
     @classmethod
     def anywhere(cls, directory: str | os.PathLike[str]) -> Self:
         """All files of the machine, for what is no bundle: paths start at ``directory`` and may lead out of it."""
-        return cls(os.path.realpath(directory), FileTree("/"))
+        start = os.path.realpath(directory)
+        return cls(start, FileTree("/", start=start))
 
     def find(self, path: str) -> str:
         """The real path of the file that is meant, which need not exist; raises ``BundlePathError``."""
@@ -87,7 +100,7 @@ class BundleFiles(msgspec.Struct, frozen=True):
         """One name for all paths that mean the same file, relative to the bundle's root: ``roles/web.yaml``,
         ``common:vhost.yaml``; raises ``BundlePathError``."""
         tree, start, rest = self._start(path)
-        name = os.path.normpath(os.path.join(tree.inner(start), rest))
+        name = os.path.normpath(os.path.join(os.path.relpath(start, tree.top), rest))
         return f"{tree.name}:{name}" if tree.name else name
 
     def is_prefixed(self, path: str) -> bool:
@@ -110,9 +123,8 @@ class BundleFiles(msgspec.Struct, frozen=True):
         return type(self)(tree.root, tree, self.libraries)
 
     def full_name(self, file: str) -> str:
-        """A file of the bundle, by its real path, as it can be named from anywhere: ``bundle:roles/web.yaml``."""
-        tree = self._tree_of(file)
-        return f"{tree.name or BUNDLE}:{tree.inner(file)}" if tree.holds(file) else file
+        """A file of the bundle, by its real path, as it can be named from anywhere in it: ``bundle:roles/web.yaml``."""
+        return self._tree_of(file).full_name(file)
 
     def shown(self, file: str) -> str:
         """A real path as messages call it: relative to where paths start, where that is in the bundle itself."""
@@ -130,7 +142,7 @@ class BundleFiles(msgspec.Struct, frozen=True):
             library = self.libraries[prefix]
             return library, library.root, rest
         if prefix == BUNDLE and not self.tree.name:
-            return self.tree, self.tree.root, rest
+            return self.tree, self.tree.top, rest
         # A file's own name may have a colon in it.
         if os.path.lexists(os.path.join(self.directory, path)):
             return self.tree, self.directory, path

@@ -139,6 +139,10 @@ def test_paths_of_no_bundle_lead_anywhere(tmp_path: Path) -> None:
     files = BundleFiles.anywhere(tmp_path)
     assert files.find("../x") == str(tmp_path.parent / "x")
     assert files.find("/etc/x") == "/etc/x"
+    assert files.find("bundle:x") == str(tmp_path / "x")
+    assert (files.name_of("x/../y"), files.name_of("../y")) == ("y", "../y")
+    assert files.at(str(tmp_path.parent)).name_of("z") == "../z"
+    assert (files.shown(str(tmp_path / "y")), files.shown("/etc/x")) == ("y", "/etc/x")
 
 
 SEGMENTS = st.lists(st.sampled_from(["..", ".", "", "roles", "up", "a b", "libraries"]), max_size=8)

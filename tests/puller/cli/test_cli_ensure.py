@@ -139,6 +139,17 @@ def test_a_child_manifest_is_ensured(puller: Puller, tmp_path: Path) -> None:
     assert (ended.returncode, ended.stdout.count(" changed ")) == (0, 2), ended.stdout
 
 
+def test_paths_that_are_typed_may_lead_anywhere(puller: Puller, tmp_path: Path) -> None:
+    """Relative ones start at the working directory, which is no bundle."""
+    (tmp_path.parent / "motd").write_text("hello")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep/child.yaml").write_text("resources: [{exec: {name: 'true'}}]")
+    ended = puller("ensure", "file", f"{tmp_path}/a", "--source", "../motd", *IDS)
+    assert (ended.returncode, (tmp_path / "a").read_text()) == (0, "hello"), ended.stderr
+    ended = puller("ensure", "apply", "deep/../deep/child.yaml")
+    assert "apply#deep/child.yaml changed" in ended.stdout
+
+
 def test_references_mean_the_events_of_the_session(puller: Puller, session: str) -> None:
     puller("ensure", "exec", "true", "--alias", "fine", session=session)
     puller("ensure", "exec", "false", session=session)
