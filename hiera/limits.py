@@ -3,7 +3,7 @@
 * Everything that is made is counted against one budget, so that a loop without end is refused before patience runs
   out; the clock is looked at on every step.
 * How much one step may make is known before it is done: ``hiera.values.sizes``.
-* What all expressions of a document or manifest make together has a limit, too: ``total``.
+* What all expressions and loops of a document or manifest make together has a limit, too: ``total``.
 * A regular expression is one step, which has a limit of its own: ``hiera.regex``.
 """
 
@@ -26,6 +26,9 @@ TIME_LIMIT: Final = 10.0
 
 TOTAL_LIMIT: Final = 128 << 20
 """Characters of everything that the expressions of one document or manifest make."""
+
+LOOP_LIMIT: Final = 100_000
+"""Items that all loops of one manifest go over, those of its children included."""
 
 _MOST_REMEMBERED: Final = 100_000  # collections that are known to hold no secret
 
@@ -126,15 +129,17 @@ def _holds_secret(value: Any, seen: list[Any]) -> bool:
 
 
 class Total(threading.local):
-    """The size of all that expressions make for the document or manifest that this thread is reading."""
+    """The size of all that expressions and loops make for the document or manifest that this thread is reading."""
 
     def __init__(self) -> None:
         self.depth = 0
         self.left = 0
+        self.items_left = 0
 
     def __enter__(self) -> None:
         if self.depth == 0:
             self.left = TOTAL_LIMIT
+            self.items_left = LOOP_LIMIT
         self.depth += 1
 
     def __exit__(self, *_: object) -> None:
@@ -148,6 +153,12 @@ class Total(threading.local):
         if self.left < 0:
             what = f"with it, expressions make more than {TOTAL_LIMIT} characters together"
             raise LimitError("", what)
+
+    def count_item(self) -> None:
+        """Count one item of a loop. Raises LimitError."""
+        self.items_left -= 1
+        if self.items_left < 0 < self.depth:
+            raise LimitError("", f"with it, loops go over more than {LOOP_LIMIT} items together")
 
 
 total: Final = Total()

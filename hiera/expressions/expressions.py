@@ -78,8 +78,9 @@ class Scope:
         if not isinstance(path, str):
             raise ExpressionError("", f"lookup wants a path such as 'data.web.port', not {described(path)}")
         steps = parse_path(path)
-        # By its path only data is reached, not the functions that stand beside it.
-        value = find(self.names, steps) if steps and steps[0] in _ROOTS else MISSING
+        # By its path only data is reached, and the names of a loop, not the functions that stand beside them.
+        is_value = steps and (steps[0] in _ROOTS or not callable(self.names.get(steps[0])))
+        value = find(self.names, steps) if is_value else MISSING
         if value is not MISSING:
             return value
         if default is MISSING:
@@ -122,7 +123,7 @@ def resolve(text: str, scope: Scope) -> Any:
     pieces = parse(text)
     if len(pieces) == 1 and not isinstance(pieces[0], str):
         return pieces[0].value(scope)
-    return _joined([piece if isinstance(piece, str) else piece.text(scope) for piece in pieces])
+    return joined([piece if isinstance(piece, str) else piece.text(scope) for piece in pieces])
 
 
 def resolve_tree(value: Any, scope: Scope, where: str = "") -> Any:
@@ -173,7 +174,8 @@ def _resolved_items(container: Any, items: Any, scope: Scope) -> Any:
     return container if copy is None else copy
 
 
-def _joined(pieces: list[Any]) -> str | Secret:
+def joined(pieces: list[Any]) -> str | Secret:
+    """Texts and secrets as one text, which is a secret when one of them is. Raises LimitError."""
     secret = any(isinstance(piece, Secret) for piece in pieces)
     texts = [piece.reveal() if isinstance(piece, Secret) else piece for piece in pieces]
     if sum(map(len, texts)) > TEXT_LIMIT:

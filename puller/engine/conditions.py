@@ -45,9 +45,10 @@ def _is_managed(declaration: Declaration) -> bool:
 
 
 def _why_not(declaration: Declaration) -> str:
-    control, scope = declaration.properties.control, declaration.home.scope
+    control = declaration.properties.control
     if control is None:
         return ""
+    scope = declaration.scope
     if control.if_ is not None and not _holds("if", control.if_, scope):
         return f"control: if {control.if_} is false"
     if control.unless is not None and _holds("unless", control.unless, scope):

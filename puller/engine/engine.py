@@ -123,7 +123,7 @@ class Engine:
         4. Its event is there for those after it, and for who listens.
         """
         # 1. Refreshes that nobody waits for.
-        self._pending.keep_only(self._catalog.subscribers())
+        self._pending.keep_only(self._catalog.subscribers(), self._catalog.may_declare)
         progress, events = self._progress, []
         for index in self._catalog.order:
             declaration = self._catalog.declarations[index]
@@ -164,6 +164,8 @@ class Engine:
         except Exception as error:  # noqa: BLE001  promise: one resource's failure, even a bug, never ends the run
             event = _event(declaration, State.FAILED, errors=[bug(error, declaration)])
         event.duration = time.perf_counter() - started
+        if event.item and event.state is State.FAILED:
+            event.item = f"{declaration.where}: {event.item}"
         self._masks.apply(event, declaration)
         return event
 
@@ -194,7 +196,11 @@ class Engine:
             context = self._contexts[id(home), noop] = self._new_context(home, looks_only=noop)
         # What commands of the real run have changed makes answers old for those that only look, too.
         context.system.executed = self._system.executed
-        return context
+        return (
+            context
+            if declaration.looped is None
+            else msgspec.structs.replace(context, scope=declaration.scope)
+        )
 
     def _new_context(self, home: Home, *, looks_only: bool) -> Context:
         return Context(
@@ -334,6 +340,7 @@ def _event(declaration: Declaration, state: State, **fields: Any) -> Event:
         alias=properties.alias or "",
         applied=[] if declaration.child is None else _applied(declaration),
         requested_ensure=properties.ensure,
+        item=declaration.item,
         **fields,
     )
 

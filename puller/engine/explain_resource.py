@@ -22,6 +22,7 @@ from puller.engine.explain_data import places_of
 from puller.manifest.applied import applied_as
 from puller.manifest.catalog import Catalog
 from puller.manifest.declaration import Declaration
+from puller.manifest.entries import FOR
 from puller.manifest.recording import Recorder, Uses
 from puller.reporting.report import Event
 
@@ -52,7 +53,7 @@ def explain_resource(
     """
     # 1. Find it.
     for index, found in enumerate(catalog.declarations):
-        if name in map(str, found.names()) and (among is None or index in among):
+        if name in (found.reference, *found.names()) and (among is None or index in among):
             yield _explained(catalog, index, found, recorded, state_directory)
 
 
@@ -62,10 +63,14 @@ def _explained(
     # 2. All that it uses.
     uses = Uses()
     for place in found.places():
-        uses.values |= recorded.of(place.problems.source, place.path, place.home.scope).values
+        if place.item:
+            uses.values |= recorded.of(place.problems.source, (*place.path, FOR), place.home.scope).values
+        uses.values |= recorded.of(place.problems.source, place.key, place.home.scope).values
     _use_templates(found, uses)
     # 3. Its declaration.
     explained: dict[str, Any] = {"resource": str(found.reference), "declared": found.where}
+    if found.item:
+        explained["item"] = found.item
     if also := dict.fromkeys(place.where for place in found.united if place.where != found.where):
         explained["also_declared"] = list(also)
     if applied := applied_as(found):
@@ -103,7 +108,7 @@ def _use_templates(declaration: Declaration, uses: Uses) -> None:
     from puller.templates.rendering import render_file
 
     home, properties = declaration.home, declaration.properties
-    scope = uses.scope(home.scope, home.files)
+    scope = uses.scope(declaration.scope, home.files)
     control = properties.control
     conditions = (control.if_, control.unless) if control else ()
     template = getattr(properties, "template", None)

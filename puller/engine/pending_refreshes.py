@@ -66,9 +66,9 @@ class PendingRefreshes:
                 names -= done
             self._save()
 
-    def keep_only(self, known: Iterable[str]) -> None:
-        """Forget subscribers that the catalog does not have any more."""
-        self.clear(self._names().difference(known))
+    def keep_only(self, known: Iterable[str], may_be: Callable[[str], bool] = lambda name: False) -> None:
+        """Forget subscribers that the catalog does not have any more; ``may_be`` tells of those that it may have."""
+        self.clear([name for name in self._names().difference(known) if not may_be(name)])
 
     def _names(self) -> frozenset[str]:
         return frozenset(name for names in self._pending.values() for name in names)

@@ -60,6 +60,8 @@ def _only_resource(type_name: str, properties: Any) -> Wanted:
         raise UsageError(sentences[0].removeprefix("request:1: resources[0]: "))
     if len(entries) != 1:
         raise UsageError("multiple resources found" if entries else "no resources found")
+    if entries[0].loop is not None:
+        raise UsageError("a request is for one resource, and has no loop (for)")
     return Wanted(type_name, entries[0].properties)
 
 

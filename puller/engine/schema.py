@@ -6,6 +6,7 @@ Everything that is accepted is allowed by it.
 
 import types
 import typing
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ import msgspec
 
 from puller.bundle_paths import LIBRARY_NAME
 from puller.engine.requests import REQUEST
+from puller.manifest.entries import FOR
 from puller.resources.base import ResourceType
 from puller.resources.descriptions import describe_properties
 from puller.resources.registry import find_type, type_names
@@ -62,7 +64,8 @@ def manifest_schema() -> Schema:
         },
         "additionalProperties": False,
         "$defs": {
-            **_definitions(kinds),
+            **_definitions(kinds, _looped_body),
+            FOR: _LOOP,
             "resource": {
                 "description": "One type, with one resource or a list of them.",
                 "type": "object",
@@ -89,10 +92,18 @@ def request_schema() -> Schema:
             {"properties": {"type": {"const": name}, "properties": {"$ref": f"#/$defs/{name}"}}}
             for name in kinds
         ],
-        "$defs": _definitions(kinds),
+        "$defs": _definitions(kinds, _body),
     }
 
 
+_CLAUSE: Final[Schema] = {
+    "type": "string",
+    "pattern": r"^\s*[A-Za-z_]\w*(\s*,\s*[A-Za-z_]\w*)?\s+in\s+\S",
+}
+_LOOP: Final[Schema] = {
+    "description": "One resource for each item: NAME in EXPRESSION, KEY, VALUE in EXPRESSION, or a list of those.",
+    "anyOf": [_CLAUSE, {"type": "array", "minItems": 1, "items": _CLAUSE}],
+}
 _HIERARCHY: Final[Schema] = {
     "type": ["object", "null"],
     "properties": {"order": {"type": "array", "items": _TEXT}, "merge": {"enum": ["first", "deep"]}},
@@ -112,7 +123,7 @@ def _types() -> dict[str, ResourceType]:
     return {name: found for name in type_names() if (found := find_type(name)) is not None}
 
 
-def _definitions(kinds: dict[str, ResourceType]) -> Schema:
+def _definitions(kinds: dict[str, ResourceType], body: Callable[[str, Schema], Schema]) -> Schema:
     structs = [_with_plain_defaults(found.properties_type) for found in kinds.values()]
     _, components = msgspec.json.schema_components(
         # Whatever is parsed from text is text.
@@ -128,7 +139,7 @@ def _definitions(kinds: dict[str, ResourceType]) -> Schema:
     for name, found in kinds.items():
         own = found.properties_type.__name__
         definitions[own] = _properties(found, definitions[own])
-        definitions[name] = _body(own)
+        definitions[name] = body(own, definitions[own])
     return definitions
 
 
@@ -187,8 +198,33 @@ def _or_expression(schema: Schema) -> Schema:
     return {"anyOf": [*choices, *others], **default}
 
 
-def _body(own: str) -> Schema:
+def _looped_body(own: str, schema: Schema) -> Schema:
+    """Both shapes as manifests have them, where each resource may be a loop."""
+    loop = {FOR: {"$ref": f"#/$defs/{FOR}"}}
+    item = {
+        "type": "object",
+        "properties": loop,
+        "additionalProperties": {"anyOf": [{"$ref": f"#/$defs/{own}"}, {"type": "null"}]},
+        "minProperties": 1,
+        "maxProperties": 2,
+        # Two names are none; a loop has one beside it.
+        "if": {"required": [FOR]},
+        "then": {"minProperties": 2, "not": {"required": ["defaults"]}},
+        "else": {"maxProperties": 1},
+    }
+    properties = {name: {"$ref": f"#/$defs/{own}/properties/{name}"} for name in schema["properties"]}
+    named = {
+        "type": "object",
+        "properties": {**loop, **properties},
+        "additionalProperties": False,
+        "required": ["name"],
+    }
+    return {"anyOf": [{"type": "array", "minItems": 1, "items": item}, named]}
+
+
+def _body(own: str, schema: Schema) -> Schema:
     """Both shapes: a list of names with properties, or one mapping with its name."""
+    del schema
     properties = {"$ref": f"#/$defs/{own}"}
     named = {"type": "object", "minProperties": 1, "maxProperties": 1}
     items = {**named, "additionalProperties": {"anyOf": [properties, {"type": "null"}]}}

@@ -40,7 +40,7 @@ class Disagreement(Exception):
         what = "; ".join(
             f"{name} is {second} here and {first} there" for name, first, second in self.differences
         )
-        said = f"is declared twice, first at {self.first_declaration.where}, and the two do not agree: {what}"
+        said = f"is declared twice, first at {self.first_declaration.origin}, and the two do not agree: {what}"
         return f"{said} ({_what_to_do(self.first_declaration, self.second_declaration)})"
 
 
@@ -175,11 +175,11 @@ def _sees_the_same(first: Declaration, second: Declaration) -> bool:
 
 
 def _variables(declaration: Declaration) -> dict[str, Any]:
-    return {name: value for name, value in declaration.home.scope.functions.items() if not callable(value)}
+    return {name: value for name, value in declaration.scope.functions.items() if not callable(value)}
 
 
 def _rendered(declaration: Declaration, name: str) -> "_Words":
-    return _Words(f"{_worded(getattr(declaration.properties, name))} with the data of {declaration.where}")
+    return _Words(f"{_worded(getattr(declaration.properties, name))} with the data of {declaration.origin}")
 
 
 # What is said of it

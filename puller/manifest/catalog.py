@@ -23,7 +23,13 @@ class Catalog(msgspec.Struct):
 
     def names_of(self, type_name: str) -> list[str]:
         """The names of all declared resources of a type."""
-        return [d.properties.name for d in self.declarations if d.type.type_name == type_name]
+        return [
+            d.properties.name for d in self.declarations if d.type.type_name == type_name and d.loop is None
+        ]
+
+    def may_declare(self, reference: str) -> bool:
+        """Whether a loop that cannot be evaluated on this machine may have made this resource."""
+        return any(declaration.stands_for(reference) for declaration in self.declarations)
 
     def requirements(self, index: int) -> list[tuple[Reference, int]]:
         """The resources that must have succeeded before this one: the references as written, and their indexes."""

@@ -147,7 +147,7 @@ def _data_of(declaration: Declaration, properties: "ApplyProperties") -> Mapping
     if properties.data is None:
         return None
     try:
-        return cast("Mapping[str, Any]", resolve_tree(dict(properties.data), declaration.home.scope))
+        return cast("Mapping[str, Any]", resolve_tree(dict(properties.data), declaration.scope))
     except HieraError as error:
         declaration.failure = f"data: {error}"
         declaration.unknown |= {"data"}

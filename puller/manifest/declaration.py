@@ -1,7 +1,7 @@
 """One declared resource, and the manifest that it stands in."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,6 +14,9 @@ from puller.resources.base import Properties, PropertyError, ResourceType
 from puller.values.reference import Reference
 from puller.values.removed import Removed
 from puller.values.suggestions import Path as KeyPath
+
+if TYPE_CHECKING:
+    from puller.manifest.loops import Item, Loop
 
 HIDDEN = "(sensitive)"
 """What is shown in the place of a property that must not be."""
@@ -75,6 +78,10 @@ class Declaration(msgspec.Struct):
     """Of an ``apply`` resource: what it applies."""
     united: "tuple[Declaration, ...]" = ()
     """The declarations that say the same and are this one; none when it is the only one."""
+    looped: "Item | None" = None
+    """The item that it is declared for, when it comes from a loop."""
+    loop: "Loop | None" = None
+    """Given when it stands for all that a loop would have made that cannot be evaluated on this machine."""
 
     def __str__(self) -> str:
         return str(self.reference)
@@ -88,8 +95,22 @@ class Declaration(msgspec.Struct):
         """The declarations of this resource as they were read, one for each place."""
         return self.united or (self,)
 
+    @property
+    def scope(self) -> Scope:
+        """Facts, data and functions, for its templates and conditions, and the names of its loop."""
+        return self.home.scope if self.looped is None else self.looped.scope
+
+    @property
+    def item(self) -> str:
+        """``for name, vhost in data.vhosts: name is 'shop'``; empty for what comes from no loop."""
+        if self.looped is not None:
+            return str(self.looped)
+        return "" if self.loop is None else self.loop.text
+
     def names(self) -> Iterator[Reference]:
-        """All references that mean this resource, each once."""
+        """All references that mean this resource, each once; what stands for a loop can not be referred to."""
+        if self.loop is not None:
+            return
         yield self.reference
         if self.united:
             yield from self._further_names()
@@ -100,6 +121,10 @@ class Declaration(msgspec.Struct):
         # A child that is a link is applied by another name than its target.
         names = (name for place in self.united for name in place.names())
         yield from (name for name in dict.fromkeys(names) if name != self.reference)
+
+    def stands_for(self, reference: str) -> bool:
+        """Whether a loop that cannot be evaluated on this machine may have made the resource that is meant."""
+        return self.loop is not None and self.loop.may_make(reference, self.home.files)
 
     def parents(self) -> "Iterator[Declaration]":
         """The declarations of all ``apply`` resources that it is below, the nearest first."""
@@ -115,6 +140,16 @@ class Declaration(msgspec.Struct):
     def where(self) -> str:
         """``file:line``."""
         return self.problems.where(self.path)
+
+    @property
+    def origin(self) -> str:
+        """``file:line``, and for which item of a loop."""
+        return f"{self.where} ({item})" if (item := self.item) else self.where
+
+    @property
+    def key(self) -> KeyPath:
+        """The place in its text, with the number of the item: no other has the same."""
+        return self.path if self.looped is None else (*self.path, self.looped.number)
 
     @property
     def label(self) -> str:
@@ -159,7 +194,13 @@ class Declaration(msgspec.Struct):
 
     def refuse(self, name: str, sentence: str) -> None:
         """Note a problem of the manifest with one property."""
-        self.problems.add((*self.path, name), sentence, f"{self.label} {self.reference}")
+        self.problems.add((*self.path, name), sentence, f"{self.label} {self.subject(name)}")
+
+    def subject(self, name: str) -> str:
+        """The resource in a sentence about one property: what is the same for all items of a loop is said once."""
+        if self.looped is None:
+            return str(self.reference)
+        return f"{self.reference} ({self.looped})" if name in self.dynamic else self.looped.loop.reference
 
 
 def label(path: KeyPath) -> str:

@@ -5,6 +5,8 @@
 * Nothing hides anything else: a property that is wrong or open is left out, and the others are read and checked.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,7 +15,7 @@ from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope, has_expression, resolve_tree
 from hiera.values.secrets import has_secret, revealed
 from puller.manifest.declaration import Declaration, Home, label
-from puller.manifest.entries import Entry
+from puller.manifest.entries import FOR, Entry
 from puller.manifest.manifest import Inputs
 from puller.manifest.problems import Problems
 from puller.manifest.properties import as_texts, decode, decode_known, find_problems, value_at
@@ -21,13 +23,25 @@ from puller.resources.base import Properties, PropertyError, ResourceType
 from puller.resources.registry import find_type
 
 if TYPE_CHECKING:
+    from hiera.expressions.repeated import Repeated
     from puller.manifest.masking import Mask
 
 
+_NO_TEXTS: "Mapping[str, Repeated]" = MappingProxyType({})
+
+
 def declare(
-    entry: Entry, problems: Problems, home: Home, inputs: Inputs, mask: "Mask | None"
+    entry: Entry,
+    problems: Problems,
+    home: Home,
+    inputs: Inputs,
+    mask: "Mask | None",
+    scope: Scope | None = None,
+    repeated: "Mapping[str, Repeated]" = _NO_TEXTS,
 ) -> Declaration | None:
     """The declaration of one entry; ``None`` with the reason noted when nothing can be made of it.
+
+    ``scope`` is that of its manifest unless it is given; ``repeated`` are texts that are read already.
 
     1. Other spellings become the type's own properties.
     2. Expressions are replaced by what they give; what one cannot give is the resource's failure.
@@ -44,15 +58,31 @@ def declare(
     if home.removed is not None and draft.raw.get("removed") is None:
         draft.raw["removed"] = home.removed
     # 2. Expressions.
-    scope = home.scope
+    scope = scope or home.scope
     if inputs.watch is not None:
-        scope = inputs.watch(problems.source, entry.path, scope, home.files)
-    draft.resolve(scope)
+        scope = inputs.watch(problems.source, entry.key, home.scope, scope, home.files)
+    draft.resolve(scope, repeated)
     # 3. Secrets.
     if mask is not None:
         draft.mark_secrets(mask)
     # 4. Types.
     return draft.declaration(home)
+
+
+def declare_unlooped(entry: Entry, problems: Problems, home: Home, why: str) -> Declaration | None:
+    """The declaration that stands for a loop without items, or for one that fails, which ``why`` says.
+
+    What is the same for all items is checked. ``None`` with the reason noted when nothing can be made of it.
+    """
+    resource_type = find_type(entry.type_name)
+    if resource_type is None:
+        return None
+    draft = Draft(entry, resource_type, problems)
+    if not draft.accept():
+        return None
+    draft.leave_open()
+    draft.failures["for"] = why
+    return draft.typed(home)
 
 
 class Draft(msgspec.Struct):
@@ -89,8 +119,8 @@ class Draft(msgspec.Struct):
             else:
                 return True
 
-    def resolve(self, scope: Scope) -> None:
-        """Replace what holds expressions."""
+    def resolve(self, scope: Scope, repeated: "Mapping[str, Repeated]" = _NO_TEXTS) -> None:
+        """Replace what holds expressions; ``repeated`` are texts that are read already."""
         for key, value in list(self.raw.items()):
             # Not a function of its own: most properties of ten thousand resources go no further than this.
             if isinstance(value, str):
@@ -104,7 +134,8 @@ class Draft(msgspec.Struct):
             ):
                 continue
             try:
-                new = resolve_tree(value, scope)
+                text = repeated.get(value) if repeated and isinstance(value, str) else None
+                new = resolve_tree(value, scope) if text is None else text.value(scope)
             except HieraError as error:
                 self._fail(key, f"{key}: {error}")
                 self.given[key] = value
@@ -117,6 +148,17 @@ class Draft(msgspec.Struct):
                 self.raw[key] = new
         if self.secret:  # the type's own content must not be shown either: what is on the machine may hold it
             self.raw["sensitive"] = True
+
+    def leave_open(self) -> None:
+        """Let what holds expressions have no value."""
+        # No mapping's text begins another's with a brace, so two of them are those of an expression.
+        self.given = {
+            key: value
+            for key, value in self.raw.items()
+            if key not in self.type.expressions_kept and has_expression(str(value))
+        }
+        self.given["name"] = self.raw.get("name")
+        self.unknown |= set(self.given)
 
     def mark_secrets(self, mask: "Mask") -> None:
         """Mark a resource as sensitive that a template has written with secrets at hand.
@@ -132,10 +174,22 @@ class Draft(msgspec.Struct):
 
     def declaration(self, home: Home) -> Declaration | None:
         """The declaration; ``None`` with the reason noted for a resource without a name that could be referred to."""
-        properties = self._decoded()
-        declaration = Declaration(
+        declaration = self.typed(home)
+        if self.secret and self._shows_secret():  # as anything else would that is said of it
+            return None
+        if "name" not in self.unknown:
+            return declaration
+        # Nothing could refer to it, so this is no failure of its own: it refuses the manifest.
+        if "name" in self.failures and home.has_data:
+            self.problems.add(self.entry.path, self.failures["name"], self._subject("name"))
+        declaration.check()
+        return None
+
+    def typed(self, home: Home) -> Declaration:
+        """The declaration, whatever its name is."""
+        return Declaration(
             self.type,
-            properties,
+            self._decoded(),
             self.problems,
             self.entry.path,
             home,
@@ -143,16 +197,9 @@ class Draft(msgspec.Struct):
             frozenset(self.given) if self.given else _NOTHING,
             frozenset(self.secret) if self.secret else _NOTHING,
             frozenset(self.unknown) if self.unknown else _NOTHING,
+            looped=self.entry.item,
+            loop=self.entry.loop,
         )
-        if self.secret and self._shows_secret():  # as anything else would that is said of it
-            return None
-        if "name" not in self.unknown:
-            return declaration
-        # Nothing could refer to it, so this is no failure of its own: it refuses the manifest.
-        if "name" in self.failures and home.has_data:
-            self.problems.add(self.entry.path, self.failures["name"], self._subject)
-        declaration.check()
-        return None
 
     def _decoded(self) -> Properties:
         try:
@@ -192,7 +239,9 @@ class Draft(msgspec.Struct):
         )  # a password is asked to be quoted, too
         if quoted and (written := self.problems.original(path)) is not None:
             sentence += f", as '{written}'"
-        self.problems.add(path, sentence, self._subject)
+        if error.property == FOR:
+            sentence += "; a loop stands beside the name of its resource"
+        self.problems.add(path, sentence, self._subject(error.property))
 
     def _is_hidden(self, name: str) -> bool:
         hidden = self.type.hidden_when_sensitive() if self.raw.get("sensitive") is True else _NOTHING
@@ -202,17 +251,19 @@ class Draft(msgspec.Struct):
         """Whether a secret stands where it is always shown, which is noted."""
         shown = sorted(self.secret & _ALWAYS_SHOWN)
         for name in shown:
-            self.problems.add(
-                self.entry.path, f"{name} is made of a secret, and would be shown", self._subject
-            )
+            what = f"{name} is made of a secret, and would be shown"
+            self.problems.add(self.entry.path, what, self._subject(name))
         return bool(shown)
 
-    @property
-    def _subject(self) -> str:
+    def _subject(self, of: str) -> str:
+        """The resource in a sentence about one property: what is the same for all items of a loop is said once."""
+        place, item = label(self.entry.path), self.entry.item
+        if item is not None:
+            return f"{place} {item.loop.reference}" + (f" ({item})" if of in self.given else "")
         name = self.raw.get("name", self.entry.properties.get("name"))
         if "name" in self.secret:
             name = self.given.get("name", name)
-        return f"{label(self.entry.path)} {self.entry.type_name}#{name}"
+        return f"{place} {self.entry.type_name}#{name}"
 
 
 _NOTHING: frozenset[str] = frozenset()

@@ -1,18 +1,22 @@
-"""The shape of a list of resources: entries of one type each, with named bodies and defaults.
+"""The shape of a list of resources: entries of one type each, with named bodies, loops and defaults.
 
 ``resources.md`` section 1: an entry has one type; its body is a list of ``{name: properties}``, with an optional
 ``defaults`` for that list, or one mapping with ``name``. A property that is given replaces the default whole; ``null``
-keeps it.
+keeps it. Beside the one name, ``for`` makes a loop of either.
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from puller.manifest.problems import Problems
 from puller.resources.registry import find_type, type_names
 from puller.values.suggestions import Path, did_you_mean
 
+if TYPE_CHECKING:
+    from puller.manifest.loops import Item, Loop
+
 DEFAULTS = "defaults"
+FOR = "for"
 
 
 class Entry(NamedTuple):
@@ -23,6 +27,15 @@ class Entry(NamedTuple):
     """With ``name``, and with the defaults of its list."""
     path: Path
     """Where its properties stand."""
+    loop: "Loop | None" = None
+    """Given when it is one resource for each item of a loop."""
+    item: "Item | None" = None
+    """Given when it is one of those resources."""
+
+    @property
+    def key(self) -> Path:
+        """The place in its text, with the number of the item: no other has the same."""
+        return self.path if self.item is None else (*self.path, self.item.number)
 
 
 def read_entries(value: object, path: Path, problems: Problems) -> list[Entry]:
@@ -65,7 +78,11 @@ def _read_type(type_name: str, body: object, path: Path, problems: Problems) -> 
     if isinstance(body, list) and body:
         yield from _read_list(type_name, body, path, label, problems)
     elif isinstance(body, dict) and "name" in body:
-        yield Entry(type_name, dict(body), path)  # a copy: an alias may share the mapping
+        properties, loop = dict(body), None  # a copy: an alias may share the mapping
+        if FOR in properties:
+            reference = f"{type_name}#{body['name']}"
+            loop = _read_loop(properties.pop(FOR), reference, path, label, problems)
+        yield Entry(type_name, properties, path, loop)
     elif isinstance(body, dict):
         problems.add(path, "has no name", f"{label} {type_name}")
     else:
@@ -82,19 +99,18 @@ def _read_list(
     # Wherever defaults stand in a list, they are for the whole of it.
     defaults = _read_defaults(body, path, label, problems)
     for index, item in enumerate(body):
-        if not isinstance(item, dict) or len(item) != 1:
-            problems.add(
-                (*path, index),
-                f"is {_described(item)}, wanted one name with its properties",
-                f"{label} {type_name}",
-            )
+        place, has_loop = (*path, index), isinstance(item, dict) and FOR in item
+        named = {key: value for key, value in item.items() if key != FOR} if has_loop else item
+        if not isinstance(named, dict) or len(named) != 1 or (has_loop and DEFAULTS in named):
+            what = f"{_described_item(item)}, wanted one name with its properties"
+            problems.add(place, what, f"{label} {type_name}")
             continue
-        ((name, given),) = item.items()
+        ((name, given),) = named.items()
         if name == DEFAULTS:
             continue
-        place = (*path, index, name)
         if given is not None and not isinstance(given, dict):
-            problems.add(place, f"is {_described(given)}, wanted properties", f"{label} {type_name}#{name}")
+            what = f"is {_described(given)}, wanted properties"
+            problems.add((*place, name), what, f"{label} {type_name}#{name}")
             continue
         properties = {
             **defaults,
@@ -103,7 +119,19 @@ def _read_list(
             },
         }
         properties["name"] = name
-        yield Entry(type_name, properties, place)
+        loop = _read_loop(item[FOR], f"{type_name}#{name}", place, label, problems) if has_loop else None
+        yield Entry(type_name, properties, (*place, name), loop)
+
+
+def _read_loop(value: object, reference: str, path: Path, label: str, problems: Problems) -> "Loop":
+    """What ``for`` of the resource that is written as ``reference`` says; what is wrong with it is noted."""
+    from puller.manifest.loops import Loop, parse_clauses  # few manifests have loops
+
+    try:
+        return Loop.of(parse_clauses(value), reference)
+    except ValueError as error:
+        problems.add((*path, FOR), f"for {error}", f"{label} {reference}")
+        return Loop.of((), reference)
 
 
 def _read_defaults(body: list[Any], path: Path, label: str, problems: Problems) -> dict[str, Any]:
@@ -121,6 +149,15 @@ def _read_defaults(body: list[Any], path: Path, label: str, problems: Problems) 
         else:
             found = defaults
     return found or {}
+
+
+def _described_item(item: object) -> str:
+    if not isinstance(item, dict) or not item:
+        return f"is {_described(item)}"
+    names = ", ".join(str(name) for name in item if name != FOR)
+    if FOR not in item:
+        return f"has several names: {names}"
+    return f"has for beside {names}" if names else "has for, and nothing beside it"
 
 
 def _described(value: object) -> str:

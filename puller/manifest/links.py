@@ -99,6 +99,8 @@ class Names(msgspec.Struct):
     """The resource, by its names; of child manifests that are named alike the first."""
     alike: dict[Reference, list[int]] = {}
     """Further child manifests of one file, applied with other data."""
+    loops: list[tuple[int, Declaration]] = []
+    """The declarations that stand for loops which cannot be evaluated on this machine."""
     outside: Collection[Reference] = ()
     """Names of resources of other manifests."""
 
@@ -107,9 +109,14 @@ class Names(msgspec.Struct):
         first = self.index.get(reference)
         return [] if first is None else [first, *self.alike.get(reference, ())]
 
+    def of_loop(self, reference: Reference) -> list[int]:
+        """The loop that may have made what a reference means."""
+        return [position for position, loop in self.loops if loop.stands_for(reference)][:1]
+
 
 def _names(declarations: Sequence[Declaration], outside: Collection[Reference]) -> Names:
-    names = Names(outside=outside)
+    loops = [(position, found) for position, found in enumerate(declarations) if found.loop is not None]
+    names = Names(loops=loops, outside=outside)
     for position, declaration in enumerate(declarations):
         for name in declaration.names():
             if (other := names.index.setdefault(name, position)) == position:
@@ -117,7 +124,7 @@ def _names(declarations: Sequence[Declaration], outside: Collection[Reference]) 
             if _is_instance(declaration, declarations[other], name):
                 names.alike.setdefault(name, []).append(position)
                 continue
-            sentence = f"{name} is also a name of the resource at {declarations[other].where}"
+            sentence = f"{name} is also a name of the resource at {declarations[other].origin}"
             declaration.problems.add(declaration.path, sentence, declaration.label)
     return names
 
@@ -138,15 +145,17 @@ def _find_all(
     found = []
     for reference in references:
         # Relative to its own manifest first, then as the top manifest writes it, then of another manifest.
-        meant = names.find(_from_top(reference, declaration.home.files)) or names.find(reference)
-        found += [(reference, other) for other in meant]
-        if meant:
-            continue
-        if reference in names.outside:
+        own = _from_top(reference, declaration.home.files)
+        meant = names.find(own) or names.find(reference)
+        if not meant and reference in names.outside:
             outside.append((name, reference))
             continue
-        known = did_you_mean(reference, [*names.index, *names.outside])
-        declaration.refuse(name, f"{name} names {reference}, which is not declared{known}")
+        if not meant:  # a loop that cannot be evaluated here may have made it
+            meant = names.of_loop(own) or names.of_loop(reference)
+        found += [(reference, other) for other in meant]
+        if not meant:
+            known = did_you_mean(reference, [*names.index, *names.outside])
+            declaration.refuse(name, f"{name} names {reference}, which is not declared{known}")
     return found
 
 

@@ -5,7 +5,8 @@
   it, reported when it is reached; everything else that is wrong refuses the manifest.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from os.path import dirname, join
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,8 +34,14 @@ if TYPE_CHECKING:
     from puller.manifest.masking import Mask
 
 
-def load_manifest(path: Path, name: str, inputs: Inputs, known: Collection[Reference] = ()) -> Manifest:
-    """Read the manifest at ``path``; ``name`` is what messages call it.
+def load_manifest(
+    path: Path,
+    name: str,
+    inputs: Inputs,
+    known: Collection[Reference] = (),
+    texts: list[Problems] | None = None,
+) -> Manifest:
+    """Read the manifest at ``path``; ``name`` is what messages call it. ``texts`` gets all that was read, in any case.
 
     References may be to resources of other manifests that are ``known``.
 
@@ -44,8 +51,8 @@ def load_manifest(path: Path, name: str, inputs: Inputs, known: Collection[Refer
     1. Its text is read, and its keys are checked (``resources.md`` section 1).
     2. Its data is brought together from all sources (``data.md`` section 1) and checked; it makes the scope for
        expressions.
-    3. Its list of resources is read, or rendered by a template and read.
-    4. Each entry becomes a declaration, with its expressions resolved.
+    3. Its list of resources is read, and the one that a template renders, which comes after it.
+    4. Each entry becomes a declaration, or one for each item of its loop, with its expressions resolved.
     5. An ``apply`` resource brings those of its child, which stand before it; only the first that applies it.
 
     For all of them together (``_load``):
@@ -60,7 +67,7 @@ def load_manifest(path: Path, name: str, inputs: Inputs, known: Collection[Refer
     with total:
         text = ManifestText.of_file(path, name)
         files = _files_of(text)
-        family = Family(path, name, files)
+        family = Family(path, name, files, texts=[] if texts is None else texts)
         libraries = [Path(library.root) for library in files.libraries.values()]
         facts = bundle_facts(inputs.facts, path.parent, family.refused, libraries)
         return _load(text, msgspec.structs.replace(inputs, facts=facts), family, known)
@@ -133,19 +140,29 @@ def _declared(
     family.warnings += [warning for notes in home.data.annotations for warning in notes.warnings]
     family.warnings += text.unheard_messages() if child is not None else []
     family.texts.append(text.problems)
-    # 3. Its list of resources.
-    entries, problems, mask = _list_of(text, home, family)
     found: list[Declaration] = []
-    for entry in entries:
-        signals.check()
-        # 4. One entry.
-        if (declaration := declare(entry, problems, home, inputs, mask)) is None:
-            continue
-        # 5. A child manifest.
-        if entry.type_name == children.TYPE:
-            found += children.expand(declaration, family, read_child)
-        found.append(declaration)
+    # 3. Its lists of resources.
+    for entries, problems, mask in _lists_of(text, home, family):
+        for entry in entries:
+            signals.check()
+            # 4. One entry, or each item of its loop.
+            for declaration in _declared_by(entry, problems, home, inputs, mask):
+                # 5. A child manifest.
+                if entry.type_name == children.TYPE:
+                    found += children.expand(declaration, family, read_child)
+                found.append(declaration)
     return home, found
+
+
+def _declared_by(
+    entry: Entry, problems: Problems, home: Home, inputs: Inputs, mask: "Mask | None"
+) -> Iterable[Declaration]:
+    if entry.loop is None:
+        declaration = declare(entry, problems, home, inputs, mask)
+        return () if declaration is None else (declaration,)
+    from puller.manifest.unrolling import unrolled  # few manifests have loops
+
+    return unrolled(entry, entry.loop, problems, home, inputs, mask)
 
 
 class _List(NamedTuple):
@@ -157,13 +174,12 @@ class _List(NamedTuple):
     """Given when the list was rendered with secrets at hand."""
 
 
-def _list_of(text: ManifestText, home: Home, family: Family) -> _List:
+def _lists_of(text: ManifestText, home: Home, family: Family) -> Iterator[_List]:
+    if "resources" in text.run:
+        entries = read_entries(text.run["resources"], (*text.run_path, "resources"), text.problems)
+        yield _List(entries, text.problems)
     if "resources_template" in text.run:
-        return _rendered_list(text, home, family)
-    if "resources" not in text.run:
-        return _List((), text.problems)
-    entries = read_entries(text.run["resources"], (*text.run_path, "resources"), text.problems)
-    return _List(entries, text.problems)
+        yield _rendered_list(text, home, family)
 
 
 def _rendered_list(text: ManifestText, home: Home, family: Family) -> _List:
@@ -177,7 +193,9 @@ def _rendered_list(text: ManifestText, home: Home, family: Family) -> _List:
         return _List((), text.problems)
     try:
         rendered = render_list(path, home.scope, home.files, text.list_engine)
-        problems = Problems.of_text(f"{path} (rendered)", rendered.text)
+        # Children may have templates of one name: as messages call manifests, from the top one's directory.
+        problems = Problems.of_text(f"{join(dirname(text.name), path)} (rendered)", rendered.text)
+        problems.is_rendered = True
         if rendered.is_secret:
             from puller.manifest.masking import Masks  # few lists of resources are made with secrets
 
@@ -195,9 +213,10 @@ def _unite(declarations: list[Declaration]) -> list[Declaration]:
     seen: dict[Reference | Child, int] = {}
     kept: list[Declaration] = []
     for declaration in declarations:
-        # Of one child manifest there may be several, each with data of its own.
+        # Of one child manifest there may be several, each with data of its own. Two loops that cannot be evaluated may
+        # be written alike, and mean other resources.
         key = declaration.reference if declaration.child is None else declaration.child
-        first = seen.setdefault(key, len(kept))
+        first = seen.setdefault(key, len(kept)) if declaration.loop is None else len(kept)
         if first == len(kept):
             kept.append(declaration)
         else:

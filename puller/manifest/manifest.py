@@ -24,7 +24,7 @@ class Inputs(msgspec.Struct, frozen=True):
     """Data from outside of the manifest, lowest precedence first; merged over its own."""
     private_key: str = PRIVATE_KEY
     """The file of this host's key for encrypted values."""
-    watch: Callable[[str, KeyPath, Scope, BundleFiles], Scope] | None = None
+    watch: Callable[[str, KeyPath, Scope, Scope, BundleFiles], Scope] | None = None
     """Makes the scope for a resource from that of its manifest; told the text and the place in it (``recording``)."""
 
 

@@ -73,6 +73,8 @@ class Masks:
 
     def apply(self, event: Event, declaration: Declaration) -> None:
         """Take secrets out of all that the event says: those of the data, and of the resource's own properties."""
+        if event.item:
+            event.item = self.of(declaration.home.scope.data)(event.item)
         if not (event.errors or event.differences or event.notes or event.noop_message or event.diff):
             return
         masked = self._of_all(declaration)

@@ -24,6 +24,8 @@ class Problems(msgspec.Struct):
     text: str = ""
     mask: Callable[[str], str] = mask_urls
     """Takes out of a sentence what must not be shown."""
+    is_rendered: bool = False
+    """Whether a template has made the text."""
     _found: list[tuple[int, str]] = []
 
     @classmethod
@@ -47,8 +49,10 @@ class Problems(msgspec.Struct):
         return f"{self.source}:{self.locate(path)[0]}"
 
     def sentences(self) -> list[str]:
-        """Everything found, in the order of lines."""
-        return [sentence for _, sentence in sorted(self._found, key=lambda found: found[0])]
+        """Everything found, in the order of lines; what holds for all items of a loop once."""
+        return list(
+            dict.fromkeys(sentence for _, sentence in sorted(self._found, key=lambda found: found[0]))
+        )
 
     def raise_any(self) -> None:
         """Raise ``ManifestError`` when anything was found."""

@@ -117,8 +117,6 @@ class ManifestText(msgspec.Struct, frozen=True):
             self.removed(None)
         except ValueError as error:
             self.refuse("removed", f"removed {error}")
-        if "resources" in self.run and "resources_template" in self.run:
-            self.refuse("resources", "resources cannot be given together with resources_template")
         if "resources" not in self.run and "resources_template" not in self.run:
             self.problems.add((), "declares no resources; wanted resources or resources_template")
 

@@ -96,11 +96,11 @@ class Recorder:
     def __init__(self) -> None:
         self._uses: dict[tuple[str, KeyPath, int], tuple[Uses, Scope]] = {}
 
-    def watch(self, source: str, path: KeyPath, scope: Scope, files: BundleFiles) -> Scope:
-        """The scope for the resource at ``path`` of the text ``source``."""
-        return self.of(source, path, scope).scope(scope, files)
+    def watch(self, source: str, path: KeyPath, around: Scope, scope: Scope, files: BundleFiles) -> Scope:
+        """The scope for the resource at ``path`` of the text ``source``, whose manifest has the scope ``around``."""
+        return self.of(source, path, around).scope(scope, files)
 
-    def of(self, source: str, path: KeyPath, scope: Scope) -> Uses:
-        """The facts and data that the resource at ``path`` of the text ``source`` has used in its ``scope``."""
+    def of(self, source: str, path: KeyPath, around: Scope) -> Uses:
+        """The facts and data that the resource at ``path`` of the text ``source`` has used."""
         # A child that is applied with several data is read with a scope for each. Kept, so that each has its own id.
-        return self._uses.setdefault((source, path, id(scope)), (Uses(), scope))[0]
+        return self._uses.setdefault((source, path, id(around)), (Uses(), around))[0]

@@ -134,6 +134,8 @@ def sentence(event: Event) -> str:
     if event.notes:
         parts.append(f'notes="{"; ".join(event.notes)}"')
     parts += [f"unmet={reference}" for reference in event.unmet_requirements]
+    if event.item and event.state is State.FAILED:
+        parts.append(f'item="{event.item}"')
     if event.errors:
         parts.append(f'errors="{", ".join(event.errors)}"')
     line = " ".join(parts)

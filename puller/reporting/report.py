@@ -77,6 +77,8 @@ class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
     state: State
     alias: str = ""
     provider: str = ""
+    item: str = ""
+    """Of a loop: ``for name, vhost in data.vhosts: name is 'shop'``, after its file and line where it failed."""
     requested_ensure: str = ""
     final_ensure: str = ""
     duration: float = 0.0
@@ -112,13 +114,17 @@ class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
 def told_failures(events: Iterable[Event], most: int = _MOST_FAILURES) -> list[str]:
     """The resources that failed and why, a short sentence each; the last says how many are left out."""
     failed = [event for event in events if event.state is State.FAILED]
-    told = [_beginning_of(f"{event.reference}: {', '.join(event.errors)}") for event in failed[:most]]
+    told = [_beginning_of(f"{_named(event)}: {', '.join(event.errors)}") for event in failed[:most]]
     return [*told, f"and {len(failed) - most} more"] if len(failed) > most else told
 
 
 def partial_sentence(applied: int, declared: int) -> str:
     """The sentence about a run that was limited by ``--only``."""
     return f"this was a partial run, of {applied} of {declared} resources: it says nothing of the others"
+
+
+def _named(event: Event) -> str:
+    return f"{event.reference} ({event.item})" if event.item else event.reference
 
 
 class Summary(msgspec.Struct, kw_only=True):

@@ -37,6 +37,8 @@ def resource_lines(found: Mapping[str, Any]) -> Iterator[str]:
     """A resource in one bundle: declaration, properties, the values that it uses, and the last run."""
     yield click.style(f"{found['resource']} in {found['bundle']}", bold=True)
     yield f"  declared at {', '.join([found['declared'], *found.get('also_declared', ())])}"
+    if "item" in found:
+        yield f"  {found['item']}"
     yield from (f"  applied {sentence}" for sentence in found.get("applied", ()))
     if "failure" in found:
         yield "  cannot be applied on this host: " + click.style(found["failure"], fg="red")

@@ -4,13 +4,16 @@ from typing import Any
 
 import click
 
+from bundles.masking import mask_urls
 from puller.cli.author.render_templates import find_template_options, render_templates, template_options
 from puller.cli.options import data_options, fact_options, format_option, no_system_facts_option
-from puller.cli.output import show
+from puller.cli.output import show, warn
 from puller.manifest.applied import applied_as
-from puller.manifest.declaration import Declaration
+from puller.manifest.declaration import HIDDEN, Declaration
 from puller.manifest.loader import load_manifest
-from puller.manifest.source import open_source
+from puller.manifest.manifest import Inputs
+from puller.manifest.problems import Problems
+from puller.manifest.source import ManifestSource, open_source
 from puller.run.inputs import load_inputs
 
 
@@ -21,17 +24,22 @@ from puller.run.inputs import load_inputs
 @fact_options
 @no_system_facts_option
 @data_options
-def render(source: str, output_format: str, **options: Any) -> None:
+@click.option("--source", "as_text", is_flag=True, help="Show the text that resources_template has made.")
+def render(source: str, output_format: str, *, as_text: bool, **options: Any) -> None:
     """Show the data and the resources of SOURCE as they are for this host, in the order in which they would be applied.
 
     With --engine SOURCE is a template, rendered as a file's `template` would be, or a directory of templates,
     rendered as a scaffold would be. A file that ends in .j2, .jet or .tmpl needs no --engine.
+
+    With --source it is the text that `resources_template` has made, with the lines that errors name, also when what
+    stands there is wrong.
 
     Nothing is looked at on the machine beside its facts. What is sensitive is not shown.
 
     \b
       puller render web
       puller render web --facts host.yaml --fact role=db --format json
+      puller render web --source
       puller render web/templates/app.conf.j2 --data values.yaml
       puller render web/templates/app --engine jet --data values.yaml -o /tmp/app
     """
@@ -40,10 +48,35 @@ def render(source: str, output_format: str, **options: Any) -> None:
         return
     with open_source(source) as found:
         inputs = load_inputs(options)
+        if as_text:
+            _show_texts(found, inputs.for_manifest(), output_format)
+            return
         manifest = load_manifest(found.path, found.name, inputs.for_manifest())
         resources = [_resource(manifest.declarations[index]) for index in manifest.order]
         show({"data": _plain(manifest.scope.data), "resources": resources}, output_format)
         inputs.warn()
+
+
+def _show_texts(source: ManifestSource, inputs: Inputs, output_format: str) -> None:
+    texts: list[Problems] = []
+    try:
+        load_manifest(source.path, source.name, inputs, texts=texts)
+    finally:
+        made = {text.source: _readable(text) for text in texts if text.is_rendered}
+        if output_format == "json":
+            show(made, output_format)
+        else:
+            for name, text in made.items():
+                click.echo(f"# {name}")
+                for number, line in enumerate(text.splitlines(), start=1):
+                    click.echo(f"{number:5}  {line}")
+    if not made:
+        warn(f"{source.name}: has no resources_template")
+
+
+def _readable(text: Problems) -> str:
+    """A rendered text, or what stands for it when it was rendered with secrets at hand."""
+    return text.text if text.mask is mask_urls else f"{HIDDEN}\n"
 
 
 def _resource(declaration: Declaration) -> dict[str, Any]:
@@ -52,7 +85,8 @@ def _resource(declaration: Declaration) -> dict[str, Any]:
     )
     if applied := applied_as(declaration):
         properties["applied"] = applied
-    return {declaration.type.type_name: [{declaration.properties.name: properties}]}
+    item = {"item": f"{declaration.where}: {declaration.item}"} if declaration.item else {}
+    return {declaration.type.type_name: [{declaration.properties.name: properties, **item}]}
 
 
 def _plain(value: Any) -> Any:

@@ -32,7 +32,8 @@ def problems(schema: dict[str, Any], value: Any) -> list[str]:
 def test_a_schema_is_one(schema: dict[str, Any]) -> None:
     jsonschema.Draft202012Validator.check_schema(schema)
     defined = {f"#/$defs/{name}" for name in schema["$defs"]}
-    assert set(re.findall(r'"\$ref": "(.*?)"', json.dumps(schema))) <= defined
+    referred = re.findall(r'"\$ref": "(#/\$defs/[^/"]+)', json.dumps(schema))
+    assert set(referred) <= defined
 
 
 @pytest.mark.parametrize(("name", "example"), EXAMPLES, ids=[name for name, _ in EXAMPLES])
@@ -72,6 +73,10 @@ VALID = [
     {"resources_template": "resources.jet", "fail_on_error": True},
     {"libraries": {"common": "../common", "base-2": "../base"}, "resources": []},
     {"libraries": None, "ccm": {"resources": []}},
+    {"resources_template": "resources.jet", "resources": []},
+    {"resources": [{"package": [{"for": "name in data.packages", "{{ name }}": None}]}]},
+    {"resources": [{"file": [{"/{{ a }}": {"ensure": "absent"}, "for": ["b in data.b", "a, c in b"]}]}]},
+    {"resources": [{"exec": {"name": "echo {{ x }}", "for": "x in [1, 2]"}}]},
 ]
 
 INVALID = [
@@ -91,6 +96,14 @@ INVALID = [
     {"resources": [{"exec": [{"true": {"require": ["file"]}}]}]},
     {"resources": [{"exec": [{"true": {"control": {"when": "x"}}}]}]},
     {"hierarchy": {"merge": "deepest"}, "resources": []},
+    {"resources": [{"package": [{"for": "name in data.packages"}]}]},
+    {"resources": [{"package": [{"a": None, "b": None}]}]},
+    {"resources": [{"package": [{"for": "name in data.packages", "a": None, "b": None}]}]},
+    {"resources": [{"package": [{"for": "name in data.packages", "defaults": {}}]}]},
+    {"resources": [{"package": [{"for": "data.packages", "a": None}]}]},
+    {"resources": [{"package": [{"for": [], "a": None}]}]},
+    {"resources": [{"package": [{"a": {"for": "name in data.packages"}}]}]},
+    {"resources": [{"package": {"name": "a", "for": 1}}]},
 ]
 
 
@@ -114,6 +127,8 @@ def test_what_is_plainly_wrong_is_not_valid(manifest: dict[str, Any]) -> None:
         ({"type": "file"}, False),
         ({"more": 1}, False),
         ({"properties": {"cwd": "/"}}, False),
+        ({"properties": {"name": "{{ x }}", "for": "x in [1]"}}, False),
+        ({"properties": [{"{{ x }}": {}, "for": "x in [1]"}]}, False),
     ],
 )
 def test_a_request_has_the_properties_of_its_type(change: dict[str, Any], valid: bool) -> None:

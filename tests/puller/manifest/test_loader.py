@@ -147,7 +147,7 @@ def test_a_template_may_render_the_list_of_resources(load: Load, tmp_path: Path)
 def test_a_problem_in_a_rendered_list_names_the_template(load: Load, tmp_path: Path) -> None:
     (tmp_path / "resources.j2").write_text("- file: {name: /a, ensure: absent}\n- flie: {name: /b}\n")
     assert problems(load, "resources_template: resources.j2\n") == (
-        "resources.j2 (rendered):2: resources[1]: unknown resource type 'flie' (did you mean 'file'?)",
+        "web/resources.j2 (rendered):2: resources[1]: unknown resource type 'flie' (did you mean 'file'?)",
     )
 
 
@@ -237,10 +237,6 @@ def test_all_problems_are_found_at_once_each_with_its_line(load: Load) -> None:
         ("- a\n", "is not a mapping; wanted keys such as data and resources"),
         ("data: {}\n", "declares no resources; wanted resources or resources_template"),
         ("resources: {}\n", "resources is an empty mapping, wanted a list"),
-        (
-            "resources: []\nresources_template: a\n",
-            "resources cannot be given together with resources_template",
-        ),
         ("resources: []\nfail_on_error: maybe\n", "fail_on_error is not true or false"),
         ("resources: []\ngive_up_after: soon\n", "give_up_after is 'soon', wanted a number of runs"),
         ("resources: []\ngive_up_after: -1\n", "give_up_after is -1, wanted a number of runs"),

@@ -1,0 +1,265 @@
+"""Loops: an entry with ``for`` is one resource for each item of a list or mapping, in the order of the data.
+
+* ``for`` is ``name in EXPRESSION``, ``key, value in EXPRESSION``, or a list of those, of which each sees the names of
+  those before it.
+* A loop is evaluated once, when the manifest is read. One that cannot be on this machine is one failed resource, which
+  stands for all that it would have made.
+* The names of a loop hide nothing that expressions see without it.
+* What a secret is looped over is made of secrets.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+from keyword import iskeyword
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from hiera.errors import HieraError
+from hiera.expressions.expressions import Scope, evaluate, parse
+from hiera.limits import total
+from hiera.values.secrets import Secret
+from puller.bundle_paths import BundleFiles, BundlePathError
+from puller.errors import ResourceError
+from puller.templates.functions import bundle_functions
+
+FOR = "for"
+_CLAUSE = re.compile(r"\s*(?P<names>[^\s,]+(?:\s*,\s*[^\s,]+)*)\s+in\s+(?P<expression>\S.*?)\s*", re.DOTALL)
+_WANTED = "wanted NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"
+_WORDS = frozenset(("false", "loop", "none", "self", "super", "true"))
+"""What is no keyword of Python, and no name in expressions and templates."""
+_LONGEST = 60  # characters of a value in a sentence
+
+
+class Clause(NamedTuple):
+    """A list or mapping by its expression, and the names for its items."""
+
+    names: tuple[str, ...]
+    expression: str
+
+    def __str__(self) -> str:
+        expression = " ".join(self.expression.split())
+        end = "…" if len(expression) > _LONGEST else ""
+        return f"{', '.join(self.names)} in {expression[:_LONGEST]}{end}"
+
+    def values(self, scope: Scope) -> Iterator[tuple[Any, ...]]:
+        """The values of its names, for each item.
+
+        Raises ``ResourceError`` for what is no list or mapping, ``HieraError`` for what cannot be evaluated.
+        """
+        found = evaluate(self.expression, scope)
+        hide = _hidden if isinstance(found, Secret) else _shown_as_it_is
+        value = found.reveal() if isinstance(found, Secret) else found
+        if isinstance(value, list) and len(self.names) == 1:
+            yield from ((hide(item),) for item in value)
+        elif isinstance(value, dict) and len(self.names) > 1:
+            yield from ((hide(key), hide(item)) for key, item in value.items())
+        else:
+            raise ResourceError(self._mismatch(found, value))
+
+    def _mismatch(self, found: object, value: object) -> str:
+        if isinstance(value, list):
+            return f"is a list, wanted one name: {self._replace(names=self.names[1:])}"
+        if isinstance(value, dict):
+            return f"is a mapping, wanted two names: {self._replace(names=('key', *self.names))}"
+        return f"is {shown(found)}, wanted a list or a mapping"
+
+
+class Loop(NamedTuple):
+    """The ``for`` of an entry."""
+
+    clauses: tuple[Clause, ...]
+    """None where it is written wrong, which is noted."""
+    reference: str
+    """The resource as written: ``file#/etc/nginx/{{ name }}.conf``."""
+    text: str
+    """For sentences: ``for name, vhost in data.vhosts``."""
+
+    @classmethod
+    def of(cls, clauses: tuple[Clause, ...], reference: str) -> "Loop":
+        """A loop with its text."""
+        return cls(clauses, reference, f"for {', '.join(map(str, clauses))}")
+
+    @property
+    def names(self) -> list[str]:
+        """All its names, in their order."""
+        return [name for clause in self.clauses for name in clause.names]
+
+    def may_make(self, reference: str, files: BundleFiles) -> bool:
+        """Whether an item might be the resource that is meant, from what is written beside its expressions.
+
+        Children are named as ``files``, those of its manifest, see them.
+        """
+        kind, _, name = self.reference.partition("#")
+        if kind == "apply":
+            with suppress(BundlePathError):
+                name = files.name_of(name)
+        try:
+            pieces = parse(name)
+        except HieraError:
+            return reference.startswith(f"{kind}#")
+        texts = (re.escape(piece) if isinstance(piece, str) else ".*" for piece in pieces)
+        return re.fullmatch(f"{re.escape(kind)}#{''.join(texts)}", reference, re.DOTALL) is not None
+
+    def items(self, scope: Scope, files: BundleFiles) -> list[tuple[Any, ...]]:
+        """The values of all its names, for each item. Raises ``ResourceError`` when they cannot be known."""
+        found: list[tuple[Any, ...]] = [()]
+        for count, clause in enumerate(self.clauses):
+            before = Loop.of(self.clauses[:count], self.reference)
+            found = [
+                (*outer, *values)
+                for outer in found
+                for values in _values(clause, Item(before, outer, 0, scope, files))
+            ]
+        return found
+
+
+class Item(msgspec.Struct, frozen=True):
+    """One item of a loop."""
+
+    loop: Loop
+    values: tuple[Any, ...]
+    """Of the names of the loop, in their order."""
+    number: int
+    """From 0."""
+    around: Scope
+    """The scope of its manifest."""
+    files: BundleFiles
+    """As its manifest sees them."""
+
+    def __str__(self) -> str:
+        """``for name, vhost in data.vhosts: name is 'shop'``."""
+        return f"{self.loop.text}: {self.place}"
+
+    @property
+    def place(self) -> str:
+        """``name is 'shop'``: of a mapping its key says enough."""
+        values: Iterator[Any] = iter(self.values)
+        said: list[str] = []
+        for clause in self.loop.clauses:
+            first, *_ = islice(values, len(clause.names))
+            said.append(f"{clause.names[0]} is {shown(first)}")
+        return ", ".join(said)
+
+    @property
+    def scope(self) -> Scope:
+        """The scope of its manifest with the names of the loop."""
+        return _ItemScope(self) if self.values else self.around
+
+
+class _ItemScope(Scope):
+    """The scope of one item. Few resources ask for its names once they are declared: these are made then."""
+
+    __slots__ = ("_item",)
+
+    def __init__(self, item: Item) -> None:
+        self._item = item
+        self.facts, self.data, self.environ = item.around.facts, item.around.data, item.around.environ
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("functions", "names"):
+            raise AttributeError(name)
+        item = self._item
+        made = LoopScopes(item.around, item.loop, item.files).of(item.values)
+        self.functions, self.names = made.functions, made.names
+        return getattr(self, name)
+
+
+class LoopScopes:
+    """The scopes of a loop's items, one after the other: making one anew for each takes longer than what it is for."""
+
+    def __init__(self, around: Scope, loop: Loop, files: BundleFiles) -> None:
+        self._names = loop.names
+        # Functions that evaluate expressions themselves see the names of the loop, too.
+        self._seen = around.with_names(dict.fromkeys(self._names))
+        self._scope = self._seen.with_names(bundle_functions(files, self._seen))
+        scopes = (self._seen, self._scope)
+        self._tables = [
+            cast("dict[str, Any]", one) for each in scopes for one in (each.names, each.functions)
+        ]
+
+    def of(self, values: tuple[Any, ...]) -> Scope:
+        """The scope of an item, until that of another is asked for."""
+        for table in self._tables:
+            table.update(zip(self._names, values, strict=True))
+        return self._scope
+
+
+def _values(clause: Clause, outer: Item) -> Iterator[tuple[Any, ...]]:
+    try:
+        for values in clause.values(outer.scope):
+            total.count_item()
+            yield values
+    except (HieraError, ResourceError) as error:
+        of_outer = f" ({outer.place})" if outer.values else ""
+        raise ResourceError(f"for {clause}{of_outer}: {error}") from error
+
+
+def _hidden(value: Any) -> Any:
+    """An item of what is a secret; of true, false and null nothing is told."""
+    return value if value is None or isinstance(value, bool | Secret) else Secret(value)
+
+
+def _shown_as_it_is(value: Any) -> Any:
+    return value
+
+
+def shown(value: Any) -> str:
+    """A value in a sentence, its beginning where it is long; secrets are masked."""
+    if isinstance(value, dict):
+        inside = (f"{shown(key)}: {shown(item)}" for key, item in value.items())
+        return "{" + _beginning(inside) + "}"
+    if isinstance(value, list):
+        return "[" + _beginning(map(shown, value)) + "]"
+    if isinstance(value, str) and len(value) > _LONGEST:
+        return f"{value[:_LONGEST]!r}…"
+    if isinstance(value, int) and value.bit_length() > _LONGEST:
+        return "a large number"  # of which Python may not even write all digits
+    return repr(value)
+
+
+def _beginning(parts: Iterable[str]) -> str:
+    said: list[str] = []
+    length = 0
+    for part in parts:
+        length += len(part)
+        if length > _LONGEST:
+            return ", ".join([*said, "…"])
+        said.append(part)
+    return ", ".join(said)
+
+
+# -- as it is written -----------------------------------------------------------------------------
+
+
+def parse_clauses(value: object) -> tuple[Clause, ...]:
+    """The clauses of what ``for`` is given; raises ``ValueError``, whose text continues *for*."""
+    if value == [] or not isinstance(value, str | list):
+        raise ValueError(f"is {shown(value)}, {_WANTED}")
+    clauses = tuple(map(_parse_clause, value if isinstance(value, list) else [value]))
+    names = [name for clause in clauses for name in clause.names]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"has the name {twice} twice")
+    return clauses
+
+
+def _parse_clause(value: object) -> Clause:
+    found = _CLAUSE.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        # [a, b in data.c] is a list of two texts to YAML.
+        quoted = "; quote one with a comma that stands in brackets" if _is_name(value) else ""
+        raise ValueError(f"is {shown(value)}, {_WANTED}{quoted}")
+    names = tuple(name.strip() for name in found["names"].split(","))
+    if wrong := next((name for name in names if not _is_name(name)), None):
+        raise ValueError(f"has the name {shown(wrong)}, wanted letters, digits and _, and no digit first")
+    if word := next((name for name in names if iskeyword(name) or name.lower() in _WORDS), None):
+        raise ValueError(f"has the name {shown(word)}, a word of expressions: choose another")
+    if len(names) > 2:
+        raise ValueError(f"has {len(names)} names, {_WANTED}")
+    return Clause(names, found["expression"])
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and value.isidentifier() and value.isascii()

@@ -1,0 +1,87 @@
+"""From an entry with a loop to the declarations of its items.
+
+* Names differ from item to item, else the two items are named.
+* A loop that cannot be evaluated on this machine is one declaration with that failure.
+* What is the same for all items is checked for a loop without any, too.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from hiera.errors import HieraError
+from hiera.expressions.expressions import Scope, has_expression
+from hiera.expressions.repeated import Repeated
+from puller.errors import ResourceError
+from puller.manifest.declaration import Declaration, Home, label
+from puller.manifest.declare import declare, declare_unlooped
+from puller.manifest.entries import FOR, Entry
+from puller.manifest.loops import Item, Loop, LoopScopes
+from puller.manifest.manifest import Inputs
+from puller.manifest.problems import Problems
+from puller.system import signals
+
+if TYPE_CHECKING:
+    from puller.manifest.masking import Mask
+
+_FUNCTIONS = frozenset(("cycler", "dict", "joiner", "namespace", "range"))
+"""What templates may call beside the functions of their scope."""
+
+
+def unrolled(
+    entry: Entry, loop: Loop, problems: Problems, home: Home, inputs: Inputs, mask: "Mask | None"
+) -> Iterator[Declaration]:
+    """The declarations of a loop, in the order of its items.
+
+    1. Its names hide nothing that expressions see without it.
+    2. What it goes over is evaluated; what cannot be is the failure of one declaration that stands for all.
+    3. Of a loop without items what is written is checked all the same.
+    4. Each item is declared as an entry of its own is.
+    5. No two of them have one name.
+    """
+    # 1. Its names.
+    if hidden := next((n for n in loop.names if n in home.scope.names or n in _FUNCTIONS), None):
+        sentence = f"for has the name {hidden}, which means something else already: choose another"
+        problems.add((*entry.path, FOR), sentence, f"{label(entry.path)} {loop.reference}")
+        loop = Loop.of((), loop.reference)
+    scope = home.scope
+    if inputs.watch is not None:
+        scope = inputs.watch(problems.source, (*entry.path, FOR), home.scope, scope, home.files)
+    # 2. What it goes over.
+    try:
+        items, why = loop.items(scope, home.files) if loop.clauses else [], ""
+    except ResourceError as error:
+        items, why = [], str(error)
+    # 3. No items.
+    if not items and (declaration := declare_unlooped(entry, problems, home, why)) is not None:
+        if why or not loop.clauses:
+            yield declaration
+        else:
+            declaration.check()
+    seen: dict[str, Item] = {}
+    texts, scopes = _texts(entry, loop, scope), LoopScopes(home.scope, loop, home.files)
+    for number, values in enumerate(items):
+        signals.check()
+        item = Item(loop, values, number, home.scope, home.files)
+        # 4. One item.
+        one = Entry(entry.type_name, dict(entry.properties), entry.path, item=item)
+        of_item = scopes.of(values)
+        if (declaration := declare(one, problems, home, inputs, mask, of_item, texts)) is None:
+            continue
+        # 5. Its name.
+        name = declaration.properties.name
+        if (first := seen.setdefault(name, item)) is not item:
+            sentence = f"{name!r} is the name for two items: {first.place}, and {item.place}"
+            problems.add(entry.path, sentence, f"{label(entry.path)} {loop.reference}")
+            continue
+        yield declaration
+
+
+def _texts(entry: Entry, loop: Loop, scope: Scope) -> dict[str, Repeated]:
+    """The texts of an entry that expressions are in, as far as they can be read."""
+    texts = {}
+    for value in entry.properties.values():
+        if isinstance(value, str) and has_expression(value):
+            with suppress(HieraError):
+                texts[value] = Repeated(value, scope, loop.names)
+    return texts

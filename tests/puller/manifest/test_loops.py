@@ -1,0 +1,590 @@
+"""Loops in manifests: what they declare, what they see, and what is said of those that are wrong."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hiera.limits import LOOP_LIMIT
+from hiera.values.secrets import Secret
+from puller.data.sources import DataSource, Origin
+from puller.errors import ManifestError
+from puller.manifest.declaration import Declaration
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Inputs, Manifest
+
+Load = Callable[..., Manifest]
+
+
+def declared(manifest: Manifest) -> list[tuple[str, dict[str, Any]]]:
+    return [(str(one), one.shown()) for one in manifest.declarations]
+
+
+def names(manifest: Manifest) -> list[str]:
+    return [str(manifest.declarations[index]) for index in manifest.order]
+
+
+def problems(load: Load, text: str, **options: Any) -> tuple[str, ...]:
+    with pytest.raises(ManifestError) as error:
+        load(text, **options)
+    return error.value.problems
+
+
+def only(load: Load, text: str, **options: Any) -> Declaration:
+    (declaration,) = load(text, **options).declarations
+    return declaration
+
+
+VHOSTS = """
+    data:
+      vhosts:
+        shop: {port: 81, enabled: true}
+        blog: {port: 80}
+"""
+
+
+def test_a_loop_over_a_list_has_one_name(load: Load) -> None:
+    manifest = load("""
+        data: {packages: [nginx, curl]}
+        resources:
+          - package:
+              - for: name in data.packages
+                "{{ name }}": {ensure: latest}
+    """)
+    assert names(manifest) == ["package#nginx", "package#curl"]
+    assert [one.item for one in manifest.declarations] == [
+        "for name in data.packages: name is 'nginx'",
+        "for name in data.packages: name is 'curl'",
+    ]
+
+
+def test_a_loop_over_a_mapping_has_two_names_in_its_order(load: Load) -> None:
+    manifest = load(
+        VHOSTS
+        + """
+    resources:
+      - exec:
+          - "nc -z localhost {{ vhost.port }}":
+              alias: "{{ name }}"
+              environment: ["NAME={{ name }}"]
+            for: name, vhost in data.vhosts
+    """
+    )
+    assert names(manifest) == ["exec#nc -z localhost 81", "exec#nc -z localhost 80"]
+    assert [one.shown()["environment"] for one in manifest.declarations] == [("NAME=shop",), ("NAME=blog",)]
+    assert manifest.declarations[0].item == "for name, vhost in data.vhosts: name is 'shop'"
+
+
+def test_loops_in_loops_see_the_names_before_them(load: Load) -> None:
+    manifest = load("""
+        data:
+          sites:
+            - {name: shop, aliases: [a, b]}
+            - {name: none, aliases: []}
+            - {name: blog, aliases: [c]}
+        resources:
+          - file:
+              - for: [site in data.sites, alias in site.aliases]
+                "/etc/{{ alias }}": {content: "{{ site.name }}", owner: root, group: root, mode: "0644"}
+    """)
+    found = [(one.properties.name, one.shown()["content"]) for one in manifest.declarations]
+    assert found == [("/etc/a", "shop"), ("/etc/b", "shop"), ("/etc/c", "blog")]
+    assert manifest.declarations[2].item == (
+        "for site in data.sites, alias in site.aliases: site is {'name': 'blog', 'aliases': ['c']}, alias is 'c'"
+    )
+
+
+def test_the_mapping_with_a_name_may_be_a_loop(load: Load) -> None:
+    manifest = load("""
+        resources:
+          - exec: {name: "echo {{ number }}", for: "number in [1, 2]"}
+    """)
+    assert names(manifest) == ["exec#echo 1", "exec#echo 2"]
+
+
+def test_defaults_are_for_the_loops_of_their_list_too(load: Load) -> None:
+    manifest = load("""
+        resources:
+          - exec:
+              - "echo {{ x }}": {timeout: null}
+                for: x in ['a']
+              - defaults: {cwd: "/{{ x | default('no loop') }}", timeout: 9s}
+              - echo: {}
+    """)
+    found = [(one.shown()["cwd"], one.shown()["timeout"]) for one in manifest.declarations]
+    assert found == [("/a", "9.0"), ("/no loop", "9.0")]
+
+
+def test_resources_before_and_after_a_loop_keep_their_places(load: Load) -> None:
+    manifest = load("""
+        resources:
+          - exec:
+              - first: {}
+              - "{{ x }}": {}
+                for: x in ['second', 'third']
+              - fourth: {}
+    """)
+    assert names(manifest) == ["exec#first", "exec#second", "exec#third", "exec#fourth"]
+
+
+def test_a_loop_over_nothing_declares_nothing(load: Load) -> None:
+    manifest = load("""
+        data: {none: [], nothing: {}}
+        resources:
+          - exec:
+              - {for: x in data.none, "echo {{ x }}": {}}
+              - {for: "x, y in data.nothing", "echo {{ y }}": {}}
+    """)
+    assert names(manifest) == []
+
+
+def test_the_value_of_an_item_keeps_its_type(load: Load) -> None:
+    declaration = only(
+        load,
+        """
+        data: {checks: {true: {codes: [0, 3], seconds: 7}}}
+        resources:
+          - exec:
+              - for: command, check in data.checks
+                "{{ command }}": {returns: "{{ check.codes }}", timeout: "{{ check.seconds }}"}
+        """.replace("true:", "'true':"),
+    )
+    assert declaration.shown()["returns"] == (0, 3)
+    assert declaration.shown()["timeout"] == "7.0"
+
+
+def test_numbers_become_names(load: Load) -> None:
+    assert names(load("resources: [{exec: [{'{{ n }}': {}, for: 'n in [1, 2.5]'}]}]\n")) == [
+        "exec#1",
+        "exec#2.5",
+    ]
+
+
+def test_what_data_says_in_braces_is_text(load: Load) -> None:
+    text = """
+        data: {raw: "{{ '{{ x }}' }}", names: [a]}
+        resources:
+          - file:
+              - for: x in data.names
+                "/{{ x }}": {content: "{{ x }} {{ data.raw }}", owner: root, group: root, mode: "0644"}
+    """
+    assert only(load, text).shown()["content"] == "a {{ x }}"
+
+
+def test_lookup_finds_the_names_of_a_loop_and_no_function(load: Load) -> None:
+    manifest = load("""
+        data: {users: [{name: joe}, {name: ann, uid: 7}]}
+        resources:
+          - exec:
+              - for: user in data.users
+                "echo {{ lookup('user.name') }} {{ lookup('user.uid', 0) }} {{ lookup('hiera', 'none') }}": {}
+    """)
+    assert names(manifest) == ["exec#echo joe 0 none", "exec#echo ann 7 none"]
+
+
+def test_functions_of_expressions_see_the_names(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "joe.txt").write_text("hello")
+    (tmp_path / "user.j2").write_text("{% include 'inner.j2' %}")
+    (tmp_path / "inner.j2").write_text("{{ user }} is {{ data.what }}")
+    declaration = only(
+        load,
+        """
+        data: {what: here}
+        resources:
+          - exec:
+              - for: user in ['joe']
+                "{{ read_file(user ~ '.txt') }}":
+                  environment: ["A={{ template('user.j2') }}", "B={{ template('-{{ user }}-') }}"]
+        """,
+    )
+    assert declaration.properties.name == "hello"
+    assert declaration.shown()["environment"] == ("A=joe is here", "B=-joe-")
+
+
+def test_a_loop_goes_over_hiera_and_facts(load: Load) -> None:
+    text = """
+        data: {roles: [a, b]}
+        resources:
+          - exec:
+              - {for: "role in hiera('roles', merge='unique')", "role {{ role }}": {}}
+              - {for: "name, disk in facts.disks", "disk {{ name }} {{ disk.size }}": {}}
+              - {for: "n in range(2)", "n {{ n }}": {}}
+    """
+    assert names(load(text, facts={"disks": {"sda": {"size": 5}}})) == [
+        "exec#role a",
+        "exec#role b",
+        "exec#disk sda 5",
+        "exec#n 0",
+        "exec#n 1",
+    ]
+
+
+def test_references_mean_resources_of_loops(load: Load) -> None:
+    manifest = load("""
+        data: {packages: [nginx, curl]}
+        resources:
+          - exec:
+              - {for: p in data.packages, "check {{ p }}": {require: ["package#{{ p }}"]}}
+              - last: {subscribe: [package#curl], after: [package#nginx]}
+          - package:
+              - {for: p in data.packages, "{{ p }}": {}}
+    """)
+    assert names(manifest) == [
+        "package#nginx",
+        "exec#check nginx",
+        "package#curl",
+        "exec#check curl",
+        "exec#last",
+    ]
+
+
+# -- on this machine ------------------------------------------------------------------------------
+
+
+FAILED = """
+    resources:
+      - file:
+          - for: disk in facts.disks
+            "/mnt/{{ disk }}": {ensure: directory, owner: root, group: root, mode: "0755"}
+      - exec:
+          - mount: {require: [file#/mnt/sda], subscribe: [file#/mnt/sdb]}
+"""
+
+
+def test_a_loop_that_cannot_be_evaluated_here_is_one_failed_resource(load: Load) -> None:
+    loop, other = load(FAILED).declarations
+    assert str(loop) == "file#/mnt/{{ disk }}"
+    assert loop.failure == "for disk in facts.disks: {{ facts.disks }}: facts has no key 'disks'"
+    assert loop.item == "for disk in facts.disks"
+    assert other.failure == ""
+
+
+def test_what_a_failed_loop_may_have_made_may_be_referred_to(load: Load) -> None:
+    manifest = load(FAILED)
+    assert manifest.requirements(1) == [("file#/mnt/sda", 0)]
+    assert manifest.names_of("file") == []
+    (said,) = problems(load, FAILED.replace("file#/mnt/sda", "file#/opt/sda"))
+    assert said.startswith(
+        "web/manifest.yaml:7: resources[1] exec#mount: require names file#/opt/sda, which is not declared"
+    )
+
+
+def test_two_failed_loops_that_are_written_alike_are_two(load: Load) -> None:
+    manifest = load("""
+        resources:
+          - package:
+              - {for: name in facts.a, "{{ name }}": {}}
+              - {for: name in facts.b, "{{ name }}": {}}
+              - "{{ 'x' }}": {}
+    """)
+    assert names(manifest) == ["package#{{ name }}", "package#{{ name }}", "package#x"]
+
+
+@pytest.mark.parametrize(
+    ("loop", "failure"),
+    [
+        ("x in data.text", "for x in data.text: is 'abc', wanted a list or a mapping"),
+        ("x in data.none", "for x in data.none: is None, wanted a list or a mapping"),
+        ("x in data.number", "for x in data.number: is 7, wanted a list or a mapping"),
+        ("x in data.map", "for x in data.map: is a mapping, wanted two names: key, x in data.map"),
+        ("i, x in data.list", "for i, x in data.list: is a list, wanted one name: x in data.list"),
+        ("x in data.lst", "{{ data.lst }}: data has no key 'lst'; did you mean 'list'?"),
+        ("x in dta.list", "{{ dta.list }}: there is no 'dta'; did you mean 'data'?"),
+        ("x in data.list |", "{{ data.list | }}: is not valid: "),
+        ("x in data.secret", "is Sensitive [value redacted], wanted a list or a mapping"),
+        ("x in data.text * 1000", "is '" + "abc" * 20 + "'…, wanted a list or a mapping"),
+        ("x in 7 ** 100", "is a large number, wanted a list or a mapping"),
+        (
+            f"x in [1] + (range({LOOP_LIMIT}) | list)",
+            f"with it, loops go over more than {LOOP_LIMIT} items together",
+        ),
+        (["a in [[], 1]", "x in a"], "for x in a (a is 1): is 1, wanted a list or a mapping"),
+        (["a in range(400)", "x in range(400)"], f"more than {LOOP_LIMIT} items together"),
+    ],
+)
+def test_what_cannot_be_gone_over_is_a_failure_that_says_what_it_is(
+    load: Load, loop: object, failure: str
+) -> None:
+    text = f"""
+        data: {{text: abc, number: 7, none: null, list: [1], map: {{a: 1}}}}
+        resources:
+          - exec: [{{for: {json.dumps(loop)}, "echo {{{{ x }}}}": {{}}}}]
+    """
+    assert failure in only(load, text, sources=({"secret": Secret("abcdef")},)).failure
+
+
+def test_a_list_that_cannot_be_gone_over_as_a_whole_hides_no_other_resource(load: Load) -> None:
+    manifest = load("""
+        data: {bad: 1}
+        resources:
+          - exec: [{a: {}}, {for: x in data.bad, "{{ x }}": {}}, {b: {}}]
+    """)
+    assert [str(one) for one in manifest.declarations if not one.failure] == ["exec#a", "exec#b"]
+
+
+def test_without_data_a_loop_is_blamed_for_nothing(load: Load) -> None:
+    text = """
+        data: {a: "{{ facts.nope }}"}
+        resources:
+          - exec:
+              - {for: x in data.a, "{{ x }}": {}}
+              - "true": {require: ["exec#anything"]}
+    """
+    (said,) = problems(load, text)
+    assert "data.a: {{ facts.nope }}" in said
+
+
+# -- as it is written -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("loop", "sentence"),
+    [
+        (None, "for is None, wanted NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"),
+        ([], "for is [], wanted NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"),
+        (7, "for is 7, wanted NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"),
+        ({"x": "data.x"}, "for is {'x': 'data.x'}, wanted NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"),
+        ("data.x", "for is 'data.x', wanted NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"),
+        ("x in", "for is 'x in', wanted NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"),
+        (
+            ["name", "vhost in data.vhosts"],
+            "for is 'name', wanted NAME in EXPRESSION, or KEY, VALUE in EXPRESSION; "
+            "quote one with a comma that stands in brackets",
+        ),
+        ("a, b, c in data.x", "for has 3 names, wanted NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"),
+        ("a, a in data.x", "for has the name a twice"),
+        (["a in data.x", "a in data.y"], "for has the name a twice"),
+        ("a-b in data.x", "for has the name 'a-b', wanted letters, digits and _, and no digit first"),
+        ("1 in data.x", "for has the name '1', wanted letters, digits and _, and no digit first"),
+        ("für in data.x", "for has the name 'für', wanted letters, digits and _, and no digit first"),
+        ("not in data.x", "for has the name 'not', a word of expressions: choose another"),
+        ("loop in data.x", "for has the name 'loop', a word of expressions: choose another"),
+        ("facts in data.x", "for has the name facts, which means something else already: choose another"),
+        ("Data in data.x", "for has the name Data, which means something else already: choose another"),
+        (
+            "k, environ in data.x",
+            "for has the name environ, which means something else already: choose another",
+        ),
+        ("hiera in data.x", "for has the name hiera, which means something else already: choose another"),
+        (
+            "template in data.x",
+            "for has the name template, which means something else already: choose another",
+        ),
+        ("range in data.x", "for has the name range, which means something else already: choose another"),
+    ],
+)
+def test_a_loop_that_is_written_wrong_refuses_the_manifest(load: Load, loop: object, sentence: str) -> None:
+    text = f"""
+data: {{x: []}}
+resources:
+  - exec:
+      - for: {json.dumps(loop)}
+        "echo {{{{ x }}}}": {{}}
+      - after: {{require: ["exec#echo 1"]}}
+"""
+    line = 5 if "already" not in sentence else 6
+    assert problems(load, text) == (
+        f"web/manifest.yaml:{line}: resources[0] exec#echo {{{{ x }}}}: {sentence}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("entry", "sentence"),
+    [
+        ("{for: x in data.x}", "exec: has for, and nothing beside it, wanted one name with its properties"),
+        (
+            "{for: x in data.x, a: {}, b: {}}",
+            "exec: has for beside a, b, wanted one name with its properties",
+        ),
+        (
+            "{for: x in data.x, defaults: {}}",
+            "exec: has for beside defaults, wanted one name with its properties",
+        ),
+        ("{a: {}, b: {}}", "exec: has several names: a, b, wanted one name with its properties"),
+        ("{for: x in data.x, a: 1}", "exec#a: is 1, wanted properties"),
+        ("{a: {for: x in data.x}}", "; a loop stands beside the name of its resource"),
+    ],
+)
+def test_a_loop_stands_beside_one_name(load: Load, entry: str, sentence: str) -> None:
+    (said,) = problems(load, f"data: {{x: [1]}}\nresources: [{{exec: [{entry}]}}]\n")
+    assert said.startswith("web/manifest.yaml:2: resources[0] exec")
+    assert said.endswith(sentence)
+
+
+@pytest.mark.parametrize("loop", ["x in [1, 2]", "x in []", "x in facts.nope"])
+def test_what_is_wrong_with_all_items_is_said_once_and_for_none_of_them_too(load: Load, loop: str) -> None:
+    text = f"""
+resources:
+  - file:
+      - for: {loop}
+        "/etc/{{{{ x }}}}": {{content: "{{{{ x }}}}", mode: "0888", ownr: root, group: root, require: [exec#no]}}
+"""
+    said = problems(load, text)
+    start = "web/manifest.yaml:5: resources[0] file#/etc/{{ x }}: "
+    assert all(one.startswith(start) for one in said)
+    found = [one.removeprefix(start).partition(" ")[0] for one in said]
+    assert sorted(found) == sorted(["mode", "ownr", "owner"] + ["require"] * (loop != "x in []"))
+
+
+def test_what_is_wrong_with_one_item_names_it(load: Load) -> None:
+    text = (
+        """
+resources:
+  - exec:
+      - for: user in [{'name': 'joe'}, {'nmae': 'ann'}, {'name': none}]
+        "echo {{ user.name }}": {}
+      - for: ref in ['exec#echo joe', 'exec#echo bob']
+        "for {{ ref }}": {require: ["{{ ref }}"]}
+""".replace("for: user in", 'for: "user in')
+        .replace("none}]", 'none}]"')
+        .replace(
+            "for: ref in ['exec#echo joe', 'exec#echo bob']",
+            "for: \"ref in ['exec#echo joe', 'exec#echo bob']\"",
+        )
+    )
+    loop = "for user in [{'name': 'joe'}, {'nmae': 'ann'}, {'name': none}]"
+    assert problems(load, text) == (
+        f"web/manifest.yaml:5: resources[0] exec#echo {{{{ user.name }}}} ({loop}: user is {{'nmae': 'ann'}}): "
+        "name: {{ user.name }}: user has no key 'name'; did you mean 'nmae'?",
+        f"web/manifest.yaml:5: resources[0] exec#echo {{{{ user.name }}}} ({loop}: user is {{'name': None}}): "
+        "name: {{ user.name }}: is null, which cannot stand inside text: say what to write with | default('', true)",
+        "web/manifest.yaml:7: resources[0] exec#for exec#echo bob (for ref in ['exec#echo joe', 'exec#echo bob']: "
+        "ref is 'exec#echo bob'): require names exec#echo bob, which is not declared (did you mean 'exec#echo joe'?)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "items"), [("same", "[1, 2, 3]"), ("{{ x.n }}", "[{'n': 'same'}, {'n': 'same'}]")]
+)
+def test_two_items_of_one_name_are_both_named(load: Load, name: str, items: str) -> None:
+    said = problems(
+        load,
+        f"""
+resources:
+  - exec: [{{"{name}": {{}}, for: "x in {items}"}}]
+""",
+    )
+    first, second = ("x is 1", "x is 2") if name == "same" else ("x is {'n': 'same'}",) * 2
+    assert said[0] == (
+        f"web/manifest.yaml:3: resources[0] exec#{name}: 'same' is the name for two items: {first}, and {second}"
+    )
+
+
+def test_an_item_that_is_declared_elsewhere_too_follows_the_rules_of_duplicates(load: Load) -> None:
+    text = """
+resources:
+  - exec: [{a: {}}, {"{{ x }}": {}, for: "x in ['a']"}]
+"""
+    assert [str(declaration) for declaration in load(text).declarations] == ["exec#a"]
+    (said,) = problems(load, text.replace('}}": {}', '}}": {cwd: /srv}'))
+    assert said == (
+        "web/manifest.yaml:3: resources[0] exec#a (for x in ['a']: x is 'a'): "
+        "is declared twice, first at web/manifest.yaml:3, and the two do not agree: cwd is '/srv' here and not given there"
+        " (let both say the same, or declare it once)"
+    )
+
+
+# -- secrets --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("secret", [Secret(["hunter22"]), [Secret("hunter22")]])
+def test_a_name_made_of_a_secret_item_is_refused_and_not_shown(load: Load, secret: object) -> None:
+    (said,) = problems(
+        load,
+        "resources: [{exec: [{for: s in data.s, '{{ s }}': {}}]}]\n",
+        sources=({"s": secret},),
+    )
+    assert said.endswith("name is made of a secret, and would be shown")
+    assert "hunter22" not in said
+    assert "s is Sensitive [value redacted]" in said
+
+
+def test_what_a_secret_item_goes_into_is_secret(load: Load) -> None:
+    manifest = load(
+        """
+        resources:
+          - file:
+              - for: user in data.users
+                "/{{ user.name }}": {content: "{{ user.key }}", owner: root, group: root, mode: "0600"}
+        """,
+        sources=({"users": [{"name": "joe", "key": Secret("hunter22")}]},),
+    )
+    (declaration,) = manifest.declarations
+    assert declaration.shown()["content"] == "(sensitive)"
+    assert (
+        declaration.item
+        == "for user in data.users: user is {'name': 'joe', 'key': Sensitive [value redacted]}"
+    )
+
+
+def test_of_a_secret_mapping_the_keys_are_secret_too(load: Load) -> None:
+    (said,) = problems(
+        load,
+        "resources: [{exec: [{for: 'k, v in data.s', 'echo {{ k }}': {}}]}]\n",
+        sources=({"s": Secret({"hunter22": 1})},),
+    )
+    assert "hunter22" not in said
+
+
+# -- laws -----------------------------------------------------------------------------------------
+
+WORDS = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=5)
+VALUES = st.one_of(WORDS, st.integers(0, 99), st.just("{{ braces }}"), st.just("a: 'b'"), st.none())
+ITEMS = st.dictionaries(
+    WORDS, st.fixed_dictionaries({"text": VALUES, "mode": st.sampled_from(["0644", 7, None])})
+)
+PROPERTIES = {
+    "content": "{{ value.text | default('none', true) }} {{ data.all }} {{ name }}",
+    "owner": "{{ data.owner }}",
+    "group": "root",
+    "mode": "{{ value.mode }}",
+    "require": ["exec#{{ data.all }}"],
+    "health_checks": [{"command": "test -e {{ name }}", "name": "{{ value.text }}"}],
+}
+
+
+def by_hand(name: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    """What a loop's entry is for one item: its names replaced by literals."""
+
+    def written(text: Any) -> Any:
+        if isinstance(text, list):
+            return [written(one) for one in text]
+        if isinstance(text, dict):
+            return {key: written(one) for key, one in text.items()}
+        for of, literal in (("value.text", value["text"]), ("value.mode", value["mode"]), (" name ", name)):
+            text = text.replace(of, f" data.literals[{json.dumps(json.dumps(literal))}] ")
+        return text
+
+    return {written("/etc/{{ name }}"): written(PROPERTIES)}
+
+
+@given(items=ITEMS)
+def test_a_loop_written_out_by_hand_declares_the_same(
+    tmp_path_factory: pytest.TempPathFactory, items: Any
+) -> None:
+    literals = [*items, *(value[key] for value in items.values() for key in value)]
+    data = {
+        "items": items,
+        "all": "a",
+        "owner": "root",
+        "literals": {json.dumps(one): one for one in literals},
+    }
+    first: dict[str, Any] = {"exec": [{"a": {}}]}
+    loop = {"for": "name, value in data['items']", "/etc/{{ name }}": PROPERTIES}
+    entries = [by_hand(name, value) for name, value in items.items()]
+    path = tmp_path_factory.mktemp("law") / "manifest.yaml"
+
+    def outcome(files: list[Any]) -> object:
+        path.write_text(json.dumps({"resources": [first, *([{"file": files}] if files else [])]}))
+        source = DataSource(Origin.HOST, "data.yaml", data)
+        manifest = load_manifest(path, "web/manifest.yaml", Inputs({}, {}, (source,)))
+        return [
+            (str(one), one.properties, one.dynamic, one.unknown, one.failure.count(";"))
+            for one in manifest.declarations
+        ], manifest.order
+
+    assert outcome([loop]) == outcome(entries)
