@@ -97,6 +97,21 @@ def test_the_engine_treats_it_as_its_own(puller: Puller, app: Path) -> None:
     assert f"{app}/current is not a link; remove it first" in failed.stdout
 
 
+def test_it_is_looped_over_as_our_own_types_are(puller: Puller, app: Path, tmp_path: Path) -> None:
+    (tmp_path / "manifest.yaml").write_text(f"""\
+data: {{links: {{first: config, second: releases}}}}
+resources:
+  - link:
+      - for: name, target in data.links
+        "{app}/{{{{ name }}}}": {{target: "{{{{ target }}}}"}}
+""")
+    ended = puller(*APPLY)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert [os.readlink(app / name) for name in ("first", "second")] == ["config", "releases"]
+    schema = json.loads(puller("schema", "manifest").stdout)
+    assert schema["$defs"]["link"]["anyOf"][0]["items"]["properties"] == {"for": {"$ref": "#/$defs/for"}}
+
+
 MISTAKES = [
     ("target: releases/1.4.0", "tarset: x", 13, "tarset is not a property of link (did you mean 'target'?)"),
     ("target: releases/1.4.0", "ensure: gone", 13, "ensure is 'gone', wanted present or absent"),

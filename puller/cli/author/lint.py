@@ -63,7 +63,7 @@ def lint(source: str, before: tuple[str, ...], **options: Any) -> int:
             raise
         data_files = (Problems.of_text(path, Path(path).read_text()) for path in options["data_files"])
         problems = [
-            *(f"{d.where}: warning: {d.reference}: {d.failure}" for d in manifest.declarations if d.failure),
+            *(_failure(declaration) for declaration in manifest.declarations if declaration.failure),
             *(sentence for declaration in manifest.declarations for sentence in _seen_secrets(declaration)),
             *_foreign([*manifest.texts, *data_files]),
             *_unused(manifest),
@@ -87,6 +87,12 @@ def _unused(manifest: Manifest) -> Iterator[str]:
 def _show(sentences: Iterable[str]) -> None:
     for sentence in sentences:
         click.echo(sentence)
+
+
+def _failure(declaration: Declaration) -> str:
+    """A warning of what expressions cannot give; a loop that fails says so itself, of its items each says which."""
+    item = f" ({declaration.item})" if declaration.looped is not None else ""
+    return f"{declaration.where}: warning: {declaration.reference}: {declaration.failure}{item}"
 
 
 def _foreign(texts: Iterable[Problems]) -> Iterator[str]:
