@@ -5,6 +5,7 @@
 * In noop nothing is changed, and what is reported is what the real run would do.
 """
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -171,6 +172,8 @@ class Engine:
 
     def _event_of(self, index: int, declaration: Declaration) -> Event:
         # 1. What gets its event at once.
+        if declaration.late is not None and (foretold := self._evaluate_late(declaration)):
+            return _event(declaration, State.WOULD_CHANGE, noop=True, noop_message=foretold)
         if declaration.failure:
             return _event(declaration, State.FAILED, errors=[f"{declaration.where}: {declaration.failure}"])
         if unmanaged := why_unmanaged(declaration):
@@ -187,6 +190,22 @@ class Engine:
         resource = worker(properties, context)
         refresh = self._progress.is_refresh_due(index, declaration, self._pending.before, noop=noop)
         return self._converge(index, declaration, resource, refresh=refresh, noop=noop)
+
+    def _evaluate_late(self, declaration: Declaration) -> str:
+        """Evaluate what gave nothing when the manifest was read; in noop, what only an earlier resource would bring."""
+        from puller.manifest.late import evaluate_again  # few resources have anything to be evaluated again
+
+        asked = evaluate_again(declaration)
+        if not declaration.failure or not self._settings.noop:
+            return ""
+        directory = declaration.home.files.directory
+        paths = (os.path.normpath(os.path.join(directory, path)) for path in asked)
+        is_brought, uncertain = self._system.will_be_written, self._progress.is_uncertain
+        brought = (
+            path for path in paths if not os.path.lexists(path) and (is_brought(path) or uncertain(path))
+        )
+        path = next(brought, "")
+        return path and f"Would have been evaluated with {path}, which an earlier resource brings"
 
     def _context_of(self, declaration: Declaration, *, noop: bool = False) -> Context:
         """What a resource works with; one with noop looks at the machine as it is, which it may not change either."""

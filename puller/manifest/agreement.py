@@ -40,7 +40,9 @@ class Disagreement(Exception):
         what = "; ".join(
             f"{name} is {second} here and {first} there" for name, first, second in self.differences
         )
-        said = f"is declared twice, first at {self.first_declaration.origin}, and the two do not agree: {what}"
+        said = (
+            f"is declared twice, first at {self.first_declaration.origin}, and the two do not agree: {what}"
+        )
         return f"{said} ({_what_to_do(self.first_declaration, self.second_declaration)})"
 
 
@@ -80,6 +82,7 @@ def _united(first: Declaration, second: Declaration) -> Declaration:
         unknown=first.unknown | second.unknown,
         child=first.child,
         united=(*first.places(), *second.places()),
+        late=None,  # nobody knows which of the two would have said what
     )
 
 

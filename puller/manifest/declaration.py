@@ -9,6 +9,7 @@ from bundles.masking import mask_urls, mask_userinfo
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
+from puller.manifest.entries import Entry
 from puller.manifest.problems import Problems
 from puller.resources.base import Properties, PropertyError, ResourceType
 from puller.values.reference import Reference
@@ -57,6 +58,19 @@ class Child(msgspec.Struct, eq=False):
     """How many child manifests are within each other below it."""
 
 
+class Late(msgspec.Struct, frozen=True):
+    """A resource some of whose expressions gave nothing when its manifest was read."""
+
+    entry: Entry
+    raw: dict[str, Any]
+    """Its properties as far as they are resolved."""
+    given: dict[str, Any]
+    """Those that expressions give, as they were written."""
+    secret: frozenset[str]
+    open: frozenset[str]
+    """Those that have no value yet."""
+
+
 class Declaration(msgspec.Struct):
     """One resource of a manifest, with typed properties."""
 
@@ -82,6 +96,8 @@ class Declaration(msgspec.Struct):
     """The item that it is declared for, when it comes from a loop."""
     loop: "Loop | None" = None
     """Given when it stands for all that a loop would have made that cannot be evaluated on this machine."""
+    late: Late | None = None
+    """Given when its expressions are to be evaluated again when its turn comes."""
 
     def __str__(self) -> str:
         return str(self.reference)

@@ -14,7 +14,7 @@ import msgspec
 from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope, has_expression, resolve_tree
 from hiera.values.secrets import has_secret, revealed
-from puller.manifest.declaration import Declaration, Home, label
+from puller.manifest.declaration import Declaration, Home, Late, label
 from puller.manifest.entries import FOR, Entry
 from puller.manifest.manifest import Inputs
 from puller.manifest.problems import Problems
@@ -102,6 +102,8 @@ class Draft(msgspec.Struct):
     """Those that have no value that could be worked with."""
     failures: dict[str, str] = {}
     """Why it cannot be applied on this machine, by property."""
+    open: set[str] = set()
+    """Properties whose expressions give nothing."""
 
     def accept(self) -> bool:
         """Take the type's other spellings; false with the reason noted when nothing can be made of them."""
@@ -133,21 +135,32 @@ class Draft(msgspec.Struct):
                 key == "content" and self.raw.get("interpolate") is True
             ):
                 continue
-            try:
-                text = repeated.get(value) if repeated and isinstance(value, str) else None
-                new = resolve_tree(value, scope) if text is None else text.value(scope)
-            except HieraError as error:
-                self._fail(key, f"{key}: {error}")
-                self.given[key] = value
-                continue
-            if new is not value:
-                self.given[key] = value
-                if has_secret(new):
-                    new = revealed(new)
-                    self.secret.add(key)
-                self.raw[key] = new
+            self._resolve_one(key, value, scope, repeated)
         if self.secret:  # the type's own content must not be shown either: what is on the machine may hold it
             self.raw["sensitive"] = True
+
+    def resolve_again(self, late: Late, scope: Scope) -> None:
+        """Replace what could not be resolved before."""
+        for key in late.open:
+            self._resolve_one(key, self.given[key], scope, _NO_TEXTS)
+        if self.secret:
+            self.raw["sensitive"] = True
+
+    def _resolve_one(self, key: str, value: Any, scope: Scope, repeated: "Mapping[str, Repeated]") -> None:
+        try:
+            text = repeated.get(value) if repeated and isinstance(value, str) else None
+            new = resolve_tree(value, scope) if text is None else text.value(scope)
+        except HieraError as error:
+            self._fail(key, f"{key}: {error}")
+            self.given[key] = value
+            self.open.add(key)
+            return
+        if new is not value:
+            self.given[key] = value
+            if has_secret(new):
+                new = revealed(new)
+                self.secret.add(key)
+            self.raw[key] = new
 
     def leave_open(self) -> None:
         """Let what holds expressions have no value."""
@@ -199,7 +212,15 @@ class Draft(msgspec.Struct):
             frozenset(self.unknown) if self.unknown else _NOTHING,
             looped=self.entry.item,
             loop=self.entry.loop,
+            late=self._late(),
         )
+
+    def _late(self) -> Late | None:
+        """For what is tried again when its turn comes: nothing that others are found by, or are to be read with."""
+        if not self.open or not self.open.isdisjoint(_BEFORE) or self.type.type_name == "apply":
+            return None
+        secret = frozenset(self.secret)
+        return Late(self.entry, dict(self.raw), dict(self.given), secret, frozenset(self.open))
 
     def _decoded(self) -> Properties:
         try:
@@ -267,4 +288,6 @@ class Draft(msgspec.Struct):
 
 
 _NOTHING: frozenset[str] = frozenset()
+_BEFORE = frozenset({"name", "alias", "require", "after", "subscribe"})
+"""What must be known before the first resource is applied."""
 _ALWAYS_SHOWN = frozenset({"name", "alias", "ensure", "provider", "require", "after", "subscribe"})

@@ -230,5 +230,7 @@ def _united(first: Declaration, second: Declaration) -> Declaration:
     try:
         return agreed(first, second)
     except Disagreement as disagreement:
-        disagreement.second_declaration.refuse(disagreement.property, disagreement.sentence())
+        other = disagreement.second_declaration
+        place = (*other.path, disagreement.property)
+        other.problems.add(place, disagreement.sentence(), f"{other.label} {other.subject('name')}")
         return first

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from puller.engine.apply import apply_manifest
+from puller.engine.apply import apply_catalog
 from puller.engine.engine import Settings
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
 from puller.reporting.log import sentence
@@ -36,8 +37,13 @@ def run(tmp_path: Path) -> Run:
             path.write_text(textwrap.dedent(text).replace("DIR", str(tmp_path)).replace("IDS", IDS))
         manifest = load_manifest(tmp_path / "web" / "manifest.yaml", "web/manifest.yaml", Inputs(facts, {}))
         pending = tmp_path / "owed.json"
-        applied = apply_manifest(
-            manifest, Settings(noop=noop), StopRequests(), pending=pending, scope="web", fetch=no_network
+        applied = apply_catalog(
+            manifest,
+            Settings(noop=noop),
+            StopRequests(),
+            PendingRefreshes(pending, "web", noop=noop),
+            state_directory=pending.parent,
+            fetch=no_network,
         )
         return {event.alias or event.name: event for event in applied.events}
 

@@ -483,8 +483,8 @@ resources:
     (said,) = problems(load, text.replace('}}": {}', '}}": {cwd: /srv}'))
     assert said == (
         "web/manifest.yaml:3: resources[0] exec#a (for x in ['a']: x is 'a'): "
-        "is declared twice, first at web/manifest.yaml:3, and the two do not agree: cwd is '/srv' here and not given there"
-        " (let both say the same, or declare it once)"
+        "is declared twice, first at web/manifest.yaml:3, and the two do not agree: "
+        "cwd is '/srv' here and '/' there (let both say the same, or declare it once)"
     )
 
 
