@@ -40,14 +40,11 @@ def unrolled(
     5. No two of them have one name.
     """
     # 1. Its names.
-    if hidden := next((n for n in loop.names if n in home.scope.names or n in _FUNCTIONS), None):
-        sentence = f"for has the name {hidden}, which means something else already: choose another"
-        problems.add((*entry.path, FOR), sentence, f"{label(entry.path)} {loop.reference}")
-        loop = Loop.of((), loop.reference)
+    loop = _without_hidden_names(entry, loop, problems, home)
+    # 2. What it goes over.
     scope = home.scope
     if inputs.watch is not None:
         scope = inputs.watch(problems.source, (*entry.path, FOR), home.scope, scope, home.files)
-    # 2. What it goes over.
     try:
         items, why = loop.items(scope, home.files) if loop.clauses else [], ""
     except ResourceError as error:
@@ -65,16 +62,30 @@ def unrolled(
         item = Item(loop, values, number, home.scope, home.files)
         # 4. One item.
         one = Entry(entry.type_name, dict(entry.properties), entry.path, item=item)
-        of_item = scopes.of(values)
-        if (declaration := declare(one, problems, home, inputs, mask, of_item, texts)) is None:
-            continue
+        declaration = declare(one, problems, home, inputs, mask, scopes.of(values), texts)
         # 5. Its name.
+        if declaration is not None and _is_first(declaration, item, seen):
+            yield declaration
+
+
+def _without_hidden_names(entry: Entry, loop: Loop, problems: Problems, home: Home) -> Loop:
+    """The loop, without anything to go over when one of its names hides another, which is noted."""
+    hidden = next((name for name in loop.names if name in home.scope.names or name in _FUNCTIONS), None)
+    if hidden is None:
+        return loop
+    sentence = f"for has the name {hidden}, which means something else already: choose another"
+    problems.add((*entry.path, FOR), sentence, f"{label(entry.path)} {loop.reference}")
+    return Loop.of((), loop.reference)
+
+
+def _is_first(declaration: Declaration, item: Item, seen: dict[str, Item]) -> bool:
+    """Whether no item before it has the same name; noted when one has."""
+    first = seen.setdefault(declaration.properties.name, item)
+    if first is not item:
         name = declaration.properties.name
-        if (first := seen.setdefault(name, item)) is not item:
-            sentence = f"{name!r} is the name for two items: {first.place}, and {item.place}"
-            problems.add(entry.path, sentence, f"{label(entry.path)} {loop.reference}")
-            continue
-        yield declaration
+        sentence = f"{name!r} is the name for two items: {first.place}, and {item.place}"
+        declaration.problems.add(declaration.path, sentence, f"{declaration.label} {item.loop.reference}")
+    return first is item
 
 
 def _texts(entry: Entry, loop: Loop, scope: Scope) -> dict[str, Repeated]:
