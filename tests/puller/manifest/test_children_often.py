@@ -584,3 +584,31 @@ def test_explain_says_of_each_instance_where_it_is_applied_and_of_a_resource_whe
     assert shared["below"] == ["apply#c.yaml (first)", "apply#c.yaml"]
     (own,) = explain_resource(manifest, "exec#2", recorder)
     assert [(use["name"], use["value"]) for use in own["uses"]] == [("data.x", 2)]
+
+
+BASE = b"""\
+resources:
+  - file:
+      - "{{ facts.machine }}": {ensure: directory, owner: "{{ facts.uid }}", group: "{{ facts.gid }}", mode: "0755"}
+      - "{{ facts.machine }}/base":
+          {content: "{{ data.get('text', 'base') }}", owner: "{{ facts.uid }}", group: "{{ facts.gid }}", mode: "0644"}
+"""
+
+
+def test_versions_of_a_bundle_that_apply_a_child_more_or_less_often(publisher: Any, host: Any) -> None:
+    """Once, twice, with data that contradicts itself, and once again."""
+    roles = {"base.yaml": BASE, "web.yaml": applying("base.yaml, data: {}").encode()}
+    once = applying("web.yaml")
+    publisher.publish("1.0.0", once, files=roles)
+    assert host.run().status == 0
+    assert (host.machine / "base").read_text() == "base"
+    publisher.publish("1.1.0", applying("web.yaml", "base.yaml, data: {}"), files=roles)
+    assert host.run().status == 0
+    publisher.publish("1.2.0", applying("web.yaml", "base.yaml, data: {text: other}"), files=roles)
+    refused = host.run()
+    assert refused.status == 13
+    assert host.enforced == "1.1.0"
+    assert (host.machine / "base").read_text() == "base"
+    publisher.publish("1.3.0", once, files=roles)
+    assert host.run().status == 0
+    assert host.enforced == "1.3.0"
