@@ -213,28 +213,30 @@ def _hand_down(
 ) -> None:
     """Children wait for what their parents wait for, and the parents wait for their children."""
     # A parent stands after its children, so from the back each one has all of its own before its children get it.
+    each: tuple[dict[int, list[Any]], ...] = (links.requirements, links.first, links.outside)
     for position in sorted(applied_by, reverse=True):
-        declaration, parents = declarations[position], applied_by[position]
-        by_child = (
-            {id(declarations[parent].child): parent for parent in parents} if declaration.united else {}
-        )
-        for found in (links.requirements, links.first, links.outside):
-            handed = _handed(declaration, by_child, found) if by_child else found.get(parents[0], ())
-            if handed:
-                found[position] = _once((*handed, *found.get(position, ())))
+        parents, united = applied_by[position], declarations[position].united
+        by_child = {id(declarations[parent].child): parent for parent in parents} if united else {}
+        for found in each:
+            handed = _handed(united, by_child, found) if united else found.get(parents[0])
+            if not handed:
+                continue
+            # One list for all of ten thousand that wait for nothing else.
+            own = found.get(position)
+            found[position] = _once((*handed, *own)) if own else handed
     for position, below in links.children.items():
         links.first[position] = _once((*links.first.get(position, ()), *below))
 
 
 def _handed(
-    declaration: Declaration, by_child: Mapping[int, int], found: Mapping[int, list[Any]]
-) -> Sequence[Any]:
-    """The resources that one of several places waits for with the manifests that it is in.
+    places: Sequence[Declaration], by_child: Mapping[int, int], found: Mapping[int, list[Any]]
+) -> list[Any]:
+    """The resources that one of several ``places`` waits for with the manifests that it is in.
 
     It is applied in any case where a manifest that is says so, and then waits for no more than such manifests all wait
     for. Where there is none, whichever is applied must have all that it waits for.
     """
-    parents = [(place, by_child.get(id(place.home.child))) for place in declaration.united]
+    parents = [(place, by_child.get(id(place.home.child))) for place in places]
     waits = [(place, [] if parent is None else found.get(parent, [])) for place, parent in parents]
     certain = [items for place, items in waits if not has_conditions(place)]
     if certain:
