@@ -34,6 +34,7 @@ LIBRARY = "library.yaml"
 _TREE = "hiera.yaml"
 _FACTS = "facts.d"
 _SIZE_LIMIT = 1024 * 1024  # bytes of a library.yaml
+_MOST = 100  # libraries of one bundle
 _SEARCHED = 10_000  # files, when a use is looked for
 
 
@@ -127,21 +128,18 @@ class _Search(msgspec.Struct):
 
     def _why_not(self, name: str, directory: str) -> str:
         """Why a directory cannot be a library of this bundle; empty when it can."""
-        inside, library, bundle = (
-            os.path.join(self.root, PACKED, name),
-            FileTree(directory),
-            FileTree(self.root),
-        )
+        inside, library = os.path.join(self.root, PACKED, name), FileTree(directory)
         if library.holds(self.root):
             return f"leads to {directory}, which holds the bundle itself"
+        if directory != inside and (self.is_packed or FileTree(self.root).holds(directory)):
+            return f"leads to {directory}, wanted {PACKED}/{name} or a directory outside of the bundle"
         if directory != inside and os.path.lexists(inside):
             return f"is {directory}, and the bundle has {PACKED}/{name} of its own: remove one of the two"
         if not os.path.isdir(directory):
-            return f"there is no directory {directory}" + (
-                ", so the bundle is not whole" if self.is_packed else ""
-            )
-        if directory != inside and (self.is_packed or bundle.holds(directory)):
-            return f"leads to {directory}, wanted {PACKED}/{name} or a directory outside of the bundle"
+            whole = ", so the bundle is not whole" if self.is_packed else ""
+            return f"there is no directory {directory}{whole}"
+        if len(self.places) > _MOST:
+            return f"more than {_MOST} libraries in one bundle"
         if os.path.lexists(os.path.join(directory, _TREE)):
             return f"has a {_TREE}, and libraries have no tree: give their defaults in {DATA}"
         return next(self._overlaps(name, library), "")

@@ -51,6 +51,23 @@ def test_from_nothing_to_a_published_bundle_the_output_leads_on() -> None:
     assert "rsync -a --delay-updates site/public/ www:/srv/www/puller/" in said
 
 
+def test_a_library_is_published_with_the_bundle(made: Path) -> None:
+    common = made.parent / "libraries/common"
+    common.mkdir(parents=True)
+    (common / "data.yaml").write_text("data: {}")
+    (made.parent / "web/manifest.yaml").write_text(
+        "libraries: {common: ../libraries/common}\nresources: []\n"
+    )
+    assert (
+        "web 1.1.0 is in channel stable, was 1.0.0"
+        in run("publish", "site", "web", "--version", "1.1.0").output
+    )
+    assert run("publish", "site", "web", "--version", "1.1.0").output.endswith("nothing to do\n")
+    (common / "data.yaml").write_text("data: {a: 1}")
+    with pytest.raises(PublishError, match="give it a new version"):
+        run("publish", "site", "web", "--version", "1.1.0")
+
+
 def test_publishing_again_says_what_it_means(made: Path) -> None:
     said = run("publish", "site", "web", "--version", "1.0.0").output
     assert said == "web 1.0.0 is in channel stable already, for all hosts: nothing to do\n"
