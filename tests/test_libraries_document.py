@@ -17,10 +17,12 @@ FILES = {
     if "/" in name
 }
 
+OTHERS = {"libraries/common/files/robots.txt": "User-agent: *\n", "libraries/base/library.yaml": ""}
+
 
 def write(directory: Path) -> Path:
     """The repository of the page; gives the bundle's directory."""
-    for name, text in {**FILES, "libraries/common/files/robots.txt": "User-agent: *\n"}.items():
+    for name, text in {**FILES, **OTHERS}.items():
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -44,7 +46,7 @@ def test_the_repository_of_the_page_gives_what_the_page_says(tmp_path: Path) -> 
     bundle = write(tmp_path)
     assert set(re.findall(r"^    (\w+/\S+)$", PAGE, re.MULTILINE)) == {
         *FILES,
-        "libraries/common/files/robots.txt",
+        *OTHERS,
     }
     assert list(unused_libraries(files_in(bundle), "manifest.yaml")) == []
     archive = tmp_path / "shop.tar.gz"

@@ -2,8 +2,8 @@
 
 * In the author's tree a library is where ``libraries:`` says. A packed bundle has it inside, as ``libraries/NAME``, and
   no path is followed out of it.
+* A directory is a library by its ``library.yaml``, the only file of it that is read here.
 * Within one bundle a name is one library, whoever names it, and no library is part of another or of the bundle.
-* Nothing of a library but its ``library.yaml`` is read here.
 """
 
 import os
@@ -140,6 +140,9 @@ class _Search(msgspec.Struct):
             return f"there is no directory {directory}{whole}"
         if len(self.places) > _MOST:
             return f"more than {_MOST} libraries in one bundle"
+        # Whoever writes a manifest may name any directory; what was not meant to be shared is not packed and published.
+        if not os.path.isfile(os.path.join(directory, LIBRARY)):
+            return f"there is no {LIBRARY} in {directory}, which makes it a library; it may be empty"
         if os.path.lexists(os.path.join(directory, _TREE)):
             return f"has a {_TREE}, and libraries have no tree: give their defaults in {DATA}"
         return next(self._overlaps(name, library), "")
@@ -152,8 +155,6 @@ class _Search(msgspec.Struct):
     def _uses(self, directory: str, chain: tuple[str, ...]) -> frozenset[str]:
         """The libraries that a library names in its ``library.yaml``."""
         path = os.path.join(directory, LIBRARY)
-        if not os.path.lexists(path):
-            return frozenset()
         name = os.path.join(os.path.dirname(self.name), os.path.relpath(path, self.root))
         problems, value = _read(path, os.path.normpath(name))
         self.texts.append(problems)

@@ -90,6 +90,7 @@ def test_applying_files_that_are_in_order_imports_nothing_heavy(source: str) -> 
 def test_applying_a_library_imports_nothing_heavy(source: str) -> None:
     directory = Path(source, "libraries/common")
     directory.mkdir(parents=True)
+    (directory / "library.yaml").write_text("")
     (directory / "data.yaml").write_text("data: {more: 1}\n")
     manifest = Path(source, "manifest.yaml")
     manifest.write_text(f"libraries: {{common: libraries/common}}\n{manifest.read_text()}")

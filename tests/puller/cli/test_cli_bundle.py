@@ -155,13 +155,14 @@ REPOSITORY = {
     "web/manifest.yaml": "libraries: {common: ../libraries/common}\nresources: [{apply: {name: 'common:a.yaml'}}]\n",
     "libraries/common/a.yaml": "resources: []\n",
     "libraries/common/library.yaml": "libraries: {base: ../base}\n",
+    "libraries/base/library.yaml": "",
     "libraries/base/data.yaml": "data: {}\n",
 }
 
 
 def test_libraries_are_packed_and_shown_with_a_digest_of_each() -> None:
     write(REPOSITORY)
-    assert run("build", "web").startswith("web-0.0.0.tar.gz: 4 files, ")
+    assert run("build", "web").startswith("web-0.0.0.tar.gz: 5 files, ")
     document = json.loads(run("inspect", "web-0.0.0.tar.gz", "--format", "json"))
     assert list(document["libraries"]) == ["base", "common"]
     assert "libraries/common/library.yaml" in document["files"]
@@ -184,7 +185,7 @@ def test_a_packed_bundle_is_linted_and_applied_like_the_tree(
 
 
 def test_a_library_that_is_not_used_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
-    write({**REPOSITORY, "libraries/more/x": ""})
+    write({**REPOSITORY, "libraries/more/library.yaml": ""})
     manifest = REPOSITORY["web/manifest.yaml"].replace("{", "{more: ../libraries/more, ", 1)
     write({"web/manifest.yaml": manifest})
     warning = "the library more is not used: nothing names a path more:…"

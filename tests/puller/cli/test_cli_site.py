@@ -54,6 +54,7 @@ def test_from_nothing_to_a_published_bundle_the_output_leads_on() -> None:
 def test_a_library_is_published_with_the_bundle(made: Path) -> None:
     common = made.parent / "libraries/common"
     common.mkdir(parents=True)
+    (common / "library.yaml").write_text("")
     (common / "data.yaml").write_text("data: {}")
     (made.parent / "web/manifest.yaml").write_text(
         "libraries: {common: ../libraries/common}\nresources: []\n"

@@ -57,6 +57,7 @@ resources:
     "libraries/common/templates/macros.j2": "{% macro port() %}{{ data.port }} {{ file('files/own') }}{% endmacro %}",
     "libraries/common/templates/head.j2": "{{ template('base:head.tmpl') }}",
     "libraries/common/files/own": "of common",
+    "libraries/base/library.yaml": "",
     "libraries/base/head.tmpl": "head {{ readFile `own` }}",
     "libraries/base/own": "of base",
     "libraries/base/base.yaml": FILE % ("DIR/base", "content: \"{{ read_file('own') }} {{ data.name }}\""),
@@ -294,6 +295,10 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
     "nothing": (declaring("{a: }"), "is None, wanted the path of a directory"),
     "an absolute path": (declaring("{a: /srv/a}"), "is '/srv/a', wanted the path of a directory"),
     "not there": (declaring("{a: ../none}"), "there is no directory REPO/bundles/none"),
+    "not made to be shared": (
+        {**declaring("{keys: ../../keys}"), "keys/id_ed25519": "secret"},
+        "there is no library.yaml in REPO/keys, which makes it a library; it may be empty",
+    ),
     "a file": (declaring("{a: ../../libraries/base/own}"), "there is no directory REPO/libraries/base/own"),
     "the root": (declaring("{a: " + "../" * 40 + "}"), "leads to /, which holds the bundle itself"),
     "itself": (declaring("{a: .}"), "leads to REPO/bundles/web, which holds the bundle itself"),
@@ -313,7 +318,7 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
     "two of one name": (
         {
             **declaring("{common: ../../libraries/common, base: ../../other/base}"),
-            "other/base/x": "x",
+            "other/base/library.yaml": "",
         },
         "base is REPO/other/base here, and REPO/libraries/base at ../libraries/common/library.yaml:1: "
         "two libraries of one name",
@@ -324,7 +329,7 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
         "one holds the other",
     ),
     "one in another": (
-        declaring("{base: ../../libraries/base, all: ../../libraries}"),
+        {**declaring("{base: ../../libraries/base, all: ../../libraries}"), "libraries/library.yaml": ""},
         "is REPO/libraries, and the library base at web/manifest.yaml:1 is REPO/libraries/base: one holds the other",
     ),
     "a circle": (
@@ -432,8 +437,9 @@ def test_a_library_that_nothing_names_is_told(lay: Lay) -> None:
     assert list(unused_libraries(files_in(directory), "web/manifest.yaml")) == []
     changes: dict[str, str | None] = {
         **declaring("{common: ../../libraries/common, more: ../../libraries/more}"),
-        "libraries/more/x": "x",
+        "libraries/more/library.yaml": "",
         "libraries/common/library.yaml": "libraries: {base: ../base, given: ../given}",
+        "libraries/given/library.yaml": "",
         "libraries/given/data.yaml": "data: {}",
         "libraries/common/roles/vhost.yaml": EMPTY,
         "libraries/common/templates/head.j2": "",

@@ -46,6 +46,7 @@ def test_a_host_applies_the_library_that_its_bundle_was_published_with(
         "libraries/common/motd.yaml": CHILD,
         "libraries/common/templates/motd.j2": "{% include 'templates/head.j2' %} {{ data.who }}",
         "libraries/common/templates/head.j2": "first",
+        "libraries/common/library.yaml": "",
         "libraries/common/data.yaml": "data: {who: all}",
     }
     for name, text in texts.items():
