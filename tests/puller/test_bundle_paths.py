@@ -86,6 +86,7 @@ def test_a_path_means_one_file(tmp_path: Path, place: str, path: str, meant: str
     assert files.name_of(path) == meant.removeprefix("bundle:")
 
 
+@pytest.mark.attack("paths.out")
 @pytest.mark.parametrize("packed", [False, True], ids=["the author's tree", "packed"])
 @pytest.mark.parametrize(("place", "path", "message"), REFUSED)
 def test_a_path_that_leads_out_is_refused(
@@ -97,6 +98,7 @@ def test_a_path_that_leads_out_is_refused(
     assert message in str(caught.value)
 
 
+@pytest.mark.attack("paths.link")
 def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
     files = files_of(tmp_path)
     put(tmp_path / "secret")

@@ -499,6 +499,7 @@ def test_an_archive_within_a_library_is_refused(tmp_path: Path, write_tree: Writ
         pack_with(source, library / "web.tar.gz", library)
 
 
+@pytest.mark.attack("paths.huge")
 def test_a_huge_tree_is_refused_before_it_is_read(tmp_path: Path, write_tree: WriteTree) -> None:
     """One of its files would never end."""
     huge = tmp_path / "huge"

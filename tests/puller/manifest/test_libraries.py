@@ -374,7 +374,19 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+ATTACKS = {
+    **dict.fromkeys(("the root", "itself", "a parent"), "paths.around"),
+    "not made to be shared": "paths.unshared",
+}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=[pytest.mark.attack(ATTACKS[case])] if case in ATTACKS else [])
+        for case in REFUSED
+    ],
+)
 def test_what_cannot_be_a_library_is_refused_with_its_place(lay: Lay, case: str) -> None:
     changes, message = REFUSED[case]
     said = refusal(lay(changes))
@@ -390,6 +402,7 @@ def test_all_that_is_wrong_with_libraries_is_said_at_once(lay: Lay) -> None:
     assert len(refusal(lay(changes)).splitlines()) == 3
 
 
+@pytest.mark.attack("paths.whole")
 def test_a_packed_bundle_without_its_library_is_not_whole(lay: Lay, tmp_path: Path) -> None:
     """Whatever is where the path leads."""
     lay()
@@ -398,6 +411,7 @@ def test_a_packed_bundle_without_its_library_is_not_whole(lay: Lay, tmp_path: Pa
     assert "/libraries/common, so the bundle is not whole" in refusal(tmp_path / "bundles/unpacked")
 
 
+@pytest.mark.attack("paths.whole", "paths.link")
 def test_a_link_in_a_packed_bundle_leads_to_no_library(lay: Lay, tmp_path: Path) -> None:
     directory = lay({"bundles/web/bundle.json": "{}"})
     (directory / "libraries").mkdir()

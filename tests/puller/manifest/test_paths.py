@@ -106,6 +106,7 @@ def test_a_path_in_a_child_leads_anywhere_in_the_bundle(
     assert written(build(files), tmp_path) == "shared"
 
 
+@pytest.mark.attack("paths.out", "paths.link")
 @pytest.mark.parametrize("prefix", ["../../../", "bundle:../", "../../out/"])
 @pytest.mark.parametrize("door", [door for door in DOORS if door != "include in a scaffold"])
 def test_a_path_that_leads_out_of_the_bundle_is_refused(
