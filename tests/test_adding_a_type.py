@@ -148,6 +148,29 @@ def test_two_declarations_agree_as_those_of_our_own_types_do(
     assert what in ended.stdout + ended.stderr
 
 
+def test_a_type_finds_files_of_the_bundle_as_ours_do(puller: Puller, installed: Path, tmp_path: Path) -> None:
+    """``context.files.find``, in a child and with a library."""
+    module = installed / "puller_link.py"
+    find = "self.context.files.find(self.properties.target)"
+    module.write_text(module.read_text().replace("self.properties.target", find))
+    links = {"a": "x", "b": "../files/y", "c": "bundle:files/y", "d": "common:z"}
+    entries = "".join(
+        f"      - {tmp_path}/{name}: {{target: '{target}'}}\n" for name, target in links.items()
+    )
+    for name, text in {
+        "manifest.yaml": "libraries: {common: libraries/common}\nresources: [{apply: {name: roles/a.yaml}}]\n",
+        "roles/a.yaml": f"resources:\n  - link:\n{entries}      - {tmp_path}/e: {{target: ../../out}}\n",
+        "libraries/common/library.yaml": "",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    ended = puller(*APPLY)
+    assert f"{tmp_path}/e failed" in ended.stdout
+    assert "../../out is outside of the bundle" in ended.stdout
+    led = {name: os.path.relpath(os.readlink(tmp_path / name), tmp_path) for name in links}
+    assert led == {"a": "roles/x", "b": "files/y", "c": "files/y", "d": "libraries/common/z"}
+
+
 def test_a_provider_that_cannot_work_here_is_the_failure_of_its_resource(
     puller: Puller, installed: Path, app: Path
 ) -> None:
