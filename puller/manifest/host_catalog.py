@@ -36,7 +36,7 @@ class HostCatalog(Catalog, kw_only=True):
         return catalog
 
     def references(self) -> dict[Reference, int]:
-        """What a later manifest may refer to: names and aliases, with the indexes of their resources."""
+        """Names and aliases that a later manifest may refer to, with the indexes of their resources."""
         found: dict[Reference, int] = {}
         for index, declaration in enumerate(self.declarations):
             if declaration.type.type_name != APPLY:
