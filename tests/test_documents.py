@@ -16,7 +16,9 @@ from puller.manifest.manifest import Inputs
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-_COMMAND = re.compile(r"(?:^|[\s`(;&|/])puller ((?:[a-z][a-z-]*)(?: (?:'[^'\n]*'|[^`\n;|&()#'\s]#|[^`\n;|&()#'])*)?)")
+_COMMAND = re.compile(
+    r"(?:^|[\s`(;&|/])puller ((?:[a-z][a-z-]*)(?: (?:'[^'\n]*'|[^`\n;|&()#'\s]#|[^`\n;|&()#'])*)?)"
+)
 
 
 def commands_in(page: Path) -> Iterator[str]:

@@ -87,6 +87,8 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     facts_directory: str = "/etc/puller/facts.d"
     windows: tuple[Window, ...] = ()
     """When anything may be applied; none means always."""
+    undo_packages: bool = False
+    """Whether packages that a version on trial has installed are removed when it is given up."""
     http: HttpOptions = HttpOptions()
     reports: ReportOptions = ReportOptions()
     state_directory: str = "/var/lib/puller"

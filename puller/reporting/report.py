@@ -183,6 +183,8 @@ class BundleReport(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Why another version than the published one is enforced, when it is."""
     given_up: "BundleReport | None" = None
     """The new bundle that this run has given up, with the reason as its outcome."""
+    not_undone: list[str] = []
+    """Changes of a version that was given up that cannot be undone, a sentence each."""
     summary: Summary = msgspec.field(default_factory=Summary)
     events: list[Event] = []
 

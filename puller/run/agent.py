@@ -28,6 +28,7 @@ from puller.reporting.report import BundleReport, Report
 from puller.reporting.run_problems import RunProblems, sentence_of
 from puller.run.application import Means
 from puller.run.host import Host
+from puller.run.left.leftovers import Leftovers
 from puller.run.policy.holds import Holds
 from puller.run.policy.selection import Chooser
 from puller.run.reconciliation import Reconciliation
@@ -191,8 +192,13 @@ class Agent(msgspec.Struct, frozen=True):
             problems=self.problems,
             trials=Trials(self.directories, self.problems.warn, noop=self.settings.noop),
             quarantine=holds.quarantine,
+            leftovers=self._leftovers(),
             detailed_exitcodes=self.detailed_exitcodes,
         )
+
+    def _leftovers(self) -> Leftovers:
+        packages = self.configuration.undo_packages
+        return Leftovers(self.directories, self.problems.warn, noop=self.settings.noop, packages=packages)
 
     def _offers(
         self,

@@ -21,6 +21,7 @@ from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.source import MANIFEST
 from puller.reporting.report import BundleReport, Event, State, Summary
 from puller.reporting.run_problems import RunProblems
+from puller.run.left.leftovers import Leftovers
 from puller.run.policy.quarantine import Quarantine
 from puller.run.trials import Trials
 from puller.state.directories import Directories
@@ -39,6 +40,7 @@ class Means(msgspec.Struct, frozen=True):
     problems: RunProblems
     trials: Trials
     quarantine: Quarantine
+    leftovers: Leftovers
     detailed_exitcodes: bool = False
 
     def current(self, name: str) -> Installed | None:
@@ -102,6 +104,15 @@ class Application(msgspec.Struct, frozen=True):
         report.summary = Summary.of(report.events, sum(event.duration for event in events))
         self.means.problems.log.notice(f"{bundle}: {report.summary}")
         self.means.problems.count(report.summary.exit_status(detailed=self.means.detailed_exitcodes))
+
+    def tell_remaining(self, sha256: str, sentences: list[str]) -> None:
+        """Report what a bundle that was on trial has done and nobody can undo, and note it beside its quarantine."""
+        if not sentences:
+            return
+        self.report.not_undone = sentences
+        self.means.problems.warn(f"{self.report.name}: cannot be undone: {'; '.join(sentences)}")
+        with self.means.problems.remembering():
+            self.means.quarantine.add_remaining(sha256, sentences)
 
     def tell_unapplied(self, bundle: Installed | None, why: str = "") -> None:
         """Report that nothing was applied, while ``bundle`` is what is enforced."""

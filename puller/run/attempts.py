@@ -116,6 +116,8 @@ class Attempts(msgspec.Struct, frozen=True):
             self.means.store.mark_good(bundle.name, bundle.sha256)
         with self.means.problems.remembering():
             self.means.trials.close(bundle.name)
+        with self.means.problems.remembering():
+            self.means.leftovers.passed(bundle.name)
 
     def end(self, bundle: Installed, *, failed: bool = False) -> None:
         """Put the end of the attempt on record: nothing was cut short. The bundle stays on trial if it is."""

@@ -9,7 +9,8 @@
 All bundles of a host are applied together: ``puller.run.reconciliation`` is the list of the steps.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -23,9 +24,12 @@ from puller.manifest.manifest import Manifest
 from puller.reporting.report import BundleReport, Event
 from puller.run.application import Application, Means, read_manifest
 from puller.run.attempts import Attempts
+from puller.run.left.declared import whole_paths
+from puller.run.left.leftovers import InForce
 from puller.run.rollback import Rollback
 from puller.run.site import Offer
 from puller.run.trials import Trial
+from puller.values.reference import Reference
 
 _MOST_CUT_SHORT = 2
 """Attempts in a row: one can be anybody's power cut."""
@@ -66,6 +70,8 @@ class Enforcement(msgspec.Struct):
     """The bundle of which an attempt is on record."""
     outcomes: list[tuple[Declaration, Event]] | None = None
     """All resources that the bundle has a part in, and what became of them; ``None`` when it was not applied."""
+    back: Installed | None = None
+    """The bundle to roll back to, after what was applied in this run was given up."""
     stays: bool = False
     """Whether it failed its trial and is not given up, for want of another one."""
 
@@ -119,8 +125,12 @@ class Enforcement(msgspec.Struct):
     def _candidates(self) -> Iterator[Installed]:
         """All that could be applied, the best first: published, current, last good.
 
-        Asked for one by one, because the attempt at one may put it into quarantine.
+        After what was applied in this run is given up, it is the one to roll back to alone. Asked for one by one,
+        because the attempt at one may put it into quarantine.
         """
+        if self.back is not None:
+            yield self.back
+            return
         seen: set[str] = set()
         for bundle in (self.published, self.current, self.means.good(self.report.name)):
             if bundle is None or bundle.sha256 in seen or self.means.is_quarantined(bundle):
@@ -166,9 +176,9 @@ class Enforcement(msgspec.Struct):
             self._tell_nothing()
 
     def _tell_nothing(self) -> None:
-        if self.report.given_up and self.rejected:
-            back = self.rejected[-1][0]
-            self.rollback.cannot(back, f"{back.name}: {back.version} is not understood any more")
+        if self.back is not None:
+            what = f"{self.back.name}: {self.back.version} is not understood any more"
+            self.rollback.cannot(self.back, what)
             return
         status = ExitStatus.HEALTH_FAILED_TWICE if self.report.given_up else ExitStatus.NOTHING_TO_ENFORCE
         self.report.outcome = "nothing to enforce"
@@ -185,14 +195,25 @@ class Enforcement(msgspec.Struct):
             self.attempts.end(self.begun)
         if self.begun != bundle:
             # What is rolled back to has been tried before, and is not tried anew.
-            rolled_back = self.report.given_up is not None and self.begun is not None
-            self.trial = None if rolled_back else self.attempts.begin(bundle, concerns, enforced)
+            is_back = self.back is not None
+            self.trial = None if is_back else self.attempts.begin(bundle, concerns, enforced)
             self.begun = bundle
         self.application.activate(bundle)
 
+    def in_force(self, bundle: Installed, known: Collection[Reference]) -> InForce:
+        """What was chosen, for what is left behind: on trial, with what the one to roll back to makes whole itself."""
+        if self.trial is None:
+            return InForce(bundle.version, bundle.sha256)
+        whole: frozenset[str] | None = None
+        if (back := self.rollback.target(except_for=bundle.sha256)) is not None:
+            whole = frozenset()
+            with contextlib.suppress(PullerError):
+                whole = whole_paths(read_manifest(back, self.means.inputs, known).declarations)
+        return InForce(bundle.version, bundle.sha256, has_passed=False, whole=whole)
+
     def refuse(self, bundle: Installed, error: Exception) -> None:
         """Do not try what was chosen in this run: it could not be begun."""
-        if self.report.given_up is not None:
+        if self.back is not None:
             self.rollback.cannot(bundle, error)
         self.refused[bundle.sha256] = self.means.problems.caught(error)
         self.attempts.end(bundle)
@@ -207,7 +228,8 @@ class Enforcement(msgspec.Struct):
         failure = self.attempts.failure(choice.manifest, self.outcomes or (), self.trial)
         if not failure:
             return False
-        self.stays = not self.rollback.roll_back(choice.bundle, failure)
+        self.back = self.rollback.roll_back(choice.bundle, failure)
+        self.stays = self.back is None
         return not self.stays
 
     @property

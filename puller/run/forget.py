@@ -6,7 +6,7 @@
   because its name was away for a while. So does what it has put on the machine, which nobody manages then.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from bundles.store.store import Store
 from puller.config.configuration import Configuration
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import UsageError
+from puller.run.left.managed import Left, Managed
+from puller.run.left.trial_copies import TrialCopies
 from puller.run.policy.pins import Pins
 from puller.run.trials import Trials
 from puller.state.directories import Directories
@@ -52,9 +54,26 @@ def forget(directories: Directories, name: str, warn: Callable[[str], None]) -> 
     # The store last: as long as something is in it, what was cut short here can be asked for again.
     Trials(directories, warn, noop=False).close(name)
     PendingRefreshes(directories.pending_refreshes, name).keep_only(())
+    TrialCopies(directories.trials / name, warn).keep([])
+    Managed(directories, warn).forget(name)
     pins.remove(name)
     store.remove(name)
     return left
+
+
+def forget_left(
+    directories: Directories, name: str, references: Collection[str], warn: Callable[[str], None]
+) -> list[Left]:
+    """List what a bundle has left behind no longer, or only ``references`` of it; gives what that is.
+
+    Raises ``UsageError`` for what it has not left, ``OSError``.
+    """
+    managed = Managed(directories, warn)
+    known = {one.reference for one in managed.left(name)}
+    for reference in references:
+        if reference not in known:
+            raise UsageError(f"{name}: has not left {reference} behind; `puller status` lists what it has")
+    return managed.forget_left(name, references)
 
 
 def _left(name: str, store: Store) -> Unconfigured:

@@ -165,40 +165,53 @@ class Reconciliation(msgspec.Struct, frozen=True):
             bundle.tell_rejected()
         if not catalog.manifests:
             return
-        applied = self._applied(catalog)
-        if applied is None:
+        done = self._applied(catalog)
+        if done is None:
             for bundle, choice in self._taking_part():
                 bundle.application.tell_unapplied(choice.bundle)
             return
-        events = dict(zip(catalog.order, applied.events, strict=True))
+        whole, applied = done
+        events = dict(zip(whole.order, applied.events, strict=True))
         for bundle, choice in self._taking_part():
-            own, part = catalog.resources_of(choice.number), catalog.concerns(choice.number)
             if self._is_left_out(catalog, choice):
                 bundle.application.tell_unapplied(bundle.current, "nothing of it was asked for")
                 continue
+            own, part = whole.resources_of(choice.number), catalog.concerns(choice.number)
             bundle.application.tell(choice.bundle, [events[index] for index in own])
             bundle.outcomes = [(catalog.declarations[index], events[index]) for index in part]
 
-    def _applied(self, catalog: HostCatalog) -> Applied | None:
+    def _applied(self, catalog: HostCatalog) -> tuple[HostCatalog, Applied] | None:
+        """The catalog with what was taken back before it, and what became of both; ``None`` with the reason noted."""
+        leftovers, names = self.means.leftovers, [bundle.report.name for bundle, _ in self._taking_part()]
+        known = catalog.references()
         try:
+            in_force = {
+                bundle.report.name: bundle.in_force(choice.bundle, known)
+                for bundle, choice in self._taking_part()
+            }
+            whole = leftovers.before(catalog, names, in_force)
+            for bundle, _ in self._taking_part():
+                bundle.application.tell_remaining(*leftovers.remaining(bundle.report.name))
             applied = apply_catalog(
-                catalog,
-                self.means.settings,
+                whole,
+                msgspec.structs.replace(self.means.settings, observer=leftovers.observer),
                 self.means.stops,
-                self._pending(catalog),
+                self._pending(whole),
                 state_directory=self.means.directories.state,
                 fetch=fetch_url,
             )
         except OSError as error:
             self.means.problems.caught(error)
             return None
+        with self.means.problems.remembering():
+            leftovers.after(applied.events)
         if catalog.is_partial:
             applied_of = partial_sentence(len(catalog.order), len(catalog.declarations))
             self.means.problems.log.notice(applied_of)
         warnings = [warning for manifest in catalog.manifests for warning in manifest.warnings]
         for note in [*warnings, *applied.notes]:
             self.means.problems.warn(note)
-        return applied
+        return whole, applied
 
     def _pending(self, catalog: HostCatalog) -> PendingRefreshes:
         """The pending refreshes of all bundles, but of those that are configured and not applied now."""

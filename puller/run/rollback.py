@@ -99,14 +99,15 @@ class Rollback(msgspec.Struct, frozen=True):
         means = self.means
         return find_rollback_target(means.store, means.quarantine, self.report.name, except_for=except_for)
 
-    def roll_back(self, bundle: Installed, failure: str) -> bool:
-        """Give up a bundle that was applied; false when it stays, because there is no other one to roll back to."""
-        if self.target(except_for=bundle.sha256) is None:
+    def roll_back(self, bundle: Installed, failure: str) -> Installed | None:
+        """Give up a bundle that was applied; gives the one to roll back to, or ``None``: then it stays."""
+        back = self.target(except_for=bundle.sha256)
+        if back is None:
             what = "there is no other bundle on this host to roll back to"
             self.means.problems.warn(f"{bundle}: {failure}; {what}")
-            return False
+            return None
         self.give_up(bundle, failure, msgspec.structs.replace(self.report))
-        return True
+        return back
 
     def give_up(self, bundle: Installed, reason: str, given_up: BundleReport) -> None:
         """Never try a bundle again; ``given_up`` is its own report, which becomes part of that of the run."""

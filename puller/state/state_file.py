@@ -55,7 +55,7 @@ class StateFile(Generic[_Document]):
         Raises ``ValueError`` for one that cannot be used, ``OSError``.
         """
         try:
-            return decode(_read(self.path, self._largest), self._kind)
+            return decode(read_state(self.path, self._largest), self._kind)
         except FileNotFoundError:
             return None
 
@@ -100,7 +100,7 @@ def set_aside(path: Path) -> Path:
     return aside
 
 
-def _read(path: Path, largest: int) -> bytes:
+def read_state(path: Path, largest: int = LARGEST) -> bytes:
     """The bytes of a file of ours; raises ``ValueError`` for anything that is not one, and ``OSError``."""
     # Never through a link, and never waiting: the other end of a FIFO is somebody else's.
     try:

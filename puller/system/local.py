@@ -11,7 +11,7 @@ import grp
 import os
 import pwd
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from bundles.filesystem.atomic import (
@@ -108,6 +108,19 @@ class LocalSystem:
         finally:
             os.close(descriptor)
 
+    def labels(self, path: str) -> dict[str, bytes]:
+        try:
+            names = os.listxattr(path, follow_symlinks=False)
+        except OSError as error:
+            if error.errno == errno.ENOTSUP:  # a file system that has none
+                return {}
+            raise
+        found = {}
+        for name in names:
+            with contextlib.suppress(OSError):  # taken off meanwhile, or not ours to read
+                found[name] = os.getxattr(path, name, follow_symlinks=False)
+        return found
+
     def note(self, path: str, key: str) -> str | None:
         try:
             return os.getxattr(path, _NOTE + key, follow_symlinks=False).decode("ascii", "replace")
@@ -199,6 +212,43 @@ class LocalSystem:
                     os.rmdir(temporary, dir_fd=parent)
                 raise
             os.fsync(parent)
+
+    def make_link(self, path: str, target: str, looked_at: os.stat_result | None) -> None:
+        name = os.path.basename(path)
+        with _open_parent(path, "") as parent:
+            if looked_at is None:
+                self._require_same_directory(path, parent)
+            else:
+                _require_same(path, looked_at, _stat_at(parent, name))
+            # A link cannot be locked, so who finds one of a killed run cannot tell: one name, which is used again.
+            temporary = f"{temporary_name(name).rsplit('.', 2)[0]}.{'0' * 12}.new"
+            with contextlib.suppress(FileNotFoundError):
+                if stat.S_ISLNK(_stat_at(parent, temporary).st_mode):
+                    os.unlink(temporary, dir_fd=parent)
+            os.symlink(target, temporary, dir_fd=parent)
+            try:
+                os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+            except BaseException:
+                with contextlib.suppress(OSError):  # the failure is another one
+                    os.unlink(temporary, dir_fd=parent)
+                raise
+            os.fsync(parent)
+
+    def set_labels(self, path: str, labels: Mapping[str, bytes], looked_at: os.stat_result) -> None:
+        with _open_parent(path, "") as parent, naming(path):
+            descriptor = os.open(os.path.basename(path), _PINNED, dir_fd=parent)
+            try:
+                _require_same(path, looked_at, os.fstat(descriptor))
+                pinned = f"/proc/self/fd/{descriptor}"
+                known = {*os.listxattr(pinned)}
+                for name, value in labels.items():
+                    if name not in known or os.getxattr(pinned, name) != value:
+                        os.setxattr(pinned, name, value)
+                for name in known - {*labels}:
+                    with contextlib.suppress(OSError):  # the system's own
+                        os.removexattr(pinned, name)
+            finally:
+                os.close(descriptor)
 
     def set_attributes(self, path: str, attributes: Attributes, looked_at: os.stat_result) -> None:
         # O_PATH pins the very thing that was looked at, without opening it: a FIFO or device is not touched, and what

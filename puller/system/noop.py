@@ -5,7 +5,7 @@
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from puller.errors import MutationInNoop
@@ -62,6 +62,12 @@ class NoopSystem(LocalSystem):
 
     def make_directory(self, path: str, attributes: Attributes, *, within: str = "") -> None:
         raise MutationInNoop(f"{path}: would be made in noop")
+
+    def make_link(self, path: str, target: str, looked_at: os.stat_result | None) -> None:
+        raise MutationInNoop(f"{path}: would be made in noop")
+
+    def set_labels(self, path: str, labels: Mapping[str, bytes], looked_at: os.stat_result) -> None:
+        raise MutationInNoop(f"{path}: labels would be set in noop")
 
     def set_attributes(self, path: str, attributes: Attributes, looked_at: os.stat_result) -> None:
         raise MutationInNoop(f"{path}: attributes would be set in noop")

@@ -7,7 +7,7 @@
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -59,6 +59,9 @@ class System(Protocol):
     def children(self, path: str) -> list[tuple[str, os.stat_result]]:
         """The entries of a directory, by name, each with its ``lstat``; a link in the directory's place is an error."""
 
+    def labels(self, path: str) -> dict[str, bytes]:
+        """The extended attributes of the path itself, access control lists among them, as far as they can be read."""
+
     def note(self, path: str, key: str) -> str | None:
         """The note that ``set_note`` has left on a file; ``None`` when there is none."""
 
@@ -86,6 +89,12 @@ class System(Protocol):
 
     def make_directory(self, path: str, attributes: Attributes, *, within: str = "") -> None:
         """Make a directory, which appears as it should be, and its missing parents with mode 0755."""
+
+    def make_link(self, path: str, target: str, looked_at: os.stat_result | None) -> None:
+        """Put a symbolic link in the place of a file or link, or of nothing, atomically."""
+
+    def set_labels(self, path: str, labels: Mapping[str, bytes], looked_at: os.stat_result) -> None:
+        """Give the path itself these extended attributes and no others, as far as others can be removed."""
 
     def set_attributes(self, path: str, attributes: Attributes, looked_at: os.stat_result) -> None:
         """Owner, group and mode of the path itself, never through a link or of a file with other names."""

@@ -41,6 +41,8 @@ def list_entries(output_format: str, path: str) -> None:
         click.echo(entry)
         for failure in entry.failed:
             click.echo(f"  failed: {failure}")
+        for change in entry.not_undone:
+            click.echo(f"  not undone: {change}")
     if not entries:
         click.echo("nothing is quarantined")
 

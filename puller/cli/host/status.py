@@ -1,6 +1,7 @@
 """``puller status``: what is enforced on this host, since when, and how the last run went."""
 
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from puller.exit_status import ExitStatus
 from puller.reporting.history import find_unfinished, load_last_report, load_status
 from puller.reporting.report import BundleReport, Report
 from puller.run.forget import Unconfigured, find_unconfigured
+from puller.run.left.managed import Left, Managed
 from puller.run.policy.holds import Holds
 from puller.run.trials import Trials
 from puller.state.directories import Directories
@@ -117,6 +119,7 @@ def _collect(configuration: Configuration, directories: Directories, report: Rep
     holds = Holds.load(configuration, directories, now, notes.append, noop=True)
     last = {bundle.name: bundle for bundle in report.bundles} if report else {}
     store, trials = Store(directories.bundles), Trials(directories, notes.append, noop=True)
+    managed = Managed(directories, notes.append, noop=True)
     at_work = doing is not None and doing.state == "running"
     return {
         "running_since": doing.since if doing and at_work else None,
@@ -124,9 +127,14 @@ def _collect(configuration: Configuration, directories: Directories, report: Rep
         "holds": {**holds.data(now), "lines": [*holds.lines(now), *notes]},
         "notes": notes,
         "bundles": [
-            _bundle(choice.name, store, trials, last.get(choice.name)) for choice in configuration.bundles
+            _bundle(choice.name, store, trials, last.get(choice.name))
+            | _left_behind(managed.left(choice.name))
+            for choice in configuration.bundles
         ],
-        "left": [_left(left) for left in find_unconfigured(store, configuration)],
+        "left": [
+            _left(left) | _left_behind(managed.remains(left.name))
+            for left in find_unconfigured(store, configuration)
+        ],
         "last_run": _last_run(report) if report else None,
     }
 
@@ -138,6 +146,12 @@ def _left(left: Unconfigured) -> dict[str, Any]:
         "directory": str(left.directory),
         "bytes": left.size,
     }
+
+
+def _left_behind(resources: Sequence[Left]) -> dict[str, Any]:
+    """The resources that nobody manages any more, where there are any."""
+    found = [{"reference": one.reference, "made": one.made, "since": one.since} for one in resources]
+    return {"left_behind": found} if found else {}
 
 
 def _bundle(name: str, store: Store, trials: Trials, last: BundleReport | None) -> dict[str, Any]:
@@ -218,14 +232,20 @@ def _print_bundle(bundle: dict[str, Any]) -> None:
         click.echo(f"  held: {bundle['held']}")
     if bundle.get("problem"):
         click.echo(f"  problem: {bundle['problem']}")
+    for one in bundle.get("left_behind", ()):
+        origin = "made by Puller" if one["made"] else "there before Puller came"
+        since = shown(parse_moment(one["since"]))
+        click.echo(f"  {one['reference']} is left behind since {since}, and was {origin}")
 
 
 def _left_line(left: dict[str, Any]) -> str:
     what = f"{left['name']} {left['version'] or '(damaged)'}"
     size = f"{left['bytes'] / 1_000_000:.1f} MB"
+    count = len(left.get("left_behind", ()))
+    managed = f"; {count} resources of it are managed by nobody" if count else ""
     return (
         f"{what} is not in the configuration any more, and is not applied; {size} are kept in {left['directory']} "
-        f"until `puller forget {left['name']}`"
+        f"until `puller forget {left['name']}`{managed}"
     )
 
 

@@ -218,7 +218,7 @@ class File(Resource[FileProperties, FileState]):
             refuse_mounted(name, "removed" if ensure == "absent" else "replaced")
         if ensure == "absent":
             # Of an empty directory nothing is lost but the name.
-            if kind == "directory" and not self.properties.force and os.listdir(name):
+            if kind == "directory" and not self.properties.force and self._holds_anything():
                 raise ResourceError(f"{name} is a directory that is not empty; removing it wants force: true")
             return
         wanted = "directory" if ensure == "directory" else "present"
@@ -242,6 +242,12 @@ class File(Resource[FileProperties, FileState]):
             return False
         has_content = self._wanted_content() is not None
         return kind in ("fifo", "socket") or (kind == "symbolic link" and has_content)
+
+    def _holds_anything(self) -> bool:
+        """Whether anything is in the directory; in noop, what the run would have removed before it does not count."""
+        name, system = self.properties.name, self.context.system
+        found = (child for child, _ in system.children(name))
+        return any(not self.context.noop or system.exists(f"{name}/{child}") for child in found)
 
     def _remove(self, actual: FileState) -> None:
         if actual.found is None:

@@ -19,9 +19,3 @@ class LeftFile(File):
     @property
     def notes(self) -> Sequence[str]:
         return ["it is not empty, so it stays"] if self._is_kept else ()
-
-    def _holds_anything(self) -> bool:
-        name, system = self.properties.name, self.context.system
-        found = (child for child, _ in system.children(name))
-        # In noop, what is before it would have gone by now.
-        return any(not self.context.noop or system.exists(f"{name}/{child}") for child in found)

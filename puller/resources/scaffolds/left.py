@@ -93,7 +93,10 @@ class LeftScaffold(Resource[Properties, LeftState]):
         return "present" if actual.exists else "absent"
 
     def changed_paths(self, actual: LeftState) -> Sequence[str]:
-        return [self._path(actual.receipt, path) for path in (*actual.directories, *actual.files)]
+        return [
+            self._receipts.path,
+            *(self._path(actual.receipt, path) for path in (*actual.directories, *actual.files)),
+        ]
 
     @classmethod
     def fills(cls, properties: Properties) -> tuple[str]:

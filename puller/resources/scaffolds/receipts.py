@@ -1,6 +1,6 @@
 """Receipts: what a scaffold itself has made, so that it can be taken away when its templates are gone.
 
-* A file or directory is on the receipt before it is made, and a file with its checksum when that is done: what somebody
+* A file or directory is on the receipt before it is made, a file with the checksum of what is written: what somebody
   has changed since is not taken for the scaffold's own.
 * What was there before is not on it, also when the scaffold has replaced its content.
 * A receipt that is not understood is set aside; what it spoke of stays.
@@ -22,13 +22,13 @@ _LONGEST_NAME = 200  # bytes; file systems take 255
 
 
 class Receipt(msgspec.Struct, omit_defaults=True):
-    """What a scaffold has made; paths are relative to ``root``."""
+    """Things that a scaffold has made; paths are relative to ``root``."""
 
     target: str
     root: str = ""
     """Where the target really is."""
     files: dict[str, str] = {}
-    """Each with the SHA-256 of what was written; empty when that was only begun."""
+    """Each with the SHA-256 of what was written."""
     directories: list[str] = []
     """The empty path is the target itself."""
     format: int = 1
@@ -45,30 +45,27 @@ class Receipts:
         self._file = StateFile(directory / f"{name}.json", Receipt, "", largest=_LARGEST)
         self._target, self._noop = target, noop
 
+    @property
+    def path(self) -> str:
+        """The receipt's own place: who brings back what the scaffold has changed brings this back, too."""
+        return str(self._file.path)
+
     def load(self) -> Receipt:
         """The receipt; an empty one when there is none that is understood."""
         found = self._file.load(lambda sentence: None, noop=self._noop)
         return found if found is not None and found.target == self._target else Receipt(self._target)
 
-    def begin(self, root: str, files: Iterable[str], directories: Iterable[str]) -> None:
-        """Put on it what is about to be made in ``root``."""
-        receipt = self.load()
-        known = (len(receipt.files), len(receipt.directories))
-        receipt.root = root
-        receipt.files |= dict.fromkeys(files, "")
-        receipt.directories += [path for path in directories if path not in receipt.directories]
-        if known != (len(receipt.files), len(receipt.directories)):
-            self._file.save(receipt)
-
-    def finish(self, files: Mapping[str, bytes], removed: Iterable[str]) -> None:
-        """Put the checksums of what was written on it, and take off what was ``removed``."""
-        before = self.load()
-        made = {path: sha256([data]) for path, data in files.items() if path in before.files}
-        gone = {*removed}
-        kept = {path: digest for path, digest in {**before.files, **made}.items() if path not in gone}
-        directories = [path for path in before.directories if os.path.isdir(f"{before.root}/{path}")]
-        receipt = Receipt(before.target, before.root, kept, directories)
-        if receipt != before:
+    def note(
+        self, root: str, made: Iterable[str], directories: Iterable[str], written: Mapping[str, bytes]
+    ) -> None:
+        """Put on it what is about to be ``made`` in ``root``, and of its own files what is about to be ``written``."""
+        before, new = self.load(), {*made}
+        files = {path: digest for path, digest in before.files.items() if os.path.lexists(f"{root}/{path}")}
+        files |= {path: sha256([data]) for path, data in written.items() if path in files or path in new}
+        kept = [path for path in before.directories if os.path.isdir(f"{root}/{path}")]
+        kept += [path for path in directories if path not in kept]
+        receipt = Receipt(self._target, root, files, kept)
+        if receipt != before and (files or kept):
             self._file.save(receipt)
 
     def forget(self) -> None:

@@ -147,6 +147,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
     def changed_paths(self, actual: ScaffoldState) -> Iterator[str]:
         if (target := actual.target) is None:
             return
+        yield self._receipts.path
         yield target.root
         yield from map(
             target.path, (*target.directories, *actual.purged, *target.foreign.directories, *actual.changed)
@@ -256,10 +257,10 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
             {path: _draft(wanted.files[path], target.files[path], ownership) for path in written}
         )
         # 5. Place
-        receipts, missing = self._receipts, [path for path in drafts if target.files[path] is None]
-        receipts.begin(target.root, missing, target.missing_directories())
+        made = [path for path in drafts if target.files[path] is None]
+        data = {path: draft.data for path, draft in drafts.items()}
+        self._receipts.note(target.root, made, target.missing_directories(), data)
         place(system, target, ownership, drafts, [path for path in actual.changed if path not in drafts])
-        receipts.finish({path: draft.data for path, draft in drafts.items()}, actual.purged)
         # 6. Note
         for path, draft in drafts.items():
             if draft.data != (rendered := wanted.files[path].data):

@@ -1,13 +1,13 @@
 """Resources that the bundles of a host declare now, and the places that this leaves to nobody else."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 
 import msgspec
 
+from puller.manifest.catalog import Catalog
 from puller.manifest.declaration import Declaration
-from puller.manifest.manifest import Manifest
 from puller.values.removed import ABSENT
 
 
@@ -22,20 +22,32 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
     """Bundles that may declare more than is known, as something in them cannot be expanded on this host."""
 
     @classmethod
-    def by(cls, manifest: Manifest, bundle_of: Callable[[Declaration], str]) -> "Declared":
-        """The declarations of a manifest, each by the bundle that brought it."""
-        declarations: dict[str, list[Declaration]] = {}
+    def by(
+        cls, catalog: Catalog, bundle_of: Callable[[Declaration], str], bundles: Iterable[str]
+    ) -> "Declared":
+        """The declarations of a catalog, each by the bundle that brought it; ``bundles`` are all that are in it."""
+        declarations: dict[str, list[Declaration]] = {name: [] for name in bundles}
         incomplete = set()
-        for declaration in manifest.declarations:
+        for declaration in catalog.declarations:
             bundle = bundle_of(declaration)
-            declarations.setdefault(bundle, []).append(declaration)
+            declarations[bundle].append(declaration)
             if declaration.failure and _stands_for_others(declaration):
                 incomplete.add(bundle)
         subscribers = {
-            str(manifest.declarations[index].reference): sorted({*map(str, references)})
-            for index, references in manifest.links.subscribers.items()
+            str(catalog.declarations[index].reference): sorted({*map(str, references)})
+            for index, references in catalog.links.subscribers.items()
         }
         return cls(declarations, subscribers, frozenset(incomplete))
+
+    def kept(self, bundle: str) -> list[Declaration]:
+        """The resources of a bundle that can be left behind, in order."""
+        if bundle not in self._kept:
+            self._kept[bundle] = [one for one in self.declarations[bundle] if can_be_left(one)]
+        return self._kept[bundle]
+
+    @cached_property
+    def _kept(self) -> dict[str, list[Declaration]]:
+        return {}
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -54,6 +66,14 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
         """Whether a resource is declared at a path."""
         return any(place == path for place in self._places_from(path))
 
+    def is_whole(self, path: str) -> bool:
+        """Whether a resource is declared at a path that makes it what it should be, whatever was done there."""
+        return path in self._whole
+
+    @cached_property
+    def _whole(self) -> frozenset[str]:
+        return whole_paths(self._all())
+
     def has_below(self, path: str) -> bool:
         """Whether a resource is declared below a directory."""
         return any(place.startswith(f"{path}/") for place in self._places_from(f"{path}/"))
@@ -70,6 +90,17 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
     def _all(self) -> Iterator[Declaration]:
         for declarations in self.declarations.values():
             yield from declarations
+
+
+def whole_paths(declarations: Iterable[Declaration]) -> frozenset[str]:
+    """The paths of which declarations say all: applying them brings back what was changed there."""
+    whole = (one for one in declarations if one.type.is_whole(one.properties) and not one.failure)
+    return frozenset(
+        path
+        for one in whole
+        if not one.type.fills(one.properties)
+        for path in one.type.places(one.properties)
+    )
 
 
 def can_be_left(declaration: Declaration) -> bool:

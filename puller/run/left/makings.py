@@ -1,4 +1,4 @@
-"""Resources that Puller itself brings into being: noted before it is done, so that a kill does not lose it.
+"""Resources that Puller itself brings into being: noted before that, so that it is known whenever a run is killed.
 
 * A line is appended to a journal before the change, and the record (``puller.run.left.managed``) takes it over when the
   run ends, or the next one begins.
@@ -52,12 +52,11 @@ class MakingsJournal:
                 found.append(msgspec.json.decode(line, type=Making))
         return found
 
-    def clear(self) -> None:
-        """The record has them all."""
+    def close(self) -> None:
+        """Close the file, until the next line."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-        self._path.unlink(missing_ok=True)
 
 
 class Makings:
@@ -78,18 +77,15 @@ class Makings:
         self._begun: dict[str, Resource[Any, Any]] = {}
         self._made: set[str] = set()
 
-    def before_change(
-        self, declaration: Declaration, resource: Resource[Any, Any], actual: Any, differences: object = ()
-    ) -> None:
+    def before_change(self, declaration: Declaration, resource: Resource[Any, Any], actual: Any) -> None:
         """Note what is about to be made."""
-        del differences
         reference = declaration.reference
         if not can_be_left(declaration) or self._is_known(reference) or resource.is_there(actual):
             return
         self._begun[reference] = resource
         removed = declaration.properties.removed == ABSENT
         with contextlib.suppress(OSError):  # then it counts as having been there, if the run is killed now
-            self._journal.note(Making(self._bundle_of(declaration), reference, removed))
+            self._journal.note(Making(self._bundle_of(declaration), str(reference), removed))
 
     def after_change(self, declaration: Declaration, resource: Resource[Any, Any], actual: Any) -> None:
         """Note what was made."""
@@ -97,7 +93,8 @@ class Makings:
             self._made.add(declaration.reference)
 
     def made(self) -> set[str]:
-        """The references of all that was made; what failed on its way is looked at once more."""
+        """The references of all that was made; what failed on its way is looked at once more. Closes the journal."""
+        self._journal.close()
         for reference, resource in self._begun.items():
             if reference not in self._made:
                 with contextlib.suppress(Exception):  # whatever it is, nobody can say that it was made

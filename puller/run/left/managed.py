@@ -8,20 +8,22 @@
 * A run in which nothing has changed compares lists of names, and writes nothing.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from puller.reporting.report import Event, State
-from puller.run.left.declared import Declared, can_be_left
-from puller.run.left.makings import MakingsJournal
+from puller.run.left.declared import Declared
 from puller.state.directories import Directories
 from puller.state.state_file import StateFile
 from puller.values.removed import ABSENT
 from puller.values.times import written
+
+if TYPE_CHECKING:
+    from puller.run.left.makings import MakingsJournal
 
 _LOSS = "what was made before counts as having been there, and is never taken away"
 _LARGEST = 128 * 1024 * 1024  # bytes: a million resources
@@ -29,6 +31,7 @@ _MADE, _FOUND, _UNKNOWN = "m", "f", "-"
 """Puller has made it; it was there before; it was not attended to yet."""
 _TAKEN, _KEPT = "x", "-"
 """What becomes of it when nobody declares it any more, if Puller has made it."""
+_SEEN = (State.STABLE, State.CHANGED, State.REFRESHED)
 
 
 class Left(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -41,15 +44,17 @@ class Left(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether the version that declared it last wants it taken away."""
     subscribers: tuple[str, ...] = ()
     """The resources that were refreshed when it changed."""
+    gone: bool = False
+    """It was taken away by a bundle on trial: if that is given up, it comes back, and is as made as it was."""
 
     @property
     def is_to_go(self) -> bool:
         """Whether it is taken away as soon as that can be."""
-        return self.made and self.removed
+        return self.made and self.removed and not self.gone
 
 
 class Resources(msgspec.Struct, omit_defaults=True):
-    """The resources of one bundle: what it declares, in order, with a letter of each text; and what it has left."""
+    """The resources of one bundle: declared ones in order, each with a letter in either text; and those it has left."""
 
     declared: list[str] = []
     removed: str = ""
@@ -73,6 +78,19 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
     bundles: dict[str, Resources] = {}
 
 
+def _names(bundle: str, declared: Declared) -> list[str]:
+    # Not by ``reference``: this is done for ten thousand of them in each run.
+    return [f"{one.type.type_name}#{one.properties.name}" for one in declared.kept(bundle)]
+
+
+def _removed(bundle: str, declared: Declared) -> str:
+    return "".join(_TAKEN if one.properties.removed == ABSENT else _KEPT for one in declared.kept(bundle))
+
+
+def _mark(left: Left, gone: Collection[str]) -> Left:
+    return msgspec.structs.replace(left, gone=True) if left.reference in gone else left
+
+
 class Managed:
     """The record. Methods raise ``OSError``; with ``noop`` nothing is written."""
 
@@ -80,12 +98,18 @@ class Managed:
         self._file = StateFile(directories.managed, _Document, _LOSS, largest=_LARGEST)
         self._noop = noop
         self._bundles = (self._file.load(warn, noop=noop) or _Document()).bundles
-        self.journal = MakingsJournal(directories.makings)
-        self._is_changed = self._take_over()
+        self._makings = directories.makings
+        self._is_changed = self._makings.exists() and self._take_over()
+
+    def journal(self) -> "MakingsJournal":
+        """The journal of what is made, for as long as the record does not have it."""
+        from puller.run.left.makings import MakingsJournal
+
+        return MakingsJournal(self._makings)
 
     def _take_over(self) -> bool:
         """Take over what a run that was killed was about to make; whether there was anything."""
-        makings = self.journal.read()
+        makings = self.journal().read()
         for making in makings:
             before = self._bundles.get(making.bundle, Resources())
             declared, removed, origins = before.declared, before.removed, before.origins
@@ -103,14 +127,14 @@ class Managed:
 
     # What is known
 
-    def left(self) -> dict[str, list[Left]]:
-        """Resources that were left behind, by bundle."""
-        return {name: resources.left for name, resources in self._bundles.items() if resources.left}
+    def left(self, bundle: str) -> list[Left]:
+        """Resources that a bundle has left behind."""
+        return [one for one in self._bundles.get(bundle, Resources()).left if not one.gone]
 
     def remains(self, bundle: str) -> list[Left]:
         """Resources that nobody would manage without this bundle, and those that it has left behind already."""
         resources = self._bundles.get(bundle, Resources())
-        return [*self._leave(resources, ()), *resources.left]
+        return [*self._leave(resources, ()), *self.left(bundle)]
 
     def is_known(self, reference: str) -> bool:
         """Whether it is known how a resource came to be here."""
@@ -131,11 +155,9 @@ class Managed:
     def leaving(self, declared: Declared) -> dict[str, list[Left]]:
         """Resources that bundles have managed and nobody declares any more, by bundle, the last declared first."""
         found = {}
-        for bundle, declarations in declared.declarations.items():
-            if (resources := self._bundles.get(bundle)) is None:
-                continue
-            now = [str(one.reference) for one in declarations if can_be_left(one)]
-            if now == resources.declared and not resources.left:
+        for bundle in declared.declarations:
+            resources = self._bundles.get(bundle)
+            if resources is None or (not resources.left and resources.declared == _names(bundle, declared)):
                 continue
             names = declared.names | self._declared_elsewhere(declared)
             new = () if bundle in declared.incomplete else self._leave(resources, names)
@@ -160,18 +182,20 @@ class Managed:
         self,
         declared: Declared,
         leaving: Mapping[str, list[Left]],
-        events: Mapping[str, Event],
+        events: Sequence[Event],
         made: Collection[str],
         gone: Collection[str],
+        on_trial: Collection[str] = (),
     ) -> None:
         """Remember what a run has come to.
 
-        ``leaving`` is what was left behind before it, of which ``gone`` is away now; ``made`` is what it has made;
-        ``events`` are by reference.
+        ``leaving`` is what was left behind before it, of which ``gone`` is away now; ``made`` is what it has made. What
+        is taken away by bundles ``on_trial`` may come back.
         """
         new = {}
         for bundle in declared.declarations:
-            left = [one for one in leaving.get(bundle, ()) if one.reference not in gone]
+            left = [_mark(one, gone) for one in leaving.get(bundle, ())]
+            left = left if bundle in on_trial else [one for one in left if not one.gone]
             new[bundle] = self._resources(bundle, declared, events, made, left)
         for bundle, resources in self._bundles.items():
             if resources.left and bundle not in new:  # what another bundle declares now is not left any more
@@ -184,15 +208,15 @@ class Managed:
         self,
         bundle: str,
         declared: Declared,
-        events: Mapping[str, Event],
+        events: Sequence[Event],
         made: Collection[str],
         left: list[Left],
     ) -> Resources:
         before = self._bundles.get(bundle, Resources())
-        kept = [one for one in declared.declarations[bundle] if can_be_left(one)]
-        names = [str(one.reference) for one in kept]
-        removed = "".join(_TAKEN if one.properties.removed == ABSENT else _KEPT for one in kept)
-        subscribers = {name: found for name in names if (found := declared.subscribers.get(name))}
+        names, removed = _names(bundle, declared), _removed(bundle, declared)
+        subscribers = {}
+        if declared.subscribers:
+            subscribers = {name: found for name in names if (found := declared.subscribers.get(name))}
         if bundle in declared.incomplete:  # and what it may declare, too
             here = {*names}
             rest = [index for index, name in enumerate(before.declared) if name not in here]
@@ -201,17 +225,23 @@ class Managed:
         if names == before.declared and _UNKNOWN not in before.origins:
             origins = before.origins
         else:
-            origins = "".join(self._origin(name, events, made) for name in names)
+            seen = {event.reference for event in events if event.state in _SEEN}
+            origins = "".join(self._origin(name, seen, made) for name in names)
         return Resources(names, removed, origins, subscribers, left)
 
-    def _origin(self, reference: str, events: Mapping[str, Event], made: Collection[str]) -> str:
+    def _origin(self, reference: str, seen: Collection[str], made: Collection[str]) -> str:
         if (known := self._origins.get(reference)) is not None:
             return known
         if reference in made:
             return _MADE
-        event = events.get(reference)
-        is_seen = event is not None and event.state in (State.STABLE, State.CHANGED, State.REFRESHED)
-        return _FOUND if is_seen else _UNKNOWN
+        return _FOUND if reference in seen else _UNKNOWN
+
+    def passed(self, bundle: str) -> None:
+        """A bundle has passed its trial: what it has taken away does not come back."""
+        resources = self._bundles.get(bundle, Resources())
+        if left := [one for one in resources.left if one.gone]:
+            kept = [one for one in resources.left if one not in left]
+            self._save({**self._bundles, bundle: msgspec.structs.replace(resources, left=kept)})
 
     # What the operator says
 
@@ -223,7 +253,7 @@ class Managed:
     def forget_left(self, bundle: str, references: Collection[str] = ()) -> list[Left]:
         """Forget what a bundle has left behind, or these of it; gives what was forgotten."""
         resources = self._bundles.get(bundle, Resources())
-        forgotten = [one for one in resources.left if not references or one.reference in references]
+        forgotten = [one for one in self.left(bundle) if not references or one.reference in references]
         if forgotten:
             left = [one for one in resources.left if one not in forgotten]
             self._save({**self._bundles, bundle: msgspec.structs.replace(resources, left=left)})
@@ -234,4 +264,4 @@ class Managed:
         self.__dict__.pop("_origins", None)
         if not self._noop:
             self._file.save(_Document(bundles=bundles))
-            self.journal.clear()
+            self._makings.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Things that were left behind and are to go, as resources of the run: ``absent``, before all that is declared now.
+"""Things that were left behind and are to go, as resources of the run: ``absent``, and before all others.
 
 * They go through the engine's one flow: a dry run tells, each has its event, one that fails stops nothing.
 * Nothing is taken away at a place of what any bundle declares, above one, or where a resource that is declared alone
@@ -13,6 +13,7 @@ import msgspec
 
 from puller.errors import ConfigurationError
 from puller.manifest.declaration import Declaration, Home
+from puller.manifest.host_catalog import HostCatalog
 from puller.manifest.manifest import Manifest
 from puller.manifest.problems import Problems
 from puller.reporting.report import Event, State
@@ -30,6 +31,8 @@ class TakenBack(msgspec.Struct, frozen=True):
     type: ResourceType
     properties: Properties
     subscribers: Sequence[str] = ()
+    bundle: str = ""
+    """The one that has left it."""
 
     @property
     def reference(self) -> Reference:
@@ -45,14 +48,15 @@ class TakenBack(msgspec.Struct, frozen=True):
 
 def removals(leaving: Mapping[str, Iterable[Left]], declared: Declared) -> Iterator[TakenBack]:
     """All that is to go, of what each bundle has left."""
-    for one in (one for left in leaving.values() for one in left if one.is_to_go):
-        found = removal(one.reference, one.subscribers)
-        if found is not None and not _is_in_use(found, declared):
-            yield found
+    for bundle, left in leaving.items():
+        for one in left:
+            found = removal(one.reference, one.subscribers) if one.is_to_go else None
+            if found is not None and not _is_in_use(found, declared):
+                yield msgspec.structs.replace(found, bundle=bundle)
 
 
 def removal(reference: str, subscribers: Sequence[str] = ()) -> TakenBack | None:
-    """The resource that takes away what another has made; ``None`` when its type has none, or is not here any more."""
+    """The resource that takes away what another has made; ``None`` when no type here can."""
     type_name, _, name = reference.partition("#")
     remover = None
     with contextlib.suppress(ConfigurationError):  # one of another distribution that cannot be used now
@@ -71,12 +75,19 @@ def _is_in_use(found: TakenBack, declared: Declared) -> bool:
     )
 
 
-def with_taken_back(manifest: Manifest, first: Sequence[TakenBack]) -> Manifest:
-    """The manifest with these before all of its own resources, whose indexes stay as they are."""
+def with_taken_back(
+    catalog: HostCatalog, first: Sequence[TakenBack], numbers: Mapping[str, int]
+) -> HostCatalog:
+    """The catalog with these before all that is declared, whose indexes stay as they are.
+
+    ``numbers`` are those of the bundles' manifests, by name.
+    """
     if not first:
-        return manifest
-    begin, index = len(manifest.declarations), _index(manifest)
-    subscribers, subscriptions = {**manifest.links.subscribers}, {**manifest.links.subscriptions}
+        return catalog
+    begin, index = len(catalog.declarations), _index(catalog)
+    subscribers, subscriptions = {**catalog.links.subscribers}, {**catalog.links.subscriptions}
+    owners = [numbers[one.bundle] for one in first]
+    taken = [one.declaration(catalog.manifests[owner]) for one, owner in zip(first, owners, strict=True)]
     for position, one in enumerate(first, start=begin):
         known = [name for name in one.subscribers if name in index]
         if known:
@@ -84,15 +95,16 @@ def with_taken_back(manifest: Manifest, first: Sequence[TakenBack]) -> Manifest:
         for name in known:
             subscriptions[index[name]] = [*subscriptions.get(index[name], ()), position]
     return msgspec.structs.replace(
-        manifest,
-        declarations=[*manifest.declarations, *(one.declaration(manifest) for one in first)],
-        order=[*range(begin, begin + len(first)), *manifest.order],
-        links=msgspec.structs.replace(manifest.links, subscribers=subscribers, subscriptions=subscriptions),
+        catalog,
+        declarations=[*catalog.declarations, *taken],
+        order=[*range(begin, begin + len(first)), *catalog.order],
+        links=msgspec.structs.replace(catalog.links, subscribers=subscribers, subscriptions=subscriptions),
+        owners=[*catalog.owners, *owners],
     )
 
 
-def _index(manifest: Manifest) -> dict[str, int]:
-    return {str(one.reference): index for index, one in enumerate(manifest.declarations)}
+def _index(catalog: HostCatalog) -> dict[str, int]:
+    return {str(one.reference): index for index, one in enumerate(catalog.declarations)}
 
 
 def gone(taken_back: Iterable[TakenBack], events: Iterable[Event]) -> set[str]:

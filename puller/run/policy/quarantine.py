@@ -29,6 +29,8 @@ class Quarantined(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     since: str
     failed: tuple[str, ...] = ()
     """Resources that failed in the run that gave it up, a sentence each; the first of them."""
+    not_undone: tuple[str, ...] = ()
+    """Changes that it has made here and that could not be undone, a sentence each."""
 
     def __post_init__(self) -> None:
         parse_moment(self.since)
@@ -74,6 +76,15 @@ class Quarantine:
         entry = Quarantined(bundle, version, sha256, why, since, tuple(failed))
         self._save((*self.entries, entry))
         return entry
+
+    def add_remaining(self, sha256: str, sentences: Iterable[str]) -> None:
+        """Note beside an entry what could not be undone. Raises ``OSError``."""
+        if (entry := self.find(sha256)) is None:
+            return
+        not_undone = tuple(dict.fromkeys((*entry.not_undone, *sentences)))
+        new = msgspec.structs.replace(entry, not_undone=not_undone)
+        if new != entry:
+            self._save(tuple(new if one is entry else one for one in self.entries))
 
     def clear(self, bundle: str | None = None, version: str | None = None) -> list[Quarantined]:
         """Let all be tried again, or those of one bundle, or of one of its versions. Raises ``OSError``."""

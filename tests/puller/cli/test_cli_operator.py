@@ -134,6 +134,7 @@ def test_what_is_quarantined_is_listed_for_people_and_programs(say: Say, directo
             "reason": "health check http: 500",
             "since": entry.since,
             "failed": [],
+            "not_undone": [],
         }
     ]
 

@@ -1,0 +1,155 @@
+"""A path as it was before a bundle on trial changed it, from a private copy: content, owner, group, mode and labels.
+
+* The copy is read when it is needed, and shown nowhere: it may hold anything.
+* Each step leaves the old or the new, and what is done already is not done again: a run may be killed anywhere.
+"""
+
+import base64
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from puller.errors import ResourceError
+from puller.resources.base import Difference, Properties, Resource
+from puller.resources.owners import attribute_differences, group_name, user_name
+from puller.resources.paths import PathState, require_parent
+from puller.system.protocol import Attributes
+
+_KEPT = "what was there before"
+
+
+class Original(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A path as it was; ``kind`` is a word of ``PathState.kind``."""
+
+    kind: str
+    uid: int = 0
+    gid: int = 0
+    mode: int = 0
+    """Permission bits."""
+    target: str = ""
+    """Of a link."""
+    labels: dict[str, str] = {}
+    """Extended attributes, in Base64."""
+
+    @classmethod
+    def of(cls, kind: str, found: os.stat_result, target: str, labels: Mapping[str, bytes]) -> "Original":
+        """The path whose ``lstat`` is ``found``."""
+        encoded = {name: base64.b64encode(value).decode("ascii") for name, value in labels.items()}
+        return cls(kind, found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode), target, encoded)
+
+    @property
+    def attributes(self) -> Attributes:
+        """Owner, group and mode."""
+        return Attributes(self.uid, self.gid, self.mode)
+
+    def decoded_labels(self) -> dict[str, bytes]:
+        """The extended attributes by name."""
+        return {name: base64.b64decode(value) for name, value in self.labels.items()}
+
+
+class RestoredProperties(Properties, frozen=True):
+    """The properties of a path that is restored."""
+
+    original: Original
+    copy: str = ""
+    """Where its content is kept."""
+
+
+class RestoredState(PathState, frozen=True):
+    """The state of a path beside what it was."""
+
+    same_content: bool = True
+    same_labels: bool = True
+
+
+class Restored(Resource[RestoredProperties, RestoredState]):
+    """A path that is made what it was; ``ensure`` is its kind."""
+
+    type_name = "file"
+    properties_type = RestoredProperties
+
+    def look(self) -> RestoredState:
+        properties, system = self.properties, self.context.system
+        found, original = system.lstat(properties.name), properties.original
+        state = RestoredState(found)
+        if found is None or state.kind != original.kind:
+            return state
+        if original.kind == "symbolic link":
+            return RestoredState(found, os.readlink(properties.name) == original.target)
+        same_labels = system.labels(properties.name) == original.decoded_labels()
+        return RestoredState(found, original.kind != "present" or self._has_content(found), same_labels)
+
+    def _has_content(self, found: os.stat_result) -> bool:
+        """Whether it holds what the copy holds, compared piece by piece."""
+        kept = self._copy_size()
+        if found.st_size != kept:
+            return False
+        pieces = self.context.system.read_chunks(self.properties.name)
+        return all(one == other for one, other in zip(pieces, self._chunks(), strict=False))
+
+    def differences(self, actual: RestoredState, *, refresh: bool = False) -> Sequence[Difference]:
+        del refresh
+        original = self.properties.original
+        if actual.found is None or actual.kind != original.kind:
+            return [Difference("ensure", actual.kind, original.kind)]
+        found = [] if actual.same_content else [Difference("content", "another one", _KEPT)]
+        if original.kind == "symbolic link":
+            return found
+        owner, group = user_name(original.uid), group_name(original.gid)
+        found += attribute_differences(actual.found, original.attributes, owner, group)
+        return found if actual.same_labels else [*found, Difference("labels", "others", _KEPT)]
+
+    def change(self, differences: Sequence[Difference], actual: RestoredState) -> None:
+        """Make it what it was; raises ``ResourceError`` when a directory that is in the way is not empty.
+
+        1. Remove what a rename cannot replace; a directory only when it is empty.
+        2. Put in its place what was there.
+        3. Owner, group and mode of what stays; then labels, which some changes of these take away.
+        """
+        name, original, system = self.properties.name, self.properties.original, self.context.system
+        found = actual.found
+        require_parent(name, self.context)
+        # 1. In the way
+        if found is not None and actual.kind != original.kind and "directory" in (actual.kind, original.kind):
+            if actual.kind == "directory" and system.children(name):
+                raise ResourceError(f"{name} is a directory that is not empty")
+            system.remove(name, found)
+            found = None
+        # 2. Place
+        is_in_place = found is not None and actual.kind == original.kind and actual.same_content
+        if original.kind == "symbolic link":
+            if not is_in_place:
+                system.make_link(name, original.target, found)
+            return
+        if original.kind == "directory" and found is None:
+            system.make_directory(name, original.attributes)
+        elif original.kind == "present" and not is_in_place:
+            system.replace_file(name, self._chunks(), original.attributes, found)
+        # 3. Attributes
+        elif found is not None and any(d.property in ("owner", "group", "mode") for d in differences):
+            system.set_attributes(name, original.attributes, found)
+        wanted, now = original.decoded_labels(), system.lstat(name)
+        if now is not None and system.labels(name) != wanted:
+            system.set_labels(name, wanted, now)
+
+    def noop_message(self, differences: Sequence[Difference], actual: RestoredState) -> str:
+        del differences, actual
+        kind = {"present": "file", "directory": "directory"}.get(self.properties.original.kind, "link")
+        self.context.system.expect(self.properties.name, "directory" if kind == "directory" else "file")
+        return f"Would have restored the {kind}"
+
+    def final_ensure(self, actual: RestoredState) -> str:
+        return actual.kind
+
+    def _copy_size(self) -> int:
+        try:
+            return os.stat(self.properties.copy).st_size
+        except FileNotFoundError:
+            raise ResourceError(f"{self.properties.copy}: the copy is not there any more") from None
+
+    def _chunks(self) -> Iterator[bytes]:
+        with open(self.properties.copy, "rb", buffering=0) as stream:
+            while piece := stream.read(1 << 20):
+                yield piece

@@ -1,0 +1,122 @@
+"""The way back from a bundle on trial: what it has changed, as resources of the run that brings back another bundle.
+
+* What it has made is taken away, the last made first; then what it has changed is made what it was, a directory before
+  what is in it. All of it before what the bundle that is applied now declares.
+* What is declared now is left to that declaration, unless that does not say all of its content.
+* The journal is shortened when the run has done it. Cut short before that, the next run finds the same journal, and
+  nothing to do for what is done.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from puller.reporting.report import Event, State
+from puller.resources.files.left import LeftFile
+from puller.resources.files.properties import FileProperties
+from puller.resources.files.restored import Restored, RestoredProperties
+from puller.run.left.declared import Declared
+from puller.run.left.removals import TakenBack, removal
+from puller.run.left.trial_copies import Began, Changed, Done, Line, Made, TrialCopies
+from puller.values.removed import ABSENT
+
+
+class Undo(msgspec.Struct, frozen=True):
+    """The plan for one journal: ``resources`` do it, and ``remaining`` are lines that nothing can be done for."""
+
+    copies: TrialCopies
+    resources: list[TakenBack]
+    lines: dict[str, Line]
+    """The lines that the resources are for, by their references."""
+    kept: list[Line]
+    """The lines of what is declared now: they are needed if that is given up, too."""
+    remaining: list[Line]
+    """The lines of what cannot be undone."""
+
+    def done(self, events: Iterable[Event]) -> set[str]:
+        """The resources of which everything is undone, by the references under which they were declared."""
+        failed = _failed(events)
+        pairs = [(reference in failed, line) for reference, line in self.lines.items()]
+        not_done = {_owner(line) for is_failed, line in pairs if is_failed} | {*map(_owner, self.remaining)}
+        return {_owner(line) for _, line in pairs} - not_done
+
+    def not_undone(self) -> list[str]:
+        """Sentences of what cannot be undone."""
+        return [_sentence(line) for line in self.remaining]
+
+    def conclude(self, events: Iterable[Event], *, passed: bool) -> None:
+        """Shorten the journal by what is done; without ``passed`` the bundle applied now is on trial itself.
+
+        Raises ``OSError``.
+        """
+        failed = _failed(events)
+        done = [line for reference, line in self.lines.items() if reference not in failed]
+        dropped = {id(line) for line in (*done, *self.remaining, *(self.kept if passed else ()))}
+        lines = [line for line in self.copies.lines if id(line) not in dropped]
+        self.copies.keep(lines if any(not isinstance(line, Began) for line in lines) else [])
+
+
+def _failed(events: Iterable[Event]) -> set[str]:
+    return {event.reference for event in events if event.state in (State.FAILED, State.SKIPPED)}
+
+
+def _owner(line: Line) -> str:
+    return "" if isinstance(line, Began) else line.reference
+
+
+def plan(copies: TrialCopies, declared: Declared, *, packages: bool) -> Undo:
+    """Decide about every line of the journal; ``packages`` says whether those that were installed are removed."""
+    undo = Undo(copies, [], {}, [], [])
+    for line in _in_order(copies.lines):
+        if isinstance(line, Began):
+            continue
+        if _is_declared(line, declared):
+            undo.kept.append(line)
+        elif (found := _taken_back(line, copies, packages=packages)) is None:
+            undo.remaining.append(line)
+        elif found.reference not in undo.lines:
+            undo.resources.append(found)
+            undo.lines[found.reference] = line
+    return undo
+
+
+def _in_order(lines: Sequence[Line]) -> Iterator[Line]:
+    """What was made, the last first; then what was there, a directory before what is in it."""
+    yield from (line for line in reversed(lines) if not _was_there(line))
+    paths = [line for line in lines if isinstance(line, Changed) and _was_there(line)]
+    yield from sorted(paths, key=lambda line: line.path)
+
+
+def _was_there(line: Line) -> bool:
+    return isinstance(line, Changed) and line.original.kind != ABSENT
+
+
+def _is_declared(line: Line, declared: Declared) -> bool:
+    """Whether the bundles that are applied now make of it what it should be."""
+    if not isinstance(line, Changed):
+        return isinstance(line, Began) or line.reference in declared.names
+    if _was_there(line):
+        return declared.is_whole(line.path)
+    return declared.has_place(line.path) or declared.has_below(line.path)
+
+
+def _taken_back(line: Line, copies: TrialCopies, *, packages: bool) -> TakenBack | None:
+    if isinstance(line, Made):
+        is_kept = line.reference.startswith("package#") and not packages
+        return None if is_kept else removal(line.reference, line.subscribers)
+    if not isinstance(line, Changed) or line.lost:
+        return None
+    if not _was_there(line):
+        return TakenBack(LeftFile, FileProperties(name=line.path, ensure=str(ABSENT)), line.subscribers)
+    properties = RestoredProperties(
+        name=line.path, ensure=line.original.kind, original=line.original, copy=copies.path_of(line)
+    )
+    return TakenBack(Restored, properties, line.subscribers)
+
+
+def _sentence(line: Line) -> str:
+    if isinstance(line, Changed):
+        return f"file#{line.path} was changed: it {line.lost}"
+    if isinstance(line, Made):
+        return f"{line.reference} was made, and stays"
+    return f"{line.reference} was changed or run" if isinstance(line, Done) else ""

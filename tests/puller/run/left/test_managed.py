@@ -1,0 +1,80 @@
+"""The record of what is managed: its size, what it costs, and what it survives."""
+
+from pathlib import Path
+
+import pytest
+
+from puller.manifest.host_catalog import HostCatalog
+from puller.manifest.manifest import Manifest
+from puller.reporting.report import Event, State
+from puller.resources.packages.package import Package
+from puller.run.left.leftovers import InForce, Leftovers
+from puller.run.left.removals import removal
+from puller.state.directories import Directories
+from tests.puller.conftest import Load
+
+IN_FORCE = {"web": InForce("1.0.0", "a" * 64)}
+
+
+def concluded(manifest: Manifest, directories: Directories) -> Leftovers:
+    """A run in which all was in order."""
+    leftovers = Leftovers(directories, pytest.fail)
+    leftovers.before(HostCatalog.of([manifest]), ["web"], IN_FORCE)
+    events = [
+        Event(type=one.type.type_name, name=one.properties.name, state=State.STABLE)
+        for one in manifest.declarations
+    ]
+    leftovers.after(events)
+    return leftovers
+
+
+def test_ten_thousand_resources_take_less_than_two_megabytes(load: Load, tmp_path: Path) -> None:
+    names = [f"/srv/data/of/some/application/with/a/long/path/file-{number:05d}" for number in range(10_000)]
+    manifest = load(
+        "resources: [{file: [{defaults: {ensure: absent}}, "
+        + ", ".join(
+            f"{{{name}: {{ensure: directory, owner: '0', group: '0', mode: '0755'}}}}" for name in names
+        )
+        + "]}]"
+    )
+    directories = Directories(tmp_path / "state", tmp_path / "run")
+    concluded(manifest, directories)
+    assert directories.managed.stat().st_size < 2_000_000
+
+
+@pytest.mark.parametrize(
+    ("reference", "is_taken_away"),
+    [
+        ("file#/a", True),
+        ("scaffold#/a", True),
+        ("archive#/a.tar.gz", True),
+        ("package#nginx", True),
+        ("service#nginx", False),
+        ("exec#true", False),
+        ("apply#child.yaml", False),
+        ("gone#type", False),
+    ],
+)
+def test_what_can_be_taken_away_depends_on_the_type(reference: str, is_taken_away: bool) -> None:
+    found = removal(reference)
+    assert (found is not None) is is_taken_away
+    if found is not None:
+        assert (found.reference, found.properties.ensure) == (reference, "absent")
+        assert [*found.type.problems(found.properties)] == []
+
+
+def test_a_package_is_taken_away_by_its_own_type() -> None:
+    found = removal("package#nginx")
+    assert found is not None
+    assert found.type is Package
+
+
+def test_a_line_that_a_killed_run_has_not_written_to_its_end_is_passed_over(
+    load: Load, tmp_path: Path
+) -> None:
+    directories = Directories(tmp_path / "state", tmp_path / "run")
+    directories.state.mkdir(mode=0o700)
+    directories.makings.write_bytes(b'["web","file#/a",true]\n["web","file#/b"')
+    manifest = load("resources: [{exec: {name: 'true'}}]")
+    leftovers = concluded(manifest, directories)
+    assert [(one.reference, one.made) for one in leftovers.managed.left("web")] == [("file#/a", True)]

@@ -1,0 +1,239 @@
+"""The way back from a bundle that fails its trial: everything that it made or changed is as it was before."""
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Host, Publisher
+
+TOP = """\
+resources:
+  - file:
+      - defaults: {owner: "{{ facts.uid }}", group: "{{ facts.gid }}", mode: "0644"}
+      - "{{ facts.machine }}": {ensure: directory, mode: "0755"}
+      - "{{ facts.machine }}/motd": {content: "Hello from VERSION\\n"}
+      - "{{ facts.machine }}/health":
+          content: "CODE\\n"
+          health_checks: [{name: app, command: "sh -c 'exit $(cat {{ facts.machine }}/health)'"}]
+"""
+ANYTHING = """\
+      - "{{ facts.machine }}/new": {ensure: directory, mode: "0700"}
+      - "{{ facts.machine }}/new/file": {content: "new\\n"}
+      - "{{ facts.machine }}/theirs": {content: "ours\\n", mode: "0600"}
+      - "{{ facts.machine }}/link": {content: "no link\\n"}
+      - "{{ facts.machine }}/gone": {ensure: absent}
+      - "{{ facts.machine }}/tree": {ensure: absent, force: true}
+      - "{{ facts.machine }}/attributes": {ensure: exists, mode: "0600"}
+  - scaffold: [{"{{ facts.machine }}/deep/pages": {source: pages}}]
+"""
+PAGES = {"pages/a": b"a\n", "pages/sub/b": b"b\n"}
+
+
+def story(code: int, *parts: str) -> str:
+    """A manifest whose check ends with ``code``, and what ``parts`` add."""
+    return TOP.replace("CODE", str(code)) + "".join(parts)
+
+
+def tree(root: Path) -> dict[str, tuple[int, bytes]]:
+    """Kind, mode and content of all that is below a directory."""
+    found = {}
+    for path in root.rglob("*"):
+        mode = path.lstat().st_mode
+        content = os.readlink(path).encode() if stat.S_ISLNK(mode) else b""
+        found[str(path.relative_to(root))] = (mode, path.read_bytes() if stat.S_ISREG(mode) else content)
+    return found
+
+
+@pytest.fixture
+def settled(host: Host, publisher: Publisher) -> Host:
+    """A host on which 1.0.0 is good, with things of others beside it."""
+    publisher.publish("1.0.0", story(0))
+    assert host.run().status == 0
+    machine = host.machine
+    for name in ("theirs", "gone", "attributes"):
+        (machine / name).write_text(f"{name}, by hand\n")
+        (machine / name).chmod(0o640)
+    os.setxattr(machine / "theirs", "user.note", b"by hand")
+    (machine / "link").symlink_to("theirs")
+    (machine / "tree/below").mkdir(parents=True, mode=0o711)
+    (machine / "tree/below/file").write_text("in a tree\n")
+    (machine / "tree/link").symlink_to("nowhere")
+    return host
+
+
+def copies(host: Host) -> list[str]:
+    """What is kept of trials."""
+    return [str(path) for path in (host.state / "trials").rglob("*") if not path.is_dir()]
+
+
+def test_all_that_it_made_and_changed_is_as_it_was(settled: Host, publisher: Publisher) -> None:
+    before = tree(settled.machine)
+    publisher.publish("2.0.0", story(2, ANYTHING), files=PAGES)
+    outcome = settled.run()
+    assert outcome.status == 7, outcome.output
+    assert tree(settled.machine) == before
+    assert os.getxattr(settled.machine / "theirs", "user.note") == b"by hand"
+    assert settled.enforced == "1.0.0"
+    assert copies(settled) == []
+    assert settled.status()["bundles"][0].get("left_behind") is None
+    assert settled.run().status == 20
+    assert tree(settled.machine) == before
+    assert set(settled.states().values()) == {"stable"}
+
+
+def test_what_was_undone_is_in_the_report(settled: Host, publisher: Publisher) -> None:
+    publisher.publish("2.0.0", story(2, ANYTHING), files=PAGES)
+    settled.run()
+    states = settled.states()
+    assert states["file#new/file"] == states["file#theirs"] == states["file#deep"] == "changed"
+
+
+def test_a_bundle_that_passes_needs_no_way_back(settled: Host, publisher: Publisher) -> None:
+    publisher.publish("2.0.0", story(0, ANYTHING), files=PAGES)
+    assert settled.run().status == 0
+    assert copies(settled) == []
+    assert (settled.machine / "theirs").read_text() == "ours\n"
+
+
+def test_while_it_is_on_trial_the_copies_are_private(settled: Host, publisher: Publisher) -> None:
+    failing = '  - exec: [{"false": {}}]\n'
+    publisher.publish("2.0.0", story(0, ANYTHING, failing), files=PAGES)
+    assert settled.run().status == 6
+    assert copies(settled)
+    for path in (settled.state / "trials").rglob("*"):
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_a_bundle_that_replaces_one_on_trial_undoes_what_it_does_not_declare(
+    settled: Host, publisher: Publisher
+) -> None:
+    before = tree(settled.machine)
+    publisher.publish("2.0.0", story(0, ANYTHING, '  - exec: [{"false": {}}]\n'), files=PAGES)
+    assert settled.run().status == 6
+    theirs = '      - "{{ facts.machine }}/theirs": {content: "3.0.0\\n", mode: "0600"}\n'
+    publisher.publish("3.0.0", story(0, theirs, '  - exec: [{"false": {}}]\n'))
+    assert settled.run().status == 6
+    now = tree(settled.machine)
+    assert {name for name in {*now, *before} if now.get(name) != before.get(name)} == {"motd", "theirs"}
+    publisher.publish("4.0.0", story(2, theirs))
+    assert settled.run().status == 7
+    assert tree(settled.machine) == before
+    assert copies(settled) == []
+
+
+def test_what_cannot_be_undone_is_listed(settled: Host, publisher: Publisher) -> None:
+    migrate = (
+        "  - exec: [{migrate: {command: 'true', unless: 'test -e {{ facts.machine }}/x', recheck: false}}]\n"
+    )
+    publisher.publish("2.0.0", story(2, migrate))
+    outcome = settled.run()
+    assert outcome.status == 7
+    said = "exec#migrate was changed or run"
+    assert said in outcome.output
+    assert settled.report()["bundles"][0]["not_undone"] == [said]
+    assert f"not undone: {said}" in settled.puller("quarantine", "list").output
+
+
+def test_what_is_too_large_is_named_before_the_change(
+    settled: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("puller.run.left.trial_copies.LARGEST", 10)
+    publisher.publish("2.0.0", story(2, ANYTHING), files=PAGES)
+    outcome = settled.run()
+    assert (
+        f"{settled.machine}/theirs: has 16 bytes, and copies of more than 10 are not kept" in outcome.output
+    )
+    assert "cannot be undone: " in outcome.output
+    assert not (settled.machine / "new").exists()
+
+
+def test_content_that_the_last_good_bundle_does_not_say_is_restored(host: Host, publisher: Publisher) -> None:
+    exists = '      - "{{ facts.machine }}/conf": {ensure: exists, mode: "0600"}\n'
+    host.machine.mkdir()
+    (host.machine / "conf").write_text("by hand\n")
+    publisher.publish("1.0.0", story(0, exists))
+    assert host.run().status == 0
+    publisher.publish("2.0.0", story(2, exists.replace("ensure: exists", 'content: "2\\n"')))
+    assert host.run().status == 7
+    assert (host.machine / "conf").read_text() == "by hand\n"
+
+
+def test_a_rollback_by_the_operator_undoes_a_trial_too(settled: Host, publisher: Publisher) -> None:
+    before = tree(settled.machine)
+    publisher.publish("2.0.0", story(0, ANYTHING, '  - exec: [{"false": {}}]\n'), files=PAGES)
+    assert settled.run().status == 6
+    assert settled.puller("rollback", "web").status in (0, 20)
+    assert tree(settled.machine) == before
+    assert copies(settled) == []
+
+
+def test_what_subscribed_to_what_is_undone_is_refreshed(settled: Host, publisher: Publisher) -> None:
+    reload = """\
+  - exec:
+      - reload:
+          command: sh -c 'ls {{ facts.machine }}/new >> {{ facts.machine }}/reloads; true'
+          refreshonly: true
+          subscribe: ["file#{{ facts.machine }}/MORE"]
+"""
+    publisher.publish("1.1.0", story(0, reload.replace("MORE", "health")))
+    assert settled.run().status == 0
+    (settled.machine / "reloads").write_text("")
+    broken = story(0, ANYTHING, reload.replace("MORE", "new/file")).replace("exit $(cat", "exit 2 $(cat")
+    publisher.publish("2.0.0", broken, files=PAGES)
+    assert settled.run().status == 7
+    assert not (settled.machine / "new").exists()
+    assert (settled.machine / "reloads").read_text() == "file\n"
+    assert settled.states()["exec#reload"] == "refreshed"
+
+
+class Died(BaseException):
+    """The run is killed here."""
+
+
+@pytest.fixture
+def dying(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Any]:
+    """``dying(step)``: a run dies at its change with this number."""
+
+    def prepare(step: int) -> None:
+        left = [step]
+
+        def counted(method: Any) -> Any:
+            def change(self: object, *arguments: Any, **named: Any) -> Any:
+                left[0] -= 1
+                if left[0] == 0:
+                    raise Died
+                return method(self, *arguments, **named)
+
+            return change
+
+        from puller.system.local import LocalSystem
+
+        for name in ("replace_file", "make_directory", "make_link", "remove", "set_attributes", "set_labels"):
+            monkeypatch.setattr(LocalSystem, name, counted(getattr(LocalSystem, name)))
+
+    return prepare
+
+
+@pytest.mark.parametrize("step", [1, 2, 5, 9, 12, 14, 16, 18, 20, 22, 24, 26])
+def test_wherever_it_is_killed_the_next_runs_finish_it(
+    settled: Host,
+    publisher: Publisher,
+    dying: Callable[[int], Any],
+    monkeypatch: pytest.MonkeyPatch,
+    step: int,
+) -> None:
+    before = tree(settled.machine)
+    publisher.publish("2.0.0", story(2, ANYTHING), files=PAGES)
+    dying(step)
+    with pytest.raises(Died):
+        settled.run()
+    monkeypatch.undo()
+    assert settled.run().status in (7, 20)
+    assert tree(settled.machine) == before
+    assert copies(settled) == []
+    assert settled.run().status == 20
+    assert set(settled.states().values()) == {"stable"}
