@@ -198,13 +198,9 @@ class Engine:
         asked = evaluate_again(declaration)
         if not declaration.failure or not self._settings.noop:
             return ""
-        directory = declaration.home.files.directory
-        paths = (os.path.normpath(os.path.join(directory, path)) for path in asked)
         is_brought, uncertain = self._system.will_be_written, self._progress.is_uncertain
-        brought = (
-            path for path in paths if not os.path.lexists(path) and (is_brought(path) or uncertain(path))
-        )
-        path = next(brought, "")
+        missing = (path for path in asked if not os.path.lexists(path))
+        path = next((path for path in missing if is_brought(path) or uncertain(path)), "")
         return path and f"Would have been evaluated with {path}, which an earlier resource brings"
 
     def _context_of(self, declaration: Declaration, *, noop: bool = False) -> Context:

@@ -36,8 +36,8 @@ class HostCatalog(Catalog, kw_only=True):
         return catalog
 
     def references(self) -> dict[Reference, int]:
-        """Names and aliases that a later manifest may refer to, with the indexes of their resources."""
-        found: dict[Reference, int] = {}
+        """The names and aliases that a later manifest may refer to, with the indexes of their resources."""
+        found = _References(self.declarations)
         for index, declaration in enumerate(self.declarations):
             if declaration.type.type_name != APPLY:
                 for name in declaration.names():
@@ -81,6 +81,25 @@ class HostCatalog(Catalog, kw_only=True):
                 shared={},
             )
         return _Joining(self, manifest).catalog()
+
+
+class _References(dict[Reference, int]):
+    """Names with the indexes of their resources; and all that a loop may have made that cannot be evaluated here."""
+
+    def __init__(self, declarations: Sequence[Declaration]) -> None:
+        super().__init__()
+        self._loops = [(index, found) for index, found in enumerate(declarations) if found.loop is not None]
+
+    def __contains__(self, reference: object) -> bool:
+        return super().__contains__(reference) or self._loop_of(reference) is not None
+
+    def __missing__(self, reference: Reference) -> int:
+        if (index := self._loop_of(reference)) is None:
+            raise KeyError(reference)
+        return index
+
+    def _loop_of(self, reference: object) -> int | None:
+        return next((index for index, loop in self._loops if loop.stands_for(str(reference))), None)
 
 
 class _Joining:

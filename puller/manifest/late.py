@@ -6,11 +6,13 @@
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from hiera.expressions.expressions import Scope
+from puller.bundle_paths import BundleFiles, BundlePathError
 from puller.manifest.declaration import Declaration
 from puller.manifest.declare import Draft
 from puller.manifest.problems import Problems
@@ -32,7 +34,7 @@ def evaluate_again(declaration: Declaration) -> list[str]:
     problems = Problems(around.source, around.locate, around.original, around.text, around.mask)
     given, secret = dict(late.given), set(late.secret)
     draft = Draft(late.entry, declaration.type, problems, dict(late.raw), given, secret)
-    draft.resolve_again(late, _noting(declaration.scope, asked))
+    draft.resolve_again(late, _noting(declaration.scope, declaration.home.files, asked))
     now = draft.declaration(declaration.home)
     if now is not None:
         now.check()
@@ -47,13 +49,13 @@ def evaluate_again(declaration: Declaration) -> list[str]:
     return asked
 
 
-def _noting(scope: Scope, asked: list[str]) -> Scope:
+def _noting(scope: Scope, files: BundleFiles, asked: list[str]) -> Scope:
     """The scope with functions that note which files they are asked for."""
 
     def noting(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(path: Any, *arguments: Any, **named: Any) -> Any:
-            if isinstance(path, str):
-                asked.append(path)
+            with suppress(BundlePathError, TypeError):
+                asked.append(files.find(path))
             return function(path, *arguments, **named)
 
         return call

@@ -1,7 +1,7 @@
 """Manifests from text, as ``puller apply`` loads them."""
 
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 from puller.data.sources import DataSource, Origin
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
+from puller.values.reference import Reference
 
 Load = Callable[..., Manifest]
 
@@ -19,11 +20,15 @@ def load(tmp_path: Path) -> Load:
     """``load(text, facts=…, sources=…)``: the manifest ``web/manifest.yaml`` below a temporary directory."""
 
     def build(
-        text: str, *, facts: Mapping[str, Any] | None = None, sources: tuple[Mapping[str, Any], ...] = ()
+        text: str,
+        *,
+        facts: Mapping[str, Any] | None = None,
+        sources: tuple[Mapping[str, Any], ...] = (),
+        known: Collection[Reference] = (),
     ) -> Manifest:
         path = tmp_path / "manifest.yaml"
         path.write_text(textwrap.dedent(text))
         given = tuple(DataSource(Origin.HOST, "data.yaml", data) for data in sources)
-        return load_manifest(path, "web/manifest.yaml", Inputs(facts or {}, {}, given))
+        return load_manifest(path, "web/manifest.yaml", Inputs(facts or {}, {}, given), known)
 
     return build

@@ -88,6 +88,22 @@ def test_a_dry_run_knows_a_file_that_would_be_written(run: Run) -> None:
     assert {event.state for event in run(text).values()} == {State.CHANGED}
 
 
+def test_a_child_may_wait_for_a_file_at_the_root_of_the_bundle(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "roles").mkdir()
+    (tmp_path / "roles" / "child.yaml").write_text(
+        f"resources: [{{file: [{{{tmp_path}/copy: "
+        f"{{content: \"{{{{ read_file('bundle:made.txt') }}}}\", {IDS}}}}}]}}]\n"
+    )
+    text = """
+        resources:
+          - file: [{DIR/made.txt: {content: x, IDS}}]
+          - apply: [{roles/child.yaml: {}}]
+    """
+    assert {event.state for event in run(text, noop=True).values()} == {State.WOULD_CHANGE}
+    assert {event.state for event in run(text).values()} == {State.CHANGED}
+    assert (tmp_path / "copy").read_text() == "x"
+
+
 @pytest.mark.parametrize("noop", [False, True])
 def test_what_nothing_makes_fails_with_its_line(run: Run, tmp_path: Path, noop: bool) -> None:
     events = run("resources: [{file: [{DIR/a: {content: \"{{ read_file('no') }}\", IDS}}]}]\n", noop=noop)

@@ -234,3 +234,25 @@ def test_a_scaffold_of_an_item_sees_its_names(run: Run, tmp_path: Path) -> None:
     }
     run(files)
     assert (tmp_path / "two" / "site.conf").read_text() == "two\n"
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("site.j2", "{{ template('part.j2') }} {{ template('{{ data.vhosts.old.port }}') }}"),
+        ("site.j2", "{% from 'macro.j2' import said with context %}{{ said() }} {{ data.vhosts.old.port }}"),
+    ],
+)
+def test_what_templates_call_and_import_sees_the_names_of_an_item(
+    run: Run, tmp_path: Path, template: str, text: str
+) -> None:
+    part = "{{ name }} listens at {{ vhost.port }}"
+    files = {
+        "manifest.yaml": MANIFEST.replace("site.j2", template),
+        template: text,
+        "part.j2": part,
+        "macro.j2": f"{{% macro said() %}}{part}{{% endmacro %}}",
+    }
+    events = run(files)
+    assert [event.errors for event in events.values() if event.errors] == []
+    assert (tmp_path / "shop").read_text() == "shop listens at 81 79"

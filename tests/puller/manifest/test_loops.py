@@ -14,6 +14,7 @@ from hiera.values.secrets import Secret
 from puller.data.sources import DataSource, Origin
 from puller.errors import ManifestError
 from puller.manifest.declaration import Declaration
+from puller.manifest.host_catalog import HostCatalog
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
 
@@ -284,6 +285,23 @@ def test_two_failed_loops_that_are_written_alike_are_two(load: Load) -> None:
     assert names(manifest) == ["package#{{ name }}", "package#{{ name }}", "package#x"]
 
 
+def test_a_later_manifest_may_refer_to_what_a_failed_loop_of_an_earlier_one_may_have_made(load: Load) -> None:
+    earlier = HostCatalog.of([load(FAILED)])
+    later = load(
+        """
+        resources:
+          - exec: [{"umount /mnt/sda": {require: [file#/mnt/sda]}}]
+          - file: [{/mnt/sdb: {ensure: absent}}]
+        """,
+        known=earlier.references(),
+    )
+    catalog = earlier.joined(later)
+    assert catalog.requirements(2) == [("file#/mnt/sda", 0)]
+    assert str(catalog.declarations[3]) == "file#/mnt/sdb"
+    with pytest.raises(ManifestError, match="file#/opt/sda, which is not declared"):
+        load("resources: [{exec: [{a: {require: [file#/opt/sda]}}]}]\n", known=earlier.references())
+
+
 @pytest.mark.parametrize(
     ("loop", "failure"),
     [
@@ -486,6 +504,21 @@ resources:
         "is declared twice, first at web/manifest.yaml:3, and the two do not agree: "
         "cwd is '/srv' here and '/' there (let both say the same, or declare it once)"
     )
+
+
+def test_items_of_two_loops_whose_templates_see_other_values_are_no_one_resource(load: Load) -> None:
+    text = """
+resources:
+  - file:
+      - defaults: {owner: root, group: root, mode: "0644"}
+      - for: x in [1]
+        "/same": {template: same.j2}
+      - for: x in [2]
+        "/same": {template: same.j2}
+"""
+    (said,) = problems(load, text)
+    assert "first at web/manifest.yaml:6 (for x in [1]: x is 1)" in said
+    assert names(load(text.replace("[2]", "[1]"))) == ["file#/same"]
 
 
 # -- secrets --------------------------------------------------------------------------------------
