@@ -239,11 +239,16 @@ def test_a_scaffold_of_an_item_sees_its_names(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("template", "text"),
     [
+        (
+            "site.jet",
+            "[[ name ]] listens at [[ vhost.port ]] [[ lookup('data.vhosts.old.port') ]]".replace("'", '"'),
+        ),
+        ("site.tmpl", "{{ .name }} listens at {{ .vhost.port }} {{ .data.vhosts.old.port }}"),
         ("site.j2", "{{ template('part.j2') }} {{ template('{{ data.vhosts.old.port }}') }}"),
         ("site.j2", "{% from 'macro.j2' import said with context %}{{ said() }} {{ data.vhosts.old.port }}"),
     ],
 )
-def test_what_templates_call_and_import_sees_the_names_of_an_item(
+def test_templates_of_every_language_see_the_names_of_an_item(
     run: Run, tmp_path: Path, template: str, text: str
 ) -> None:
     part = "{{ name }} listens at {{ vhost.port }}"
