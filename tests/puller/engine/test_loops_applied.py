@@ -12,6 +12,8 @@ import pytest
 from puller.engine.apply import apply_catalog
 from puller.engine.engine import Settings
 from puller.engine.pending_refreshes import PendingRefreshes
+from puller.engine.requests import REQUEST, parse_request
+from puller.errors import UsageError
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
 from puller.reporting.log import sentence
@@ -261,3 +263,12 @@ def test_templates_of_every_language_see_the_names_of_an_item(
     events = run(files)
     assert [event.errors for event in events.values() if event.errors] == []
     assert (tmp_path / "shop").read_text() == "shop listens at 81 79"
+
+
+@pytest.mark.parametrize(
+    "properties", ['{"name": "{{ x }}", "for": "x in [1]"}', '[{"{{ x }}": {}, "for": "x in [1]"}]']
+)
+def test_a_request_for_one_resource_has_no_loop(properties: str) -> None:
+    request = f'{{"protocol": "{REQUEST}", "type": "exec", "properties": {properties}}}'
+    with pytest.raises(UsageError, match="a request is for one resource, and has no loop"):
+        parse_request(request.encode())
