@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
-from keyword import iskeyword
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -28,8 +27,10 @@ from puller.templates.functions import bundle_functions
 FOR = "for"
 _CLAUSE = re.compile(r"\s*(?P<names>[^\s,]+(?:\s*,\s*[^\s,]+)*)\s+in\s+(?P<expression>\S.*?)\s*", re.DOTALL)
 _WANTED = "wanted NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"
-_WORDS = frozenset(("false", "loop", "none", "self", "super", "true"))
-"""What is no keyword of Python, and no name in expressions and templates."""
+_WORDS = frozenset(
+    ("and", "else", "false", "if", "in", "is", "loop", "none", "not", "or", "self", "super", "true")
+)
+"""What is no name in expressions and templates."""
 _LONGEST = 60  # characters of a value in a sentence
 
 
@@ -254,7 +255,7 @@ def _parse_clause(value: object) -> Clause:
     names = tuple(name.strip() for name in found["names"].split(","))
     if wrong := next((name for name in names if not _is_name(name)), None):
         raise ValueError(f"has the name {shown(wrong)}, wanted letters, digits and _, and no digit first")
-    if word := next((name for name in names if iskeyword(name) or name.lower() in _WORDS), None):
+    if word := next((name for name in names if name.lower() in _WORDS), None):
         raise ValueError(f"has the name {shown(word)}, a word of expressions: choose another")
     if len(names) > 2:
         raise ValueError(f"has {len(names)} names, {_WANTED}")

@@ -1,6 +1,7 @@
 """From an entry with a loop to the declarations of its items.
 
-* Names differ from item to item, else the two items are named.
+* Names differ from item to item, else the two items are named. A child has its data beside its name: one file may be
+  applied for each item.
 * A loop that cannot be evaluated on this machine is one declaration with that failure.
 * What is the same for all items is checked for a loop without any, too.
 """
@@ -24,6 +25,7 @@ from puller.system import signals
 if TYPE_CHECKING:
     from puller.manifest.masking import Mask
 
+_CHILD = "apply"
 _FUNCTIONS = frozenset(("cycler", "dict", "joiner", "namespace", "range"))
 """What templates may call beside the functions of their scope."""
 
@@ -37,7 +39,7 @@ def unrolled(
     2. What it goes over is evaluated; what cannot be is the failure of one declaration that stands for all.
     3. Of a loop without items what is written is checked all the same.
     4. Each item is declared as an entry of its own is.
-    5. No two of them have one name.
+    5. No two of them have one name, unless they are children.
     """
     # 1. Its names.
     loop = _without_hidden_names(entry, loop, problems, home)
@@ -64,7 +66,7 @@ def unrolled(
         one = Entry(entry.type_name, dict(entry.properties), entry.path, item=item)
         declaration = declare(one, problems, home, inputs, mask, scopes.of(values), texts)
         # 5. Its name.
-        if declaration is not None and _is_first(declaration, item, seen):
+        if declaration is not None and (entry.type_name == _CHILD or _is_first(declaration, item, seen)):
             yield declaration
 
 

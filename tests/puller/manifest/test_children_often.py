@@ -342,6 +342,26 @@ def test_who_names_a_child_means_all_of_its_instances(apply_all: Apply) -> None:
     assert events["all"].unmet_requirements == ["apply#c.yaml"]
 
 
+def test_a_loop_applies_one_child_for_each_item_with_the_data_of_that_item(load_all: Load) -> None:
+    user = "resources: [{exec: [{'echo {{ data.name }}': {}}]}]"
+    top = """
+        data: {names: [joe, ann, joe]}
+        resources:
+          - apply:
+              - for: name in data.names
+                user.yaml: {alias: "{{ name }}", data: {name: "{{ name }}"}}
+          - exec: [{echo after: {require: [apply#ann]}}]
+    """
+    manifest = load_all({"manifest.yaml": top, "user.yaml": user})
+    assert [str(manifest.declarations[index]) for index in manifest.order] == [
+        "exec#echo joe",
+        "apply#user.yaml",
+        "exec#echo ann",
+        "apply#user.yaml",
+        "exec#echo after",
+    ]
+
+
 def test_an_alias_is_of_one_instance(load_all: Load) -> None:
     files = {
         "manifest.yaml": applying("c.yaml, alias: v, data: {x: 1}", "c.yaml, alias: v, data: {x: 2}"),

@@ -492,6 +492,19 @@ resources:
     )
 
 
+@pytest.mark.parametrize("name", ["class", "import", "from", "pass", "lambda"])
+def test_words_of_other_languages_are_names(load: Load, name: str) -> None:
+    manifest = load(
+        f"""
+resources:
+  - file:
+      - for: {name} in ['a', 'b']
+        "/{{{{ {name} }}}}": {{content: "{{{{ {name} | upper }}}}", owner: root, group: root, mode: "0644"}}
+"""
+    )
+    assert [one.shown()["content"] for one in manifest.declarations] == ["A", "B"]
+
+
 def test_an_item_that_is_declared_elsewhere_too_follows_the_rules_of_duplicates(load: Load) -> None:
     text = """
 resources:
