@@ -4,7 +4,7 @@
   type names it (``exact``).
 * ``ensure`` and ``noop`` are never left out: without them a declaration means their defaults.
 * What orders, checks and refreshes a resource is said by both: ``require``, ``after``, ``subscribe``,
-  ``health_checks``. Either can make it sensitive.
+  ``health_checks``. Either can make it sensitive; either can keep it when nobody declares it any more.
 * Only values are compared here; nothing is looked at.
 """
 
@@ -15,6 +15,7 @@ import msgspec
 
 from puller.values.file_mode import FileMode
 from puller.values.identical import identical
+from puller.values.removed import KEEP
 
 P = TypeVar("P", bound=msgspec.Struct)
 Rule = Callable[[Any, Any], Any]
@@ -94,4 +95,6 @@ _OF_ALL: Mapping[str, Rule] = {
     "control": lambda one, other: None if one is None or other is None else one,
     "health_checks": _both,
     "sensitive": lambda one, other: one or other,
+    # What is declared by several is taken away when all of them say so: a bundle speaks for what is its own.
+    "removed": lambda one, other: KEEP if KEEP in (one, other) else None,
 }
