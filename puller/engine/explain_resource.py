@@ -105,6 +105,7 @@ def _use_templates(declaration: Declaration, uses: Uses) -> None:
     from hiera.expressions.expressions import evaluate
     from puller.errors import ResourceError
     from puller.templates.engine import choose_engine
+    from puller.templates.functions import over_data
     from puller.templates.rendering import render_file
 
     home, properties = declaration.home, declaration.properties
@@ -119,6 +120,8 @@ def _use_templates(declaration: Declaration, uses: Uses) -> None:
         if template is not None:
             path = template if template.startswith("/") else home.files.find(template)
             engine = choose_engine(template, getattr(properties, "engine", None))
+            if (data := getattr(properties, "data", None)) is not None:
+                scope = over_data(scope, data, home.files)  # of its own, and no source's
             render_file(path, engine, scope, home.files)
     except (HieraError, ResourceError):
         return  # the run tells what is wrong with them

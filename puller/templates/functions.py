@@ -43,3 +43,9 @@ def bundle_functions(files: BundleFiles, scope: Scope) -> Mapping[str, Callable[
         "file": read_file,
         "template": BundleFunction(renderer, files),
     }
+
+
+def over_data(scope: Scope, data: Mapping[Any, Any], files: BundleFiles) -> Scope:
+    """``scope`` with other data, for a resource that hands its templates some; also for what they call."""
+    scope = scope.with_data(data)
+    return scope.with_names(bundle_functions(files, scope))

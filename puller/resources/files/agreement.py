@@ -5,7 +5,7 @@ from collections.abc import Collection
 from puller.resources.agreeing import Rule, agree
 from puller.resources.files.properties import CONTENT_SOURCES, FileProperties
 
-_HOW = ("engine", "encoding", "interpolate")
+_HOW = ("engine", "encoding", "interpolate", "data")
 """How a content is made; without a content they say nothing."""
 _NOTHING = FileProperties(name="")
 

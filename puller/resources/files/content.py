@@ -152,8 +152,15 @@ def _of_rendered(rendered: "Rendered", properties: FileProperties, context: Cont
 
 
 def _scope(properties: FileProperties, context: Context) -> Scope:
-    """The scope of templates; those of TinyCM's definitions also see its constants, the data, by their own names."""
+    """The scope of templates: that of the manifest, or with data of the file's own.
+
+    Those of TinyCM's definitions also see its constants, the data, by their own names.
+    """
     scope = context.scope
+    if properties.data is not None:
+        from puller.templates.functions import over_data
+
+        scope = over_data(scope, properties.data, context.files)
     return scope.with_names(scope.data) if properties.interpolate else scope
 
 

@@ -35,7 +35,7 @@ class File(Resource[FileProperties, FileState]):
 
     type_name = "file"
     properties_type = FileProperties
-    secret_properties = frozenset({"content"})
+    secret_properties = frozenset({"content", "data"})
     relative_paths = frozenset({"source", "template"})
     rendered = frozenset({"template", "interpolate"})
     spellings = {  # noqa: RUF012  declared as ClassVar in the base class

@@ -1,6 +1,7 @@
 """The properties of a file, and what is wrong with those that say what it holds (``resources.md`` section 3)."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from puller.resources.base import Properties, PropertyError
 from puller.resources.checksums import check_sha256
@@ -23,6 +24,8 @@ class FileProperties(Properties, frozen=True):
     """A template file, relative to the manifest or absolute."""
     engine: str | None = None
     """What renders ``template``: ``jinja``, ``jet`` or ``go``; by its name when not given, else ``jinja``."""
+    data: dict[Any, Any] | None = None
+    """What the template sees as ``data``, instead of the manifest's."""
     owner: str | int | None = None
     """Name, or id when all digits."""
     group: str | int | None = None
@@ -47,6 +50,8 @@ def check_content(properties: FileProperties) -> Iterator[PropertyError]:
             yield PropertyError(name, f"has no meaning with ensure: {properties.ensure}", because=["ensure"])
     if properties.engine is not None:
         yield from _check_engine(properties.template or "", properties.engine)
+    if properties.data is not None and properties.template is None:
+        yield PropertyError("data", "is only for a template", because=["template", "content", "source"])
     if properties.checksum is not None:
         yield from check_sha256("checksum", properties.checksum)
         if properties.source is None or not is_url(properties.source):

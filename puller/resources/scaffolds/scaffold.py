@@ -212,10 +212,9 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         scope, data = self.context.scope, self.properties.data
         if data is None:
             return scope
-        from puller.templates.functions import bundle_functions
+        from puller.templates.functions import over_data
 
-        scope = scope.with_data(data)
-        return scope.with_names(bundle_functions(self.context.files, scope))
+        return over_data(scope, data, self.context.files)
 
     def _ownership(self) -> Ownership:
         properties = self.properties

@@ -130,6 +130,7 @@ def test_every_type_has_its_properties_as_options(puller: Puller) -> None:
         assert "The property " not in helped.stdout, "every property has a docstring"
     assert "--post KEY=VALUE" in puller("ensure", "scaffold", "--help").stdout
     assert "--scaffold-data KEY=VALUE" in puller("ensure", "scaffold", "--help").stdout
+    assert "--file-data KEY=VALUE" in puller("ensure", "file", "--help").stdout
     assert "--enable / --no-enable" in puller("ensure", "service", "--help").stdout
 
 

@@ -45,6 +45,9 @@ resources:
           content: |
             {{ data.greeting }} {{ data['app::workers'] }} {{ hiera('app::limits.stack') }} {{ facts.role }}
       - "{{ facts.machine }}/page": {template: page.j2}
+      - "{{ facts.machine }}/handed":
+          template: handed.j2
+          data: {port: "{{ data['app::workers'] }}", own: 1}
       - "{{ facts.machine }}/off":
           content: x
           control: {if: "facts.role == 'off'"}
@@ -52,6 +55,7 @@ resources:
 FILES = {
     **{path: text.encode() for path, text in TREE.items()},
     "page.j2": b"{% for name in data['app::limits'] %}{{ name }} {% endfor %}{{ lookup('data.nope', 1) }}\n",
+    "handed.j2": b"{{ data.port }} {{ data.own }} {{ facts.role }}\n",
 }
 
 
@@ -190,6 +194,13 @@ def test_what_a_template_and_a_condition_ask_for_is_used_too(settled: Host, expl
     assert found["last_run"]["why"] == ["control: if facts.role == 'off' is false"]
     text = explain(settled, f"file#{settled.machine}/off", text=True)
     assert "\n    control: if facts.role == 'off' is false\n" in text
+
+
+def test_data_that_a_file_hands_its_template_is_of_no_source(settled: Host, explain: Any) -> None:
+    used = uses(explain(settled, f"file#{settled.machine}/handed")[1])
+    assert used["data['app::workers']"] == 8
+    assert used["facts.role"] == "web"
+    assert not {"data.port", "data.own"} & set(used)
 
 
 def test_what_failed_and_why_a_version_is_held(settled: Host, publisher: Publisher, explain: Any) -> None:

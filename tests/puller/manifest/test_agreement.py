@@ -80,6 +80,13 @@ AGREE: list[tuple[str, Values, Values, Values]] = [
         {"engine": "jinja"},
     ),
     ("file", {**WHO}, {**WHO, "content": "x", "encoding": "latin-1"}, {"encoding": "latin-1"}),
+    ("file", {**WHO}, {**WHO, "template": "a.j2", "data": {"port": 1}}, {"data": {"port": 1}}),
+    (
+        "file",
+        {**WHO, "template": "a.j2", "data": {"port": 1}},
+        {**WHO, "template": "./a.j2", "data": {"port": 1}},
+        {"data": {"port": 1}},
+    ),
     ("file", {**WHO}, {**WHO, "ensure": "exists", "content": "x"}, {"ensure": "exists", "content": "x"}),
     ("file", {"ensure": "absent"}, {"ensure": "absent", "force": True}, {"force": True}),
     ("exec", {}, {"command": "reload"}, {}),
@@ -139,6 +146,18 @@ DISAGREE: list[tuple[str, Values, Values, str]] = [
         ARCHIVE,
         {**ARCHIVE, "creates": "/x", "extract_parent": "/"},
         "creates is '/x' here and not given there",
+    ),
+    (
+        "file",
+        {**WHO, "template": "a.j2", "data": {"port": 1}},
+        {**WHO, "template": "a.j2", "data": {"port": 2}},
+        'data is {"port":2} here and {"port":1} there',
+    ),
+    (
+        "file",
+        {**WHO, "template": "a.j2"},
+        {**WHO, "template": "a.j2", "data": {}},
+        "data is {} here and not given there",
     ),
     ("scaffold", {"source": "a"}, {"source": "a", "data": {}}, "data is {} here and not given there"),
     (
