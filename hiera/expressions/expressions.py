@@ -79,7 +79,7 @@ class Scope:
             raise ExpressionError("", f"lookup wants a path such as 'data.web.port', not {described(path)}")
         steps = parse_path(path)
         # By its path only data is reached, and the names of a loop, not the functions that stand beside them.
-        is_value = steps and (steps[0] in _ROOTS or not callable(self.names.get(steps[0])))
+        is_value = steps and (steps[0] in ROOTS or not callable(self.names.get(steps[0])))
         value = find(self.names, steps) if is_value else MISSING
         if value is not MISSING:
             return value
@@ -102,7 +102,8 @@ class Scope:
         return UndefinedError("", f"{where} is {described(parent)}: it has no {key!r}")
 
 
-_ROOTS: Final = frozenset({"facts", "data", "environ", "Facts", "Data", "Environ"})
+ROOTS: Final = frozenset({"facts", "data", "environ", "Facts", "Data", "Environ"})
+"""The names that every expression and template sees, and that no other value may take."""
 
 
 # -- resolving ------------------------------------------------------------------------------------

@@ -19,8 +19,9 @@ from jinja2 import (
 )
 
 from hiera.errors import ExpressionError, HieraError, LimitError, UndefinedError
+from hiera.expressions.callers import callers
 from hiera.expressions.checks import CHECKS
-from hiera.expressions.filter_tables import TESTS, table
+from hiera.expressions.filter_tables import table
 from hiera.expressions.sandbox import TEXT_METHODS, Sandbox, printable
 from hiera.limits import meter
 from hiera.values.plain import plain
@@ -37,7 +38,7 @@ def _expressions() -> Sandbox:
 @functools.cache
 def _checks() -> Sandbox:
     environment = Sandbox()
-    environment.tests = TESTS | table({}, CHECKS, counted=False)
+    environment.tests = environment.tests | table({}, CHECKS, counted=False)
     return environment
 
 
@@ -71,11 +72,14 @@ def _function(environment: Sandbox, source: str) -> Callable[[Mapping[str, Any]]
         raise translated(error) from None
 
     def value(names: Mapping[str, Any]) -> Any:
+        before = callers.begin()
         with meter:
             try:
                 return meter.masked(_bounded(plain(compiled(names))))
             except Exception as error:  # noqa: BLE001  whatever functions and filters raise
                 raise translated(error, source, names) from None
+            finally:
+                callers.end(before)
 
     return value
 

@@ -5,6 +5,8 @@
 * ``a.b`` on a mapping is the key ``b``; where there is no such key, ``get``, ``items``, ``keys`` and
   ``values`` work. In template files text has its harmless methods too. Nothing else of Python's objects can
   be reached.
+* What a template includes or imports sees all names of the place where it does so, and a block those around it. A macro
+  sees what it is handed; ``default`` and ``is defined`` refuse to answer for a name that its caller has.
 * Loops, calls, operators and filters pay from one budget (``hiera.limits``).
 * Secrets are revealed to whoever uses them here; then the result is a secret.
 """
@@ -15,9 +17,10 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from jinja2 import nodes
+from jinja2 import Template, nodes
 from jinja2.compiler import CodeGenerator, Frame
 from jinja2.environment import TemplateModule
+from jinja2.parser import Parser
 from jinja2.runtime import (
     BlockReference,
     Context,
@@ -32,8 +35,9 @@ from jinja2.utils import Cycler, Joiner, Namespace
 from hiera import limits
 from hiera.errors import ExpressionError
 from hiera.expressions.builtins import percent, replace
-from hiera.expressions.filter_tables import FILTERS, TESTS
-from hiera.expressions.undefined import ExplainedUndefined
+from hiera.expressions.callers import callers
+from hiera.expressions.filter_tables import FILTERS, TESTS, table
+from hiera.expressions.undefined import FILTERS_OF_MISSING, TESTS_OF_MISSING, ExplainedUndefined
 from hiera.limits import meter
 from hiera.values import sizes
 from hiera.values.paths import MISSING, step
@@ -60,13 +64,48 @@ _RUNTIME: Final = (
 )
 
 
+class _Parser(Parser):
+    """Jinja2's parser, for which imports and blocks see the names around them unless a template says otherwise."""
+
+    def parse_import_context(self, node: Any, default: bool) -> Any:
+        del default
+        return super().parse_import_context(node, default=True)
+
+    def parse_block(self) -> nodes.Block:
+        block = super().parse_block()
+        block.scoped = True
+        return block
+
+
+class _Template(Template):
+    """A template whose module, where it is asked for without context, sees what the whole rendering was given."""
+
+    environment: Sandbox
+
+    def _get_default_module(self, ctx: Context | None = None) -> TemplateModule:
+        del ctx
+        return self.make_module(dict(self.environment.given))
+
+
 class _Generator(CodeGenerator):
-    """Jinja2's compiler, with each loop and each ``~`` going through the environment."""
+    """Jinja2's compiler, with each loop, call and ``~`` going through the environment."""
 
     def visit_For(self, node: nodes.For, frame: Frame) -> None:  # noqa: N802  the compiler's naming
+        if _is_shared(node):
+            # As if the body asked for ``loop``: else Jinja2 makes none, and what is included would have none to see.
+            asked = nodes.Output([nodes.Name("loop", "load")])
+            node.body.append(nodes.If(nodes.Const(False), [asked], [], []).set_lineno(node.lineno))
         steps = nodes.EnvironmentAttribute("steps", lineno=node.lineno)
         node.iter = nodes.Call(steps, [node.iter], [], None, None, lineno=node.lineno)
         super().visit_For(node, frame)
+
+    def visit_Call(self, node: nodes.Call, frame: Frame, forward_caller: bool = False) -> None:  # noqa: N802
+        if isinstance(node.node, nodes.EnvironmentAttribute):  # ours, and no call of the template's
+            super().visit_Call(node, frame, forward_caller=forward_caller)
+            return
+        self.write(f"(environment.tell({self.dump_local_context(frame)}) or ")
+        super().visit_Call(node, frame, forward_caller=forward_caller)
+        self.write(")")
 
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
         self.write("environment.joined((")
@@ -74,6 +113,17 @@ class _Generator(CodeGenerator):
             self.visit(part, frame)
             self.write(", ")
         self.write("))")
+
+
+def _is_shared(loop: nodes.For) -> bool:
+    """Whether others see the variables of a loop: what it includes or imports, or a template that it calls."""
+    called = (call.node for call in loop.find_all(nodes.Call))
+    is_shared = any(isinstance(node, nodes.Name) and node.name in ("render", "template") for node in called)
+    return is_shared or any(loop.find_all((nodes.Include, nodes.Import, nodes.FromImport)))
+
+
+_FILTERS_OF_MISSING: Final = table(FILTERS_OF_MISSING, {}, counted=True)
+_TESTS_OF_MISSING: Final = table(TESTS_OF_MISSING, {}, counted=False)
 
 
 class _Steps:
@@ -106,6 +156,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"+", "*", "**", "%"})
     code_generator_class = _Generator
     context_class = _Context
+    template_class = _Template
     concat = staticmethod(limits.concat)
 
     def __init__(
@@ -117,10 +168,16 @@ class Sandbox(ImmutableSandboxedEnvironment):
         super().__init__(undefined=ExplainedUndefined, keep_trailing_newline=True, optimized=False, **options)
         self.text_methods = text_methods
         self.included = included
-        self.filters = FILTERS
-        self.tests = TESTS
+        self.filters = FILTERS | _FILTERS_OF_MISSING
+        self.tests = TESTS | _TESTS_OF_MISSING
         self.globals.pop("lipsum")  # another text in every run
         self.steps = _Steps
+        self.tell = callers.tell
+        self.given: Mapping[str, Any] = {}
+        """The names of the rendering that is going on."""
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        return _Parser(self, source, name, filename).parse()
 
     def join_path(self, template: str, parent: str) -> str:
         """The name of the template that ``parent`` includes as ``template``."""
@@ -167,7 +224,11 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def call(self, context: Context, obj: Any, /, *arguments: Any, **named: Any) -> Any:
         """``obj(…)`` in an expression."""
         meter.spend(1)
-        value = super().call(context, obj, *map(meter.revealed, arguments), **named)
+        callers.enter(context)
+        try:
+            value = super().call(context, obj, *map(meter.revealed, arguments), **named)
+        finally:
+            callers.leave()
         return value if isinstance(value, _Steps) else meter.made(meter.revealed(value))
 
     def call_binop(self, _context: Context, operator: str, left: Any, right: Any) -> Any:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from jinja2 import UndefinedError as JinjaUndefinedError
-from jinja2.runtime import StrictUndefined
+from jinja2.runtime import StrictUndefined, Undefined
 from jinja2.utils import missing as nothing
 
 from hiera.errors import UndefinedError
+from hiera.expressions.callers import callers
 from hiera.expressions.filter_tables import FILTERS
 from hiera.values.plain import described
 
@@ -17,19 +18,23 @@ from hiera.values.plain import described
 class ExplainedUndefined(StrictUndefined):
     """A thing that does not exist; using it raises UndefinedError, and so does printing a list that it is in."""
 
-    __slots__ = ()
+    __slots__ = ("is_hidden",)
     __repr__ = StrictUndefined.__str__
 
     def __init__(
         self, hint: str | None = None, obj: Any = nothing, name: Any = None, exc: Any = JinjaUndefinedError
     ) -> None:
         super().__init__(hint, obj, name, exc)
+        self.is_hidden = hint is None and obj is nothing and isinstance(name, str) and callers.have(name)
+        """Whether there is such a name where the macro was called that asks for it."""
         if exc is JinjaUndefinedError:
             # Jinja2 raises what this returns when it is called with a message.
             self._undefined_exception = self._error  # type: ignore[assignment]
 
     def _error(self, _message: str) -> UndefinedError:
         owner, name = self._undefined_obj, self._undefined_name
+        if self.is_hidden:
+            return UndefinedError("", f"there is no {name!r} here, only {_HIDDEN}", name, [])
         if self._undefined_hint or owner is nothing:
             return UndefinedError("", self._undefined_hint or f"there is no {name!r}", name)
         if isinstance(owner, Mapping):
@@ -37,6 +42,7 @@ class ExplainedUndefined(StrictUndefined):
         return UndefinedError("", f"{described(owner)} has no {name!r}{_advice(owner, name)}")
 
 
+_HIDDEN: Final = "where this was called, and a macro sees what it is handed: hand it in as an argument"
 _INSTEAD: Final[dict[type, Mapping[str, str]]] = {
     list: {
         **dict.fromkeys(("append", "insert"), "values are not changed; a longer list is list + [item]"),
@@ -74,3 +80,27 @@ def _advice(owner: Any, name: Any) -> str:
     kind = next((kind for kind in _INSTEAD if isinstance(owner, kind)), None)
     instead = _INSTEAD[kind].get(name) if kind is not None and isinstance(name, str) else None
     return f": {instead}" if instead else ""
+
+
+# -- what answers for what does not exist ---------------------------------------------------------
+
+
+def default(value: Any, default_value: Any = "", boolean: bool = False) -> Any:
+    """Jinja2's own; raises UndefinedError for a name that only the caller of a macro has."""
+    return default_value if is_undefined(value) or (boolean and not value) else value
+
+
+def is_undefined(value: Any) -> bool:
+    """Jinja2's own; raises UndefinedError for a name that only the caller of a macro has."""
+    if isinstance(value, ExplainedUndefined) and value.is_hidden:
+        str(value)  # raises, and says what to do
+    return isinstance(value, Undefined)
+
+
+def is_defined(value: Any) -> bool:
+    """Jinja2's own; raises UndefinedError for a name that only the caller of a macro has."""
+    return not is_undefined(value)
+
+
+FILTERS_OF_MISSING: Final[dict[str, Callable[..., Any]]] = {"d": default, "default": default}
+TESTS_OF_MISSING: Final[dict[str, Callable[..., Any]]] = {"defined": is_defined, "undefined": is_undefined}

@@ -16,8 +16,7 @@ from puller.bundle_paths import BundleFiles, BundlePathError
 from puller.manifest.declaration import Declaration
 from puller.manifest.declare import Draft
 from puller.manifest.problems import Problems
-
-_OF_FILES = ("read_file", "readFile", "file", "template")
+from puller.templates.functions import OF_FILES
 
 
 def evaluate_again(declaration: Declaration) -> list[str]:
@@ -60,4 +59,4 @@ def _noting(scope: Scope, files: BundleFiles, asked: list[str]) -> Scope:
 
         return call
 
-    return scope.with_names({name: noting(scope.functions[name]) for name in _OF_FILES})
+    return scope.with_names({name: noting(scope.functions[name]) for name in OF_FILES})

@@ -3,13 +3,19 @@
 Every run makes these functions, so what only a call needs is imported by the call.
 """
 
+import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
-from hiera.expressions.expressions import Scope, resolve
+from hiera.errors import ExpressionError, LimitError
+from hiera.expressions.expressions import ROOTS, Scope, resolve
 from hiera.values.secrets import Secret
 from puller.bundle_paths import BundleFiles
+from puller.errors import ResourceError
 from puller.templates.bundle_files import BundleFunction, read_text
+
+OF_FILES: Final = ("read_file", "readFile", "file", "template")
+"""The names of the functions that take paths of the bundle."""
 
 
 def bundle_functions(files: BundleFiles, scope: Scope) -> Mapping[str, Callable[..., Any]]:
@@ -21,28 +27,75 @@ def bundle_functions(files: BundleFiles, scope: Scope) -> Mapping[str, Callable[
 
         return read_file
 
-    def renderer(files: BundleFiles) -> Callable[[str], Any]:
-        def template(path_or_text: str) -> Any:
-            """A template file of the bundle, by the engine of its ending; other text has its expressions resolved."""
-            if "\n" in path_or_text or "{{" in path_or_text:
-                return resolve(path_or_text, scope)
-            from puller.templates.engine import choose_engine
-            from puller.templates.rendering import render_file
+    def renderer(files: BundleFiles) -> Callable[..., Any]:
+        def template(path_or_text: str, **names: Any) -> Any:
+            """A template file of the bundle, by the engine of its ending; other text has its expressions resolved.
 
-            read = BundleFunction(reader, files)
-            inner = scope.with_names({"read_file": read, "readFile": read, "file": read})
-            rendered = render_file(files.find(path_or_text), choose_engine(path_or_text), inner, files)
-            return Secret(rendered.text) if rendered.is_secret else rendered.text
+            It sees the names of the place where it is called, and ``names``.
+            """
+            inner = scope.with_names({**functions(files), **_handed(names)})
+            with _depth:
+                if "\n" in path_or_text or "{{" in path_or_text:
+                    return resolve(path_or_text, inner)
+                return _rendered(path_or_text, inner, files)
 
         return template
 
-    read_file = BundleFunction(reader, files)
-    return {
-        "read_file": read_file,
-        "readFile": read_file,
-        "file": read_file,
-        "template": BundleFunction(renderer, files),
-    }
+    def functions(files: BundleFiles) -> dict[str, Callable[..., Any]]:
+        made = dict.fromkeys(OF_FILES, BundleFunction(reader, files))
+        return {**made, "template": BundleFunction(renderer, files)}
+
+    return functions(files)
+
+
+def _rendered(path: str, scope: Scope, files: BundleFiles) -> str | Secret:
+    from puller.templates.engine import choose_engine
+    from puller.templates.rendering import render_file
+
+    try:
+        rendered = render_file(files.find(path), choose_engine(path), scope, files)
+    except ResourceError as error:
+        # Its first line has place and sentence; the caller's own line is shown below.
+        raise ExpressionError("", str(error).partition("\n")[0]) from error
+    return Secret(rendered.text) if rendered.is_secret else rendered.text
+
+
+class _Depth(threading.local):
+    """How many calls of ``template`` are in one another; raises LimitError for too many."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __enter__(self) -> None:
+        if self.calls == _DEEPEST:
+            raise LimitError("", f"templates call one another more than {_DEEPEST} levels deep")
+        self.calls += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.calls -= 1
+
+
+_DEEPEST: Final = 20
+_depth: Final = _Depth()
+
+
+def _handed(names: Mapping[str, Any]) -> dict[str, Any]:
+    """The names that a called template sees beside facts and data: those of its caller, and those handed in.
+
+    Raises ExpressionError for one that every template has.
+    """
+    from hiera.expressions.callers import callers
+
+    if taken := sorted(ROOTS & names.keys()):
+        raise ExpressionError("", f"template has {taken[0]} of its own: hand the value in by another name")
+    return {name: value for name, value in callers.names().items() if _is_handed_on(name, value)} | dict(
+        names
+    )
+
+
+def _is_handed_on(name: str, value: Any) -> bool:
+    """Whether a name of the caller is one for what it calls: not so a function of paths, which mean others there."""
+    return name not in ROOTS and not (name in OF_FILES and callable(value))
 
 
 def over_data(scope: Scope, data: Mapping[Any, Any], files: BundleFiles) -> Scope:

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -15,6 +16,7 @@ import jinja2
 
 from hiera import limits
 from hiera.errors import LimitError as HieraLimitError
+from hiera.expressions.callers import callers
 from hiera.expressions.expressions import Scope
 from hiera.expressions.jinja import for_templates, translated
 from hiera.limits import meter
@@ -128,7 +130,7 @@ class JinjaTemplate:
         5. The engine remembers whether a secret was looked at, for failures too.
         """
         names = self.engine.includes.called(names)
-        with meter:  # 1.
+        with meter, self._apart(names):  # 1.
             try:  # 2. and 3.
                 text = limits.concat(self.template.root_render_func(self.template.new_context(dict(names))))
             except Exception as error:  # noqa: BLE001  whatever functions and filters raise
@@ -138,12 +140,24 @@ class JinjaTemplate:
                 self.engine.used_secret = meter.secret
         return text
 
+    @contextmanager
+    def _apart(self, names: Mapping[str, Any]) -> Iterator[None]:
+        """A rendering that has no callers, and in which what is imported ``without context`` sees ``names``."""
+        sandbox, before, given = self.engine.sandbox, callers.begin(), self.engine.sandbox.given
+        sandbox.given = names
+        try:
+            yield
+        finally:
+            sandbox.given = given
+            callers.end(before)
+
 
 def _names(dot: Any, functions: Mapping[str, Function]) -> Mapping[str, Any]:
     if isinstance(dot, TemplateScope):
         return Scope(dot["facts"], dot["data"], dot["environ"], functions).names
     keys = dot if isinstance(dot, Mapping) else {}
-    return {**keys, **functions, "value": dot}
+    # A partial sees what its caller sees, so that no ``default`` takes the place of a value that is there.
+    return {**callers.names(), **keys, **functions, "value": dot}
 
 
 def _place(error: Exception, name: str) -> tuple[str, int]:

@@ -12,12 +12,14 @@ From a file to its text, whatever the engine; each step stands with its number w
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from bundles.filesystem.atomic import read_limited
 from hiera.errors import HieraError
-from hiera.expressions.expressions import Scope
-from hiera.values.secrets import has_secret, revealed
+from hiera.expressions.expressions import ROOTS, Scope
+from hiera.values.plain import plain
+from hiera.values.secrets import Secret, has_secret, revealed
 from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError, reason
 from puller.templates.bundle_files import read_text, seen_from
@@ -178,13 +180,31 @@ def seen_by(engine: str, scope: Scope, files: BundleFiles) -> Seen:
         return Seen(TemplateScope(scope.facts, scope.data, scope.environ), scope.functions)
     data = dict(scope.data)
     is_secret = has_secret(data)
-    dot = TemplateScope(plain_facts(scope.facts), revealed(data) if is_secret else data, scope.environ)
+    further = _plain_names(scope)
+    is_secret = is_secret or has_secret(further)
+    opened = revealed if is_secret else _as_it_is
+    dot = TemplateScope(plain_facts(scope.facts), opened(data), scope.environ, opened(further))
     # ``lookup`` finds what the template sees, so that no value comes in one way plain and the other way secret.
-    functions = _functions(Scope(dot["facts"], dot["data"], dot["environ"]), files)
+    named = {name: dot[name] for name in further}
+    functions = _functions(Scope(dot["facts"], dot["data"], dot["environ"], named), files)
     seen = Seen(dot, functions, is_secret=is_secret)
     if (hiera := scope.functions.get("hiera")) is not None:
         functions["hiera"] = _placed(lambda key, *default: seen.opened(hiera(key, *default)))
     return seen
+
+
+def _plain_names(scope: Scope) -> dict[str, Any]:
+    """The names of a scope beside facts, data and environ that are plain values, and no functions."""
+    kinds = (str, int, float, NoneType, Mapping, list, tuple, Secret)
+    return {
+        name: value if isinstance(value, Secret) else plain(value)
+        for name, value in scope.functions.items()
+        if isinstance(value, kinds) and name not in ROOTS
+    }
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 def render_list(path: str, scope: Scope, files: BundleFiles, engine: str | None = None) -> Rendered:

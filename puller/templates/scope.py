@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from puller.templates.limits import Budget
@@ -19,15 +20,23 @@ Function = Callable[..., Any]
 class TemplateScope(dict[str, Any]):
     """The names at a template's top: ``facts``, ``data``, ``environ``; also ``Facts``, ``Data``, ``Environ``.
 
+    * Further names, such as the variables of a loop in the manifest, stand beside them.
     * The capitalised names are found by ``scope[name]`` and are not shown by walking the mapping.
     * The lists and mappings in it are copies: what a template changes, nobody outside sees.
     * Keys are strings, as in every map that a template of Go's kind gets: the key ``80`` is ``"80"``.
     * One scope serves all files of a tree: what a Jet template assigns to a key of ``data``, later files see.
     """
 
-    def __init__(self, facts: Any = None, data: Any = None, environ: Any = None) -> None:
+    def __init__(
+        self,
+        facts: Any = None,
+        data: Any = None,
+        environ: Any = None,
+        further: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         copied = _Copier().copy
         super().__init__(
+            {name: copied(value) for name, value in further.items()},
             facts=copied(facts or {}),
             data={} if data is None else copied(data),
             environ=copied(environ or {}),

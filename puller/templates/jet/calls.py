@@ -182,7 +182,7 @@ def _is_name_set(frame: Frame, name: str) -> bool:
     cell = frame.variables.get(name)
     if cell is not None:
         return _is_something(cell[0])
-    if name in ROOT_NAMES and frame.scope is not None:
+    if frame.scope is not None and (name in ROOT_NAMES or name in frame.scope):
         return _is_something(frame.scope[name])
     return name in frame.functions
 

@@ -189,8 +189,9 @@ class ExpressionCompiler:
             cell = frame.variables.get(name)
             if cell is not None:
                 return cell[0]
-            if is_root and frame.scope is not None:
-                return frame.scope[name]
+            scope = frame.scope
+            if scope is not None and (is_root or name in scope):
+                return scope[name]
             function = frame.functions.get(name)
             if function is None:
                 self.fail(offset, f"{name} is not defined{similar_names(name, frame.names())}")

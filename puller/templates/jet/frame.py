@@ -99,8 +99,7 @@ class Frame:
 
     def names(self) -> list[str]:
         """Every name that means something here."""
-        roots = ["facts", "data", "environ"] if self.scope is not None else []
-        return [*self.variables, *roots, *self.functions]
+        return [*self.variables, *(self.scope or ()), *self.functions]
 
 
 Value = Callable[[Frame], Any]

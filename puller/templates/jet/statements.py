@@ -141,8 +141,8 @@ class StatementCompiler(CallCompiler):
             cell = frame.variables.get(name)
             if cell is not None:
                 cell[0] = value
-            elif root and frame.scope is not None:
-                frame.scope[root] = value
+            elif frame.scope is not None and (root or name in frame.scope):
+                frame.scope[root or name] = value
             else:
                 hint = similar_names(name, frame.variables)
                 self.fail(offset, f"cannot assign to {name}: it is not declared, {name} := … does that{hint}")

@@ -35,9 +35,10 @@ def wanted(load: "Load", tmp_path: Path) -> Any:
     def render(properties: str) -> tuple[str, Any]:
         manifest: Manifest = load(f"{HEAD}      - /x: {{{IDS}, {properties}}}", facts={"hostname": "web01"})
         (declaration,) = manifest.declarations
-        context = Context(LocalSystem(), BundleFiles.of(tmp_path), manifest.scope, fetch_url, {}, lambda type_name: ["/x"])
-        properties: Any = declaration.properties
-        content = find_content(properties, context)
+        files = BundleFiles.of(tmp_path)
+        context = Context(LocalSystem(), files, manifest.scope, fetch_url, {}, lambda type_name: ["/x"])
+        given: Any = declaration.properties
+        content = find_content(given, context)
         assert content is not None
         return b"".join(content.chunks()).decode(), declaration
 
