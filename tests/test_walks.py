@@ -167,7 +167,7 @@ def add_a_filter(walk: Walk, tmp_path: Path) -> None:
     file = "hiera/expressions/filters.py"
     function = 'def shout(text: str) -> str:\n    """Text that is loud."""\n    return text.upper()\n\n\n'
     walk.edit(file, "FILTERS: Final", f"{function}FILTERS: Final")
-    walk.edit(file, '    "sha256": sha256,\n', '    "sha256": sha256,\n    "shout": shout,\n')
+    walk.edit(file, '    "shuffle": lists.shuffle,\n', '    "shout": shout,\n    "shuffle": lists.shuffle,\n')
     program = (
         "from hiera.expressions.expressions import Scope, resolve;"
         "print(resolve(\"{{ 'a' | shout }}\", Scope({}, {})))"

@@ -13,7 +13,7 @@ from jinja2.filters import FILTERS as JINJA
 from jinja2.filters import make_attrgetter
 from jinja2.utils import htmlsafe_json_dumps
 
-from hiera.errors import ExpressionError, LimitError
+from hiera.errors import LimitError
 from hiera.limits import meter
 from hiera.values import sizes
 from hiera.values.plain import plain
@@ -154,21 +154,6 @@ def pprint(value: Any) -> str:
     return str(JINJA["pprint"](value))
 
 
-def random(value: Any, seed: Any = None) -> Any:
-    """An item of a list, or a number below this one, by ``seed`` only: ``random(seed=facts.fqdn)``.
-
-    Raises ExpressionError without a seed, or when there is nothing to choose from.
-    """
-    from random import Random
-
-    if seed is None:
-        raise ExpressionError("", "random wants a seed, such as random(seed=facts.fqdn), so that runs agree")
-    choices = range(value) if isinstance(value, int) else list(value)
-    if not choices:
-        raise ExpressionError("", "random was given nothing to choose from")
-    return Random(str(seed)).choice(choices)  # noqa: S311  spreads hosts, keeps no secret
-
-
 _WRAPPED_LIMIT: Final = 1 << 20  # characters; the standard library takes seconds for more
 
 
@@ -188,7 +173,6 @@ BOUNDED: Final[dict[str, Callable[..., Any]]] = {
     "indent": indent,
     "join": join,
     "pprint": pprint,
-    "random": random,
     "replace": replace,
     "round": rounded,
     "slice": slices,

@@ -83,6 +83,10 @@ class Scope:
         value = find(self.names, steps) if is_value else MISSING
         if value is not MISSING:
             return value
+        if steps and steps[0] not in ROOTS:
+            from hiera.expressions.refused import refuse_lookup
+
+            refuse_lookup(path)  # its second argument is no default, but what to look up
         if default is MISSING:
             raise self.missing(steps)
         return default

@@ -2,6 +2,7 @@
 
 * A secret that a filter is given is revealed to it; then the result of the whole expression is a secret.
 * What a filter makes is counted; what it takes apart or writes down as text is measured before.
+* Each is known by its name within Ansible's collections, too: ``ansible.builtin.to_json``.
 * What does not exist is an error for a filter of Puller's, but for those whose business it is.
 """
 
@@ -97,3 +98,17 @@ _LENIENT: Final = frozenset({"mandatory", "ternary"})  # they may be given what 
 FILTERS: Final = table({**_JINJA_FILTERS, **BOUNDED}, filters.FILTERS, counted=True)
 _MORE_CHECKS: Final = {name: check for name, check in CHECKS.items() if name not in JINJA_TESTS}
 TESTS: Final = table(JINJA_TESTS, {**_MORE_CHECKS, **filters.TESTS}, counted=False)
+
+
+def qualified(functions: Mapping[str, Any]) -> dict[str, Any]:
+    """``functions``, also by the names that they have in the collections of Ansible."""
+    builtin = {f"ansible.builtin.{name}": function for name, function in functions.items()}
+    of_utils = {
+        f"{collection}.{name}": functions[name]
+        for collection in ("ansible.utils", "ansible.netcommon")
+        for name in _ADDRESSES & functions.keys()
+    }
+    return {**functions, **builtin, **of_utils}
+
+
+_ADDRESSES: Final = frozenset({"ipaddr", "ipv4", "ipv6", "ipwrap"})

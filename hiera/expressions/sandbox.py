@@ -36,7 +36,9 @@ from hiera import limits
 from hiera.errors import ExpressionError
 from hiera.expressions.builtins import percent, replace
 from hiera.expressions.callers import callers
-from hiera.expressions.filter_tables import FILTERS, TESTS, table
+from hiera.expressions.dates import TIME_PARTS, TIMES
+from hiera.expressions.filter_tables import FILTERS, TESTS, qualified, table
+from hiera.expressions.refused import refused
 from hiera.expressions.undefined import FILTERS_OF_MISSING, TESTS_OF_MISSING, ExplainedUndefined
 from hiera.limits import meter
 from hiera.values import sizes
@@ -107,12 +109,33 @@ class _Generator(CodeGenerator):
         super().visit_Call(node, frame, forward_caller=forward_caller)
         self.write(")")
 
+    def visit_Filter(self, node: nodes.Filter, frame: Frame) -> None:  # noqa: N802
+        self._refuse(node.name, node, is_filter=True)
+        if (position := _NAMING.get(node.name.rpartition(".")[2])) is not None:
+            for argument in node.args[position : position + 1]:  # map('vault'), selectattr('path', 'exists')
+                if isinstance(argument, nodes.Const) and isinstance(argument.value, str):
+                    self._refuse(argument.value, node, is_filter=node.name.endswith("map"))
+        super().visit_Filter(node, frame)
+
+    def visit_Test(self, node: nodes.Test, frame: Frame) -> None:  # noqa: N802
+        self._refuse(node.name, node, is_filter=False)
+        super().visit_Test(node, frame)
+
+    def _refuse(self, name: str, node: nodes.Node, *, is_filter: bool) -> None:
+        """Say of a filter or test of Ansible that there is none, and what to use instead."""
+        if sentence := refused(name, is_filter=is_filter):
+            self.fail(sentence, node.lineno)
+
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
         self.write("environment.joined((")
         for part in node.nodes:
             self.visit(part, frame)
             self.write(", ")
         self.write("))")
+
+
+_NAMING: Final = {"map": 0, "reject": 0, "rejectattr": 1, "select": 0, "selectattr": 1}
+"""Filters that take the name of a filter or test, and as which argument."""
 
 
 def _is_shared(loop: nodes.For) -> bool:
@@ -122,8 +145,8 @@ def _is_shared(loop: nodes.For) -> bool:
     return is_shared or any(loop.find_all((nodes.Include, nodes.Import, nodes.FromImport)))
 
 
-_FILTERS_OF_MISSING: Final = table(FILTERS_OF_MISSING, {}, counted=True)
-_TESTS_OF_MISSING: Final = table(TESTS_OF_MISSING, {}, counted=False)
+_FILTERS: Final = qualified(FILTERS | table(FILTERS_OF_MISSING, {}, counted=True))
+_TESTS: Final = qualified(TESTS | table(TESTS_OF_MISSING, {}, counted=False))
 
 
 class _Steps:
@@ -168,8 +191,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
         super().__init__(undefined=ExplainedUndefined, keep_trailing_newline=True, optimized=False, **options)
         self.text_methods = text_methods
         self.included = included
-        self.filters = FILTERS | _FILTERS_OF_MISSING
-        self.tests = TESTS | _TESTS_OF_MISSING
+        self.filters = _FILTERS
+        self.tests = _TESTS
+        self.globals["undef"] = self.undef
         self.globals.pop("lipsum")  # another text in every run
         self.steps = _Steps
         self.tell = callers.tell
@@ -183,6 +207,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
         """The name of the template that ``parent`` includes as ``template``."""
         return self.included(template, parent)
 
+    def undef(self, hint: str | None = None) -> Undefined:
+        """Something that does not exist, with the words for it: ``data.port | default(undef('set a port'))``."""
+        return self.undefined(hint or "undef() is used: there is no value")
+
     def getattr(self, obj: Any, attribute: str) -> Any:
         """``obj.attribute`` in an expression."""
         if isinstance(obj, ExplainedUndefined):
@@ -193,6 +221,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
         found = step(obj, attribute) if isinstance(obj, Mapping) else MISSING
         if found is not MISSING:
             return meter.revealed(found)
+        if isinstance(obj, TIMES) and attribute in TIME_PARTS:
+            return getattr(obj, attribute)
         method = self._method(obj, attribute)
         return self.undefined(obj=obj, name=attribute) if method is None else method
 

@@ -12,6 +12,7 @@ from jinja2.utils import missing as nothing
 from hiera.errors import UndefinedError
 from hiera.expressions.callers import callers
 from hiera.expressions.filter_tables import FILTERS
+from hiera.expressions.refused import ABSENT
 from hiera.values.plain import described
 
 
@@ -36,7 +37,8 @@ class ExplainedUndefined(StrictUndefined):
         if self.is_hidden:
             return UndefinedError("", f"there is no {name!r} here, only {_HIDDEN}", name, [])
         if self._undefined_hint or owner is nothing:
-            return UndefinedError("", self._undefined_hint or f"there is no {name!r}", name)
+            advice = f": {ABSENT[name]}" if name in ABSENT else ""
+            return UndefinedError("", self._undefined_hint or f"there is no {name!r}{advice}", name)
         if isinstance(owner, Mapping):
             return UndefinedError("", f"there is no key {name!r}{_advice(owner, name)}", name, owner)
         return UndefinedError("", f"{described(owner)} has no {name!r}{_advice(owner, name)}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 from hiera.errors import ExpressionError
@@ -35,17 +36,29 @@ _OPERATORS: Final[dict[str, Any]] = {
 }
 
 
-def version(value: Any, other: Any, comparison: str = "==") -> bool:
+def version(
+    value: Any,
+    other: Any,
+    comparison: str = "==",
+    strict: bool | None = None,
+    version_type: str | None = None,
+) -> bool:
     """Whether ``value`` compares to ``other`` as ``comparison`` says (``<``, ``<=``, ``==``, …).
+
+    ``version_type`` is ``loose`` (the default), ``strict`` or ``semver``.
 
     Raises ExpressionError for another comparison, or what is no version.
     """
     if comparison not in _OPERATORS:
         raise ExpressionError("", f"version knows no {comparison!r}, only {' '.join(_OPERATORS)}")
-    return bool(_OPERATORS[comparison](_parts(value), _parts(other)))
+    kind = version_type or ("strict" if strict else "loose")
+    if kind not in _KINDS:
+        raise ExpressionError("", f"version knows no version_type {kind!r}, only {', '.join(_KINDS)}")
+    key = _KINDS[kind]
+    return bool(_OPERATORS[comparison](key(_text(value)), key(_text(other))))
 
 
-def _parts(value: Any) -> list[tuple[int, int, str]]:
+def _text(value: Any) -> str:
     text = str(value)
     if (
         not text
@@ -54,6 +67,10 @@ def _parts(value: Any) -> list[tuple[int, int, str]]:
         or not isinstance(value, (str, int, float))
     ):
         raise ExpressionError("", f"{text[:_LONGEST]!r} is no version")
+    return text
+
+
+def _loose(text: str) -> Any:
     return [*map(_part, _PART.findall(text.lower())), (_END, 0, "")]
 
 
@@ -62,3 +79,36 @@ def _part(text: str) -> tuple[int, int, str]:
         return _NUMBER, int(text), ""
     rank = _TILDE if text == "~" else _EARLY if text in _BEFORE else _WORD
     return rank, 0, text
+
+
+_STRICT: Final = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:([ab])(\d+))?", re.ASCII)
+_SEMANTIC: Final = re.compile(
+    r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?", re.ASCII
+)
+
+
+def _strict(text: str) -> Any:
+    """Two or three numbers, and perhaps ``a1`` or ``b1`` for what comes before the release."""
+    match = _matched(_STRICT, text, "1.2.3 or 1.2b1")
+    return [int(number or 0) for number in match.group(1, 2, 3)], match[4] or "z", int(match[5] or 0)
+
+
+def _semantic(text: str) -> Any:
+    """As semver.org orders them (version 2.0.0, clause 11)."""
+    match = _matched(_SEMANTIC, text, "1.2.3 or 1.2.3-rc.1")
+    before = [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in (match[4] or "").split(".")]
+    return [int(number) for number in match.group(1, 2, 3)], match[4] is None, before
+
+
+def _matched(pattern: re.Pattern[str], text: str, example: str) -> re.Match[str]:
+    if (match := pattern.fullmatch(text)) is None:
+        raise ExpressionError("", f"{text!r} is no version of this type, such as {example}")
+    return match
+
+
+_KINDS: Final[dict[str, Callable[[str], Any]]] = {
+    "loose": _loose,
+    "strict": _strict,
+    "semver": _semantic,
+    "semantic": _semantic,
+}

@@ -1,0 +1,195 @@
+"""Filters that write a value down as text, and read it back: JSON, YAML, Base64, digests, names made of names."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+from hiera.errors import ExpressionError
+from hiera.expressions.texts import as_text
+from hiera.values import sizes
+from hiera.values.plain import plain
+
+
+def to_json(
+    value: Any,
+    indent: int | None = None,
+    sort_keys: bool = False,
+    ensure_ascii: bool = True,
+    separators: Sequence[str] | None = None,
+) -> str:
+    """One line of JSON."""
+    between, after_key = separators or (", " if indent is None else ",", ": ")
+    sizes.verify_width(between)
+    sizes.verify_width(after_key)
+    sizes.verify_width(indent or 0)
+    value = plain(value)
+    sizes.verify_printed(value, functools.partial(json.dumps, ensure_ascii=ensure_ascii), indent or 0)
+    return json.dumps(
+        value,
+        indent=indent,
+        sort_keys=sort_keys,
+        ensure_ascii=ensure_ascii,
+        allow_nan=False,
+        separators=(between, after_key),
+    )
+
+
+def to_nice_json(value: Any, indent: int = 4, sort_keys: bool = True, ensure_ascii: bool = True) -> str:
+    """JSON for people: indented, with sorted keys."""
+    return to_json(value, indent, sort_keys, ensure_ascii)
+
+
+def to_yaml(
+    value: Any,
+    indent: int | None = None,
+    sort_keys: bool = True,
+    default_flow_style: bool | None = None,
+    **style: Any,
+) -> str:
+    """YAML, with the innermost lists and mappings on one line.
+
+    Other styles: ``width``, ``explicit_start``, ``explicit_end``, ``default_style``, ``canonical``, ``allow_unicode``.
+
+    Raises ExpressionError.
+    """
+    if unknown := sorted(style.keys() - _YAML_STYLES):
+        raise ExpressionError("", f"to_yaml knows no {unknown[0]}, only {', '.join(sorted(_YAML_STYLES))}")
+    import yaml
+
+    class Dumper(yaml.CSafeDumper):
+        # Lists that are shared would be written as anchors, which few readers of configuration files know.
+        def ignore_aliases(self, _data: Any) -> bool:
+            return True
+
+    value = plain(value)
+    sizes.verify_yaml(value, indent or 2)
+    return str(
+        yaml.dump(
+            value,
+            Dumper=Dumper,
+            indent=indent,
+            sort_keys=sort_keys,
+            default_flow_style=default_flow_style,
+            **{"allow_unicode": True, **style},
+        )
+    )
+
+
+_YAML_STYLES: Final = frozenset(
+    {"allow_unicode", "canonical", "default_style", "explicit_end", "explicit_start", "width"}
+)
+
+
+def to_nice_yaml(
+    value: Any, indent: int = 4, sort_keys: bool = True, default_flow_style: bool = False, **style: Any
+) -> str:
+    """YAML for people: each item on a line of its own."""
+    return to_yaml(value, indent, sort_keys, default_flow_style, **style)
+
+
+def from_json(text: str) -> Any:
+    """The value that a JSON text stands for; read as strictly as facts in JSON."""
+    from hiera.text.json_text import load
+
+    return load(as_text(text, "from_json"), "the text given to from_json")
+
+
+def from_yaml_all(text: str) -> list[Any]:
+    """The values of all documents of a YAML text, each read as ``from_yaml`` reads it.
+
+    Raises ExpressionError.
+    """
+    import yaml
+
+    from hiera.errors import DocumentError
+    from hiera.text.yaml_text import load
+
+    text = as_text(text, "from_yaml_all")
+    try:
+        events = yaml.parse(text, Loader=yaml.CSafeLoader)
+        marks = [event.start_mark for event in events if isinstance(event, yaml.DocumentStartEvent)]
+        starts = [mark.index for mark in marks if mark is not None]
+    except yaml.YAMLError as error:
+        raise DocumentError("the text given to from_yaml_all", f"is no YAML: {error}") from None
+    parts = [text[start:end] for start, end in pairwise([*starts, len(text)])]
+    return [load(part, f"document {n} given to from_yaml_all") for n, part in enumerate(parts, start=1)]
+
+
+def from_yaml(text: str) -> Any:
+    """The value that a YAML text stands for; read as strictly as a manifest."""
+    from hiera.text.yaml_text import load
+
+    return load(as_text(text, "from_yaml"), "the text given to from_yaml")
+
+
+def b64encode(text: str, encoding: str = "utf-8", urlsafe: bool = False) -> str:
+    """Text as Base64; ``urlsafe`` writes ``-`` and ``_`` for ``+`` and ``/``."""
+    import base64
+
+    encode = base64.urlsafe_b64encode if urlsafe else base64.b64encode
+    return encode(as_text(text, "b64encode").encode(encoding)).decode("ascii")
+
+
+def b64decode(text: str, encoding: str = "utf-8", urlsafe: bool = False) -> str:
+    """The text that Base64 stands for."""
+    import base64
+
+    decode = base64.urlsafe_b64decode if urlsafe else base64.b64decode
+    return decode(as_text(text, "b64decode")).decode(encoding)
+
+
+# -- digests, and names made of names --------------------------------------------------------------
+
+
+def digest(text: str, hashtype: str = "sha1") -> str:
+    """The digest of a text's UTF-8 bytes, in hexadecimal: ``hash('sha512')``. Raises ExpressionError."""
+    import hashlib
+
+    data = as_text(text, "hash").encode()
+    try:
+        return hashlib.new(hashtype, data, usedforsecurity=False).hexdigest()
+    except (TypeError, ValueError):
+        known = "md5, sha1, sha224, sha256, sha384, sha512, blake2b"
+        raise ExpressionError("", f"hash knows no {hashtype!r}, only {known} and their like") from None
+
+
+def sha256(text: str) -> str:
+    """The SHA-256 of a text's UTF-8 bytes, in hexadecimal."""
+    return digest(as_text(text, "sha256"), "sha256")
+
+
+def sha1(text: str) -> str:
+    """The SHA-1 of a text's UTF-8 bytes, in hexadecimal, for what asks for it; it protects nothing."""
+    return digest(as_text(text, "sha1"), "sha1")
+
+
+def md5(text: str) -> str:
+    """The MD5 of a text's UTF-8 bytes, in hexadecimal, for what asks for it; it protects nothing."""
+    return digest(as_text(text, "md5"), "md5")
+
+
+_ANSIBLE: Final = "361E6D51-FAEC-444A-9079-341386DA8E2E"
+
+
+def to_uuid(text: str, namespace: str = _ANSIBLE) -> str:
+    """The UUID (version 5) that a text has in a namespace, always the same; that of Ansible by default.
+
+    Raises ExpressionError.
+    """
+    from uuid import UUID, uuid5
+
+    try:
+        return str(uuid5(UUID(namespace), as_text(text, "to_uuid")))
+    except (AttributeError, ValueError):
+        raise ExpressionError("", f"{namespace!r} is no UUID, which to_uuid wants as namespace") from None
+
+
+def urldecode(text: str) -> str:
+    """The text that a part of a URL stands for: ``%20`` and ``+`` are blanks."""
+    from urllib.parse import unquote_plus
+
+    return unquote_plus(as_text(text, "urldecode"))

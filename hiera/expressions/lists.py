@@ -1,0 +1,296 @@
+"""Filters for lists and mappings."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from jinja2 import pass_environment
+from jinja2.filters import FILTERS as JINJA
+
+from hiera.errors import ExpressionError, LimitError
+from hiera.values import sizes
+from hiera.values.plain import described, plain
+
+if TYPE_CHECKING:
+    from random import Random
+
+
+def combine(base: Any, *others: Any, recursive: bool = False, list_merge: str = "replace") -> dict[Any, Any]:
+    """Mappings on top of one another, later wins; ``recursive`` merges what is inside, lists as told.
+
+    Raises ExpressionError for what is no mapping.
+    """
+    if list_merge not in _LIST_MERGES:
+        raise ExpressionError(
+            "", f"combine knows no list_merge {list_merge!r}, only {', '.join(_LIST_MERGES)}"
+        )
+    result: dict[Any, Any] = {}
+    for mapping in (item for argument in (base, *others) for item in _mappings(argument)):
+        result = _combined(result, mapping, recursive, list_merge)
+    return result
+
+
+_LIST_MERGES: Final[dict[str, Callable[[list[Any], list[Any]], list[Any]]]] = {
+    "replace": lambda _, new: new,
+    "keep": lambda old, _: old,
+    "append": lambda old, new: old + new,
+    "prepend": lambda old, new: new + old,
+    "append_rp": lambda old, new: [item for item in old if item not in new] + new,
+    "prepend_rp": lambda old, new: new + [item for item in old if item not in new],
+}
+
+
+def _mappings(argument: Any) -> Iterable[Mapping[Any, Any]]:
+    for mapping in argument if isinstance(argument, (list, tuple)) else [argument]:
+        if not isinstance(mapping, Mapping):
+            raise ExpressionError("", f"combine wants mappings, not {described(plain(mapping))}")
+        yield mapping
+
+
+def _combined(old: Any, new: Any, recursive: bool, list_merge: str) -> Any:
+    result = dict(old)
+    for key, item in new.items():
+        present = result.get(key)
+        if recursive and isinstance(present, Mapping) and isinstance(item, Mapping):
+            item = _combined(present, item, recursive, list_merge)
+        elif isinstance(present, list) and isinstance(item, list):
+            item = _LIST_MERGES[list_merge](present, item)
+        result[key] = item
+    return result
+
+
+def dict2items(value: Mapping[Any, Any], key_name: str = "key", value_name: str = "value") -> list[Any]:
+    """A mapping as a list of ``{key, value}``. Raises ExpressionError for anything else."""
+    if not isinstance(value, Mapping):
+        raise ExpressionError("", f"dict2items wants a mapping, not {described(plain(value))}")
+    return [{key_name: key, value_name: item} for key, item in value.items()]
+
+
+def items2dict(value: Iterable[Any], key_name: str = "key", value_name: str = "value") -> dict[Any, Any]:
+    """A list of ``{key, value}`` as a mapping. Raises ExpressionError for anything else."""
+    items = plain(value)
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise ExpressionError("", "items2dict wants a list of mappings")
+    if not all({key_name, value_name} <= item.keys() for item in items):
+        raise ExpressionError("", f"items2dict wants {key_name!r} and {value_name!r} in every item")
+    return {item[key_name]: item[value_name] for item in items}
+
+
+def flatten(value: Iterable[Any], levels: int | None = None, skip_nulls: bool = True) -> list[Any]:
+    """One list of what is in lists inside lists, ``levels`` deep."""
+    result: list[Any] = []
+    for item in value:
+        if isinstance(item, (list, tuple)) and levels != 0:
+            result += flatten(item, None if levels is None else levels - 1, skip_nulls)
+        elif item is not None or not skip_nulls:
+            result.append(item)
+        sizes.verify_length(result, len(result))
+    return result
+
+
+def contained(left: Iterable[Any], right: Iterable[Any]) -> bool:
+    """Whether every item of the first list is in the second."""
+    others = _Items(right)
+    return all(item in others for item in left)
+
+
+def union(left: Iterable[Any], right: Iterable[Any]) -> list[Any]:
+    """The items of either list, once each."""
+    return _distinct([*left, *right])
+
+
+def intersect(left: Iterable[Any], right: Iterable[Any]) -> list[Any]:
+    """The items of both lists, once each."""
+    others = _Items(right)
+    return _distinct(item for item in left if item in others)
+
+
+def difference(left: Iterable[Any], right: Iterable[Any]) -> list[Any]:
+    """The items of the first list that are not in the second, once each."""
+    others = _Items(right)
+    return _distinct(item for item in left if item not in others)
+
+
+def symmetric_difference(left: Iterable[Any], right: Iterable[Any]) -> list[Any]:
+    """The items of one of the lists only, once each."""
+    left, right = list(left), list(right)
+    return difference(left, right) + difference(right, left)
+
+
+class _Items:
+    """Membership of values that may be lists or mappings, in constant time: their JSON stands for them."""
+
+    def __init__(self, items: Iterable[Any] = ()) -> None:
+        self._seen = {self._key(item) for item in items}
+
+    def __contains__(self, item: Any) -> bool:
+        return self._key(item) in self._seen
+
+    def add(self, item: Any) -> None:
+        self._seen.add(self._key(item))
+
+    @staticmethod
+    def _key(item: Any) -> Any:
+        # A tuple stands for a list or mapping, so that no text is equal to it.
+        return (
+            (json.dumps(plain(item), sort_keys=True),) if isinstance(item, (list, tuple, Mapping)) else item
+        )
+
+
+def _distinct(items: Iterable[Any]) -> list[Any]:
+    seen, result = _Items(), []
+    for item in items:
+        if item not in seen:
+            seen.add(item)
+            result.append(item)
+    return result
+
+
+def zip_lists(*lists: Iterable[Any]) -> list[list[Any]]:
+    """The first items of all lists, the second, and so on, to the end of the shortest."""
+    return [list(items) for items in zip(*lists, strict=False)]
+
+
+def zip_longest(*lists: Iterable[Any], fillvalue: Any = None) -> list[list[Any]]:
+    """``zip`` to the end of the longest list, with ``fillvalue`` where a shorter one has ended."""
+    return [list(items) for items in itertools.zip_longest(*map(_items, lists), fillvalue=fillvalue)]
+
+
+def _items(value: Iterable[Any]) -> list[Any]:
+    """The items of a list, or the characters of a text, if they are not too many."""
+    if isinstance(value, str):
+        sizes.verify_length([], len(value))
+    return list(value)
+
+
+def product(*lists: Iterable[Any], repeat: int = 1) -> list[list[Any]]:
+    """Every choice of one item of each list; ``repeat`` takes the lists as often. Raises LimitError."""
+    if len(lists) * repeat > _LONGEST_CHOICE:  # made before the first choice is
+        raise LimitError(
+            "", f"product of {len(lists) * repeat} lists is asked for, at most {_LONGEST_CHOICE} can be"
+        )
+    return _choices(itertools.product(*map(_items, lists), repeat=repeat))
+
+
+def permutations(items: Iterable[Any], length: int | None = None) -> list[list[Any]]:
+    """Every way to choose ``length`` of the items, in every order; all of them without it."""
+    return _choices(itertools.permutations(_items(items), length))
+
+
+def combinations(items: Iterable[Any], length: int) -> list[list[Any]]:
+    """Every way to choose ``length`` of the items, in their order."""
+    return _choices(itertools.combinations(_items(items), length))
+
+
+_LONGEST_CHOICE: Final = 1000
+
+
+def _choices(choices: Iterable[tuple[Any, ...]]) -> list[list[Any]]:
+    result, count = [], 0
+    for choice in choices:
+        count += len(choice) + 1
+        sizes.verify_length([], count)
+        result.append(list(choice))
+    return result
+
+
+@pass_environment
+def unique(
+    environment: Any, value: Iterable[Any], case_sensitive: bool = False, attribute: Any = None
+) -> list[Any]:
+    """The items of a list, once each, also lists and mappings; texts whatever the case of their letters."""
+    items = _items(value)
+    if attribute is None and any(isinstance(item, (list, tuple, Mapping)) for item in items):
+        return _distinct(items)
+    return list(JINJA["unique"](environment, items, bool(case_sensitive), attribute))
+
+
+@pass_environment
+def extract(environment: Any, item: Any, container: Any, morekeys: Any = None) -> Any:
+    """The value in ``container`` at a key or index, and at ``morekeys`` in that: ``hosts | map('extract', ips)``."""
+    keys = [] if morekeys is None else morekeys if isinstance(morekeys, list) else [morekeys]
+    for key in (item, *keys):
+        container = environment.getitem(container, key)
+    return container
+
+
+def subelements(value: Any, subelements: Any, skip_missing: bool = False) -> list[list[Any]]:
+    """Each item of a list or mapping with each item of a list in it: ``users | subelements('groups')``."""
+    path = subelements.split(".") if isinstance(subelements, str) else list(subelements)
+    found = []
+    for item in value.values() if isinstance(value, Mapping) else value:
+        found += [[item, part] for part in _inner(item, path, skip_missing)]
+        sizes.verify_length(found, len(found))
+    return found
+
+
+def _inner(item: Any, path: Sequence[str], skip_missing: bool) -> list[Any]:
+    for key in path:
+        if not isinstance(item, Mapping):
+            raise ExpressionError(
+                "", f"subelements wants a mapping where it looks for {key!r}, not {described(item)}"
+            )
+        if key not in item and skip_missing:
+            return []
+        if key not in item:
+            raise ExpressionError(
+                "", f"subelements finds no key {key!r}; skip_missing=true leaves the item out"
+            )
+        item = item[key]
+    if not isinstance(item, list):
+        raise ExpressionError("", f"subelements wants a list at {'.'.join(path)!r}, not {described(item)}")
+    return item
+
+
+def rekey_on_member(value: Any, key: str, duplicates: str = "error") -> dict[Any, Any]:
+    """A mapping of the mappings in a list or mapping, by what each has at ``key``; ``duplicates='overwrite'``.
+
+    Raises ExpressionError.
+    """
+    if duplicates not in ("error", "overwrite"):
+        raise ExpressionError("", f"duplicates is {duplicates!r}, wanted error or overwrite")
+    found: dict[Any, Any] = {}
+    for item in value.values() if isinstance(value, Mapping) else value:
+        if not isinstance(item, Mapping) or key not in item:
+            raise ExpressionError("", f"rekey_on_member wants mappings with a key {key!r}")
+        if item[key] in found and duplicates == "error":
+            raise ExpressionError(
+                "", f"rekey_on_member finds {item[key]!r} twice; duplicates='overwrite' takes the last"
+            )
+        found[item[key]] = item
+    return found
+
+
+# -- chance, which is the same in every run --------------------------------------------------------
+
+
+def random(value: Any, start: int | None = None, step: int | None = None, seed: Any = None) -> Any:
+    """An item of a list, or a number below this one, by ``seed`` only: ``random(seed=facts.fqdn)``.
+
+    Raises ExpressionError without a seed, or when there is nothing to choose from.
+    """
+    chance = _chance("random", seed)
+    if isinstance(value, int) and (numbers := range(start or 0, value, step or 1)):
+        return chance.choice(numbers)
+    if isinstance(value, int) or not (items := _items(value)):
+        raise ExpressionError("", "random was given nothing to choose from")
+    return chance.choice(items)
+
+
+def shuffle(value: Iterable[Any], seed: Any = None) -> list[Any]:
+    """A list in another order, by ``seed`` only: ``shuffle(seed=facts.fqdn)``. Raises ExpressionError without one."""
+    chance, items = _chance("shuffle", seed), _items(value)
+    chance.shuffle(items)
+    return items
+
+
+def _chance(name: str, seed: Any) -> Random:
+    from random import Random
+
+    if seed is None:
+        raise ExpressionError("", f"{name} wants a seed, such as {name}(seed=facts.fqdn), so that runs agree")
+    # As Ansible does it: a number is another seed than its digits.
+    return Random(seed if isinstance(seed, (int, float, str)) else str(seed))  # noqa: S311  spreads hosts, keeps no secret

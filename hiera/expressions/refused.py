@@ -1,0 +1,77 @@
+"""Filters, tests and lookups of Ansible that there are not here, each with the reason and what to use instead.
+
+A template that names one is refused when it is compiled, at its line, whether the place is ever reached or not.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hiera.errors import ExpressionError
+
+_DISK: Final = (
+    "asks the disk of the machine, which a text that is to be the same in every run cannot depend on"
+)
+_FACT: Final = f"{_DISK}: use a fact of your own (facts.d), or control of the resource"
+_VAULT: Final = "knows a password of the controller: secrets of data are encrypted by eyaml"
+
+REFUSED_FILTERS: Final = {
+    "expanduser": f"{_DISK}: write the home directory, or take it from data",
+    "expandvars": "knows the environment of the controller: write environ.NAME",
+    "fileglob": f"{_DISK}: list the files in data, or use a scaffold",
+    "json_query": "is not part of Ansible's core: write an expression, or map and selectattr",
+    "realpath": f"{_DISK}: use normpath, which only reads the text",
+    "unvault": _VAULT,
+    "vault": _VAULT,
+}
+REFUSED_TESTS: Final = {
+    **dict.fromkeys(("directory", "is_dir", "exists", "file", "is_file", "link", "is_link"), _FACT),
+    **dict.fromkeys(("link_exists", "mount", "is_mount", "same_file", "is_same_file"), _FACT),
+    "vaulted_file": _VAULT,
+}
+LOOKUPS: Final = {
+    **dict.fromkeys(("env", "vars", "varnames"), "write environ.NAME, or data.name"),
+    **dict.fromkeys(("file", "unvault"), "use read_file('path'), for a file of the bundle"),
+    "template": "use template('path')",
+    **dict.fromkeys(("fileglob", "filetree", "first_found"), "list the files in data, or use a scaffold"),
+    **dict.fromkeys(("csvfile", "ini", "config"), "put the values into data"),
+    **dict.fromkeys(("pipe", "lines", "url", "dig"), "use a fact of your own (facts.d)"),
+    **dict.fromkeys(("password", "random_choice"), "use a secret of data, or random(seed=facts.fqdn)"),
+    **dict.fromkeys(
+        ("dict", "list", "items", "indexed_items", "nested", "together"), "use a filter such as dict2items"
+    ),
+    **dict.fromkeys(("sequence", "subelements", "inventory_hostnames"), "use range(), subelements, or facts"),
+}
+"""Lookups of Ansible by name, with what there is here."""
+
+_COLLECTIONS: Final = ("ansible.builtin.", "community.general.")
+
+
+def refused(name: str, *, is_filter: bool) -> str | None:
+    """The sentence that refuses a filter or test; None for one that there may be."""
+    short = next((name.removeprefix(c) for c in _COLLECTIONS if name.startswith(c)), name)
+    why = (REFUSED_FILTERS if is_filter else REFUSED_TESTS).get(short)
+    return f"the {'filter' if is_filter else 'test'} {name} {why}" if why else None
+
+
+def refuse_lookup(name: str) -> None:
+    """Raise ExpressionError for a lookup of Ansible, such as ``lookup('env', 'HOME')``."""
+    if instead := LOOKUPS.get(name.removeprefix("ansible.builtin.")):
+        raise ExpressionError(
+            "", f"lookup finds facts and data by a path, and is no lookup {name!r} here: {instead}"
+        )
+
+
+ABSENT: Final = {
+    **dict.fromkeys(
+        ("query", "q"), "lookup(path, default) finds facts and data, and filters take them apart"
+    ),
+    **dict.fromkeys(("hostvars", "groups", "group_names"), "no machine knows another: put it into data"),
+    "ansible_facts": "facts are facts.name",
+    "inventory_hostname": "it is facts.networking.fqdn, or data",
+    "now": "the present would be another in every run: use a time of data",
+    "omit": "leave the property out, or use control",
+    "playbook_dir": "paths start at the manifest's directory",
+    "role_path": "paths start at the manifest's directory",
+}
+"""Names that Ansible's templates see, with what there is here."""

@@ -1,0 +1,240 @@
+"""Filters that take a text and give a text, or what is in one."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from hiera import regex
+from hiera.errors import ExpressionError, LimitError
+from hiera.values import sizes
+from hiera.values.plain import described, plain
+
+REGEX_LIMIT: Final = 1 << 20
+"""Characters of a text that a regular expression is tried on."""
+PATTERN_LIMIT: Final = 10_000
+"""Characters of a regular expression: a million take a second to compile."""
+
+
+def as_text(value: Any, name: str) -> str:
+    """A text or a number as text; anything else is an error that names the filter. Raises ExpressionError."""
+    if isinstance(value, str) or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+        return str(value)
+    raise ExpressionError("", f"{name} wants text, not {described(value)}")
+
+
+def quote(value: Any) -> str:
+    """One word for a shell, whatever is in it."""
+    import shlex
+
+    return shlex.quote(as_text(value, "quote"))
+
+
+def comment(text: Any, style: str = "plain", **parts: Any) -> str:
+    """Lines of comment: ``plain``, ``c``, ``cblock``, ``erlang`` or ``xml``, or with ``decoration`` and other parts.
+
+    Raises ExpressionError for another style or part, LimitError for a comment that is too long.
+    """
+    if style not in _COMMENTS:
+        raise ExpressionError("", f"comment knows no style {style!r}, only {', '.join(_COMMENTS)}")
+    if unknown := sorted(parts.keys() - _COMMENT_PARTS):
+        raise ExpressionError("", f"comment knows no {unknown[0]}, only {', '.join(sorted(_COMMENT_PARTS))}")
+    return _commented(as_text(text, "comment"), {**_COMMENT_PARTS, **_COMMENTS[style], **parts})
+
+
+def _commented(text: str, parts: dict[str, Any]) -> str:
+    decoration, newline = str(parts["decoration"]), str(parts["newline"])
+    sizes.verify_width(decoration)
+    bare = decoration.rstrip()
+    lines = [decoration + line for line in text.split(newline)]
+    # A line with nothing on it but the decoration has no blanks at its end; the last line keeps them.
+    lines[:-1] = [bare if line == decoration else line for line in lines[:-1]]
+    before, after = (bare if parts[name] is None else str(parts[name]) for name in ("prefix", "postfix"))
+    above = before if before in ("", newline) else before + newline
+    above_count, below_count = int(parts["prefix_count"]), int(parts["postfix_count"])
+    length = len(above) * above_count + (len(newline) + len(after)) * below_count
+    sizes.verify_length(text, length + sum(map(len, lines)) + len(newline) * len(lines))
+    head = f"{parts['beginning']}{newline}" if parts["beginning"] else ""
+    foot = f"{newline}{parts['end']}" if parts["end"] else ""
+    return f"{head}{above * above_count}{newline.join(lines)}{(newline + after) * below_count}{foot}"
+
+
+_COMMENTS: Final[dict[str, dict[str, str]]] = {
+    "plain": {"decoration": "# "},
+    "c": {"decoration": "// "},
+    "cblock": {"beginning": "/*", "decoration": " * ", "end": " */"},
+    "erlang": {"decoration": "% "},
+    "xml": {"beginning": "<!--", "decoration": " - ", "end": "-->"},
+}
+_COMMENT_PARTS: Final[dict[str, Any]] = {
+    "beginning": "",
+    "decoration": "",
+    "end": "",
+    "newline": "\n",
+    "postfix": None,
+    "postfix_count": 1,
+    "prefix": None,
+    "prefix_count": 1,
+}
+"""The parts of a comment by default; None stands for the decoration without blanks at its end."""
+
+
+def type_debug(value: Any) -> str:
+    """The name that Python has for the type of a value: ``str``, ``int``, ``dict``."""
+    return type(plain(value)).__name__
+
+
+_UNITS: Final = "BKMGTPEZY"
+_AMOUNT: Final = re.compile(r"(\d*\.?\d+)\s*([A-Za-z]*)\s*", re.ASCII)
+
+
+def human_readable(size: float, isbits: bool = False, unit: str | None = None) -> str:
+    """A number of bytes with the unit that suits it, or with ``unit``: ``1.50 GB``."""
+    if unit is None:
+        power = max((n for n in range(len(_UNITS)) if size >= 1 << 10 * n), default=0)
+    else:
+        power = max(_UNITS.find(unit[:1].upper()), 0)
+    base = "bits" if isbits else "Bytes"
+    return f"{size / (1 << 10 * power):.2f} {_UNITS[power] + base[0] if power else base}"
+
+
+def human_to_bytes(size: Any, default_unit: str | None = None, isbits: bool = False) -> int:
+    """The number of bytes that a text such as ``1.5 GB`` or ``10M`` says; with ``isbits`` of bits.
+
+    Raises ExpressionError.
+    """
+    match = _AMOUNT.fullmatch(as_text(size, "human_to_bytes")[:100])
+    if match is None:
+        raise ExpressionError("", f"human_to_bytes wants text such as '10 MB', not {str(size)[:100]!r}")
+    unit = match[2] or default_unit or "B"
+    power, base = _UNITS.find(unit[0].upper()), "b" if isbits else "B"
+    prefix = "" if power == 0 else _UNITS[power]
+    word = f"{_PREFIXES[power]}{'bit' if isbits else 'byte'}"
+    if power < 0 or (len(unit) > 1 and unit != prefix + base and unit.lower() != word):
+        raise ExpressionError(
+            "", f"human_to_bytes knows no unit {unit!r}, only B, K{base}, M{base} and so on"
+        )
+    return round(float(match[1]) * (1 << 10 * power))
+
+
+_PREFIXES: Final = ("", "kilo", "mega", "giga", "tera", "peta", "exa", "zetta", "yotta")
+
+
+def split(value: str, separator: str | None = None, maxsplit: int = -1) -> list[str]:
+    """The parts of a text between separators (blanks, if none is given)."""
+    parts = as_text(value, "split").split(
+        separator, maxsplit if 0 <= maxsplit < sizes.ITEM_LIMIT else sizes.ITEM_LIMIT
+    )
+    sizes.verify_length(parts, len(parts))
+    return parts
+
+
+# -- regular expressions ----------------------------------------------------------------------------
+
+
+def _pattern(pattern: str, ignorecase: bool, multiline: bool) -> re.Pattern[str]:
+    if len(pattern) > PATTERN_LIMIT:  # compiling is one step, too
+        raise LimitError("", f"a pattern has {len(pattern)} characters, at most {PATTERN_LIMIT} are possible")
+    try:
+        return re.compile(pattern, (re.IGNORECASE if ignorecase else 0) | (re.MULTILINE if multiline else 0))
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ExpressionError("", f"{pattern!r} is no regular expression: {error}") from None
+
+
+def _subject(value: Any, name: str) -> str:
+    text = as_text(value, name)
+    if len(text) > REGEX_LIMIT:
+        raise LimitError("", f"{name} was given {len(text)} characters, at most {REGEX_LIMIT} are searched")
+    return text
+
+
+def regex_replace(
+    value: Any,
+    pattern: str,
+    replacement: str = "",
+    ignorecase: bool = False,
+    multiline: bool = False,
+    count: int = 0,
+    mandatory_count: int = 0,
+) -> str:
+    """The text with every match replaced; ``\\\\1`` or ``\\\\g<name>`` in the replacement is a group.
+
+    Raises ExpressionError.
+    """
+    made = found = 0
+
+    def expand(match: re.Match[str]) -> str:
+        nonlocal made, found
+        found += 1
+        text = match.expand(replacement) if "\\" in replacement else replacement
+        # Each match may be replaced by far more than itself: counted as it is made, not when all is there.
+        made += len(text)
+        sizes.verify_length(text, made)
+        return text
+
+    compiled, text = _pattern(pattern, ignorecase, multiline), _subject(value, "regex_replace")
+    replaced, found = regex.bounded(compiled, text, lambda: (compiled.sub(expand, text, count), found))
+    if mandatory_count and found != mandatory_count:
+        raise ExpressionError(
+            "", f"{pattern!r} should match {mandatory_count} times, and matches {found} times"
+        )
+    return replaced
+
+
+def regex_search(
+    value: Any, pattern: str, *groups: str, ignorecase: bool = False, multiline: bool = False
+) -> Any:
+    """The first match, or a list of the groups asked for (``'\\\\1'``, ``'\\\\g<name>'``); null for none."""
+    compiled, text = _pattern(pattern, ignorecase, multiline), _subject(value, "regex_search")
+
+    def search() -> Any:
+        match = compiled.search(text)
+        if match is None or not groups:
+            return match and match[0]
+        return [match.expand(group) for group in groups]
+
+    return regex.bounded(compiled, text, search)
+
+
+def regex_findall(value: Any, pattern: str, multiline: bool = False, ignorecase: bool = False) -> list[Any]:
+    """All matches: of the whole pattern, of its one group, or lists of its groups."""
+    compiled, text = _pattern(pattern, ignorecase, multiline), _subject(value, "regex_findall")
+    found = regex.bounded(compiled, text, lambda: compiled.findall(text))
+    return [list(item) if isinstance(item, tuple) else item for item in found]
+
+
+def regex_escape(value: Any, re_type: str = "python") -> str:
+    """A text as a regular expression that matches just this text; ``posix_basic`` for sed and grep.
+
+    Raises ExpressionError.
+    """
+    text = as_text(value, "regex_escape")
+    if re_type == "posix_basic":
+        return re.sub(r"[].[^$*\\]", r"\\\g<0>", text)
+    if re_type != "python":
+        raise ExpressionError("", f"regex_escape knows no {re_type!r}, only python and posix_basic")
+    return re.escape(text)
+
+
+def matches(
+    value: Any, pattern: str, ignorecase: bool = False, multiline: bool = False, match_type: str = "search"
+) -> bool:
+    """Test ``regex``: ``search``, ``match`` or ``fullmatch``, as ``match_type`` says.
+
+    Raises ExpressionError.
+    """
+    if match_type not in ("fullmatch", "match", "search"):
+        raise ExpressionError("", f"regex knows no {match_type!r}, only search, match and fullmatch")
+    compiled, text = _pattern(pattern, ignorecase, multiline), _subject(value, "regex")
+    return regex.bounded(compiled, text, lambda: getattr(compiled, match_type)(text) is not None)
+
+
+def matches_start(value: Any, pattern: str, ignorecase: bool = False, multiline: bool = False) -> bool:
+    """Test ``match``: the regular expression fits at the start of the text."""
+    compiled, text = _pattern(pattern, ignorecase, multiline), _subject(value, "match")
+    return regex.bounded(compiled, text, lambda: compiled.match(text) is not None)
+
+
+def matches_anywhere(value: Any, pattern: str, ignorecase: bool = False, multiline: bool = False) -> bool:
+    """Test ``search``: the regular expression fits somewhere in the text."""
+    return regex.is_found(_pattern(pattern, ignorecase, multiline), _subject(value, "search"))

@@ -1,0 +1,159 @@
+"""Filters and tests of Ansible's core: they answer as the real ones did, and what there is not here is named."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hiera.errors import ExpressionError, HieraError, LimitError
+from hiera.expressions.expressions import Scope, evaluate
+from hiera.expressions.filters import FILTERS, TESTS
+from hiera.expressions.refused import REFUSED_FILTERS, REFUSED_TESTS
+from hiera.values.secrets import Secret
+
+CASES = json.loads((Path(__file__).parents[2] / "cases/templates/ansible_filters.json").read_text())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["expression"])
+def test_a_filter_answers_as_that_of_ansible_did(case: dict[str, Any]) -> None:
+    """The values are what ansible-core 2.19 gave; equal, and of equal types all the way down."""
+    value = evaluate(case["expression"], Scope({}))
+    assert json.dumps(value) == json.dumps(case["value"])
+
+
+OF_ANSIBLE = {
+    "filters": "b64decode b64encode basename bool checksum combinations combine comment commonpath dict2items "
+    "difference dirname expanduser expandvars extract fileglob flatten from_json from_yaml from_yaml_all "
+    "hash human_readable human_to_bytes intersect items2dict log mandatory md5 normpath password_hash "
+    "path_join permutations pow product quote random realpath regex_escape regex_findall regex_replace "
+    "regex_search rekey_on_member relpath root sha1 shuffle split splitext strftime subelements "
+    "symmetric_difference ternary to_datetime to_json to_nice_json to_nice_yaml to_uuid to_yaml "
+    "type_debug union unique unvault urldecode urlsplit vault win_basename win_dirname win_splitdrive zip "
+    "zip_longest",
+    "tests": "abs all any change changed contains directory exists failed failure falsy file finished is_abs "
+    "is_dir is_file is_link is_mount is_same_file isnan issubset issuperset link link_exists match mount "
+    "nan reachable regex same_file search skip skipped started subset succeeded success successful "
+    "superset timedout truthy unreachable uri url urn vault_encrypted vaulted_file version "
+    "version_compare",
+}
+"""All that ansible-core 2.19 lists in its documentation."""
+
+
+def test_every_filter_and_test_of_its_core_is_there_or_refused_by_name() -> None:
+    assert set(OF_ANSIBLE["filters"].split()) <= {*FILTERS, *REFUSED_FILTERS}
+    assert set(OF_ANSIBLE["tests"].split()) <= {*TESTS, *REFUSED_TESTS}
+    assert not FILTERS.keys() & REFUSED_FILTERS.keys()
+    assert not TESTS.keys() & REFUSED_TESTS.keys()
+
+
+@pytest.mark.parametrize(
+    ("expression", "sentence"),
+    [
+        ("'~/x' | expanduser", "the filter expanduser asks the disk of the machine"),
+        ("'/x' | ansible.builtin.realpath", "the filter ansible.builtin.realpath asks the disk"),
+        ("'x' if true else ('a' | vault('b'))", "the filter vault knows a password of the controller"),
+        ("['/x'] | map('realpath') | list", "the filter realpath asks the disk"),
+        ("['/x'] | select('exists') | list", "the test exists asks the disk"),
+        (
+            "[{'p': '/x'}] | rejectattr('p', 'ansible.builtin.file') | list",
+            "the test ansible.builtin.file asks",
+        ),
+        ("'/x' is directory", "use a fact of your own (facts.d), or control of the resource"),
+        ("{} | json_query('a')", "json_query is not part of Ansible's core"),
+        ("lookup('env', 'HOME')", "no lookup 'env' here: write environ.NAME, or data.name"),
+        ("lookup('ansible.builtin.file', '/etc/x')", "use read_file('path'), for a file of the bundle"),
+        ("query('items', [1])", "there is no 'query': lookup(path, default) finds facts and data"),
+        ("now()", "there is no 'now': the present would be another in every run"),
+        ("hostvars['a']", "there is no 'hostvars': no machine knows another"),
+        ("data.port | default(undef('set data.port'))", "set data.port"),
+        ("[1] | shuffle", "shuffle wants a seed, such as shuffle(seed=facts.fqdn)"),
+        ("[] | random(seed='x')", "random was given nothing to choose from"),
+        ("'x' | password_hash", "password_hash wants a salt of up to 22 letters"),
+        ("'x' | password_hash(salt='a$b')", "password_hash wants a salt of up to 22 letters"),
+        ("'x' | password_hash('rot13', 'salt')", "password_hash knows no 'rot13', only md5, sha256"),
+        (
+            "'x' | password_hash('sha512', 'salt', rounds=10**9)",
+            "which sha512 cannot be here: at most 1000000",
+        ),
+        ("'%Y' | strftime", "the present is another in every run"),
+        ("'%Y' | strftime('x')", "strftime wants seconds since 1970, not 'x'"),
+        ("'x' | to_datetime", "to_datetime: time data 'x' does not match format"),
+        ("'x' | hash('rot13')", "hash knows no 'rot13', only md5, sha1"),
+        ("'x' | to_uuid('y')", "'y' is no UUID"),
+        ("'x' | relpath", "relpath wants two absolute paths"),
+        ("'x' | comment('sql')", "comment knows no style 'sql', only plain, c, cblock"),
+        ("'x' | comment(indent=2)", "comment knows no indent, only beginning, decoration"),
+        ("'x' | regex_escape('pcre')", "regex_escape knows no 'pcre', only python and posix_basic"),
+        (
+            "'aa' | regex_replace('a', 'b', mandatory_count=3)",
+            "'a' should match 3 times, and matches 2 times",
+        ),
+        ("'x' is regex('x', match_type='find')", "regex knows no 'find'"),
+        ("'10 X' | human_to_bytes", "human_to_bytes knows no unit 'X'"),
+        ("'1 Mb' | human_to_bytes", "human_to_bytes knows no unit 'Mb', only B, KB, MB"),
+        ("'ten' | human_to_bytes", "human_to_bytes wants text such as '10 MB', not 'ten'"),
+        ("[{}] | subelements('g')", "subelements finds no key 'g'; skip_missing=true"),
+        ("[{'g': 1}] | subelements('g')", "subelements wants a list at 'g', not a number"),
+        ("[1] | subelements('g')", "subelements wants a mapping where it looks for 'g', not a number"),
+        ("[{'a': 1}, {'a': 1}] | rekey_on_member('a')", "rekey_on_member finds 1 twice"),
+        ("[{'a': 1}] | rekey_on_member('b')", "rekey_on_member wants mappings with a key 'b'"),
+        ("'http://[' | urlsplit", "urlsplit cannot read the URL"),
+        ("'x' | urlsplit('color')", "urlsplit knows no 'color'"),
+        ("[1] is changed", "changed wants the result of a task, a mapping, not a list"),
+        ("'1' is version('2', version_type='pep440')", "version knows no version_type 'pep440'"),
+        ("'1.x' is version('2.0.0', 'lt', version_type='semver')", "'1.x' is no version of this type"),
+        ("{'a': 1} | to_nice_yaml(colour=1)", "to_yaml knows no colour, only allow_unicode, canonical"),
+        ("'a: b: c' | from_yaml_all", "the text given to from_yaml_all"),
+        ("0 | log", "cannot be evaluated"),
+    ],
+)
+def test_what_there_is_not_says_why_and_what_to_use(expression: str, sentence: str) -> None:
+    with pytest.raises(HieraError) as caught:
+        evaluate(expression, Scope({}))
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "range(200000) | permutations(3)",
+        "range(64) | combinations(32)",
+        "[0, 1] | product(repeat=10**9)",
+        "[0, 1] | product(repeat=40)",
+        "range(10000) | product(range(10000))",
+        "'x' | comment(prefix_count=10**10)",
+        "'x' | comment(decoration='y' * 20000)",
+        "'%099999999d' | strftime(0)",
+        "('%Y' * 10000) | strftime(0)",
+        "[1] | to_json(separators=['x' * 100000, ':'])",
+        "(range(300000) | list) | to_yaml(width=10)",
+        "2 | pow(10**400)",
+    ],
+)
+def test_what_would_make_too_much_is_stopped(expression: str) -> None:
+    with pytest.raises((LimitError, ExpressionError)):
+        evaluate(expression, Scope({}))
+
+
+def test_what_is_made_of_a_secret_is_one() -> None:
+    scope = Scope({}, {"pw": Secret("s3cret")})
+    for expression in ("data.pw | password_hash(salt='x')", "data.pw | comment", "data.pw | hash"):
+        assert isinstance(evaluate(expression, scope), Secret)
+
+
+def test_a_number_is_another_seed_than_its_digits() -> None:
+    scope = Scope({})
+    assert evaluate("100 | random(seed=7)", scope) != evaluate("100 | random(seed='7')", scope)
+    assert evaluate("['a', 'b', 'c'] | shuffle(seed=0)", scope) == evaluate(
+        "['a', 'b', 'c'] | shuffle(seed=0)", scope
+    )
+
+
+def test_a_time_is_no_value_of_a_manifest_and_gives_nothing_but_its_parts() -> None:
+    scope = Scope({})
+    with pytest.raises(ExpressionError, match="is no plain value, not a value"):
+        evaluate("'2020-01-01' | to_datetime('%Y-%m-%d')", scope)
+    for expression in ("t.strftime('%Y')", "t.__class__", "t.replace(year=1)"):
+        with pytest.raises(HieraError):
+            evaluate(expression.replace("t.", "('2020-01-01' | to_datetime('%Y-%m-%d'))."), scope)
