@@ -21,7 +21,7 @@ TIME_PARTS: Final = frozenset(
 """What may be asked of them."""
 
 _LONGEST_FORMAT: Final = 1000
-_WIDTH: Final = re.compile(r"%[-_^#+]*\d")
+_WIDTH: Final = r"%[-_^#+]*\d"
 
 
 def to_datetime(text: str, format: str = "%Y-%m-%d %H:%M:%S") -> datetime:  # noqa: A002  Ansible's name
@@ -53,6 +53,6 @@ def strftime(layout: str, second: Any = None, utc: bool = False) -> str:
 
 def _format(layout: Any) -> str:
     text = as_text(layout, "a format of times")
-    if len(text) > _LONGEST_FORMAT or _WIDTH.search(text):  # the C library would pad to any width
+    if len(text) > _LONGEST_FORMAT or re.search(_WIDTH, text):  # the C library would pad to any width
         raise LimitError("", f"a format of times has a width, or is longer than {_LONGEST_FORMAT} characters")
     return text

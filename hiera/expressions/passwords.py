@@ -5,17 +5,17 @@ The salt is given, since a new one in every run would change the file in every r
 
 from __future__ import annotations
 
-import ctypes
-import ctypes.util
 import functools
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 from hiera.errors import ExpressionError
 from hiera.expressions.texts import as_text
 
 _PREFIXES: Final = {"md5": "$1$", "sha256": "$5$", "sha512": "$6$", "blowfish": "$2b$", "bcrypt": "$2b$"}
-_SALT: Final = re.compile(r"[./0-9A-Za-z]{1,22}")
+_SALT: Final = r"[./0-9A-Za-z]{1,22}"
+_LIBRARIES: Final = ("libcrypt.so.1", "libcrypt.so.2")
 _MOST_ROUNDS: Final = {
     "sha256": 1_000_000,
     "sha512": 1_000_000,
@@ -38,7 +38,7 @@ def password_hash(
     hashtype = hashtype.removesuffix("_crypt")
     if hashtype not in _PREFIXES:
         raise ExpressionError("", f"password_hash knows no {hashtype!r}, only {', '.join(_PREFIXES)}")
-    if salt is None or not _SALT.fullmatch(salt):
+    if salt is None or not re.fullmatch(_SALT, salt):
         wanted = "wants a salt of up to 22 letters, digits, dots and slashes"
         raise ExpressionError(
             "", f"password_hash {wanted}: a new one in every run would change the file each time"
@@ -48,9 +48,10 @@ def password_hash(
 
 
 def _cost(hashtype: str, rounds: int | None) -> str:
-    most = _MOST_ROUNDS.get(hashtype, 0)
-    if rounds is not None and not 1 <= rounds <= most:
-        raise ExpressionError("", f"rounds is {rounds}, which {hashtype} cannot be here: at most {most}")
+    most = _MOST_ROUNDS.get(hashtype)
+    if rounds is not None and (most is None or not 1 <= rounds <= most):
+        wanted = "none: it has no rounds" if most is None else f"1 to {most}"
+        raise ExpressionError("", f"rounds of {hashtype} is {rounds}, wanted {wanted}")
     if hashtype in ("blowfish", "bcrypt"):
         return f"{rounds or 12:02}$"
     # Left out where it is what it is anyway: the same text as other programs write.
@@ -68,14 +69,19 @@ def _crypt(password: str, setting: str) -> str:
 
 @functools.cache
 def _library() -> Any:
-    name = ctypes.util.find_library("crypt") or "libcrypt.so.1"
-    try:
-        # Not CDLL, which would let other threads write over what crypt gives.
-        library = ctypes.PyDLL(name)
-    except OSError:
-        raise ExpressionError(
-            "", "password_hash wants the system's libcrypt, which is not installed"
-        ) from None
+    import ctypes  # few templates hash passwords
+
+    # Not CDLL, which would let other threads write over what crypt gives.
+    library = next((found for name in _LIBRARIES if (found := _opened(ctypes.PyDLL, name))), None)
+    if library is None:
+        raise ExpressionError("", "password_hash wants the system's libcrypt, which is not installed")
     library.crypt.restype = ctypes.c_char_p
     library.crypt.argtypes = (ctypes.c_char_p, ctypes.c_char_p)
     return library
+
+
+def _opened(kind: Callable[[str], Any], name: str) -> Any:
+    try:
+        return kind(name)
+    except OSError:
+        return None

@@ -85,7 +85,7 @@ def type_debug(value: Any) -> str:
 
 
 _UNITS: Final = "BKMGTPEZY"
-_AMOUNT: Final = re.compile(r"(\d*\.?\d+)\s*([A-Za-z]*)\s*", re.ASCII)
+_AMOUNT: Final = r"(\d*\.?\d+)\s*([A-Za-z]*)\s*"
 
 
 def human_readable(size: float, isbits: bool = False, unit: str | None = None) -> str:
@@ -103,7 +103,7 @@ def human_to_bytes(size: Any, default_unit: str | None = None, isbits: bool = Fa
 
     Raises ExpressionError.
     """
-    match = _AMOUNT.fullmatch(as_text(size, "human_to_bytes")[:100])
+    match = re.fullmatch(_AMOUNT, as_text(size, "human_to_bytes")[:100], re.ASCII)
     if match is None:
         raise ExpressionError("", f"human_to_bytes wants text such as '10 MB', not {str(size)[:100]!r}")
     unit = match[2] or default_unit or "B"

@@ -81,10 +81,8 @@ def _part(text: str) -> tuple[int, int, str]:
     return rank, 0, text
 
 
-_STRICT: Final = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:([ab])(\d+))?", re.ASCII)
-_SEMANTIC: Final = re.compile(
-    r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?", re.ASCII
-)
+_STRICT: Final = r"(\d+)\.(\d+)(?:\.(\d+))?(?:([ab])(\d+))?"
+_SEMANTIC: Final = r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?"
 
 
 def _strict(text: str) -> Any:
@@ -100,8 +98,8 @@ def _semantic(text: str) -> Any:
     return [int(number) for number in match.group(1, 2, 3)], match[4] is None, before
 
 
-def _matched(pattern: re.Pattern[str], text: str, example: str) -> re.Match[str]:
-    if (match := pattern.fullmatch(text)) is None:
+def _matched(pattern: str, text: str, example: str) -> re.Match[str]:
+    if (match := re.fullmatch(pattern, text, re.ASCII)) is None:
         raise ExpressionError("", f"{text!r} is no version of this type, such as {example}")
     return match
 
