@@ -8,6 +8,7 @@ import pytest
 
 from hiera import limits as bounds
 from hiera.expressions.filters import FILTERS, TESTS
+from hiera.expressions.refused import REFUSED_FILTERS, REFUSED_TESTS
 from hiera.text.yaml_text import load
 from hiera.values.sizes import TEXT_LIMIT
 from puller.cli import main
@@ -80,6 +81,25 @@ def test_the_filters_and_tests_are_those_that_there_are() -> None:
     assert [row[0].strip() for row in rows("Jinja2", 2)] == list(FILTERS)
     listed = PAGE.split("and these tests: ")[1].split(". ")[0]
     assert re.findall(r"`(\w+)`", listed) == list(TESTS)
+
+
+def test_what_of_ansible_is_refused_stands_on_the_page() -> None:
+    table = PAGE.split("\n### Templates of Ansible\n")[1].split("\n| --- |")[1].split("\n\n")[0]
+    there = " ".join(row.split("|")[1] for row in table.splitlines()[1:])
+    listed = set(re.findall(r"`(\w+)`", there))
+    assert {name for name in (*REFUSED_FILTERS, *REFUSED_TESTS) if not name.startswith("is_")} <= listed
+
+
+def test_the_names_that_the_page_promises_are_seen(bench: Any) -> None:
+    promised = PAGE.split("\n### Names, and who sees them\n")[1].split("\n## ")[0]
+    (example,) = re.findall(r"```jinja\n(.*?)```", promised, re.DOTALL)
+    (result,) = re.findall(r"```text\n(.*?)```", promised, re.DOTALL)
+    bench.data = {"vhosts": [{"name": "shop"}, {"name": "blog"}]}
+    files = re.split(r"^\{# (\S+) #\}\n", example, flags=re.MULTILINE)[1:]
+    for path, text in zip(files[::2], files[1::2], strict=True):
+        bench.template(path, text)
+    bench.apply(engine="jinja")
+    assert bench.files() == {"hosts.conf": result}
 
 
 def test_the_limits_are_those_of_the_code() -> None:
