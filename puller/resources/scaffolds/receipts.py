@@ -22,7 +22,7 @@ _LONGEST_NAME = 200  # bytes; file systems take 255
 
 
 class Receipt(msgspec.Struct, omit_defaults=True):
-    """Things that a scaffold has made; paths are relative to ``root``."""
+    """The files and directories that a scaffold has made; paths are relative to ``root``."""
 
     target: str
     root: str = ""

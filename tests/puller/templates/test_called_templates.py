@@ -22,6 +22,8 @@ FILES = {
     "more.j2": "<{{ template('x.j2', y=2) }}>",
     "endless.j2": "{{ template('endless.j2') }}",
     "bad.j2": "\n{{ nope }}",
+    "file.j2": "{{ file }} {{ read_file('y') }}",
+    "y": "Y",
 }
 
 
@@ -53,6 +55,9 @@ def render(text: str, scope: Scope, directory: Path, engine: str = "jinja") -> R
         ("{% for x in [1, 2] %}{{ template('x.jet', y={'a': 5}) }} {% endfor %}", "15 25 "),
         ("{% for x in [1] %}{{ template('x.tmpl', y={'a': 5}) }}{% endfor %}", "15"),
         ("{{ vhost.name }}{{ template('{{ vhost.name }}') }}", "shopshop"),
+        ("{{ template('file.j2', file='/etc/x') }}", "/etc/x Y"),
+        ("{% for file in ['/etc/x'] %}{{ template('file.j2') }}{% endfor %}", "/etc/x Y"),
+        ("{{ template('{{ template(\"x.j2\") }}', x=1) }}", "1-web"),
     ],
 )
 def test_a_called_template_sees_what_its_caller_sees_and_what_it_is_handed(
