@@ -201,7 +201,7 @@ class Enforcement(msgspec.Struct):
         self.application.activate(bundle)
 
     def in_force(self, bundle: Installed, known: Collection[Reference]) -> InForce:
-        """The chosen bundle, for what is left behind: on trial, with what the one to roll back to makes whole itself."""
+        """The chosen bundle; on trial, with the paths that the one to roll back to makes whole by itself."""
         if self.trial is None:
             return InForce(bundle.version, bundle.sha256)
         whole: frozenset[str] | None = None
