@@ -12,6 +12,7 @@ import pytest
 
 from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
+from puller.manifest.host_catalog import HostCatalog
 from puller.reporting.report import Event
 from puller.state.state_file import StateFile
 
@@ -70,6 +71,19 @@ def test_packages_of_one_kind_are_installed_together_and_each_has_changed(
     assert set(states(events).values()) == {"changed"}
     assert events["b"].differences == ["ensure is absent, wanted present"]
     assert set(states(apply(PACKAGES)).values()) == {"stable"}
+
+
+def test_packages_of_two_bundles_that_follow_each_other_are_looked_at_and_installed_together(
+    load: Callable[..., Any], tmp_path: Path, debian: Debian
+) -> None:
+    texts = [f"resources: [{{package: [{names}]}}]" for names in ("a: {}", "{b: {}}, {c: {}}")]
+    manifests = [load(text, facts={"os": {"family": "Debian"}}) for text in texts]
+    pending = PendingRefreshes(tmp_path / "owed.json", "web")
+    events = Engine(HostCatalog.of(manifests), debian, lambda url: b"", pending, Settings()).apply()
+    assert {event.state for event in events} == {"changed"}
+    assert installed_together(debian) == [["a", "b", "c"]]
+    asked = sum(command[0] == "dpkg-query" for command in debian.looked)
+    assert asked == 2, "once before, and once after the only change"
 
 
 @pytest.mark.parametrize("problem", ["its script fails", "it is in no repository"])
