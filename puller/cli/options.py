@@ -105,6 +105,14 @@ data_options = together(
 )
 """With ``fact_options`` for ``puller.run.inputs.load_inputs``, which resolves a manifest with them."""
 
+before_option = click.option(
+    "--with",
+    "before",
+    multiple=True,
+    metavar="SOURCE",
+    help="A bundle that comes before it on its hosts, whose resources it may name.",
+)
+
 job_options = together(
     click.option("--noop", is_flag=True, help="Change nothing; say what would be changed."),
     click.option(

@@ -13,8 +13,10 @@ from puller.manifest.agreement import Disagreement, agreed
 from puller.manifest.catalog import Catalog
 from puller.manifest.declaration import Declaration
 from puller.manifest.links import APPLY, Links
-from puller.manifest.manifest import Manifest
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.order import CycleError, ordered
+from puller.manifest.source import ManifestSource
 from puller.values.reference import Reference
 
 
@@ -100,6 +102,18 @@ class _References(dict[Reference, int]):
 
     def _loop_of(self, reference: object) -> int | None:
         return next((index for index, loop in self._loops if loop.stands_for(str(reference))), None)
+
+
+def load_together(sources: Iterable[ManifestSource], inputs: Inputs) -> HostCatalog:
+    """The catalog of the manifests at these places, each of which may refer to those before it.
+
+    Raises ``SourceError`` and ``ManifestError``.
+    """
+    catalog = HostCatalog.of()
+    for source in sources:
+        known = catalog.references()
+        catalog = catalog.joined(load_manifest(source.path, source.name, inputs, known))
+    return catalog
 
 
 class _Joining:

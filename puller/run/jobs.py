@@ -7,7 +7,7 @@ Apart from the command line, because a run that finds nothing to do spends most 
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,9 +16,10 @@ from puller.engine.apply import Applied, apply_catalog
 from puller.engine.engine import Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.exit_status import ExitStatus, worst
+from puller.manifest.catalog import Catalog
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Manifest
-from puller.manifest.source import open_source
+from puller.manifest.source import ManifestSource, open_source
 from puller.reporting.log import Log, verbosity
 from puller.reporting.report import Summary, partial_sentence
 from puller.resources.remote import fetch_url
@@ -68,6 +69,8 @@ class ApplyOptions(Options, kw_only=True):
     """Options of ``puller apply``."""
 
     source: str
+    before: tuple[str, ...] = ()
+    """What is applied together with it, as bundles that come before it on its hosts."""
     fact_pairs: tuple[str, ...] = ()
     facts_files: tuple[str, ...] = ()
     facts_directories: tuple[str, ...] = ()
@@ -128,46 +131,71 @@ def apply(options: ApplyOptions) -> int:
 def _apply(options: ApplyOptions, log: Log, stops: StopRequests) -> int:
     started = time.perf_counter()
     directories = options.directories
-    with _lock(directories, noop=options.noop), open_source(options.source) as source:
+    with _lock(directories, noop=options.noop), contextlib.ExitStack() as opened:
+        sources = [opened.enter_context(open_source(name)) for name in (*options.before, options.source)]
         inputs = load_inputs(msgspec.structs.asdict(options))
-        manifest = load_manifest(source.path, source.name, inputs.for_manifest())
+        catalog, manifests, owners = _load(sources, inputs)
         if options.only:
-            manifest = manifest.limited_to(options.only)
-        if manifest.pre_message:
-            print(manifest.pre_message)
+            catalog = catalog.limited_to(options.only)
+        for message in (manifest.pre_message for manifest in manifests if manifest.pre_message):
+            print(message)
+        pending = PendingRefreshes(
+            directories.pending_refreshes, str(sources[-1].path), owners=owners, noop=options.noop
+        )
         stops.check()
         with stops.deferred():  # from here on something may have been changed, and that is told in any case
             applied = apply_catalog(
-                manifest,
+                catalog,
                 options.settings(log, stops),
                 stops,
-                PendingRefreshes(directories.pending_refreshes, str(source.path), noop=options.noop),
+                pending,
                 state_directory=directories.state,
                 fetch=fetch_url,
             )
-            return _tell(options, log, stops, manifest, inputs, applied, time.perf_counter() - started)
+            warnings = [
+                *(warning for manifest in manifests for warning in manifest.warnings),
+                *applied.notes,
+                *inputs.problems(),
+            ]
+            status = _tell(options, log, stops, catalog, warnings, applied, time.perf_counter() - started)
+            if status in (ExitStatus.OK, ExitStatus.CHANGED):
+                for message in (manifest.post_message for manifest in manifests if manifest.post_message):
+                    print(message)
+            return status
+
+
+def _load(
+    sources: Sequence[ManifestSource], inputs: CommandInputs
+) -> tuple[Catalog, list[Manifest], dict[str, str]]:
+    """The catalog of these manifests, and the owners of pending refreshes in it, by the paths of manifests."""
+    if len(sources) == 1:
+        manifest = load_manifest(sources[0].path, sources[0].name, inputs.for_manifest())
+        return manifest, [manifest], {}
+    from puller.manifest.host_catalog import load_together  # as few do who apply by hand
+
+    catalog = load_together(sources, inputs.for_manifest())
+    owners = catalog.subscribers_by_owner().items()
+    paths = {str(reference): str(sources[number].path) for reference, number in owners}
+    return catalog, catalog.manifests, paths
 
 
 def _tell(
     options: ApplyOptions,
     log: Log,
     stops: StopRequests,
-    manifest: Manifest,
-    inputs: CommandInputs,
+    catalog: Catalog,
+    warnings: Sequence[str],
     applied: Applied,
     duration: float,
 ) -> int:
-    """Say what became of a manifest; gives the exit status."""
-    for note in [*manifest.warnings, *applied.notes, *inputs.problems()]:
-        log.warn(note)
+    """Say what became of a catalog; gives the exit status."""
+    for warning in warnings:
+        log.warn(warning)
     if options.only:
-        log.notice(partial_sentence(len(manifest.order), len(manifest.declarations)))
+        log.notice(partial_sentence(len(catalog.order), len(catalog.declarations)))
     summary = Summary.of(applied.events, duration)
     log.notice(str(summary))
-    status = worst(stops.exit_status, summary.exit_status(detailed=options.detailed_exitcodes))
-    if status in (ExitStatus.OK, ExitStatus.CHANGED) and manifest.post_message:
-        print(manifest.post_message)
-    return status
+    return worst(stops.exit_status, summary.exit_status(detailed=options.detailed_exitcodes))
 
 
 @contextlib.contextmanager

@@ -4,11 +4,18 @@ from typing import Any
 
 import click
 
-from puller.cli.options import data_options, fact_options, job_options, no_system_facts_option
+from puller.cli.options import (
+    before_option,
+    data_options,
+    fact_options,
+    job_options,
+    no_system_facts_option,
+)
 
 
 @click.command()
 @click.argument("source")
+@before_option
 @job_options
 @fact_options
 @no_system_facts_option
@@ -23,6 +30,7 @@ def apply(**options: Any) -> int:
       puller apply web --noop --diff
       puller apply web-1.4.0.tar.gz
       puller apply manifest.yaml --fact role=db --data local.yaml
+      puller apply shop --with base
 
     Exit status: 0 in the desired state, 4 resources failed, 6 some failed and others changed, 13 the manifest is not
     valid, 75 another run is at work.

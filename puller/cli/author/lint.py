@@ -7,12 +7,11 @@ from typing import Any
 
 import click
 
-from puller.cli.options import data_options, fact_options, no_system_facts_option
+from puller.cli.options import before_option, data_options, fact_options, no_system_facts_option
 from puller.errors import ManifestError
 from puller.exit_status import ExitStatus
 from puller.manifest.declaration import Declaration
-from puller.manifest.host_catalog import HostCatalog
-from puller.manifest.loader import load_manifest
+from puller.manifest.host_catalog import load_together
 from puller.manifest.manifest import Manifest
 from puller.manifest.notations import find_foreign
 from puller.manifest.problems import Problems
@@ -22,13 +21,7 @@ from puller.run.inputs import load_inputs
 
 @click.command()
 @click.argument("source")
-@click.option(
-    "--with",
-    "before",
-    multiple=True,
-    metavar="SOURCE",
-    help="A bundle that comes before it on its hosts, whose resources it may name.",
-)
+@before_option
 @fact_options
 @no_system_facts_option
 @data_options
@@ -52,11 +45,8 @@ def lint(source: str, before: tuple[str, ...], **options: Any) -> int:
         found = opened.enter_context(open_source(source))
         inputs = load_inputs(options)
         try:
-            catalog = HostCatalog.of()
-            for place in (*(opened.enter_context(open_source(other)) for other in before), found):
-                known = catalog.references()
-                manifest = load_manifest(place.path, place.name, inputs.for_manifest(), known)
-                catalog = catalog.joined(manifest)
+            earlier = [opened.enter_context(open_source(other)) for other in before]
+            manifest = load_together([*earlier, found], inputs.for_manifest()).manifests[-1]
         except ManifestError:
             # Another tool's notation may be the very reason; and what is refused need not even be text.
             _show(_foreign([Problems.of_text(found.name, found.path.read_text(errors="replace"))]))

@@ -364,3 +364,27 @@ def test_lint_checks_a_bundle_with_those_that_come_before_it(tmp_path: Path, exe
     status, said = execute("lint", str(tmp_path / "contradicts"), "--with", base, *facts)
     assert status == 13
     assert "content is 'of another' here and 'of base' there" in said
+
+
+def test_what_is_applied_by_hand_may_be_applied_with_what_comes_before_it(
+    tmp_path: Path, execute: Execute
+) -> None:
+    (tmp_path / "machine").mkdir()
+    for name, resources in {
+        "base": [file("motd", "of base")],
+        "shop": [reload("tell", "file#motd")],
+    }.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.yaml").write_text(
+            manifest(*resources, pre_message=f"begin {name}", post_message=f"end {name}")
+        )
+    words = (str(tmp_path / "shop"), "--fact", f"machine={tmp_path}/machine")
+    assert execute("apply", *words)[0] == 13
+    status, said = execute("apply", *words, "--with", str(tmp_path / "base"))
+    assert status == 0
+    assert [word for word in said.split("\n") if word[:5] in ("begin", "end b", "end s")] == [
+        "begin base", "begin shop", "end base", "end shop",
+    ]  # fmt: skip
+    assert "2 resources, 0 stable, 1 changed, 1 refreshed" in said
+    assert (tmp_path / "machine/said").read_text() == "tell\n"
+    assert "2 stable" in execute("apply", *words, "--with", str(tmp_path / "base"))[1]
