@@ -42,11 +42,10 @@ def lint(source: str, before: tuple[str, ...], **options: Any) -> int:
     Exit status: 0 when nothing is wrong, 13 when the manifest would be refused.
     """
     with contextlib.ExitStack() as opened:
-        found = opened.enter_context(open_source(source))
+        *others, found = (opened.enter_context(open_source(one)) for one in (*before, source))
         inputs = load_inputs(options)
         try:
-            earlier = [opened.enter_context(open_source(other)) for other in before]
-            manifest = load_together([*earlier, found], inputs.for_manifest()).manifests[-1]
+            manifest = load_together((*others, found), inputs.for_manifest()).manifests[-1]
         except ManifestError:
             # Another tool's notation may be the very reason; and what is refused need not even be text.
             _show(_foreign([Problems.of_text(found.name, found.path.read_text(errors="replace"))]))

@@ -1,15 +1,23 @@
 """``puller render``: what a manifest, a template or a tree of templates comes to on this host."""
 
+import contextlib
 from typing import Any
 
 import click
 
 from bundles.masking import mask_urls
 from puller.cli.author.render_templates import find_template_options, render_templates, template_options
-from puller.cli.options import data_options, fact_options, format_option, no_system_facts_option
+from puller.cli.options import (
+    before_option,
+    data_options,
+    fact_options,
+    format_option,
+    no_system_facts_option,
+)
 from puller.cli.output import show, warn
 from puller.manifest.applied import applied_as
 from puller.manifest.declaration import HIDDEN, Declaration
+from puller.manifest.host_catalog import load_together
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
 from puller.manifest.problems import Problems
@@ -21,11 +29,14 @@ from puller.run.inputs import load_inputs
 @click.argument("source")
 @format_option
 @template_options
+@before_option
 @fact_options
 @no_system_facts_option
 @data_options
 @click.option("--source", "as_text", is_flag=True, help="Show the text that resources_template has made.")
-def render(source: str, output_format: str, *, as_text: bool, **options: Any) -> None:
+def render(
+    source: str, output_format: str, *, before: tuple[str, ...], as_text: bool, **options: Any
+) -> None:
     """Show the data and the resources of SOURCE as they are for this host, in the order in which they would be applied.
 
     With --engine SOURCE is a template, rendered as a file's `template` would be, or a directory of templates,
@@ -34,11 +45,15 @@ def render(source: str, output_format: str, *, as_text: bool, **options: Any) ->
     With --source it is the text that `resources_template` has made, with the lines that errors name, also when what
     stands there is wrong.
 
+    With --with it is read together with the bundles that come before it in the configuration of its hosts, as by
+    `puller lint`.
+
     Nothing is looked at on the machine beside its facts. What is sensitive is not shown.
 
     \b
       puller render web
       puller render web --facts host.yaml --fact role=db --format json
+      puller render web --with base
       puller render web --source
       puller render web/templates/app.conf.j2 --data values.yaml
       puller render web/templates/app --engine jet --data values.yaml -o /tmp/app
@@ -46,12 +61,13 @@ def render(source: str, output_format: str, *, as_text: bool, **options: Any) ->
     if (wanted := find_template_options(source, options)) is not None:
         render_templates(source, wanted, load_inputs(options), output_format)
         return
-    with open_source(source) as found:
+    with contextlib.ExitStack() as opened:
+        *others, found = (opened.enter_context(open_source(one)) for one in (*before, source))
         inputs = load_inputs(options)
         if as_text:
             _show_texts(found, inputs.for_manifest(), output_format)
             return
-        manifest = load_manifest(found.path, found.name, inputs.for_manifest())
+        manifest = load_together((*others, found), inputs.for_manifest()).manifests[-1]
         resources = [_resource(manifest.declarations[index]) for index in manifest.order]
         show({"data": _plain(manifest.scope.data), "resources": resources}, output_format)
         inputs.warn()

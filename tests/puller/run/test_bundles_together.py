@@ -364,6 +364,9 @@ def test_lint_checks_a_bundle_with_those_that_come_before_it(tmp_path: Path, exe
     status, said = execute("lint", str(tmp_path / "contradicts"), "--with", base, *facts)
     assert status == 13
     assert "content is 'of another' here and 'of base' there" in said
+    assert execute("render", str(tmp_path / "fits"), *facts)[0] == 13
+    status, shown = execute("render", str(tmp_path / "fits"), "--with", base, "--format", "json", *facts)
+    assert (status, [list(one) for one in json.loads(shown)["resources"]]) == (0, [["exec"]])
 
 
 def test_what_is_applied_by_hand_may_be_applied_with_what_comes_before_it(
