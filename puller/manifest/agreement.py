@@ -15,7 +15,7 @@ import msgspec
 from hiera.values.secrets import has_secret
 from puller.bundle_paths import BundlePathError
 from puller.manifest.declaration import HIDDEN, Declaration
-from puller.resources.agreeing import Contradiction, linked
+from puller.resources.agreeing import Contradiction, fields, linked
 from puller.resources.base import Properties
 from puller.values.identical import identical
 
@@ -109,8 +109,8 @@ def _properties(first: Declaration, second: Declaration) -> Properties:
 
 
 def _of(properties: Properties, names: frozenset[str]) -> dict[str, Any]:
-    fields = {field.encode_name: field.name for field in msgspec.structs.fields(properties)}
-    return {fields[name]: getattr(properties, fields[name]) for name in names if name in fields}
+    named = {field.encode_name: field.name for field in fields(type(properties))}
+    return {named[name]: getattr(properties, named[name]) for name in names if name in named}
 
 
 # Paths and data

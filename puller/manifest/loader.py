@@ -232,5 +232,6 @@ def _united(first: Declaration, second: Declaration) -> Declaration:
     except Disagreement as disagreement:
         other = disagreement.second_declaration
         place = (*other.path, disagreement.property)
-        other.problems.add(place, disagreement.sentence(), f"{other.label} {other.subject('name')}")
+        item = f" ({other.item})" if other.item else ""
+        other.problems.add(place, disagreement.sentence(), f"{other.label} {other.reference}{item}")
         return first

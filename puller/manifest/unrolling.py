@@ -1,7 +1,6 @@
 """From an entry with a loop to the declarations of its items.
 
-* Names differ from item to item, else the two items are named. A child has its data beside its name: one file may be
-  applied for each item.
+* Items of one name are declarations of one resource, and must agree like any others.
 * A loop that cannot be evaluated on this machine is one declaration with that failure.
 * What is the same for all items is checked for a loop without any, too.
 """
@@ -25,7 +24,6 @@ from puller.system import signals
 if TYPE_CHECKING:
     from puller.manifest.masking import Mask
 
-_CHILD = "apply"
 _FUNCTIONS = frozenset(("cycler", "dict", "joiner", "namespace", "range"))
 """What templates may call beside the functions of their scope."""
 
@@ -39,7 +37,6 @@ def unrolled(
     2. What it goes over is evaluated; what cannot be is the failure of one declaration that stands for all.
     3. Of a loop without items what is written is checked all the same.
     4. Each item is declared as an entry of its own is.
-    5. No two of them have one name, unless they are children.
     """
     # 1. Its names.
     loop = _without_hidden_names(entry, loop, problems, home)
@@ -57,7 +54,6 @@ def unrolled(
             yield declaration
         else:
             declaration.check()
-    seen: dict[str, Item] = {}
     texts, scopes = _texts(entry, loop, scope), LoopScopes(home.scope, loop, home.files)
     for number, values in enumerate(items):
         signals.check()
@@ -65,8 +61,7 @@ def unrolled(
         # 4. One item.
         one = Entry(entry.type_name, dict(entry.properties), entry.path, item=item)
         declaration = declare(one, problems, home, inputs, mask, scopes.of(values), texts)
-        # 5. Its name.
-        if declaration is not None and (entry.type_name == _CHILD or _is_first(declaration, item, seen)):
+        if declaration is not None:
             yield declaration
 
 
@@ -78,16 +73,6 @@ def _without_hidden_names(entry: Entry, loop: Loop, problems: Problems, home: Ho
     sentence = f"for has the name {hidden}, which means something else already: choose another"
     problems.add((*entry.path, FOR), sentence, f"{label(entry.path)} {loop.reference}")
     return Loop.of((), loop.reference)
-
-
-def _is_first(declaration: Declaration, item: Item, seen: dict[str, Item]) -> bool:
-    """Whether no item before it has the same name; noted when one has."""
-    first = seen.setdefault(declaration.properties.name, item)
-    if first is not item:
-        name = declaration.properties.name
-        sentence = f"{name!r} is the name for two items: {first.place}, and {item.place}"
-        declaration.problems.add(declaration.path, sentence, f"{declaration.label} {item.loop.reference}")
-    return first is item
 
 
 def _texts(entry: Entry, loop: Loop, scope: Scope) -> dict[str, Repeated]:

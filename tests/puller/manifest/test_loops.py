@@ -475,20 +475,45 @@ resources:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "items"), [("same", "[1, 2, 3]"), ("{{ x.n }}", "[{'n': 'same'}, {'n': 'same'}]")]
-)
-def test_two_items_of_one_name_are_both_named(load: Load, name: str, items: str) -> None:
+def test_items_of_one_name_are_one_resource_where_they_say_the_same(load: Load) -> None:
+    manifest = load("""
+        data: {names: [shop, blog]}
+        resources:
+          - file:
+              - for: name in data.names
+                "/{{ name }}": {content: x, owner: root, group: root, mode: "0644"}
+          - exec:
+              - for: name in data.names
+                reload: {refreshonly: true, subscribe: ["file#/{{ name }}"]}
+    """)
+    assert names(manifest) == ["file#/shop", "file#/blog", "exec#reload"]
+    assert manifest.links.subscriptions[2] == [0, 1]
+
+
+def test_a_resource_that_subscribes_to_no_items_is_not_there(load: Load) -> None:
+    text = """
+        data: {names: []}
+        resources:
+          - exec:
+              - for: name in data.names
+                reload: {refreshonly: true, subscribe: ["file#/{{ name }}"]}
+    """
+    assert names(load(text)) == []
+
+
+def test_two_items_of_one_name_that_do_not_agree_are_both_named(load: Load) -> None:
     said = problems(
         load,
-        f"""
+        """
 resources:
-  - exec: [{{"{name}": {{}}, for: "x in {items}"}}]
+  - exec: [{same: {cwd: "{{ x }}"}, for: "x in ['/a', '/b']"}]
 """,
     )
-    first, second = ("x is 1", "x is 2") if name == "same" else ("x is {'n': 'same'}",) * 2
-    assert said[0] == (
-        f"web/manifest.yaml:3: resources[0] exec#{name}: 'same' is the name for two items: {first}, and {second}"
+    loop = "for x in ['/a', '/b']: x is"
+    assert said == (
+        f"web/manifest.yaml:3: resources[0] exec#same ({loop} '/b'): is declared twice, first at web/manifest.yaml:3 "
+        f"({loop} '/a'), and the two do not agree: cwd is '/b' here and '/a' there "
+        "(let both say the same, or declare it once)",
     )
 
 
