@@ -122,19 +122,18 @@ def ports(count: int) -> list[int]:
 
 def test_a_web_server_has_the_sites_of_another_team(booted: Any, repository: Repository) -> None:
     web, status, ssh = ports(3)
-    data = {"listen": str(web), "nginx": {"status": f"127.0.0.1:{status}"}, "ssh": {"port": ssh}}
+    data = {"shop": {"listen": str(web)}, "nginx": {"status": f"127.0.0.1:{status}"}, "ssh": {"port": ssh}}
     with booted("web", ["base", "shop"], data) as host:
         predicted = host.run("--noop")
         assert (predicted.returncode, "failed" in predicted.stdout) == (0, False), predicted.stdout
         host.assert_runs(CHANGED, 0)
         fetch = f"curl -fsS -H 'Host: shop.example.com' http://127.0.0.1:{web}/"
-        host.machine.run("apt-get", "install", "-y", "-q", "curl")
         assert "<h1>The shop</h1>" in host.says(fetch)
         assert "Active connections" in host.says(f"curl -fsS http://127.0.0.1:{status}/")
         repository.edit(
             "bundles/shop/manifest.yaml",
-            "    sale.example.com: {title: Winter sale}\n",
-            "    new.example.com: {title: New}\n",
+            "sale.example.com: {title: Winter sale}",
+            "new.example.com: {title: New}",
         )
         assert "base unchanged (1.0.0)\nshop 1.0.1 " in repository.publish()
         repository.deploy(host.machine.root)
