@@ -127,6 +127,8 @@ def test_the_shop_stands_on_what_base_has_on_a_web_server(puller: Puller) -> Non
 def test_the_value_of_a_machine_is_explained_by_its_files(puller: Puller) -> None:
     said = puller("explain", "postgresql.clients", BASE, host="db01")
     assert "hosts/db01.example.com.yaml" in said
+    said = puller("explain", "classes", BASE, host="db01").splitlines()[0]
+    assert said.endswith('["roles/db", "profiles/packages", "profiles/motd", "profiles/ssh", "profiles/users"]')
 
 
 @pytest.mark.parametrize("host", HOSTS)
