@@ -128,7 +128,9 @@ def test_the_value_of_a_machine_is_explained_by_its_files(puller: Puller) -> Non
     said = puller("explain", "postgresql.clients", BASE, host="db01")
     assert "hosts/db01.example.com.yaml" in said
     said = puller("explain", "classes", BASE, host="db01").splitlines()[0]
-    assert said.endswith('["roles/db", "profiles/packages", "profiles/motd", "profiles/ssh", "profiles/users"]')
+    assert said.endswith(
+        '["roles/db", "profiles/packages", "profiles/motd", "profiles/ssh", "profiles/users"]'
+    )
 
 
 @pytest.mark.parametrize("host", HOSTS)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,6 +13,7 @@ import msgspec
 
 from puller.cli.author.explain_lines import key_lines, resource_lines
 from puller.cli.options import (
+    before_option,
     configuration_option,
     data_options,
     fact_options,
@@ -21,8 +23,7 @@ from puller.cli.options import (
 from puller.cli.output import warn
 from puller.errors import UsageError
 from puller.exit_status import ExitStatus
-from puller.manifest.host_catalog import HostCatalog
-from puller.manifest.loader import load_manifest
+from puller.manifest.host_catalog import HostCatalog, load_together
 from puller.manifest.manifest import Manifest
 from puller.manifest.recording import Recorder
 from puller.run.inputs import load_inputs
@@ -36,12 +37,15 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("subject", metavar="KEY|RESOURCE")
 @click.argument("source", required=False)
+@before_option
 @configuration_option("Explain what is enforced by this configuration.", metavar="FILE")
 @text_format_option
 @fact_options
 @no_system_facts_option
 @data_options
-def explain(subject: str, source: str | None, path: str, output_format: str, **options: Any) -> int:
+def explain(
+    subject: str, source: str | None, before: tuple[str, ...], path: str, output_format: str, **options: Any
+) -> int:
     """Say why a value is what it is, or why a resource is as it is.
 
     For a KEY of the data: its value, and what each source and each level of a hierarchy has for it, the highest first.
@@ -55,12 +59,13 @@ def explain(subject: str, source: str | None, path: str, output_format: str, **o
       puller explain profile::web::port
       puller explain file#/etc/motd
       puller explain web.port web --fact role=db
+      puller explain service#nginx shop --with base
 
     Exit status: 0, or 1 when nothing has the key or the resource.
     """
     explained = [
         {"bundle": about.title, **found}
-        for about in _subjects(source, path, options)
+        for about in _subjects(source, before, path, options)
         for found in _explained(subject, about)
     ]
     is_found = any(found.get("found", "resource" in found) for found in explained)
@@ -90,19 +95,26 @@ class _Subject(NamedTuple):
     """Where runs remember things; ``None``: the user's own place."""
 
 
-def _subjects(source: str | None, path: str, options: Mapping[str, Any]) -> Iterator[_Subject]:
+def _subjects(
+    source: str | None, before: Sequence[str], path: str, options: Mapping[str, Any]
+) -> Iterator[_Subject]:
     """SOURCE, or each bundle that is enforced; raises ``PullerError`` when one cannot be read."""
     if source is not None:
         from puller.manifest.source import open_source
 
-        with open_source(source) as found:
+        with ExitStack() as opened:
+            places = [opened.enter_context(open_source(one)) for one in (*before, source)]
             inputs = load_inputs(options)
             recorder = Recorder()
             given = msgspec.structs.replace(inputs.for_manifest(), watch=recorder.watch)
-            manifest = load_manifest(found.path, found.name, given)
-            yield _Subject(source, manifest, recorder, manifest)
+            catalog = load_together(places, given)
+            yield _Subject(source, catalog.manifests[-1], recorder, catalog)
             inputs.warn()
         return
+    if before:
+        raise UsageError(
+            "explain: --with is for a SOURCE; without one it is about all bundles that are enforced"
+        )
     if any(
         options[name]
         for name in (

@@ -367,6 +367,10 @@ def test_lint_checks_a_bundle_with_those_that_come_before_it(tmp_path: Path, exe
     assert execute("render", str(tmp_path / "fits"), *facts)[0] == 13
     status, shown = execute("render", str(tmp_path / "fits"), "--with", base, "--format", "json", *facts)
     assert (status, [list(one) for one in json.loads(shown)["resources"]]) == (0, [["exec"]])
+    for subject in ("exec#tell", "file#/srv/motd"):
+        assert execute("explain", subject, str(tmp_path / "fits"), "--with", base, *facts)[0] == 0
+    status, said = execute("explain", "exec#tell", "--with", base)
+    assert (status, "--with is for a SOURCE" in said) == (64, True)
 
 
 def test_what_is_applied_by_hand_may_be_applied_with_what_comes_before_it(
