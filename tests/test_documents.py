@@ -105,3 +105,14 @@ def test_the_manifests_of_the_page_on_data_are_valid(tmp_path: Path) -> None:
     (tmp_path / "manifest.yaml").write_text(examples[1])
     with pytest.raises(ManifestError, match=r"data\.server is required and has no value"):
         load_manifest(tmp_path / "manifest.yaml", "data.md", Inputs(facts, {}))
+
+
+def test_the_first_manifest_of_the_readme_loops(tmp_path: Path) -> None:
+    (text,) = re.findall(
+        r"```yaml\n(# web/manifest.yaml\n.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
+    )
+    (tmp_path / "manifest.yaml").write_text(text)
+    facts = {"os": {"family": "Debian"}, "networking": {"fqdn": "web01.example.com"}}
+    manifest = load_manifest(tmp_path / "manifest.yaml", "README.md", Inputs(facts, {}))
+    assert manifest.scope.data["workers"] == 8
+    assert [str(one) for one in manifest.declarations][:2] == ["package#curl", "package#jq"]
