@@ -23,6 +23,7 @@ from puller.errors import ManifestError, SourceError
 from puller.manifest.declaration import Child, Declaration
 from puller.manifest.problems import Problems
 from puller.values.identical import fingerprint
+from puller.values.reference import Reference
 
 if TYPE_CHECKING:
     from puller.resources.apply import ApplyProperties
@@ -51,6 +52,8 @@ class Family(msgspec.Struct):
     refused: list[str] = []
     """The problems of children that could not be read to their end."""
     warnings: list[str] = []
+    of_no_item: set[Reference] = set()
+    """The names, written out, of entries whose loops have no item here: whoever names them means nothing."""
 
     def known(self, child: Child) -> Child:
         """The child that was read before with this file and data; else this one, from now on."""

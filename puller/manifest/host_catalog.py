@@ -37,9 +37,10 @@ class HostCatalog(Catalog, kw_only=True):
             catalog = catalog.joined(manifest)
         return catalog
 
-    def references(self) -> dict[Reference, int]:
+    def references(self) -> "References":
         """The names and aliases that a later manifest may refer to, with the indexes of their resources."""
-        found = _References(self.declarations)
+        found = References(self.declarations)
+        found.of_no_item = frozenset().union(*(manifest.of_no_item for manifest in self.manifests))
         for index, declaration in enumerate(self.declarations):
             if declaration.type.type_name != APPLY:
                 for name in declaration.names():
@@ -85,15 +86,19 @@ class HostCatalog(Catalog, kw_only=True):
         return _Joining(self, manifest).catalog()
 
 
-class _References(dict[Reference, int]):
+class References(dict[Reference, int]):
     """Names with the indexes of their resources; and all that a loop may have made that cannot be evaluated here."""
 
     def __init__(self, declarations: Sequence[Declaration]) -> None:
         super().__init__()
         self._loops = [(index, found) for index, found in enumerate(declarations) if found.loop is not None]
 
+        self.of_no_item: frozenset[Reference] = frozenset()
+        """Names of entries whose loops have no item here: there is nothing behind them."""
+
     def __contains__(self, reference: object) -> bool:
-        return super().__contains__(reference) or self._loop_of(reference) is not None
+        is_known = super().__contains__(reference) or reference in self.of_no_item
+        return is_known or self._loop_of(reference) is not None
 
     def __missing__(self, reference: Reference) -> int:
         if (index := self._loop_of(reference)) is None:
@@ -192,6 +197,8 @@ class _Joining:
     def _link_outside(self, index: int, outside: Iterable[tuple[str, Reference]], links: Links) -> None:
         reference = self.declarations[index].reference
         for name, other in outside:
+            if other in self.known.of_no_item:
+                continue
             at = self.known[other]
             links.first.setdefault(index, []).append(at)
             if name == "require":

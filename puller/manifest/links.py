@@ -47,9 +47,17 @@ class Links(msgspec.Struct):
         )
 
 
-def link(declarations: Sequence[Declaration], known: Collection[Reference] = ()) -> Links:
-    """Find what every reference means; notes problems. Those that are ``known`` are resources of other manifests."""
+def link(
+    declarations: Sequence[Declaration],
+    known: Collection[Reference] = (),
+    of_no_item: Collection[Reference] = (),
+) -> Links:
+    """Find what every reference means; notes problems.
+
+    Those that are ``known`` are resources of other manifests, those ``of_no_item`` are of loops that have none here.
+    """
     names = _names(declarations, known)
+    names.of_no_item = of_no_item
     applied_by = _applied_by(declarations)
     links = Links(children=_children(applied_by))
     for position, declaration in enumerate(declarations):
@@ -103,6 +111,8 @@ class Names(msgspec.Struct):
     """The declarations that stand for loops which cannot be evaluated on this machine."""
     outside: Collection[Reference] = ()
     """Names of resources of other manifests."""
+    of_no_item: Collection[Reference] = ()
+    """Names of entries whose loops have no item on this machine."""
 
     def find(self, reference: Reference) -> list[int]:
         """All that a reference means; nothing when there is none."""
@@ -153,7 +163,7 @@ def _find_all(
         if not meant:  # a loop that cannot be evaluated here may have made it
             meant = names.of_loop(own) or names.of_loop(reference)
         found += [(reference, other) for other in meant]
-        if not meant:
+        if not meant and own not in names.of_no_item and reference not in names.of_no_item:
             known = did_you_mean(reference, [*names.index, *names.outside])
             declaration.refuse(name, f"{name} names {reference}, which is not declared{known}")
     return found

@@ -98,7 +98,7 @@ def _load(text: ManifestText, inputs: Inputs, family: Family, known: Collection[
     for declaration in declarations:
         declaration.check()
     # 8. References and order.
-    links = link(declarations, known)
+    links = link(declarations, known, family.of_no_item)
     indexes = order(declarations, links)
     pre_message, post_message = text.message("pre_message", home), text.message("post_message", home)
     # 9. All problems at once.
@@ -116,6 +116,7 @@ def _load(text: ManifestText, inputs: Inputs, family: Family, known: Collection[
         pre_message=pre_message,
         post_message=post_message,
         warnings=list(dict.fromkeys(family.warnings)),
+        of_no_item=frozenset(family.of_no_item),
         texts=list({(text.source, text.text): text for text in family.texts}.values()),
     )
 
@@ -146,7 +147,10 @@ def _declared(
         for entry in entries:
             signals.check()
             # 4. One entry, or each item of its loop.
-            for declaration in _declared_by(entry, problems, home, inputs, mask):
+            declared = list(_declared_by(entry, problems, home, inputs, mask))
+            if not declared and entry.loop is not None and (name := entry.loop.written_out(home.files)):
+                family.of_no_item.add(name)
+            for declaration in declared:
                 # 5. A child manifest.
                 if entry.type_name == children.TYPE:
                     found += children.expand(declaration, family, read_child)

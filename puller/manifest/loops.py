@@ -17,12 +17,13 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from hiera.errors import HieraError
-from hiera.expressions.expressions import Scope, evaluate, parse
+from hiera.expressions.expressions import Scope, evaluate, has_expression, parse
 from hiera.limits import total
 from hiera.values.secrets import Secret
 from puller.bundle_paths import BundleFiles, BundlePathError
 from puller.errors import ResourceError
 from puller.templates.functions import bundle_functions
+from puller.values.reference import Reference
 
 FOR = "for"
 _CLAUSE = re.compile(r"\s*(?P<names>[^\s,]+(?:\s*,\s*[^\s,]+)*)\s+in\s+(?P<expression>\S.*?)\s*", re.DOTALL)
@@ -87,6 +88,16 @@ class Loop(NamedTuple):
     def names(self) -> list[str]:
         """All its names, in their order."""
         return [name for clause in self.clauses for name in clause.names]
+
+    def written_out(self, files: BundleFiles) -> Reference | None:
+        """The name of all its items, where it holds no expression; a child is named as ``files`` see it."""
+        kind, _, name = self.reference.partition("#")
+        if has_expression(name):
+            return None
+        if kind == "apply":
+            with suppress(BundlePathError):
+                name = files.name_of(name)
+        return Reference.to(kind, name)
 
     def may_make(self, reference: str, files: BundleFiles) -> bool:
         """Whether an item might be the resource that is meant, from what is written beside its expressions.

@@ -12,6 +12,7 @@ from puller.data.sources import DataSource
 from puller.manifest.catalog import Catalog
 from puller.manifest.problems import Problems
 from puller.state.directories import PRIVATE_KEY
+from puller.values.reference import Reference
 from puller.values.suggestions import Path as KeyPath
 
 
@@ -46,5 +47,7 @@ class Manifest(Catalog, kw_only=True):
     post_message: str = ""
     warnings: list[str] = msgspec.field(default_factory=list)
     """What is suspicious, and not wrong."""
+    of_no_item: frozenset[Reference] = frozenset()
+    """The names, written out, of entries whose loops have no item on this machine."""
     texts: list[Problems] = msgspec.field(default_factory=list)
     """What was read: of the manifest, its children, and lists that templates rendered."""

@@ -37,6 +37,8 @@ def unrolled(
     2. What it goes over is evaluated; what cannot be is the failure of one declaration that stands for all.
     3. Of a loop without items what is written is checked all the same.
     4. Each item is declared as an entry of its own is.
+    5. A name that is made of expressions is another one for each item. One that is written out stands for all of them,
+       and what they say of it must agree, as anywhere.
     """
     # 1. Its names.
     loop = _without_hidden_names(entry, loop, problems, home)
@@ -54,6 +56,7 @@ def unrolled(
             yield declaration
         else:
             declaration.check()
+    is_made, seen = has_expression(str(entry.properties.get("name"))), dict[str, Item]()
     texts, scopes = _texts(entry, loop, scope), LoopScopes(home.scope, loop, home.files)
     for number, values in enumerate(items):
         signals.check()
@@ -61,8 +64,19 @@ def unrolled(
         # 4. One item.
         one = Entry(entry.type_name, dict(entry.properties), entry.path, item=item)
         declaration = declare(one, problems, home, inputs, mask, scopes.of(values), texts)
-        if declaration is not None:
+        # 5. Its name.
+        if declaration is not None and (not is_made or _is_first(declaration, item, seen)):
             yield declaration
+
+
+def _is_first(declaration: Declaration, item: Item, seen: dict[str, Item]) -> bool:
+    """Whether no item before it has the same name; noted when one has."""
+    first = seen.setdefault(declaration.properties.name, item)
+    if first is not item:
+        name = declaration.properties.name
+        sentence = f"{name!r} is the name for two items: {first.place}, and {item.place}"
+        declaration.problems.add(declaration.path, sentence, f"{declaration.label} {item.loop.reference}")
+    return first is item
 
 
 def _without_hidden_names(entry: Entry, loop: Loop, problems: Problems, home: Home) -> Loop:

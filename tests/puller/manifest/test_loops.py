@@ -559,6 +559,44 @@ resources:
     assert names(load(text.replace("[2]", "[1]"))) == ["file#/same"]
 
 
+@pytest.mark.parametrize(
+    ("entry", "places"),
+    [
+        ('"{{ x }}": {}, for: "x in [1, 2, 1]"', "x is 1, and x is 1"),
+        ('"{{ v.n }}": {}, for: "v in data.l"', None),
+        ('"{{ k | lower }}": {}, for: "k, v in data.m"', "k is 'A', and k is 'a'"),
+    ],
+)
+def test_a_name_that_is_made_of_expressions_is_another_for_each_item(
+    load: Load, entry: str, places: str | None
+) -> None:
+    (said,) = problems(
+        load,
+        f"data: {{m: {{A: 1, a: 2}}, l: [{{n: 1, b: 2}}, {{n: 1, b: 3}}]}}\nresources: [{{exec: [{{{entry}}}]}}]\n",
+    )
+    assert "is the name for two items: " in said
+    assert places is None or said.endswith(places)
+
+
+def test_whoever_names_what_a_loop_without_items_would_have_applied_means_nothing(load: Load) -> None:
+    text = """
+data: {vhosts: {}}
+resources:
+  - exec:
+      - for: name, vhost in data.vhosts
+        reload: {}
+      - after: {require: [exec#reload], after: [exec#reload], subscribe: [exec#reload]}
+"""
+    manifest = load(text)
+    assert [str(one) for one in manifest.declarations] == ["exec#after"]
+    assert manifest.requirements(0) == []
+    (said,) = problems(load, text.replace("require: [exec#reload]", "require: [exec#relaod]"))
+    assert "names exec#relaod, which is not declared" in said
+    known = HostCatalog.of([manifest]).references()
+    later = load("resources: [{exec: [{later: {require: [exec#reload]}}]}]", known=known)
+    assert len(HostCatalog.of([manifest]).joined(later).declarations) == 2
+
+
 # -- secrets --------------------------------------------------------------------------------------
 
 
