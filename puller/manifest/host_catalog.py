@@ -9,7 +9,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from puller.errors import ManifestError
-from puller.manifest.agreement import Disagreement, agreed
 from puller.manifest.catalog import Catalog
 from puller.manifest.declaration import Declaration
 from puller.manifest.links import APPLY, Links
@@ -49,6 +48,8 @@ class HostCatalog(Catalog, kw_only=True):
 
     def resources_of(self, number: int) -> list[int]:
         """The indexes of the resources that belong to a manifest, in the order in which they are applied."""
+        if len(self.manifests) == 1:
+            return self.order
         return [index for index in self.order if self.owners[index] == number]
 
     def concerns(self, number: int) -> list[int]:
@@ -56,6 +57,8 @@ class HostCatalog(Catalog, kw_only=True):
 
         Beside its own resources these are those that it shares, and those of others that it refreshes.
         """
+        if len(self.manifests) == 1:
+            return self.order
         part = {index for index, owner in enumerate(self.owners) if owner == number}
         part |= {index for index, numbers in self.shared.items() if number in numbers}
         part |= {index for index, others in self.links.subscriptions.items() if not part.isdisjoint(others)}
@@ -166,6 +169,11 @@ class _Joining:
             return
         self.places.append(index)
         self.shared.setdefault(index, []).append(self.number)
+        from puller.manifest.agreement import (
+            Disagreement,
+            agreed,
+        )  # few bundles declare what another declares
+
         try:
             self.declarations[index] = agreed(self.declarations[index], declaration)
         except Disagreement as error:

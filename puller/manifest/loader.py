@@ -214,12 +214,12 @@ def _rendered_list(text: ManifestText, home: Home, family: Family) -> _List:
 
 def _unite(declarations: list[Declaration]) -> list[Declaration]:
     """One declaration for each resource; what two of one do not agree about is a problem."""
-    seen: dict[Reference | Child, int] = {}
+    seen: dict[tuple[str, str] | Child, int] = {}
     kept: list[Declaration] = []
     for declaration in declarations:
         # Of one child manifest there may be several, each with data of its own. Two loops that cannot be evaluated may
         # be written alike, and mean other resources.
-        key = declaration.reference if declaration.child is None else declaration.child
+        key = declaration.child or (declaration.type.type_name, declaration.properties.name)
         first = seen.setdefault(key, len(kept)) if declaration.loop is None else len(kept)
         if first == len(kept):
             kept.append(declaration)

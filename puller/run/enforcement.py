@@ -200,7 +200,7 @@ class Enforcement(msgspec.Struct):
             self.begun = bundle
         self.application.activate(bundle)
 
-    def in_force(self, bundle: Installed, known: Collection[Reference]) -> InForce:
+    def in_force(self, bundle: Installed, known: Callable[[], Collection[Reference]]) -> InForce:
         """The chosen bundle; on trial, with the paths that the one to roll back to makes whole by itself."""
         if self.trial is None:
             return InForce(bundle.version, bundle.sha256)
@@ -208,7 +208,7 @@ class Enforcement(msgspec.Struct):
         if (back := self.rollback.target(except_for=bundle.sha256)) is not None:
             whole = frozenset()
             with contextlib.suppress(PullerError):
-                whole = whole_paths(read_manifest(back, self.means.inputs, known).declarations)
+                whole = whole_paths(read_manifest(back, self.means.inputs, known()).declarations)
         return InForce(bundle.version, bundle.sha256, has_passed=False, whole=whole)
 
     def refuse(self, bundle: Installed, error: Exception) -> None:

@@ -183,10 +183,9 @@ class Reconciliation(msgspec.Struct, frozen=True):
     def _applied(self, catalog: HostCatalog) -> tuple[HostCatalog, Applied] | None:
         """The catalog with what was taken back before it, and what became of both; ``None`` with the reason noted."""
         leftovers, names = self.means.leftovers, [bundle.report.name for bundle, _ in self._taking_part()]
-        known = catalog.references()
         try:
             in_force = {
-                bundle.report.name: bundle.in_force(choice.bundle, known)
+                bundle.report.name: bundle.in_force(choice.bundle, catalog.references)
                 for bundle, choice in self._taking_part()
             }
             whole = leftovers.before(catalog, names, in_force)

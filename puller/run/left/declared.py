@@ -1,13 +1,13 @@
 """Resources that the bundles of a host declare now, and the places that this leaves to nobody else."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
 
-from puller.manifest.catalog import Catalog
 from puller.manifest.declaration import Declaration
+from puller.manifest.host_catalog import HostCatalog
 from puller.values.removed import ABSENT
 
 
@@ -22,17 +22,14 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
     """Bundles that may declare more than is known, as something in them cannot be expanded on this host."""
 
     @classmethod
-    def by(
-        cls, catalog: Catalog, bundle_of: Callable[[Declaration], str], bundles: Iterable[str]
-    ) -> "Declared":
-        """The declarations of a catalog, each by the bundle that brought it; ``bundles`` are all that are in it."""
+    def by(cls, catalog: HostCatalog, bundles: Sequence[str]) -> "Declared":
+        """The declarations of a catalog, each by the bundle that brought it; ``bundles`` are those of its manifests."""
         declarations: dict[str, list[Declaration]] = {name: [] for name in bundles}
         incomplete = set()
-        for declaration in catalog.declarations:
-            bundle = bundle_of(declaration)
-            declarations[bundle].append(declaration)
+        for declaration, owner in zip(catalog.declarations, catalog.owners, strict=True):
+            declarations[bundles[owner]].append(declaration)
             if declaration.failure and _stands_for_others(declaration):
-                incomplete.add(bundle)
+                incomplete.add(bundles[owner])
         subscribers = {
             str(catalog.declarations[index].reference): sorted({*map(str, references)})
             for index, references in catalog.links.subscribers.items()
@@ -47,6 +44,18 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _kept(self) -> dict[str, list[Declaration]]:
+        return {}
+
+    def kept_names(self, bundle: str) -> Sequence[str]:
+        """The references of those."""
+        if bundle not in self._kept_names:
+            # Not by ``reference``: this is done for ten thousand of them in each run.
+            kept = self.kept(bundle)
+            self._kept_names[bundle] = [f"{one.type.type_name}#{one.properties.name}" for one in kept]
+        return self._kept_names[bundle]
+
+    @cached_property
+    def _kept_names(self) -> dict[str, list[str]]:
         return {}
 
     @cached_property

@@ -9,6 +9,7 @@
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -35,6 +36,20 @@ class InForce(msgspec.Struct, frozen=True):
     has_passed: bool = True
     whole: Collection[str] | None = None
     """On trial with another one to go back to: the paths that that one makes whole by itself."""
+
+
+class _Owners:
+    """The bundles that brought declarations; asked for what is changed, which is nothing in most runs."""
+
+    def __init__(self, catalog: HostCatalog, names: Sequence[str]) -> None:
+        self._catalog, self._names = catalog, names
+
+    def bundle_of(self, declaration: Declaration) -> str:
+        return self._names[self._by_identity[id(declaration)]]
+
+    @cached_property
+    def _by_identity(self) -> dict[int, int]:
+        return dict(zip(map(id, self._catalog.declarations), self._catalog.owners, strict=True))
 
 
 class Leftovers:
@@ -67,17 +82,13 @@ class Leftovers:
 
         Of a part of a catalog nothing is taken back, and only what it makes is remembered.
         """
-        by_identity = dict(zip(map(id, catalog.declarations), catalog.owners, strict=True))
-
-        def bundle_of(declaration: Declaration) -> str:
-            return names[by_identity[id(declaration)]]
-
+        bundle_of = _Owners(catalog, names).bundle_of
         self._in_force, self._taken_back, self._is_partial = in_force, [], catalog.is_partial
         if self._is_partial:
             self._undone, self._leaving = {}, {}
             self.observer = Changes(self.managed, self._trials(), bundle_of, {})
             return catalog
-        declared = self._declared = Declared.by(catalog, bundle_of, names)
+        declared = self._declared = Declared.by(catalog, names)
         self._undone = {name: undo for name in in_force if (undo := self._undo(name, declared)) is not None}
         self._leaving = self.managed.leaving(declared)
         owners: dict[int, str] = {}

@@ -78,11 +78,6 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
     bundles: dict[str, Resources] = {}
 
 
-def _names(bundle: str, declared: Declared) -> list[str]:
-    # Not by ``reference``: this is done for ten thousand of them in each run.
-    return [f"{one.type.type_name}#{one.properties.name}" for one in declared.kept(bundle)]
-
-
 def _removed(bundle: str, declared: Declared) -> str:
     return "".join(_TAKEN if one.properties.removed == ABSENT else _KEPT for one in declared.kept(bundle))
 
@@ -157,7 +152,9 @@ class Managed:
         found = {}
         for bundle in declared.declarations:
             resources = self._bundles.get(bundle)
-            if resources is None or (not resources.left and resources.declared == _names(bundle, declared)):
+            if resources is None or (
+                not resources.left and resources.declared == declared.kept_names(bundle)
+            ):
                 continue
             names = declared.names | self._declared_elsewhere(declared)
             new = () if bundle in declared.incomplete else self._leave(resources, names)
@@ -213,7 +210,7 @@ class Managed:
         left: list[Left],
     ) -> Resources:
         before = self._bundles.get(bundle, Resources())
-        names, removed = _names(bundle, declared), _removed(bundle, declared)
+        names, removed = [*declared.kept_names(bundle)], _removed(bundle, declared)
         subscribers = {}
         if declared.subscribers:
             subscribers = {name: found for name in names if (found := declared.subscribers.get(name))}
