@@ -72,6 +72,8 @@ class Enforcement(msgspec.Struct):
     """All resources that the bundle has a part in, and what became of them; ``None`` when it was not applied."""
     back: Installed | None = None
     """The bundle to roll back to, after what was applied in this run was given up."""
+    is_left_out: bool = False
+    """Whether a partial run was asked for nothing of it: the rollback of another one takes up no release of it."""
     stays: bool = False
     """Whether it failed its trial and is not given up, for want of another one."""
 
@@ -129,10 +131,12 @@ class Enforcement(msgspec.Struct):
         because the attempt at one may put it into quarantine.
         """
         if self.back is not None:
-            yield self.back
+            if self.back.sha256 not in self.refused:
+                yield self.back
             return
         seen: set[str] = set()
-        for bundle in (self.published, self.current, self.means.good(self.report.name)):
+        published = None if self.is_left_out else self.published
+        for bundle in (published, self.current, self.means.good(self.report.name)):
             if bundle is None or bundle.sha256 in seen or self.means.is_quarantined(bundle):
                 continue
             seen.add(bundle.sha256)
@@ -176,6 +180,8 @@ class Enforcement(msgspec.Struct):
             self._tell_nothing()
 
     def _tell_nothing(self) -> None:
+        if self.is_left_out or (self.back is not None and self.back.sha256 in self.refused):
+            return
         if self.back is not None:
             what = f"{self.back.name}: {self.back.version} is not understood any more"
             self.rollback.cannot(self.back, what)
@@ -202,7 +208,7 @@ class Enforcement(msgspec.Struct):
 
     def in_force(self, bundle: Installed, known: Callable[[], Collection[Reference]]) -> InForce:
         """The chosen bundle; on trial, with the paths that the one to roll back to makes whole by itself."""
-        if self.trial is None:
+        if self.trial is None and not self._is_unproven(bundle):
             return InForce(bundle.version, bundle.sha256)
         whole: frozenset[str] | None = None
         if (back := self.rollback.target(except_for=bundle.sha256)) is not None:
@@ -210,6 +216,11 @@ class Enforcement(msgspec.Struct):
             with contextlib.suppress(PullerError):
                 whole = whole_paths(read_manifest(back, self.means.inputs, known()).declarations)
         return InForce(bundle.version, bundle.sha256, has_passed=False, whole=whole)
+
+    def _is_unproven(self, bundle: Installed) -> bool:
+        """Whether it should be on trial: also where that could not be put on record."""
+        is_asked = not self.means.settings.noop and self.back is None
+        return is_asked and self.means.good(bundle.name) != bundle
 
     def refuse(self, bundle: Installed, error: Exception) -> None:
         """Do not try what was chosen in this run: it could not be begun."""

@@ -8,7 +8,7 @@ from bundles.errors import BundleError
 from puller.config.configuration import BundleChoice
 from puller.engine.apply import Applied, apply_catalog
 from puller.engine.pending_refreshes import PendingRefreshes
-from puller.errors import ManifestError, PullerError
+from puller.errors import ManifestError, PullerError, UsageError
 from puller.manifest.declaration import Declaration
 from puller.manifest.host_catalog import HostCatalog
 from puller.reporting.report import BundleReport, partial_sentence
@@ -122,8 +122,15 @@ class Reconciliation(msgspec.Struct, frozen=True):
         while (failed := self._first_not_begun(catalog)) is not None:
             (bundle, choice), error = failed
             bundle.refuse(choice.bundle, error)
-            catalog = self._chosen()
+            catalog = self._limited(self._chosen()) if catalog.is_partial else self._chosen()
         return catalog
+
+    def _limited(self, catalog: HostCatalog) -> HostCatalog:
+        """The part that was asked for; nothing, when not all of that is there any more."""
+        try:
+            return catalog.limited_to(self.means.settings.only)
+        except UsageError:
+            return msgspec.structs.replace(catalog, order=[])
 
     def _first_not_begun(self, catalog: HostCatalog) -> tuple[tuple[Enforcement, Choice], Exception] | None:
         for bundle, choice in self._taking_part():
@@ -174,6 +181,7 @@ class Reconciliation(msgspec.Struct, frozen=True):
         events = dict(zip(whole.order, applied.events, strict=True))
         for bundle, choice in self._taking_part():
             if self._is_left_out(catalog, choice):
+                bundle.is_left_out = True
                 bundle.application.tell_unapplied(bundle.current, "nothing of it was asked for")
                 continue
             own, part = whole.resources_of(choice.number), catalog.concerns(choice.number)

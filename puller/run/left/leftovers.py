@@ -8,7 +8,7 @@
 """
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from puller.state.directories import Directories
 
 if TYPE_CHECKING:  # imported when something is to be done: in most runs nothing is
     from puller.run.left.removals import TakenBack
-    from puller.run.left.trial_copies import TrialCopies, TrialObserver
+    from puller.run.left.trial_copies import Line, TrialCopies, TrialObserver
     from puller.run.left.undo import Undo
 
 
@@ -44,12 +44,18 @@ class _Owners:
     def __init__(self, catalog: HostCatalog, names: Sequence[str]) -> None:
         self._catalog, self._names = catalog, names
 
-    def bundle_of(self, declaration: Declaration) -> str:
-        return self._names[self._by_identity[id(declaration)]]
+    def bundles_of(self, declaration: Declaration) -> Iterator[str]:
+        """The bundle that a resource belongs to, and then those that share it."""
+        for number in self._numbers[id(declaration)]:
+            yield self._names[number]
 
     @cached_property
-    def _by_identity(self) -> dict[int, int]:
-        return dict(zip(map(id, self._catalog.declarations), self._catalog.owners, strict=True))
+    def _numbers(self) -> dict[int, list[int]]:
+        declared = zip(self._catalog.declarations, self._catalog.owners, strict=True)
+        return {
+            id(declaration): [owner, *self._catalog.shared.get(index, ())]
+            for index, (declaration, owner) in enumerate(declared)
+        }
 
 
 class Leftovers:
@@ -70,6 +76,8 @@ class Leftovers:
         self._leaving: dict[str, list[Left]] = {}
         self._taken_back: list[TakenBack] = []
         self._undone: dict[str, Undo] = {}
+        self._owed: dict[str, list[Line]] = {}
+        """Lines of a trial before that are to be undone by a later run, by bundle."""
         self._in_force: Mapping[str, InForce] = {}
         self._is_partial = False
         self.observer: Changes | None = None
@@ -82,13 +90,13 @@ class Leftovers:
 
         Of a part of a catalog nothing is taken back, and only what it makes is remembered.
         """
-        bundle_of = _Owners(catalog, names).bundle_of
+        bundles_of = _Owners(catalog, names).bundles_of
         self._in_force, self._taken_back, self._is_partial = in_force, [], catalog.is_partial
-        if self._is_partial:
-            self._undone, self._leaving = {}, {}
-            self.observer = Changes(self.managed, self._trials(), bundle_of, {})
-            return catalog
+        self._undone, self._leaving, self._owed = {}, {}, {}
         declared = self._declared = Declared.by(catalog, names)
+        if self._is_partial:
+            self.observer = Changes(self.managed, self._trials(), bundles_of, {})
+            return catalog
         self._undone = {name: undo for name in in_force if (undo := self._undo(name, declared)) is not None}
         self._leaving = self.managed.leaving(declared)
         owners: dict[int, str] = {}
@@ -97,20 +105,23 @@ class Leftovers:
             catalog = self._with_taken_back(catalog, {name: number for number, name in enumerate(names)})
             added = zip(catalog.declarations[first:], self._taken_back, strict=True)
             owners = {id(declaration): one.bundle for declaration, one in added}
-        self.observer = Changes(self.managed, self._trials(), bundle_of, owners)
+        self.observer = Changes(self.managed, self._trials(), bundles_of, owners)
         return catalog
 
     def _with_taken_back(self, catalog: HostCatalog, numbers: Mapping[str, int]) -> HostCatalog:
-        from puller.run.left.removals import removals, with_taken_back
+        from puller.run.left.removals import in_order, removals, with_taken_back
 
         undone = [
             msgspec.structs.replace(one, bundle=name)
             for name, undo in self._undone.items()
             for one in undo.resources
         ]
+        undone = list({one.reference: one for one in reversed(undone)}.values())[
+            ::-1
+        ]  # two may have kept one path
         known = {one.reference for one in undone}
         left = [one for one in removals(self._leaving, self._declared) if one.reference not in known]
-        self._taken_back = [*undone, *left]
+        self._taken_back = in_order([*undone, *left])
         return with_taken_back(catalog, self._taken_back, numbers)
 
     def _undo(self, name: str, declared: Declared) -> "Undo | None":
@@ -139,7 +150,9 @@ class Leftovers:
                 from puller.run.left.trial_copies import Began, TrialObserver
 
                 copies = self._undone[name].copies if name in self._undone else self._copies(name)
-                began, subscribers = Began(one.version, one.sha256), self._subscribers
+                # A partial run undoes nothing: what is on record stays that of the trial before.
+                before = copies.bundle if self._is_partial else ""
+                began, subscribers = Began(one.version, before or one.sha256), self._subscribers
                 found[name] = TrialObserver(copies, began, subscribers, one.whole, self._warn)
         return found
 
@@ -163,9 +176,12 @@ class Leftovers:
         if self._is_partial:
             return
         done = self._done(events)
-        for name, undo in self._undone.items():
-            undo.conclude(events, passed=self._in_force[name].has_passed)
         on_trial = [name for name, one in self._in_force.items() if not one.has_passed]
+        for name, undo in self._undone.items():
+            # What another bundle declares that is on trial itself is nobody's when that is given up.
+            self._owed[name] = undo.conclude(
+                events, passed=name not in on_trial, is_last={name}.issuperset(on_trial)
+            )
         self.managed.conclude(self._declared, self._leaving, events, made, done, on_trial)
         for name, one in self._in_force.items():
             if one.has_passed and name not in self._undone:  # a run was killed before it could say so
@@ -182,6 +198,8 @@ class Leftovers:
 
     def passed(self, name: str) -> None:
         """A bundle has passed: there is nothing to go back to."""
+        if self._is_partial:  # which has undone nothing
+            return
         if self._has_copies(name):
-            self._copies(name).keep([])
+            self._copies(name).keep(self._owed.get(name, []))
         self.managed.passed(name)

@@ -1,6 +1,6 @@
 """The changes that the engine makes, told to who notes what is made and who keeps what there was."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from puller.manifest.declaration import Declaration
@@ -19,12 +19,15 @@ class Changes:
         self,
         managed: Managed,
         trials: "Mapping[str, TrialObserver]",
-        bundle_of: Callable[[Declaration], str],
+        bundles_of: Callable[[Declaration], Iterable[str]],
         taken_back: Mapping[int, str],
     ) -> None:
-        """``taken_back``: the bundles of what no bundle declares, by the identity of its declaration."""
+        """``bundles_of`` gives all bundles that declare a resource, the one that it belongs to first.
+
+        ``taken_back``: the bundles of what no bundle declares, by the identity of its declaration.
+        """
         self._managed, self._trials = managed, trials
-        self._bundle_of, self._taken_back = bundle_of, taken_back
+        self._bundles_of, self._taken_back = bundles_of, taken_back
         self._makings: Makings | None = None
 
     def before_change(
@@ -35,12 +38,13 @@ class Changes:
         differences: Sequence[Difference],
     ) -> None:
         """See ``puller.engine.engine.Observer``."""
-        bundle = self._taken_back.get(id(declaration))
-        if bundle is None:
-            bundle = self._bundle_of(declaration)
+        left_by = self._taken_back.get(id(declaration))
+        if left_by is None:
             self._note_making(declaration, resource, actual)
-        if (trial := self._trials.get(bundle)) is not None:
-            trial.before_change(declaration, resource, actual, differences)
+        # What several declare may be changed because of any of them.
+        for bundle in self._bundles_of(declaration) if left_by is None else (left_by,):
+            if (trial := self._trials.get(bundle)) is not None:
+                trial.before_change(declaration, resource, actual, differences)
 
     def _note_making(self, declaration: Declaration, resource: Resource[Any, Any], actual: Any) -> None:
         if self._makings is None:
@@ -48,6 +52,9 @@ class Changes:
 
             self._makings = Makings(self._managed.journal(), self._bundle_of, self._managed.is_known)
         self._makings.before_change(declaration, resource, actual)
+
+    def _bundle_of(self, declaration: Declaration) -> str:
+        return next(iter(self._bundles_of(declaration)))
 
     def after_change(self, declaration: Declaration, resource: Resource[Any, Any], actual: Any) -> None:
         """See ``puller.engine.engine.Observer``."""

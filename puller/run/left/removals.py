@@ -75,6 +75,21 @@ def _is_in_use(found: TakenBack, declared: Declared) -> bool:
     )
 
 
+def in_order(taken_back: list[TakenBack]) -> list[TakenBack]:
+    """These in the order in which they go: of one bundle as they are.
+
+    Of several first what is taken away, what is in a directory before the directory, and packages after all paths; then
+    what is restored, a directory before what is in it.
+    """
+    if len({one.bundle for one in taken_back}) < 2:
+        return taken_back
+    away = [one for one in taken_back if one.properties.ensure == ABSENT]
+    restored = [one for one in taken_back if one.properties.ensure != ABSENT]
+    names = {id(one): str(one.properties.name) for one in taken_back}
+    away.sort(key=lambda one: (names[id(one)].startswith("/"), names[id(one)]), reverse=True)
+    return [*away, *sorted(restored, key=lambda one: names[id(one)])]
+
+
 def with_taken_back(
     catalog: HostCatalog, first: Sequence[TakenBack], numbers: Mapping[str, int]
 ) -> HostCatalog:

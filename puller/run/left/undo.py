@@ -32,6 +32,8 @@ class Undo(msgspec.Struct, frozen=True):
     """The lines of what is declared now: they are needed if that is given up, too."""
     remaining: list[Line]
     """The lines of what cannot be undone."""
+    began: Began
+    """The trial that is undone."""
 
     def done(self, events: Iterable[Event]) -> set[str]:
         """The resources of which everything is undone, by the references under which they were declared."""
@@ -44,16 +46,28 @@ class Undo(msgspec.Struct, frozen=True):
         """Sentences of what cannot be undone."""
         return [_sentence(line) for line in self.remaining]
 
-    def conclude(self, events: Iterable[Event], *, passed: bool) -> None:
-        """Shorten the journal by what is done; without ``passed`` the bundle applied now is on trial itself.
+    def conclude(self, events: Iterable[Event], *, passed: bool, is_last: bool) -> list[Line]:
+        """Shorten the journal by what is done; gives what of it is needed also when the bundle applied now passes.
 
-        Raises ``OSError``.
+        Without ``passed`` that is on trial itself; it ``is_last`` when no other bundle of the host is. Raises
+        ``OSError``.
         """
         failed = _failed(events)
-        done = [line for reference, line in self.lines.items() if reference not in failed]
-        dropped = {id(line) for line in (*done, *self.remaining, *(self.kept if passed else ()))}
-        lines = [line for line in self.copies.lines if id(line) not in dropped]
-        self.copies.keep(lines if any(not isinstance(line, Began) for line in lines) else [])
+        not_done = [line for reference, line in self.lines.items() if reference in failed]
+        owed = self._with_its_begin([*not_done, *(() if is_last else self.kept)])
+        if passed:
+            self.copies.keep(owed)
+        else:
+            dropped = {*map(id, self.lines.values()), *map(id, self.remaining)} - {*map(id, not_done)}
+            lines = [line for line in self.copies.lines if id(line) not in dropped]
+            self.copies.keep(lines if any(not isinstance(line, Began) for line in lines) else [])
+        return owed
+
+    def _with_its_begin(self, lines: list[Line]) -> list[Line]:
+        """These lines in the order of the journal, as those of the trial that made them; nothing without any."""
+        wanted = {*map(id, lines)}
+        in_order = [line for line in self.copies.lines if id(line) in wanted]
+        return [self.began, *in_order] if in_order else []
 
 
 def _failed(events: Iterable[Event]) -> set[str]:
@@ -66,7 +80,8 @@ def _owner(line: Line) -> str:
 
 def plan(copies: TrialCopies, declared: Declared, *, packages: bool) -> Undo:
     """Decide about every line of the journal; ``packages`` says whether those that were installed are removed."""
-    undo = Undo(copies, [], {}, [], [])
+    began = next(line for line in reversed(copies.lines) if isinstance(line, Began))
+    undo = Undo(copies, [], {}, [], [], began)
     for line in _in_order(copies.lines):
         if isinstance(line, Began):
             continue

@@ -1,0 +1,246 @@
+"""Bundles that are on trial together, share resources or fail halfway: the way back of each is exact all the same."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bundles.errors import StoreError
+from bundles.store.store import Store
+from puller.resources.files.restored import Restored
+from puller.run.trials import Trials
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.conftest import Host, Publisher
+
+FAILS = {"exec": [{"fails": {"command": "false"}}]}
+"""Keeps a bundle on trial."""
+
+
+def file(name: str, content: str | None = None, **more: Any) -> dict[str, Any]:
+    """A file of the host's machine."""
+    said = {"owner": os.geteuid(), "group": os.getegid(), "mode": "0644", "content": content, **more}
+    given = {key: value for key, value in said.items() if value is not None}
+    return {"file": [{f"{{{{ facts.machine }}}}/{name}": given}]}
+
+
+def checked(name: str, content: str) -> dict[str, Any]:
+    """A file whose health check fails when it does not hold *good*."""
+    command = f"sh -c 'grep -q good {{{{ facts.machine }}}}/{name} || exit 2'"
+    return file(name, content, health_checks=[{"command": command}])
+
+
+class Story:
+    """One host with files of others, and what is published for it."""
+
+    def __init__(self, host: Host, publisher: Publisher) -> None:
+        self.host, self.publisher, self.machine = host, publisher, host.machine
+        host.machine.mkdir()
+
+    def publish(self, name: str, version: str, *resources: dict[str, Any], **more: Any) -> None:
+        manifest = json.dumps({"resources": list(resources), **more})
+        self.publisher.publish(version, manifest, name=name, files={})
+
+    def follow(self, *names: str) -> None:
+        self.host.configure(bundles=[{"name": name} for name in names])
+
+    def settle(self, *names: str) -> None:
+        """Each of these bundles is good in version 1.0.0, with nothing but a file of its own."""
+        for name in names:
+            self.publish(name, "1.0.0", checked(f"of-{name}", "good"))
+        self.follow(*names)
+        assert self.host.run().status == 0
+
+    def enforced(self) -> dict[str, str | None]:
+        return {bundle["name"]: bundle["enforced"] for bundle in self.host.status()["bundles"]}
+
+    def names(self) -> set[str]:
+        return {path.name for path in self.machine.iterdir()}
+
+    def journals(self) -> list[str]:
+        return sorted(path.name for path in (self.host.state / "trials").glob("*/*"))
+
+
+@pytest.fixture
+def story(host: Host, publisher: Publisher) -> Story:
+    return Story(host, publisher)
+
+
+def test_what_two_on_trial_have_made_goes_with_the_last_of_them(story: Story) -> None:
+    story.settle("a", "b")
+    for name in ("a", "b"):
+        story.publish(name, "2.0.0", checked(f"of-{name}", "good"), file("shared", "1"), FAILS)
+    assert story.host.run().status == 6
+    story.host.puller("rollback", "a")
+    assert story.names() == {"of-a", "of-b", "shared"}
+    story.publish("b", "3.0.0", checked("of-b", "bad"))
+    assert story.host.run().status == 7
+    assert story.names() == {"of-a", "of-b"}
+    assert story.journals() == []
+
+
+def test_a_directory_of_one_trial_goes_when_what_another_put_into_it_goes(story: Story) -> None:
+    story.settle("a", "b")
+    story.publish("a", "2.0.0", file("d", ensure="directory", mode="0755"), FAILS)
+    story.publish("b", "2.0.0", checked("of-b", "good"), file("d/f", "1"), FAILS)
+    story.host.run()
+    story.host.puller("rollback", "a")
+    assert "d" in story.names()
+    story.host.puller("rollback", "b")
+    assert story.names() == {"of-a", "of-b"}
+
+
+def test_what_bundles_have_in_one_directory_goes_in_one_run(story: Story) -> None:
+    story.publish("a", "1.0.0", file("d", ensure="directory", mode="0755"), removed="absent")
+    story.publish("b", "1.0.0", file("d/f", "1"), removed="absent")
+    story.follow("a", "b")
+    assert story.host.run().status == 0
+    for name in ("a", "b"):
+        story.publish(name, "2.0.0", file(f"of-{name}", "1"))
+    assert story.host.run().status == 0
+    assert story.names() == {"of-a", "of-b"}
+    assert story.host.run("--detailed-exitcodes").status == 0
+
+
+def test_what_a_bundle_on_trial_says_of_a_resource_of_a_good_one_is_undone(story: Story) -> None:
+    (story.machine / "conf").write_text("by hand")
+    story.publish("a", "1.0.0", file("conf", mode="0600"))
+    story.publish("b", "1.0.0", checked("of-b", "good"))
+    story.follow("a", "b")
+    assert story.host.run().status == 0
+    assert (story.machine / "conf").read_text() == "by hand"
+    story.publish("b", "2.0.0", checked("of-b", "bad"), file("conf", "of b", mode="0600"))
+    outcome = story.host.run()
+    assert outcome.status == 7, outcome.output
+    assert (story.machine / "conf").read_text() == "by hand", outcome.output
+
+
+def test_what_could_not_be_restored_is_tried_again(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    story.settle("a")
+    (story.machine / "theirs").write_text("by hand")
+    story.publish("a", "2.0.0", checked("of-a", "bad"), file("theirs", "2"))
+
+    def fails(*_: Any) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Restored, "change", fails)
+        story.host.run()
+        assert (story.machine / "theirs").read_text() == "2"
+    story.host.run()
+    assert (story.machine / "theirs").read_text() == "by hand"
+    assert story.journals() == []
+    assert story.host.run("--detailed-exitcodes").status == 20
+
+
+def test_a_partial_run_forgets_nothing_of_a_trial_before(story: Story) -> None:
+    story.settle("a")
+    (story.machine / "theirs").write_text("by hand")
+    story.publish("a", "2.0.0", checked("of-a", "good"), file("theirs", "2"), FAILS)
+    story.host.run()
+    assert (story.machine / "theirs").read_text() == "2"
+    story.publish("a", "3.0.0", checked("of-a", "good"), file("new", "3"))
+    story.host.run("--only", "file#*/new")
+    assert story.host.run().status == 0
+    assert (story.machine / "theirs").read_text() == "by hand"
+    assert story.journals() == []
+
+
+def test_what_subscribes_is_refreshed_also_when_a_partial_run_made_the_change(story: Story) -> None:
+    reload = {
+        "command": "sh -c 'cat {{ facts.machine }}/conf >> {{ facts.machine }}/said; true'",
+        "refreshonly": True,
+    }
+
+    def release(version: str, code: str, *more: dict[str, Any], subscribe: list[str]) -> None:
+        reloading = {"exec": [{"reload": {**reload, "subscribe": subscribe}}]}
+        story.publish("a", version, checked("of-a", code), file("quiet", "1"), *more, reloading)
+
+    release("1.0.0", "good", subscribe=["file#{{ facts.machine }}/quiet"])
+    story.follow("a")
+    assert story.host.run().status == 0
+    (story.machine / "conf").write_text("by hand\n")
+    (story.machine / "said").unlink(missing_ok=True)
+    release("2.0.0", "bad", file("conf", "2\n"), subscribe=["file#{{ facts.machine }}/conf"])
+    story.host.run("--only", "file#*/conf")
+    assert (story.machine / "conf").read_text() == "2\n"
+    story.host.run()
+    assert (story.machine / "conf").read_text() == "by hand\n"
+    assert (story.machine / "said").read_text() == "2\nby hand\n"
+
+
+def test_a_trial_that_cannot_be_put_on_record_keeps_its_copies(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.settle("a")
+    (story.machine / "theirs").write_text("by hand")
+    story.publish("a", "2.0.0", checked("of-a", "good"), file("theirs", "2"), FAILS)
+    story.host.run()
+
+    def is_full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trials, "_save", is_full)
+        story.host.run()
+    story.host.puller("rollback", "a")
+    assert (story.machine / "theirs").read_text() == "by hand"
+
+
+def test_a_rollback_that_cannot_become_current_ends(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    story.settle("a", "b")
+    story.publish("a", "2.0.0", checked("of-a", "bad"))
+    activate: Callable[..., Any] = Store.activate
+    asked = []
+
+    def activated(store: Store, name: str, sha256: str) -> Any:
+        asked.append(sha256)
+        assert len(asked) < 50, "it never ends"
+        if len(asked) > 1:
+            raise StoreError(name, "the disk is full")
+        return activate(store, name, sha256)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "activate", activated)
+        outcome = story.host.run()
+    assert outcome.status == 8, outcome.output
+    story.host.run()
+    assert story.enforced() == {"a": "1.0.0", "b": "1.0.0"}
+    assert (story.machine / "of-a").read_text() == "good"
+
+
+def test_a_partial_run_stays_partial_when_a_bundle_cannot_be_begun(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.settle("a", "b")
+    story.publish("a", "2.0.0", checked("of-a", "good, 2"))
+    story.publish("b", "2.0.0", checked("of-b", "good, 2"), file("more", "2"))
+
+    activate: Callable[..., Any] = Store.activate
+
+    def activated(store: Store, name: str, sha256: str) -> Any:
+        if name == "a":
+            raise StoreError(name, "the disk is full")
+        return activate(store, name, sha256)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "activate", activated)
+        story.host.run("--only", "file#*/of-a")
+    assert (story.machine / "of-b").read_text() == "good"
+
+
+def test_a_rollback_in_a_partial_run_takes_up_no_release_that_was_not_asked_for(story: Story) -> None:
+    story.settle("a", "b")
+    story.publish("a", "2.0.0", checked("of-a", "bad"), file("new", "2"))
+    story.publish("b", "2.0.0", checked("of-b", "good, 2"))
+    assert story.host.run("--only", "file#*/of-a", "--only", "file#*/new").status == 7
+    assert story.enforced() == {"a": "1.0.0", "b": "1.0.0"}
+    assert (story.machine / "of-b").read_text() == "good"
+    story.host.run()
+    assert story.names() == {"of-a", "of-b"}
+    assert story.enforced() == {"a": "1.0.0", "b": "2.0.0"}
