@@ -46,7 +46,11 @@ def lint(source: str, before: tuple[str, ...], **options: Any) -> int:
         inputs = load_inputs(options)
         try:
             manifest = load_together((*others, found), inputs.for_manifest()).manifests[-1]
-        except ManifestError:
+        except ManifestError as error:
+            if not before and "which is not declared" in str(error):
+                click.echo(
+                    "(resources of a bundle that comes before it on its hosts are known by --with BUNDLE)"
+                )
             # Another tool's notation may be the very reason; and what is refused need not even be text.
             _show(_foreign([Problems.of_text(found.name, found.path.read_text(errors="replace"))]))
             raise
