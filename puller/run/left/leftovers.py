@@ -79,6 +79,7 @@ class Leftovers:
         self._owed: dict[str, list[Line]] = {}
         """Lines of a trial before that are to be undone by a later run, by bundle."""
         self._in_force: Mapping[str, InForce] = {}
+        self._restored: set[str] = set()
         self._is_partial = False
         self.observer: Changes | None = None
         """For the engine that applies the manifest that ``before`` has given."""
@@ -116,10 +117,9 @@ class Leftovers:
             for name, undo in self._undone.items()
             for one in undo.resources
         ]
-        undone = list({one.reference: one for one in reversed(undone)}.values())[
-            ::-1
-        ]  # two may have kept one path
-        known = {one.reference for one in undone}
+        first = {one.reference: one for one in reversed(undone)}  # two bundles may have kept one path
+        undone = [one for one in undone if first[one.reference] is one]
+        known = first.keys()
         left = [one for one in removals(self._leaving, self._declared) if one.reference not in known]
         self._taken_back = in_order([*undone, *left])
         return with_taken_back(catalog, self._taken_back, numbers)
@@ -175,6 +175,7 @@ class Leftovers:
         made = self.observer.finish() if self.observer is not None else ()
         if self._is_partial:
             return
+        self._keep_restored()
         done = self._done(events)
         on_trial = [name for name, one in self._in_force.items() if not one.has_passed]
         for name, undo in self._undone.items():
@@ -194,7 +195,18 @@ class Leftovers:
         from puller.run.left.removals import gone
 
         undone = (undo.done(events) for undo in self._undone.values())
-        return gone(self._taken_back, events).union(*undone)
+        return gone(self._taken_back, events).union(*undone) - self._restored
+
+    def _keep_restored(self) -> None:
+        """What Puller made before a trial that is undone stays: that it should go was said by what was given up."""
+        files = {reference for undo in self._undone.values() for reference in undo.restored()}
+        made = (one.reference for left in self._leaving.values() for one in left if one.made)
+        self._restored = files.intersection(made)
+        if self._restored:
+            self._leaving = {
+                name: [_kept(one) if one.reference in self._restored else one for one in left]
+                for name, left in self._leaving.items()
+            }
 
     def passed(self, name: str) -> None:
         """A bundle has passed: there is nothing to go back to."""
@@ -203,3 +215,7 @@ class Leftovers:
         if self._has_copies(name):
             self._copies(name).keep(self._owed.get(name, []))
         self.managed.passed(name)
+
+
+def _kept(left: Left) -> Left:
+    return msgspec.structs.replace(left, removed=False)

@@ -42,6 +42,11 @@ class Undo(msgspec.Struct, frozen=True):
         not_done = {_owner(line) for is_failed, line in pairs if is_failed} | {*map(_owner, self.remaining)}
         return {_owner(line) for _, line in pairs} - not_done
 
+    def restored(self) -> set[str]:
+        """The files that were there before the trial, whoever made them."""
+        paths = (line for line in self.lines.values() if isinstance(line, Changed) and _was_there(line))
+        return {line.reference for line in paths if line.reference == f"file#{line.path}"}
+
     def not_undone(self) -> list[str]:
         """Sentences of what cannot be undone."""
         return [_sentence(line) for line in self.remaining]

@@ -95,6 +95,22 @@ def test_a_directory_of_one_trial_goes_when_what_another_put_into_it_goes(story:
     assert story.names() == {"of-a", "of-b"}
 
 
+@pytest.mark.parametrize("removed", ["keep", "absent"])
+def test_what_moves_to_a_bundle_that_is_given_up_is_restored_and_listed(story: Story, removed: str) -> None:
+    """That it should go, too, was said by the bundle that was given up."""
+    story.publish("a", "1.0.0", checked("of-a", "good"))
+    story.publish("b", "1.0.0", file("one", "of b"))
+    story.follow("a", "b")
+    assert story.host.run().status == 0
+    story.publish("a", "2.0.0", checked("of-a", "bad"), file("one", "of a"), removed=removed)
+    story.publish("b", "2.0.0", file("two", "of b"))
+    assert story.host.run().status == 7
+    assert story.host.run("--detailed-exitcodes").status == 20
+    assert (story.machine / "one").read_text() == "of b"
+    left = [one for bundle in story.host.status()["bundles"] for one in bundle.get("left_behind", ())]
+    assert [(one["reference"][-4:], one["made"]) for one in left] == [("/one", True)]
+
+
 def test_what_bundles_have_in_one_directory_goes_in_one_run(story: Story) -> None:
     story.publish("a", "1.0.0", file("d", ensure="directory", mode="0755"), removed="absent")
     story.publish("b", "1.0.0", file("d/f", "1"), removed="absent")

@@ -1,0 +1,233 @@
+"""Releases of three bundles in any order and at any fate: on the disk is what is enforced, and nothing of the rest.
+
+Each story is drawn from a seed: versions that pass, fail their health check or stay on trial, that share files, agree
+or contradict, come and go; with rollbacks by hand, partial runs, runs that are killed, and bundles that leave the
+configuration and come back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from hypothesis import settings
+
+from puller.system.local import LocalSystem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.conftest import Host, Publisher
+
+STORIES = settings.default.max_examples * 2 // 5 if settings.default else 8
+BUNDLES = ("a", "b", "c")
+POOL = ("d", "d/f", "one", "two", "theirs")
+"""Paths that any version may declare; ``d`` is a directory, and ``theirs`` was there before Puller."""
+THEIRS = "by hand"
+
+
+class Version(NamedTuple):
+    """What one version declares: contents by path, empty for a directory; and how its trial goes."""
+
+    files: dict[str, str]
+    fate: str = "passes"
+
+
+class Died(BaseException):
+    """The run is killed here."""
+
+
+def manifest(name: str, version: Version) -> str:
+    owner = {"owner": os.geteuid(), "group": os.getegid()}
+    entries: list[dict[str, Any]] = []
+    for path, content in version.files.items():
+        said = {"content": content, "mode": "0644"} if content else {"ensure": "directory", "mode": "0755"}
+        entries.append({f"{{{{ facts.machine }}}}/{path}": {**owner, **said}})
+    health = f"sh -c 'grep -q good {{{{ facts.machine }}}}/of-{name} || exit 2'"
+    own = {"content": "bad" if version.fate == "fails" else "good", "mode": "0644", **owner}
+    entries.append({f"{{{{ facts.machine }}}}/of-{name}": {**own, "health_checks": [{"command": health}]}})
+    stays = {"exec": [{f"fails {name}": {"command": "false"}}]}
+    resources = [{"file": entries}, *([stays] if version.fate == "stays on trial" else [])]
+    return json.dumps({"removed": "absent", "resources": resources})
+
+
+class Story:
+    """A host, its bundles, and all that was published for it."""
+
+    def __init__(self, host: Host, publisher: Publisher, chance: random.Random) -> None:
+        self.host, self.publisher, self.chance = host, publisher, chance
+        self.published: dict[tuple[str, str], Version] = {}
+        self.configured = list(BUNDLES)
+        self.told: list[str] = []
+        self._kept: dict[str, set[str]] = {}
+        """What was applied last of each bundle."""
+        self.theirs = {THEIRS}
+        """What may be in the file that was there before, when nobody declares it."""
+        host.machine.mkdir()
+        (host.machine / "theirs").write_text(THEIRS)
+        for name in BUNDLES:
+            self._publish(name, Version({}))
+        self._configure()
+
+    # What happens
+
+    def happen(self) -> None:
+        """One thing, and a run that may not come to its end."""
+        things = [self.publish] * 6 + [self.roll_back, self.configure]
+        self.chance.choice(things)()
+        if self.chance.random() < 0.2:
+            self.publish()
+        if self.chance.random() < 0.3:
+            self._die(self.chance.randrange(1, 12))
+        elif self.chance.random() < 0.2:
+            self._run("--only", f"file#*/{self.chance.choice((*POOL, 'of-a'))}")
+
+    def publish(self) -> None:
+        name, number = self.chance.choice(BUNDLES), len(self.published)
+        texts = ("shared", "shared", f"of {name} {number}")
+        paths = [path for path in POOL if self.chance.random() < 0.35]
+        files = {path: "" if path == "d" else self.chance.choice(texts) for path in paths}
+        if "d/f" in files and self.chance.random() < 0.8:
+            files = {"d": "", **files}
+        if "d/f" in files and "d" not in files:
+            del files["d/f"]
+        fates = ("passes", "passes", "fails", "stays on trial")
+        self._publish(name, Version(files, self.chance.choice(fates)))
+
+    def _publish(self, name: str, version: Version) -> None:
+        number = f"{len(self.published) + 1}.0.0"
+        self.published[name, number] = version
+        self.told.append(f"publish {name} {number} {version}")
+        self.publisher.publish(number, manifest(name, version), name=name, files={})
+
+    def roll_back(self) -> None:
+        name = self.chance.choice(BUNDLES)
+        self.told.append(f"rollback {name}: {self.host.puller('rollback', name).status}")
+
+    def configure(self) -> None:
+        if len(self.configured) < len(BUNDLES):
+            self.configured = list(BUNDLES)
+        else:
+            self.configured.remove(self.chance.choice(BUNDLES))
+        self.chance.shuffle(self.configured)
+        self._configure()
+
+    def _configure(self) -> None:
+        self.told.append(f"configure {self.configured}")
+        self.host.configure(bundles=[{"name": name} for name in self.configured])
+
+    def _run(self, *options: str) -> int:
+        outcome = self.host.run(*options)
+        self.told.append(f"run {options}: {outcome.status} {self.enforced()}")
+        self.told.append(outcome.output)
+        self._note_passed()
+        return outcome.status
+
+    def _die(self, step: int) -> None:
+        """A run that dies at its change with this number, if it comes to it."""
+        left = [step]
+
+        def counted(method: Any) -> Any:
+            def change(*arguments: Any, **named: Any) -> Any:
+                left[0] -= 1
+                if left[0] == 0:
+                    raise Died
+                return method(*arguments, **named)
+
+            return change
+
+        self.told.append(f"die at {step}")
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("replace_file", "make_directory", "remove", "set_attributes"):
+                patch.setattr(LocalSystem, name, counted(getattr(LocalSystem, name)))
+            try:
+                self._run()
+            except Died:
+                self.told.append("died")
+
+    # What is then
+
+    def enforced(self) -> dict[str, str | None]:
+        return {bundle["name"]: bundle["enforced"] for bundle in self.host.status()["bundles"]}
+
+    def _note_passed(self) -> None:
+        for bundle in self.host.status()["bundles"]:
+            if bundle["enforced"] and not bundle.get("trial"):
+                version = self.published[bundle["name"], bundle["enforced"]]
+                if content := version.files.get("theirs"):
+                    self.theirs = {content}
+
+    def settle(self) -> None:
+        """Two runs, of which the second changes nothing."""
+        self._run()
+        self._run()
+        before = list(state(self.host.machine))
+        status = self._run("--detailed-exitcodes")
+        assert status in (0, 4, 13, 20), self.story()
+        assert list(state(self.host.machine)) == before, self.story()
+
+    def check(self) -> None:
+        """All that is enforced is as declared, and nothing else is there but what a bundle that has left declares."""
+        wanted, found = self._wanted(), dict(state(self.host.machine))
+        there = {path: content for path, (content, _) in found.items()}
+        for path, content in wanted.items():
+            assert there.get(path) == content, (
+                f"{path}: {there.get(path)!r}, wanted {content!r}\n{self.story()}"
+            )
+        assert "theirs" in there, self.story()
+        kept = {path for name in self._gone() for path in self._kept.get(name, ())}
+        more = {path for path in there if path not in wanted and path not in kept and path != "theirs"}
+        more -= self._left()
+        more -= {path for path in more if any(each.startswith(f"{path}/") for each in (*wanted, *kept))}
+        assert not more, f"{more}\n{self.story()}"
+        if "theirs" not in wanted and "theirs" not in kept:
+            assert there["theirs"] in self.theirs, f"{there['theirs']}, {self.theirs}\n{self.story()}"
+
+    def _left(self) -> set[str]:
+        """What is listed as left behind."""
+        left = [one for bundle in self.host.status()["bundles"] for one in bundle.get("left_behind", ())]
+        return {os.path.relpath(one["reference"].partition("#")[2], self.host.machine) for one in left}
+
+    def _gone(self) -> set[str]:
+        return {*BUNDLES} - self._in_force()
+
+    def _in_force(self) -> set[str]:
+        """The bundles of which a version is applied; of one, none may fit with another that was rolled back."""
+        bundles = self.host.report()["bundles"]
+        return {bundle["name"] for bundle in bundles if bundle["outcome"] != "nothing to enforce"}
+
+    def _wanted(self) -> dict[str, str]:
+        wanted: dict[str, str] = {}
+        for name, number in self.enforced().items():
+            if name in self._in_force() and number is not None:
+                version = self.published[name, number]
+                fails = version.fate == "fails"
+                files = {**version.files, f"of-{name}": "bad" if fails else "good"}
+                wanted |= files
+                self._kept = {**self._kept, name: {*files}}
+        return wanted
+
+    def story(self) -> str:
+        return "\n".join(self.told)
+
+
+def state(root: Path) -> Iterator[tuple[str, tuple[str, int]]]:
+    """Each path with its content, and a number that tells whether it was replaced."""
+    for path in sorted(root.rglob("*")):
+        content = "" if path.is_dir() else path.read_text()
+        yield str(path.relative_to(root)), (content, path.lstat().st_ino)
+
+
+@pytest.mark.parametrize("seed", range(STORIES))
+def test_whatever_happens_the_disk_is_what_is_enforced(host: Host, publisher: Publisher, seed: int) -> None:
+    story = Story(host, publisher, random.Random(seed))
+    story.settle()
+    story.check()
+    for _ in range(6):
+        story.happen()
+        story.settle()
+        story.check()
