@@ -112,17 +112,24 @@ class Leftovers:
     def _with_taken_back(self, catalog: HostCatalog, numbers: Mapping[str, int]) -> HostCatalog:
         from puller.run.left.removals import in_order, removals, with_taken_back
 
-        undone = [
-            msgspec.structs.replace(one, bundle=name)
-            for name, undo in self._undone.items()
-            for one in undo.resources
-        ]
-        first = {one.reference: one for one in reversed(undone)}  # two bundles may have kept one path
-        undone = [one for one in undone if first[one.reference] is one]
-        known = first.keys()
+        undone = self._undoing()
+        known = {one.reference for one in undone}
         left = [one for one in removals(self._leaving, self._declared) if one.reference not in known]
         self._taken_back = in_order([*undone, *left])
         return with_taken_back(catalog, self._taken_back, numbers)
+
+    def _undoing(self) -> "list[TakenBack]":
+        """What undoes trials; of a path that two have changed, by what the first of them found."""
+        found = [
+            (undo.noted(one), name, one) for name, undo in self._undone.items() for one in undo.resources
+        ]
+        last_first = sorted(found, key=lambda each: each[0], reverse=True)
+        first = {one.reference: name for _, name, one in last_first}
+        return [
+            msgspec.structs.replace(one, bundle=name)
+            for _, name, one in found
+            if first[one.reference] == name
+        ]
 
     def _undo(self, name: str, declared: Declared) -> "Undo | None":
         if not self._has_copies(name):

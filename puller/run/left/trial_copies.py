@@ -11,6 +11,7 @@
 import contextlib
 import os
 import stat
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,6 +53,8 @@ class Changed(msgspec.Struct, frozen=True, tag="path", omit_defaults=True):
     """Bytes of the copy."""
     lost: str = ""
     """Why it cannot be restored."""
+    noted: int = 0
+    """When, in nanoseconds of this host's clock: of the trials of two bundles the first one knows how it was."""
 
 
 class Made(msgspec.Struct, frozen=True, tag="made", omit_defaults=True):
@@ -268,20 +271,20 @@ class TrialObserver:
     def _line(self, path: str, found: os.stat_result | None, system: System, owner: _Owner) -> Changed:
         kind = PathState(found).kind
         if found is None:
-            return Changed(path, Original(kind), *owner)
+            return Changed(path, Original(kind), *owner, noted=time.time_ns())
         target = os.readlink(path) if kind == "symbolic link" else ""
         original = Original.of(kind, found, target, {} if target else system.labels(path))
         if kind in ("directory", "symbolic link"):
-            return Changed(path, original, *owner)
+            return Changed(path, original, *owner, noted=time.time_ns())
         lost = f"is a {kind}" if kind != "present" else ""
         if not lost and self._copies.size + found.st_size > LARGEST:
             lost = f"has {found.st_size} bytes, and copies of more than {LARGEST} are not kept"
         if lost:
             self._tell(f"{path}: {lost}, so it cannot be restored if {self._began.version} is given up")
-            return Changed(path, original, *owner, lost=lost)
+            return Changed(path, original, *owner, lost=lost, noted=time.time_ns())
         self._begin()
         copy = self._copies.copy(system.read_chunks(path))
-        return Changed(path, original, *owner, copy, found.st_size)
+        return Changed(path, original, *owner, copy, found.st_size, noted=time.time_ns())
 
     def _append(self, line: Line) -> None:
         self._begin()

@@ -42,6 +42,11 @@ class Undo(msgspec.Struct, frozen=True):
         not_done = {_owner(line) for is_failed, line in pairs if is_failed} | {*map(_owner, self.remaining)}
         return {_owner(line) for _, line in pairs} - not_done
 
+    def noted(self, taken_back: TakenBack) -> int:
+        """When it was kept what one of the resources brings back; see ``Changed.noted``."""
+        line = self.lines[taken_back.reference]
+        return line.noted if isinstance(line, Changed) else 0
+
     def restored(self) -> set[str]:
         """The files that were there before the trial, whoever made them."""
         paths = (line for line in self.lines.values() if isinstance(line, Changed) and _was_there(line))

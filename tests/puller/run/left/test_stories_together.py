@@ -158,8 +158,10 @@ class Story:
         for bundle in self.host.status()["bundles"]:
             if bundle["enforced"] and not bundle.get("trial"):
                 version = self.published[bundle["name"], bundle["enforced"]]
-                if content := version.files.get("theirs"):
-                    self.theirs = {content}
+                if version.files.get("theirs"):  # from now on a last good version may say what is in it
+                    self.theirs |= {
+                        each.files["theirs"] for each in self.published.values() if "theirs" in each.files
+                    }
 
     def settle(self) -> None:
         """Two runs, of which the second changes nothing."""

@@ -111,6 +111,20 @@ def test_what_moves_to_a_bundle_that_is_given_up_is_restored_and_listed(story: S
     assert [(one["reference"][-4:], one["made"]) for one in left] == [("/one", True)]
 
 
+def test_of_two_trials_of_one_path_the_first_knows_how_it_was(story: Story) -> None:
+    story.settle("a", "b")
+    (story.machine / "theirs").write_text("by hand")
+    story.publish("b", "2.0.0", checked("of-b", "good"), file("theirs", "of b"), FAILS)
+    story.host.run()
+    story.publish("a", "2.0.0", checked("of-a", "bad"), file("theirs", "of a"))
+    assert story.host.run().status == 7
+    assert (story.machine / "theirs").read_text() == "of b", "which is on trial again"
+    story.publish("b", "3.0.0", checked("of-b", "good"))
+    assert story.host.run().status == 20
+    assert (story.machine / "theirs").read_text() == "by hand"
+    assert story.journals() == []
+
+
 def test_what_bundles_have_in_one_directory_goes_in_one_run(story: Story) -> None:
     story.publish("a", "1.0.0", file("d", ensure="directory", mode="0755"), removed="absent")
     story.publish("b", "1.0.0", file("d/f", "1"), removed="absent")
