@@ -18,8 +18,8 @@ from puller.values.suggestions import did_you_mean
 
 BUNDLE = "bundle"
 """What begins a path at the root of the bundle."""
-LIBRARY_NAME = re.compile(r"[a-z][a-z0-9_-]*")
-"""What a library may be called."""
+LIBRARY_NAME = r"[a-z][a-z0-9_-]*"
+"""What a library may be called, as a pattern."""
 
 
 class BundlePathError(HieraError):
@@ -136,7 +136,7 @@ class BundleFiles(msgspec.Struct, frozen=True):
     def _start(self, path: str) -> tuple[FileTree, str, str]:
         """The tree that a path is in, the directory where it starts, and the rest of it."""
         prefix, colon, rest = path.partition(":")
-        if not colon or not LIBRARY_NAME.fullmatch(prefix) or rest.startswith("//"):
+        if not colon or not re.fullmatch(LIBRARY_NAME, prefix) or rest.startswith("//"):
             return self.tree, self.directory, path
         if prefix in self.tree.libraries:
             library = self.libraries[prefix]

@@ -55,8 +55,11 @@ class Progress:
 
     def unmet_requirements(self, index: int) -> list[str]:
         """The references of a resource to what has not succeeded."""
+        requirements = self._catalog.requirements(index)
+        if not requirements:  # as for most resources
+            return []
         unmet = []
-        for reference, other in self._catalog.requirements(index):
+        for reference, other in requirements:
             event = self.events[other]
             if event is None or event.state is State.FAILED or event.unmet_requirements or not event.reached:
                 unmet.append(str(reference))

@@ -114,7 +114,7 @@ _HIERARCHY: Final[Schema] = {
 _LIBRARIES: Final[Schema] = {
     "description": "Directories of children, templates, files and data that several bundles share, by name.",
     "type": ["object", "null"],
-    "propertyNames": {"pattern": f"^{LIBRARY_NAME.pattern}$"},
+    "propertyNames": {"pattern": f"^{LIBRARY_NAME}$"},
     "additionalProperties": _TEXT,
 }
 

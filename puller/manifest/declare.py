@@ -212,12 +212,12 @@ class Draft(msgspec.Struct):
             frozenset(self.unknown) if self.unknown else _NOTHING,
             looped=self.entry.item,
             loop=self.entry.loop,
-            late=self._late(),
+            late=self._late() if self.open else None,
         )
 
     def _late(self) -> Late | None:
         """For what is tried again when its turn comes: nothing that others are found by, or are to be read with."""
-        if not self.open or not self.open.isdisjoint(_BEFORE) or self.type.type_name == "apply":
+        if not self.open.isdisjoint(_BEFORE) or self.type.type_name == "apply":
             return None
         secret = frozenset(self.secret)
         return Late(self.entry, dict(self.raw), dict(self.given), secret, frozenset(self.open))

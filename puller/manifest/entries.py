@@ -6,7 +6,9 @@ keeps it. Beside the one name, ``for`` makes a loop of either.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from puller.manifest.problems import Problems
 from puller.resources.registry import find_type, type_names
@@ -19,7 +21,7 @@ DEFAULTS = "defaults"
 FOR = "for"
 
 
-class Entry(NamedTuple):
+class Entry(msgspec.Struct, frozen=True):
     """One resource as written."""
 
     type_name: str

@@ -165,7 +165,7 @@ class _Search(msgspec.Struct):
 
 
 def _why_malformed(name: object, path: object) -> str:
-    if not isinstance(name, str) or not LIBRARY_NAME.fullmatch(name):
+    if not isinstance(name, str) or not re.fullmatch(LIBRARY_NAME, name):
         return f"the name {name!r} is not valid, wanted small letters, digits, - and _, a letter first"
     if name == BUNDLE:
         return f"the name {BUNDLE!r} is that of the bundle itself, wanted another"

@@ -8,7 +8,7 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from os.path import dirname, join
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -92,7 +92,8 @@ def load_value(path: Path, value: dict[str, Any], problems: Problems, inputs: In
 def _load(text: ManifestText, inputs: Inputs, family: Family, known: Collection[Reference] = ()) -> Manifest:
     home, declarations = _declared(text, inputs, family)
     # 6. One declaration for each name.
-    children.hand_down(declarations)
+    if family.children:  # few manifests have any
+        children.hand_down(declarations)
     declarations = _unite(declarations)
     # 7. What types say of their properties. Not earlier: a duplicate may bring what another lacks.
     for declaration in declarations:
@@ -143,11 +144,11 @@ def _declared(
     family.texts.append(text.problems)
     found: list[Declaration] = []
     # 3. Its lists of resources.
-    for entries, problems, mask in _lists_of(text, home, family):
-        for entry in entries:
+    for one in _lists_of(text, home, family):
+        for entry in one.entries:
             signals.check()
             # 4. One entry, or each item of its loop.
-            declared = list(_declared_by(entry, problems, home, inputs, mask))
+            declared = list(_declared_by(entry, one.problems, home, inputs, one.mask))
             if not declared and entry.loop is not None and (name := entry.loop.written_out(home.files)):
                 family.of_no_item.add(name)
             for declaration in declared:
@@ -169,7 +170,7 @@ def _declared_by(
     return unrolled(entry, entry.loop, problems, home, inputs, mask)
 
 
-class _List(NamedTuple):
+class _List(msgspec.Struct, frozen=True):
     """The resources of one text."""
 
     entries: Sequence[Entry]
