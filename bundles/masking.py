@@ -11,11 +11,12 @@ from typing import Protocol
 
 MASK = "***"
 
+# Not compiled here: most texts hold no URL.
 # The user information of a URL: everything between "://" and the last "@" before the path.
-_USERINFO = re.compile(r"(?<=://)[^/?#\s]*@")
-_UP_TO_LAST_AT = re.compile(r"\A(\W?[A-Za-z]+:/*)?.*@", re.DOTALL)
+_USERINFO = r"(?<=://)[^/?#\s]*@"
+_UP_TO_LAST_AT = r"(?s)\A(\W?[A-Za-z]+:/*)?.*@"
 # A query ends with the URL: at a blank, a comma or a quote; a colon behind it belongs to the sentence.
-_QUERY = re.compile(r"(https?://[^\s?#'\"]*)\?[^\s,'\"]*?(?=:?(?:[\s,'\"]|$))")
+_QUERY = r"(https?://[^\s?#'\"]*)\?[^\s,'\"]*?(?=:?(?:[\s,'\"]|$))"
 
 
 class Hidden(Protocol):
@@ -28,15 +29,15 @@ class Hidden(Protocol):
 
 def mask_userinfo(text: str) -> str:
     """``text`` with the user name and password of every URL in it masked."""
-    return _USERINFO.sub(f"{MASK}@", text) if "@" in text else text
+    return re.sub(_USERINFO, f"{MASK}@", text) if "@" in text else text
 
 
 def mask_location(text: str) -> str:
     """A text that is one URL, perhaps a broken one, with what stands before its last ``@`` and its query masked."""
-    location, mark, _ = _UP_TO_LAST_AT.sub(rf"\1{MASK}@", text).partition("?")
+    location, mark, _ = re.sub(_UP_TO_LAST_AT, rf"\1{MASK}@", text).partition("?")
     return f"{location}?{MASK}" if mark else location
 
 
 def mask_urls(text: str) -> str:
     """``text`` with user name, password and query of every URL masked: in a signed URL the query is the permission."""
-    return _QUERY.sub(rf"\1?{MASK}", mask_userinfo(text)) if "://" in text else text
+    return re.sub(_QUERY, rf"\1?{MASK}", mask_userinfo(text)) if "://" in text else text

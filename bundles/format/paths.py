@@ -29,9 +29,9 @@ _LONGEST_SHOWN = 200
 
 # C0, DEL and C1 control characters; line, paragraph and direction marks, which make a listing or a log line
 # show something other than what is there. A fixed list, because Unicode's own categories differ between
-# Python versions.
-_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-_DRIVE = re.compile(r"[A-Za-z]:")
+# Python versions; none of them takes any of these for printable, so only names that are not are searched.
+_FORBIDDEN = r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
+_DRIVE = r"[A-Za-z]:"
 
 
 class MemberPath(msgspec.Struct, frozen=True, order=True):
@@ -75,13 +75,13 @@ def _problem(text: str) -> str | None:
         return "the name is empty"
     if size > LONGEST_PATH:
         return f"the name has {size} bytes, at most {LONGEST_PATH} are allowed"
-    if found := _FORBIDDEN.search(text):
+    if not text.isprintable() and (found := re.search(_FORBIDDEN, text)):
         return f"the name holds the control character U+{ord(found[0]):04X}"
     if "\\" in text:
         return "the name holds a backslash"
     if text.startswith("/"):
         return "the name is absolute"
-    if _DRIVE.match(text):
+    if re.match(_DRIVE, text):
         return "the name starts with a drive letter"
     parts = text.split("/")
     if len(parts) > DEEPEST_PATH:

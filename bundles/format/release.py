@@ -25,8 +25,9 @@ STEPS = 10_000
 LONGEST_ROLLOUT = timedelta(days=36_525)
 """Far from what anybody waits for, and small enough that no date overflows."""
 
-_PERCENT = re.compile(r"(?:0|[1-9][0-9]?)\.(?:[0-9][1-9]|[1-9])")
-_TIME = re.compile(r"2[0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+# Not compiled here: few releases go out in steps.
+_PERCENT = r"(?:0|[1-9][0-9]?)\.(?:[0-9][1-9]|[1-9])"
+_TIME = r"2[0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z"
 
 
 class Rollout(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,7 +198,7 @@ def _parse_percent(key: str, value: Any) -> float:
     """A whole number, or text such as ``"12.5"``: JSON that everybody reads alike has no fractions."""
     if type(value) is int:  # not True
         return float(value)
-    if isinstance(value, str) and _PERCENT.fullmatch(value):
+    if isinstance(value, str) and re.fullmatch(_PERCENT, value):
         return float(value)
     raise FormatError(key, f'is {excerpt(value)}, wanted a whole number, or text such as "12.5"')
 
@@ -207,7 +208,7 @@ def _written_percent(percent: float) -> int | str:
 
 
 def _parse_time(key: str, value: Any) -> datetime:
-    if isinstance(value, str) and _TIME.fullmatch(value):
+    if isinstance(value, str) and re.fullmatch(_TIME, value):
         with contextlib.suppress(ValueError):  # such as the 30th of February
             return datetime.fromisoformat(value)
     raise FormatError(key, f'is {excerpt(value)}, wanted a time in UTC such as "2026-11-20T12:00:00Z"')

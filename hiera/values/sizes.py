@@ -145,12 +145,13 @@ def verify_width(width: Any) -> None:
         raise LimitError("", f"a width of {columns} is asked for, at most {WIDTH_LIMIT} is possible")
 
 
-_FIELD: Final = re.compile(r"%(?:\([^)]*\))?[-#0 +]*(\*|\d+)?(?:\.(\*|\d+))?")
+# Not compiled here: few documents format anything.
+_FIELD: Final = r"%(?:\([^)]*\))?[-#0 +]*(\*|\d+)?(?:\.(\*|\d+))?"
 
 
 def verify_format(template: str) -> None:
     """Raise LimitError for a ``%`` format whose width or precision is large, or comes from the arguments."""
-    for field in _FIELD.finditer(template):
+    for field in re.finditer(_FIELD, template):
         for width in field.groups():
             if width == "*" or (width and (len(width) > 9 or int(width) > WIDTH_LIMIT)):
                 raise LimitError("", f"the width in {field[0]!r} is more than {WIDTH_LIMIT}, or not fixed")

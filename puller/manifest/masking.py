@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import reduce
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -43,7 +43,7 @@ class Mask:
         return re.sub("|".join(found), MASK, text, flags=re.IGNORECASE) if found else text
 
 
-class _Known(NamedTuple):
+class _Known(msgspec.Struct, frozen=True):
     """The secrets of the data as far as it has been read."""
 
     keys: int = 0

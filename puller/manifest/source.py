@@ -4,7 +4,8 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+
+import msgspec
 
 from bundles.masking import mask_location
 from puller.errors import SourceError, UsageError
@@ -15,7 +16,7 @@ _BUNDLE_ENDINGS = (".tar.gz", ".tgz")
 _ARCHIVE_ENDINGS = (".tar", ".zip", ".tar.xz", ".tar.bz2", ".tar.zst")
 
 
-class ManifestSource(NamedTuple):
+class ManifestSource(msgspec.Struct, frozen=True):
     """A manifest file, and what messages call it."""
 
     path: Path

@@ -19,7 +19,9 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
+
+import msgspec
 
 from puller.errors import ChangedMeanwhile, ResourceError
 
@@ -63,7 +65,7 @@ def require_new(path: str, directory: int) -> None:
         raise ChangedMeanwhile(f"{path}: was replaced by somebody else while Puller made it")
 
 
-class Link(NamedTuple):
+class Link(msgspec.Struct, frozen=True):
     """A link that was met on the way."""
 
     name: str

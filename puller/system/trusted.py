@@ -10,13 +10,14 @@
 import os
 import stat
 from pathlib import Path
-from typing import NamedTuple
+
+import msgspec
 
 from puller.errors import ConfigurationError
 from puller.system.safe_paths import Walk
 
 
-class Judged(NamedTuple):
+class Judged(msgspec.Struct, frozen=True):
     """A path, and whether it may be trusted."""
 
     path: str

@@ -13,8 +13,9 @@ import msgspec
 from puller.values.suggestions import Path, did_you_mean
 
 # The sentences of msgspec, of which the types are kept and put into words of YAML.
-_EXPECTED = re.compile(r"Expected `([^`]*)`, got `([^`]*)`")
-_PLACE = re.compile(r" - at `\$(.*)`$")
+# Not compiled here: most of what is converted is right.
+_EXPECTED = r"Expected `([^`]*)`, got `([^`]*)`"
+_PLACE = r" - at `\$(.*)`$"
 _WORDS = {
     "str": "text",
     "int": "a whole number",
@@ -100,9 +101,9 @@ def key_type(kind: Any, key: object) -> Any:
 
 
 def _sentence(error: str, value: object, place: str) -> str:
-    match = _EXPECTED.match(error)
+    match = re.match(_EXPECTED, error)
     if match is None:
-        said = _PLACE.sub("", error)
+        said = re.sub(_PLACE, "", error)
         return f"has an entry at {place.lstrip('.')} that {said}" if place else said
     expected, got = match.groups()
     kinds = [part.strip() for part in expected.split("|")]
