@@ -136,13 +136,15 @@ class BundleFiles(msgspec.Struct, frozen=True):
     def _start(self, path: str) -> tuple[FileTree, str, str]:
         """The tree that a path is in, the directory where it starts, and the rest of it."""
         prefix, colon, rest = path.partition(":")
-        if not colon or not re.fullmatch(LIBRARY_NAME, prefix) or rest.startswith("//"):
+        if not colon or not re.fullmatch(LIBRARY_NAME, prefix):
             return self.tree, self.directory, path
         if prefix in self.tree.libraries:
             library = self.libraries[prefix]
             return library, library.root, rest
         if prefix == BUNDLE and not self.tree.name:
             return self.tree, self.tree.top, rest
+        if rest.startswith("//"):  # a URL, which is no business of ours
+            return self.tree, self.directory, path
         # A file's own name may have a colon in it.
         if os.path.lexists(os.path.join(self.directory, path)):
             return self.tree, self.directory, path

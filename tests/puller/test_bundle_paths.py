@@ -164,5 +164,6 @@ def test_whatever_is_written_stays_in_its_tree(
         found = files.find(prefix + "/".join(segments))
     except BundlePathError:
         return
-    tree = files.libraries.get(prefix.removesuffix(":"), files.tree)
+    library = prefix.removesuffix(":")
+    tree = files.libraries[library] if library in files.tree.libraries else files.tree
     assert found == tree.root or found.startswith(f"{tree.root}/")

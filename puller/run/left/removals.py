@@ -76,7 +76,7 @@ def _is_in_use(found: TakenBack, declared: Declared) -> bool:
 
 
 def in_order(taken_back: list[TakenBack]) -> list[TakenBack]:
-    """These in the order in which they go: of one bundle as they are.
+    """The order in which they go: of one bundle as they are.
 
     Of several first what is taken away, what is in a directory before the directory, and packages after all paths; then
     what is restored, a directory before what is in it.
