@@ -7,6 +7,7 @@ import msgspec
 from bundles.errors import BundleError
 from puller.config.configuration import BundleChoice
 from puller.engine.apply import Applied, apply_catalog
+from puller.engine.engine import Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError, PullerError, UsageError
 from puller.manifest.declaration import Declaration
@@ -201,7 +202,7 @@ class Reconciliation(msgspec.Struct, frozen=True):
                 bundle.application.tell_remaining(*leftovers.remaining(bundle.report.name))
             applied = apply_catalog(
                 whole,
-                msgspec.structs.replace(self.means.settings, observer=leftovers.observer),
+                self._settings(whole),
                 self.means.stops,
                 self._pending(whole),
                 state_directory=self.means.directories.state,
@@ -219,6 +220,24 @@ class Reconciliation(msgspec.Struct, frozen=True):
         for note in [*warnings, *applied.notes]:
             self.means.problems.warn(note)
         return whole, applied
+
+    def _settings(self, catalog: HostCatalog) -> Settings:
+        """The settings of the engine; that a bundle on trial has come to its first resource is put on record."""
+        settings = msgspec.structs.replace(self.means.settings, observer=self.means.leftovers.observer)
+        on_trial = {
+            choice.number: choice.bundle for bundle, choice in self._taking_part() if bundle.trial is not None
+        }
+        if not on_trial:
+            return settings
+        owners = dict(zip(map(id, catalog.declarations), catalog.owners, strict=True))
+
+        def attend(declaration: Declaration) -> None:
+            if (bundle := on_trial.pop(owners[id(declaration)], None)) is not None:
+                with self.means.problems.remembering():
+                    self.means.trials.reach(bundle)
+            settings.attending(declaration)
+
+        return msgspec.structs.replace(settings, attending=attend)
 
     def _pending(self, catalog: HostCatalog) -> PendingRefreshes:
         """The pending refreshes of all bundles, but of those that are configured and not applied now."""

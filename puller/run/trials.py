@@ -1,8 +1,9 @@
 """New bundles on trial: the record by which the next run finds that one was cut short.
 
 * A bundle is on trial from before its first resource is applied until it has passed (``good``) or is given up.
-* An attempt that began and has no end on record was cut short: by a crash, a power cut, ``kill -9``. The identity of
-  the boot tells a restart of the machine from the death of the process. A run that was asked to stop has an end.
+* An attempt that has come to a resource and has no end on record was cut short: by a crash, a power cut, ``kill -9``.
+  Of several bundles on trial those that no resource was reached of had no part in it. The identity of the boot tells a
+  restart of the machine from the death of the process. A run that was asked to stop has an end.
 * How many attempts in a row had failed resources is part of the record. One that was cut short or stopped says nothing
   of that, and one that passed ends the trial.
 * What the health checks said before the change is part of the record, so that a later attempt does not take the
@@ -33,6 +34,8 @@ class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What health checks said before the change, by ``puller.run.health_gate.key_of``."""
     boot: str = ""
     """The boot in which the attempt at work began; empty when none is."""
+    reached: bool = False
+    """Whether the attempt at work has come to one of its resources."""
     cut_short: int = 0
     """How many attempts in a row had no end, before the one at work."""
     failed: int = 0
@@ -40,7 +43,7 @@ class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def interruption(self, boot: str) -> str:
         """How the last attempt was cut short; empty when it was not."""
-        if not self.boot:
+        if not self.boot or not self.reached:
             return ""
         return "the process was killed" if self.boot == boot else "the machine restarted"
 
@@ -81,14 +84,21 @@ class Trials:
         """An attempt begins now; ``health`` counts only for the first one."""
         since = datetime.now(UTC).isoformat(timespec="seconds")
         found = self.find(bundle) or Trial(bundle.version, bundle.sha256, since, dict(health))
-        cut_short = found.cut_short + 1 if found.boot else 0
-        return self._put(bundle, msgspec.structs.replace(found, boot=self.boot, cut_short=cut_short))
+        cut_short = found.cut_short + found.reached if found.boot else 0
+        begun = msgspec.structs.replace(found, boot=self.boot, reached=False, cut_short=cut_short)
+        return self._put(bundle, begun)
+
+    def reach(self, bundle: Installed) -> None:
+        """The attempt at work is about to look at its first resource."""
+        if (found := self.find(bundle)) is not None and found.boot and not found.reached:
+            self._put(bundle, msgspec.structs.replace(found, reached=True))
 
     def end(self, bundle: Installed, *, failed: bool = False) -> None:
         """The attempt at work has come to its end, perhaps with failed resources; the bundle stays on trial."""
         if (found := self.find(bundle)) is not None:
             failures = found.failed + failed
-            self._put(bundle, msgspec.structs.replace(found, boot="", cut_short=0, failed=failures))
+            ended = msgspec.structs.replace(found, boot="", reached=False, cut_short=0, failed=failures)
+            self._put(bundle, ended)
 
     def close(self, name: str) -> None:
         """Nothing of this name is on trial any more."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
+import subprocess
+import sys
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
@@ -331,6 +334,28 @@ def test_a_dry_run_foretells_what_bundles_do_together(fleet: Fleet) -> None:
     assert "a 1.0.0: 1 resources, 0 stable, 0 changed, 1 would change" in outcome.output
     assert "b 1.0.0: 1 resources, 0 stable, 0 changed, 1 would change" in outcome.output
     assert list(fleet.host.machine.iterdir()) == []
+
+
+@pytest.mark.parametrize("killer", ["a", "b"])
+def test_of_two_on_trial_only_the_one_that_was_reached_is_given_up_for_runs_that_were_killed(
+    fleet: Fleet, killer: str
+) -> None:
+    for name in ("a", "b"):
+        fleet.publish(name, "1.0.0", file(f"of {name}", "1"))
+    fleet.follow("a", "b")
+    assert fleet.host.run().status == 0
+    for name in ("a", "b"):
+        kills = (
+            [{"exec": [{f"kill {name}": {"command": "sh -c 'kill -KILL $PPID'"}}]}] if name == killer else []
+        )
+        fleet.publish(name, "1.1.0", file(f"of {name}", "2"), *kills)
+    for _ in range(2):
+        command = [sys.executable, "-m", "puller", "run", "--config", str(fleet.host.configuration)]
+        assert subprocess.run(command, capture_output=True, check=False).returncode == -signal.SIGKILL
+    assert fleet.host.run().status == 7
+    # What stands before the one that kills was reached as well: nobody knows which of the two it was.
+    expected = {"a": {"a": "1.0.0", "b": "1.1.0"}, "b": {"a": "1.0.0", "b": "1.0.0"}}[killer]
+    assert fleet.enforced() == expected
 
 
 # What authors and operators see
