@@ -121,8 +121,8 @@ class Directories(msgspec.Struct, frozen=True):
 
         Gives a sentence about each such thing. Raises ``OSError``.
         """
-        below = (self.bundles, self.runs, self.trust, self.data, self.downloads, self.archives)
-        wrong = [path for path in below if os.path.lexists(path) and not path.is_dir()]
+        places = (self.bundles, self.runs, self.trust, self.data, self.downloads, self.archives, self.trials)
+        wrong = [path for path in places if os.path.lexists(path) and not path.is_dir()]
         notes = [f"{path}: is not a directory; set aside as {set_aside(path)}" for path in wrong]
         for directory in (self.state, self.bundles, self.runs, self.trust):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
