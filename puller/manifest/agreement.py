@@ -18,6 +18,7 @@ from puller.manifest.declaration import HIDDEN, Declaration
 from puller.resources.agreeing import Contradiction, fields, linked
 from puller.resources.base import Properties
 from puller.values.identical import identical
+from puller.values.suggestions import Path
 
 _LONGEST, _MOST_KEYS = 80, 5  # characters of a value, and keys of data, in a sentence
 
@@ -34,6 +35,22 @@ class Disagreement(Exception):
         ]
         self.property, self.first, self.second = self.differences[0]
         super().__init__(self.sentence())
+
+    @property
+    def place(self) -> Path:
+        """The property of the second declaration, in its text."""
+        return (*self.second_declaration.path, self.property)
+
+    @property
+    def subject(self) -> str:
+        """The second declaration in a message."""
+        second = self.second_declaration
+        item = f" ({second.item})" if second.item else ""
+        return f"{second.label} {second.reference}{item}"
+
+    def problem(self) -> str:
+        """The problem of the second declaration in full, with file and line."""
+        return self.second_declaration.problems.worded(self.place, self.sentence(), self.subject)
 
     def sentence(self) -> str:
         """The problem of the second declaration."""

@@ -7,11 +7,12 @@
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 
 from puller.errors import ManifestError
 from puller.manifest.catalog import Catalog
 from puller.manifest.declaration import Declaration
-from puller.manifest.links import APPLY, Links
+from puller.manifest.links import APPLY, Links, circle
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.order import CycleError, ordered
@@ -19,7 +20,7 @@ from puller.manifest.source import ManifestSource
 from puller.values.reference import Reference
 
 
-class HostCatalog(Catalog, kw_only=True):
+class HostCatalog(Catalog, kw_only=True, dict=True):
     """The resources of several manifests, each of which has a number: its place among them."""
 
     manifests: list[Manifest]
@@ -38,6 +39,10 @@ class HostCatalog(Catalog, kw_only=True):
 
     def references(self) -> "References":
         """The names and aliases that a later manifest may refer to, with the indexes of their resources."""
+        return self._references
+
+    @cached_property
+    def _references(self) -> "References":
         found = References(self.declarations)
         found.of_no_item = frozenset().union(*(manifest.of_no_item for manifest in self.manifests))
         for index, declaration in enumerate(self.declarations):
@@ -64,10 +69,22 @@ class HostCatalog(Catalog, kw_only=True):
         part |= {index for index, others in self.links.subscriptions.items() if not part.isdisjoint(others)}
         return [index for index in self.order if index in part]
 
-    def subscribers_by_owner(self) -> dict[Reference, int]:
-        """The resources that subscribe to others, with the number of the manifest that each belongs to."""
+    def numbers_of(self, declaration: Declaration) -> list[int]:
+        """The numbers of the manifests that declare a resource, that of the one that it belongs to first."""
+        return self._numbers[id(declaration)]
+
+    @cached_property
+    def _numbers(self) -> dict[int, list[int]]:
+        declared = zip(self.declarations, self.owners, strict=True)
+        return {
+            id(declaration): [owner, *self.shared.get(index, ())]
+            for index, (declaration, owner) in enumerate(declared)
+        }
+
+    def owners_of_subscribers(self, names: Sequence[str]) -> dict[str, str]:
+        """The resources that subscribe to others, each with the name of what it belongs to; ``names`` by number."""
         found = (index for index, others in self.links.subscriptions.items() if others)
-        return {self.declarations[index].reference: self.owners[index] for index in found}
+        return {str(self.declarations[index].reference): names[self.owners[index]] for index in found}
 
     def joined(self, manifest: Manifest) -> "HostCatalog":
         """A catalog with one more manifest; raises ``ManifestError`` for one that does not fit.
@@ -95,7 +112,6 @@ class References(dict[Reference, int]):
     def __init__(self, declarations: Sequence[Declaration]) -> None:
         super().__init__()
         self._loops = [(index, found) for index, found in enumerate(declarations) if found.loop is not None]
-
         self.of_no_item: frozenset[Reference] = frozenset()
         """Names of entries whose loops have no item here: there is nothing behind them."""
 
@@ -169,15 +185,13 @@ class _Joining:
             return
         self.places.append(index)
         self.shared.setdefault(index, []).append(self.number)
-        from puller.manifest.agreement import (
-            Disagreement,
-            agreed,
-        )  # few bundles declare what another declares
+        # Few bundles declare what another declares.
+        from puller.manifest.agreement import Disagreement, agreed
 
         try:
             self.declarations[index] = agreed(self.declarations[index], declaration)
-        except Disagreement as error:
-            self.problems.append(f"{declaration.where}: {declaration.label} {declaration.reference}: {error}")
+        except Disagreement as disagreement:
+            self.problems.append(disagreement.problem())
 
     def _index_of(self, declaration: Declaration) -> int | None:
         """The index of an earlier resource of this name; an alias of an earlier one is no name of this one."""
@@ -222,9 +236,8 @@ class _Joining:
         try:
             return _stable([*self.before.order, *own], links.first)
         except CycleError as cycle:
-            chain = " → ".join(str(self.declarations[index].reference) for index in cycle.indexes)
-            first = self.declarations[cycle.indexes[0]]
-            raise ManifestError([f"{first.where}: resources wait for each other: {chain}"]) from None
+            first, sentence = circle(self.declarations, cycle)
+            raise ManifestError([first.problems.worded(first.path, sentence, first.label)]) from None
 
 
 def _stable(wanted: Iterable[int], first: Mapping[int, Sequence[int]]) -> list[int]:

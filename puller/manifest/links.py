@@ -56,8 +56,7 @@ def link(
 
     Those that are ``known`` are resources of other manifests, those ``of_no_item`` are of loops that have none here.
     """
-    names = _names(declarations, known)
-    names.of_no_item = of_no_item
+    names = _names(declarations, known, of_no_item)
     applied_by = _applied_by(declarations)
     links = Links(children=_children(applied_by))
     for position, declaration in enumerate(declarations):
@@ -94,10 +93,15 @@ def order(declarations: Sequence[Declaration], links: Links) -> list[int]:
     try:
         return ordered(len(declarations), lambda index: links.first.get(index, ()))
     except CycleError as cycle:
-        chain = [declarations[index] for index in cycle.indexes]
-        sentence = "resources wait for each other: " + " → ".join(str(d.reference) for d in chain)
-        chain[0].problems.add(chain[0].path, sentence, chain[0].label)
+        first, sentence = circle(declarations, cycle)
+        first.problems.add(first.path, sentence, first.label)
         return list(range(len(declarations)))  # any will do: it is never applied
+
+
+def circle(declarations: Sequence[Declaration], cycle: CycleError) -> tuple[Declaration, str]:
+    """The first resource of a cycle, and the sentence about it."""
+    chain = [declarations[index] for index in cycle.indexes]
+    return chain[0], f"resources wait for each other: {' → '.join(str(one.reference) for one in chain)}"
 
 
 class Names(msgspec.Struct):
@@ -124,9 +128,11 @@ class Names(msgspec.Struct):
         return [position for position, loop in self.loops if loop.stands_for(reference)][:1]
 
 
-def _names(declarations: Sequence[Declaration], outside: Collection[Reference]) -> Names:
+def _names(
+    declarations: Sequence[Declaration], outside: Collection[Reference], of_no_item: Collection[Reference]
+) -> Names:
     loops = [(position, found) for position, found in enumerate(declarations) if found.loop is not None]
-    names = Names(loops=loops, outside=outside)
+    names = Names(loops=loops, outside=outside, of_no_item=of_no_item)
     for position, declaration in enumerate(declarations):
         for name in declaration.names():
             if (other := names.index.setdefault(name, position)) == position:

@@ -235,8 +235,6 @@ def _united(first: Declaration, second: Declaration) -> Declaration:
     try:
         return agreed(first, second)
     except Disagreement as disagreement:
-        other = disagreement.second_declaration
-        place = (*other.path, disagreement.property)
-        item = f" ({other.item})" if other.item else ""
-        other.problems.add(place, disagreement.sentence(), f"{other.label} {other.reference}{item}")
+        problems = disagreement.second_declaration.problems
+        problems.add(disagreement.place, disagreement.sentence(), disagreement.subject)
         return first

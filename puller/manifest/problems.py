@@ -40,9 +40,12 @@ class Problems(msgspec.Struct):
 
     def add(self, path: Path, sentence: str, subject: str = "") -> None:
         """Note a problem with the value at ``path``; ``subject`` names the resource that it belongs to."""
-        line = self.locate(path)[0]
+        self._found.append((self.locate(path)[0], self.worded(path, sentence, subject)))
+
+    def worded(self, path: Path, sentence: str, subject: str = "") -> str:
+        """A problem with the value at ``path`` in full, without what must not be shown."""
         said = self.mask(f"{subject}: {sentence}" if subject else sentence)
-        self._found.append((line, f"{self.source}:{line}: {said}"))
+        return f"{self.where(path)}: {said}"
 
     def where(self, path: Path) -> str:
         """``file:line`` of a path."""

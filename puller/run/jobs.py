@@ -174,9 +174,8 @@ def _load(
     from puller.manifest.host_catalog import load_together  # as few do who apply by hand
 
     catalog = load_together(sources, inputs.for_manifest())
-    owners = catalog.subscribers_by_owner().items()
-    paths = {str(reference): str(sources[number].path) for reference, number in owners}
-    return catalog, catalog.manifests, paths
+    paths = [str(source.path) for source in sources]
+    return catalog, catalog.manifests, catalog.owners_of_subscribers(paths)
 
 
 def _tell(

@@ -229,27 +229,24 @@ class Reconciliation(msgspec.Struct, frozen=True):
         }
         if not on_trial:
             return settings
-        owners = dict(zip(map(id, catalog.declarations), catalog.owners, strict=True))
 
         def attend(declaration: Declaration) -> None:
-            if (bundle := on_trial.pop(owners[id(declaration)], None)) is not None:
-                with self.means.problems.remembering():
-                    self.means.trials.reach(bundle)
+            for number in catalog.numbers_of(declaration):
+                if (bundle := on_trial.pop(number, None)) is not None:
+                    with self.means.problems.remembering():
+                        self.means.trials.reach(bundle)
             settings.attending(declaration)
 
         return msgspec.structs.replace(settings, attending=attend)
 
     def _pending(self, catalog: HostCatalog) -> PendingRefreshes:
         """The pending refreshes of all bundles, but of those that are configured and not applied now."""
-        names = {choice.number: bundle.report.name for bundle, choice in self._taking_part()}
+        names = [bundle.report.name for bundle, _ in self._taking_part()]
         waiting = {bundle.report.name for bundle in self.bundles if bundle.choice is None}
-        owners = {
-            str(reference): names[number] for reference, number in catalog.subscribers_by_owner().items()
-        }
         return PendingRefreshes(
             self.means.directories.pending_refreshes,
             names[0],
-            owners=owners,
+            owners=catalog.owners_of_subscribers(names),
             # Names of bundles hold no slash; what `puller apply` records is named by the manifest's path.
             shares=lambda scope: "/" not in scope and scope not in waiting,
             noop=self.means.settings.noop,

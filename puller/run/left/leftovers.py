@@ -9,7 +9,6 @@
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -36,26 +35,6 @@ class InForce(msgspec.Struct, frozen=True):
     has_passed: bool = True
     whole: Collection[str] | None = None
     """On trial with another one to go back to: the paths that that one makes whole by itself."""
-
-
-class _Owners:
-    """The bundles that brought declarations; asked for what is changed, which is nothing in most runs."""
-
-    def __init__(self, catalog: HostCatalog, names: Sequence[str]) -> None:
-        self._catalog, self._names = catalog, names
-
-    def bundles_of(self, declaration: Declaration) -> Iterator[str]:
-        """The bundle that a resource belongs to, and then those that share it."""
-        for number in self._numbers[id(declaration)]:
-            yield self._names[number]
-
-    @cached_property
-    def _numbers(self) -> dict[int, list[int]]:
-        declared = zip(self._catalog.declarations, self._catalog.owners, strict=True)
-        return {
-            id(declaration): [owner, *self._catalog.shared.get(index, ())]
-            for index, (declaration, owner) in enumerate(declared)
-        }
 
 
 class Leftovers:
@@ -91,7 +70,12 @@ class Leftovers:
 
         Of a part of a catalog nothing is taken back, and only what it makes is remembered.
         """
-        bundles_of = _Owners(catalog, names).bundles_of
+        numbers_of = catalog.numbers_of
+
+        def bundles_of(declaration: Declaration) -> Iterator[str]:
+            """The bundle that a resource belongs to, and then those that share it."""
+            return (names[number] for number in numbers_of(declaration))
+
         self._in_force, self._taken_back, self._is_partial = in_force, [], catalog.is_partial
         self._undone, self._leaving, self._owed = {}, {}, {}
         declared = self._declared = Declared.by(catalog, names)
@@ -165,11 +149,6 @@ class Leftovers:
 
     def _subscribers(self, reference: str) -> Sequence[str]:
         return self._declared.subscribers.get(reference, ())
-
-    @property
-    def taken_back(self) -> int:
-        """The number of resources that come before those that are declared."""
-        return len(self._taken_back)
 
     def remaining(self, name: str) -> tuple[str, list[str]]:
         """The bundle whose trial is undone, by its SHA-256, and sentences of what it did that cannot be undone."""

@@ -109,12 +109,14 @@ def with_taken_back(
             subscribers[position] = [Reference(name) for name in known]
         for name in known:
             subscriptions[index[name]] = [*subscriptions.get(index[name], ()), position]
-    return msgspec.structs.replace(
-        catalog,
-        declarations=[*catalog.declarations, *taken],
-        order=[*range(begin, begin + len(first)), *catalog.order],
-        links=msgspec.structs.replace(catalog.links, subscribers=subscribers, subscriptions=subscriptions),
+    # Made anew: ``replace`` would take along what the catalog has found out about its own resources.
+    return HostCatalog(
+        [*catalog.declarations, *taken],
+        [*range(begin, begin + len(first)), *catalog.order],
+        msgspec.structs.replace(catalog.links, subscribers=subscribers, subscriptions=subscriptions),
+        manifests=catalog.manifests,
         owners=[*catalog.owners, *owners],
+        shared=catalog.shared,
     )
 
 

@@ -358,6 +358,33 @@ def test_of_two_on_trial_only_the_one_that_was_reached_is_given_up_for_runs_that
     assert fleet.enforced() == expected
 
 
+def test_a_release_that_kills_by_what_it_shares_is_given_up_as_well(fleet: Fleet) -> None:
+    """All that it declares belongs to the bundle before it."""
+    fleet.publish("a", "1.0.0", execute("shared", unless="true"))
+    fleet.publish("b", "1.0.0", execute("shared", unless="true"))
+    fleet.follow("a", "b")
+    assert fleet.host.run().status == 0
+    kill = {"command": "sh -c 'kill -KILL $PPID'"}
+    fleet.publish("a", "1.1.0", execute("shared", unless="true"), {"exec": [{"kill": kill}]})
+    fleet.publish("b", "1.1.0", execute("shared", unless="true"), {"exec": [{"kill": kill}]})
+    for _ in range(2):
+        command = [sys.executable, "-m", "puller", "run", "--config", str(fleet.host.configuration)]
+        assert subprocess.run(command, capture_output=True, check=False).returncode == -signal.SIGKILL
+    assert fleet.host.run().status == 7
+    assert fleet.enforced() == {"a": "1.0.0", "b": "1.0.0"}
+
+
+def test_a_contradiction_shows_no_credentials_of_a_url(fleet: Fleet) -> None:
+    for name, user in (("a", "ann:hunter22"), ("b", "bob:hunter23")):
+        source = f"https://{user}@www.example.com/motd"
+        owner = {"owner": "root", "group": "root", "mode": "0644"}
+        fleet.publish(name, "1.0.0", {"file": [{"/srv/motd": {"source": source, **owner}}]})
+    fleet.follow("a", "b")
+    outcome = fleet.host.run("--noop")
+    assert "and the two do not agree: source is " in outcome.output
+    assert "hunter2" not in outcome.output
+
+
 # What authors and operators see
 
 
