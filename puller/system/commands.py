@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from puller.system import signals
+from puller.system.identity import Identity
 from puller.system.process_tree import Descendants, adopt_orphans, starting
 from puller.system.safe_paths import hold_directory
 
@@ -57,6 +58,10 @@ class Command:
     timeout: float = 300.0
     output_limit: int = 256 * 1024
     """Of each of stdout and stderr the last so many bytes are kept."""
+    input: bytes = field(default=b"", repr=False)
+    """The whole of its standard input, which may be secret; nothing is like ``/dev/null``."""
+    identity: Identity | None = None
+    """The user that it runs as, with their groups, home and shell; the one that Puller runs as when not given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,19 +147,36 @@ def run(command: Command) -> Completed:
 
 def _start(command: Command) -> "subprocess.Popen[bytes]":
     adopt_orphans()
-    environment = {**base_environment(), **command.environment}
+    identity = command.identity
+    login = identity.environment if identity else {}
+    environment = {**base_environment(), **login, **command.environment}
     program = _find(command.arguments[0], environment["PATH"])
-    with _working_directory(command.directory) as directory:
+    with _working_directory(command.directory) as directory, _standard_input(command.input) as stdin:
         return subprocess.Popen(
             [program, *command.arguments[1:]],
             cwd=directory,
             env=environment,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             # A session of its own: the time limit ends the group, and no terminal can be asked for a password.
             start_new_session=True,
+            user=identity.uid if identity else None,
+            group=identity.gid if identity else None,
+            extra_groups=identity.groups if identity else None,
         )
+
+
+@contextlib.contextmanager
+def _standard_input(data: bytes) -> Iterator[int]:
+    """A file in memory that holds the input: unlike a pipe it needs nobody to fill it while the command runs."""
+    if not data:
+        yield subprocess.DEVNULL
+        return
+    with open(os.memfd_create("stdin", os.MFD_CLOEXEC), "r+b", buffering=0) as stream:
+        stream.write(data)
+        stream.seek(0)
+        yield stream.fileno()
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Commands end in time, whatever they do, and take their children along."""
 
+import hashlib
 import os
 import pwd
 import signal
@@ -10,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from puller.errors import ResourceError
 from puller.system.commands import Command, run
+from puller.system.identity import Identity
 
 
 def shell(text: str, **options: object) -> Command:
@@ -172,7 +175,9 @@ def test_of_a_flood_of_output_the_end_is_kept() -> None:
 @pytest.mark.attack("commands.flood")
 def test_a_gigabyte_of_output_takes_no_memory() -> None:
     program = """\
+from puller.errors import ResourceError
 from puller.system.commands import Command, run
+from puller.system.identity import Identity
 
 def most_memory():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
@@ -212,3 +217,36 @@ def test_a_program_that_is_not_there_is_named() -> None:
 
 def test_a_command_reads_nothing_from_our_terminal() -> None:
     assert run(Command(["cat"])).stdout == ""
+
+
+def test_a_command_reads_its_input_to_the_end_whatever_its_size() -> None:
+    data = bytes(range(256)) * 4096  # more than a pipe holds
+    assert run(Command(["sha256sum"], input=data)).stdout.split()[0] == hashlib.sha256(data).hexdigest()
+    assert run(Command(["cat"])).stdout == ""
+
+
+def test_the_input_is_no_part_of_what_a_command_shows_of_itself() -> None:
+    assert "s3cret" not in repr(Command(["chpasswd"], input=b"alice:s3cret"))
+
+
+def test_a_command_runs_as_another_user_with_their_groups_and_home() -> None:
+    nobody = Identity.find("nobody")
+    shown = run(shell("id -u; id -g; id -G; echo $HOME $USER $LOGNAME; cat", identity=nobody, input=b"in"))
+    uid, gid, groups, names, rest = shown.stdout.split("\n")
+    assert (int(uid), int(gid)) == (nobody.uid, nobody.gid)
+    assert {*map(int, groups.split())} == {nobody.gid, *nobody.groups}
+    assert (names, rest) == (f"{nobody.home} nobody nobody", "in")
+
+
+def test_a_user_is_found_by_name_and_by_id_and_may_get_another_group() -> None:
+    assert Identity.find("65534") == Identity.find("nobody")
+    root_group = Identity.find("nobody", "root")
+    assert root_group.gid == 0
+    assert 0 in root_group.groups
+
+
+def test_a_user_or_a_group_that_there_is_not_is_named() -> None:
+    with pytest.raises(ResourceError, match=r"user is 'nemo', and there is no such user"):
+        Identity.find("nemo")
+    with pytest.raises(ResourceError, match=r"group is 'crew', and there is no such group"):
+        Identity.find("nobody", "crew")
