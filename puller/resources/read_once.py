@@ -1,0 +1,58 @@
+"""Files of the system that many resources look at, read once in a run and again only when they have changed.
+
+* While no resource has changed anything, what was read is good, and costs nothing more.
+* After a change, of whatever resource, the files are read again if they are not the ones that were read.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from puller.resources.base import Context
+
+T = TypeVar("T")
+_Identity = tuple[int, ...] | None
+
+
+class ReadOnce(Generic[T]):
+    """What ``parse`` makes of the content of files, by path; a file that is not there is not among them.
+
+    One is kept for all resources of a run in ``Context.shared``.
+    """
+
+    def __init__(self, paths: Sequence[str], parse: Callable[[Mapping[str, bytes]], T]) -> None:
+        self._paths = paths
+        self._parse = parse
+        self._changes = -1
+        self._identities: list[_Identity] | None = None
+        self._value: T
+
+    def current(self, context: Context) -> T:
+        """What the files come to now. Raises ``OSError``, and what ``parse`` raises."""
+        changes = context.changes()
+        if self._identities is None or changes != self._changes:
+            identities = [_identity(path) for path in self._paths]
+            if identities != self._identities:
+                self._value = self._parse(dict(_contents(self._paths)))
+                self._identities = identities
+            self._changes = changes
+        return self._value
+
+
+def _identity(path: str) -> _Identity:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _contents(paths: Sequence[str]) -> list[tuple[str, bytes]]:
+    found = []
+    for path in paths:
+        try:
+            with open(path, "rb", buffering=0) as stream:
+                found.append((path, stream.readall()))
+        except FileNotFoundError:
+            continue
+    return found

@@ -1,0 +1,82 @@
+"""Files that many resources look at are read once, and again when they are others."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from puller.resources.base import Context
+from puller.resources.read_once import ReadOnce
+
+
+class Readings:
+    """A context with a count of changes, and the contents that were parsed."""
+
+    def __init__(self, *paths: Path) -> None:
+        self.changes = 0
+        self.parsed: list[Mapping[str, bytes]] = []
+        self.look = ReadOnce([str(path) for path in paths], self._parse)
+
+    def _parse(self, contents: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        self.parsed.append(contents)
+        return contents
+
+    def now(self) -> list[bytes]:
+        nothing: Any = None
+        context = Context(nothing, nothing, nothing, nothing, {}, nothing, changes=lambda: self.changes)
+        return list(self.look.current(context).values())
+
+
+@pytest.fixture
+def passwd(tmp_path: Path) -> Path:
+    path = tmp_path / "passwd"
+    path.write_bytes(b"root")
+    return path
+
+
+def test_many_looks_are_one_reading_while_nothing_is_changed(passwd: Path) -> None:
+    readings = Readings(passwd)
+    assert [readings.now() for _ in range(1000)] == [[b"root"]] * 1000
+    assert len(readings.parsed) == 1
+
+
+def test_a_change_of_something_else_reads_nothing_again(passwd: Path) -> None:
+    readings = Readings(passwd)
+    readings.now()
+    readings.changes += 1
+    assert readings.now() == [b"root"]
+    assert len(readings.parsed) == 1
+
+
+def test_after_a_change_a_file_that_is_another_one_is_read_again(passwd: Path) -> None:
+    readings = Readings(passwd)
+    readings.now()
+    passwd.write_bytes(b"root alice")
+    readings.changes += 1
+    assert readings.now() == [b"root alice"]
+
+
+def test_a_file_that_is_not_there_is_not_among_the_contents_until_it_is(passwd: Path) -> None:
+    shadow = passwd.with_name("shadow")
+    readings = Readings(passwd, shadow)
+    assert readings.now() == [b"root"]
+    shadow.write_bytes(b"hash")
+    readings.changes += 1
+    assert readings.now() == [b"root", b"hash"]
+
+
+def test_what_cannot_be_read_is_an_error_and_not_absent(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="directory"):
+        Readings(tmp_path).now()
+
+
+def test_an_error_is_no_answer_to_the_next_question(tmp_path: Path) -> None:
+    path = tmp_path / "fstab"
+    path.mkdir()
+    readings = Readings(path)
+    with pytest.raises(OSError, match="directory"):
+        readings.now()
+    path.rmdir()
+    path.write_bytes(b"/dev/sda1")
+    assert readings.now() == [b"/dev/sda1"]
