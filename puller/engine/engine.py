@@ -17,9 +17,10 @@ from bundles.errors import BundleError
 from hiera.errors import HieraError
 from puller.engine.conditions import health_checks_of, why_unmanaged
 from puller.engine.failures import bug, system_failure
+from puller.engine.parts import Parts
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.engine.progress import Progress
-from puller.engine.transactions import Begun, Transactions
+from puller.engine.transactions import Begun, Member, Transactions
 from puller.errors import MutationInNoop, PullerError, ResourceError, StoppedDownload
 from puller.manifest.catalog import Catalog
 from puller.manifest.declaration import Declaration, Home
@@ -100,8 +101,9 @@ class Engine:
         self._pending = pending
         self._progress = Progress(catalog, before)
         self._observer = settings.observer
+        self._parts = Parts(catalog, noop=settings.noop)
         self._transactions = Transactions(
-            catalog, self._progress, pending, self._context_of, self._note_change
+            catalog, self._parts, self._progress, pending, self._context_of, self._note_change
         )
         self._masks = Masks()
         self._changes = 0
@@ -225,6 +227,7 @@ class Engine:
             fetch=self._fetch,
             shared=self._shared,
             declared=self._catalog.names_of,
+            parts=self._parts.of,
             state_directory=self._settings.state_directory,
             log=lambda line: self._settings.log(self._masks.of(home.scope.data)(line)),
             noop=looks_only or self._settings.noop,
@@ -258,12 +261,13 @@ class Engine:
             differences=[str(difference) for difference in differences],
         )
         if differences:
-            if self._settings.diffs and not declaration.properties.sensitive:
-                event.diff = resource.diff(actual) or ""
+            members = self._members(index, resource, actual, alone=bool(begun), noop=noop)
+            if self._settings.diffs:
+                event.diff = self._transactions.diff(members)
             if noop:
                 self._predict(event, resource, differences, actual)
             else:
-                actual = self._change(index, resource, differences, actual, begun)
+                actual = self._change(members, differences, begun)
                 event.state = State.REFRESHED if any(d.refresh for d in differences) else State.CHANGED
         elif begun:  # changed already, in one transaction with a resource before it
             event.differences = begun.differences
@@ -282,6 +286,15 @@ class Engine:
             self._check_health(declaration, event)
         return event
 
+    def _members(
+        self, index: int, resource: Resource[Any, Any], actual: Any, *, alone: bool, noop: bool
+    ) -> list[Member]:
+        """A resource that differs, and what is changed together with it; in noop what would be seen as one change."""
+        if noop:  # which changes nothing: only the diff is that of all
+            is_all = self._settings.diffs and self._settings.noop and not self._transactions.is_shown(index)
+            alone = not is_all or resource.whole(resource.properties) is None
+        return [(index, resource, actual)] if alone else self._transactions.members(index, resource, actual)
+
     def _predict(
         self, event: Event, resource: Resource[Any, Any], differences: Sequence[Difference], actual: Any
     ) -> None:
@@ -293,14 +306,10 @@ class Engine:
             self._progress.note_reach(reach, resource.type_name)
 
     def _change(
-        self,
-        index: int,
-        resource: Resource[Any, Any],
-        differences: Sequence[Difference],
-        actual: Any,
-        begun: Begun | None,
+        self, members: Sequence[Member], differences: Sequence[Difference], begun: Begun | None
     ) -> Any:
-        """Change, and look again; raises ``ResourceError`` when something still differs."""
+        """Change the first of the members, and look at it again; raises ``ResourceError`` when it still differs."""
+        index, resource, actual = members[0]
         # 6. Record the refreshes of its subscribers. Those of a transaction that has not changed it stay on record, and
         # are taken off with its own when it cannot be changed alone either.
         self._note_change(index, resource, actual, differences)
@@ -310,7 +319,7 @@ class Engine:
         self._changes += 1
         # 7. Change it.
         try:
-            if begun or not self._transactions.change(index, resource, actual):
+            if not self._transactions.change(members):
                 resource.change(differences, actual)
         except Exception:
             # No refresh is pending for a change that did not happen at all.

@@ -53,13 +53,15 @@ class Progress:
 
     # What a resource requires and subscribes to
 
-    def unmet_requirements(self, index: int) -> list[str]:
-        """The references of a resource to what has not succeeded."""
+    def unmet_requirements(self, index: int, apart_from: Collection[int] = ()) -> list[str]:
+        """The references of a resource to what has not succeeded; those ``apart_from`` count as if they had."""
         requirements = self._catalog.requirements(index)
         if not requirements:  # as for most resources
             return []
         unmet = []
         for reference, other in requirements:
+            if other in apart_from:
+                continue
             event = self.events[other]
             if event is None or event.state is State.FAILED or event.unmet_requirements or not event.reached:
                 unmet.append(str(reference))

@@ -11,6 +11,7 @@ from functools import cached_property
 
 from puller.errors import ManifestError
 from puller.manifest.catalog import Catalog
+from puller.manifest.contradictions import find_contradictions
 from puller.manifest.declaration import Declaration
 from puller.manifest.links import APPLY, Links, circle
 from puller.manifest.loader import load_manifest
@@ -157,9 +158,10 @@ class _Joining:
 
     def catalog(self) -> HostCatalog:
         """The whole; raises ``ManifestError``."""
-        # 1. What is declared already
+        # 1. What is declared already, and what contradicts it
         for declaration in self.manifest.declarations:
             self._place(declaration)
+        self.problems += [between.problem() for between in find_contradictions(self.declarations)]
         if self.problems:
             raise ManifestError(self.problems)
         # 2. Links

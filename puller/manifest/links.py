@@ -14,6 +14,7 @@ import msgspec
 
 from puller.bundle_paths import BundleFiles, BundlePathError
 from puller.manifest.declaration import Declaration
+from puller.manifest.implied_order import with_implied
 from puller.manifest.order import CycleError, ordered
 from puller.manifest.ways import has_conditions
 from puller.values.reference import Reference
@@ -65,6 +66,7 @@ def link(
         if properties.require or properties.after or declaration.type.subscriptions(properties):
             _link(position, declaration, names, links)
     _hand_down(declarations, applied_by, links)
+    links.first = with_implied(declarations, links.first)
     return links
 
 

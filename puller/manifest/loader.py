@@ -20,6 +20,7 @@ from puller.errors import ResourceError
 from puller.manifest import children
 from puller.manifest.bundle_facts import bundle_facts
 from puller.manifest.children import Family
+from puller.manifest.contradictions import find_contradictions
 from puller.manifest.declaration import Child, Declaration, Home
 from puller.manifest.declare import declare
 from puller.manifest.entries import Entry, read_entries
@@ -58,7 +59,7 @@ def load_manifest(
     For all of them together (``_load``):
 
     6. Declarations of one resource become one, where they agree.
-    7. Each type checks the properties of its resources.
+    7. Each type checks the properties of its resources, and those of several against each other.
     8. References are linked, and give the order.
     9. Problems of all texts are raised at once, when there are any.
 
@@ -98,6 +99,7 @@ def _load(text: ManifestText, inputs: Inputs, family: Family, known: Collection[
     # 7. What types say of their properties. Not earlier: a duplicate may bring what another lacks.
     for declaration in declarations:
         declaration.check()
+    _refuse_contradictions(declarations)
     # 8. References and order.
     links = link(declarations, known, family.of_no_item)
     indexes = order(declarations, links)
@@ -227,6 +229,12 @@ def _unite(declarations: list[Declaration]) -> list[Declaration]:
         else:
             kept[first] = _united(kept[first], declaration)
     return kept
+
+
+def _refuse_contradictions(declarations: Sequence[Declaration]) -> None:
+    for between in find_contradictions(declarations):
+        second = between.second
+        second.problems.add(second.path, between.sentence, f"{second.label} {second.reference}")
 
 
 def _united(first: Declaration, second: Declaration) -> Declaration:

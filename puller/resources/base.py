@@ -16,7 +16,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -117,6 +117,18 @@ class Uncertain(Protocol):
     def __call__(self, path: str, apart_from: str = "") -> bool: ...
 
 
+class Part(NamedTuple):
+    """One resource of several that manage parts of one thing."""
+
+    reference: str
+    type: "ResourceType"
+    properties: Any
+
+
+Declared = Callable[[str], Sequence[Any]]
+"""The properties of all resources of a type that a manifest declares, by the name of the type."""
+
+
 class Context(msgspec.Struct, frozen=True):
     """Everything that a resource works with, handed in: the machine, its manifest's directory, its templates' data."""
 
@@ -131,6 +143,8 @@ class Context(msgspec.Struct, frozen=True):
     """What resources of one type keep together for a run, such as one query for all, by the class of it."""
     declared: Callable[[str], Sequence[str]]
     """The names of all resources of a type in this manifest, for queries about many at once."""
+    parts: Callable[[Hashable], Sequence[Part]] = lambda whole: ()
+    """All managed resources of a ``whole``, in the order of the run."""
     state_directory: Path | None = None
     """Where to keep what must be remembered between runs; ``None``: the user's own place."""
     log: Callable[[str], None] = lambda line: None
@@ -207,16 +221,37 @@ class Resource(ABC, Generic[P, S]):
         """Sentences about what was found or done that is no failure and should be known."""
         return ()
 
-    def transaction(self, actual: S) -> Hashable | None:
-        """A key that consecutive changes must have in common to be made at once; ``None``: this one is made alone."""
-        del actual
+    @classmethod
+    def whole(cls, properties: Any) -> Hashable | None:
+        """The thing that it manages a part of, such as a file of which it edits a line; ``None``: nothing of the kind.
+
+        What differs of a whole is changed at once, in the place of the first, whatever stands between.
+        """
+        del properties
         return None
+
+    def transaction(self, actual: S) -> Hashable | None:
+        """A key that changes must have in common to be made at once; ``None``: this one is made alone.
+
+        Those of no ``whole`` must follow each other directly, and each is tried alone when all at once have failed.
+        """
+        del actual
+        return self.whole(self.properties)
 
     @classmethod
     def change_together(cls, members: Sequence[tuple[Self, S]]) -> None:
-        """Make the changes of resources whose ``transaction`` is the same: all of them, or raise as ``change`` does."""
+        """Make the changes of resources whose ``transaction`` is the same: all of them, or raise as ``change`` does.
+
+        The members of a whole may be of several types; it is the first one's method that is called.
+        """
         for resource, actual in members:
             resource.change(resource.differences(actual), actual)
+
+    @classmethod
+    def diff_together(cls, members: Sequence[tuple[Self, S]]) -> str | None:
+        """A unified diff of what ``change_together`` does, where there is one to show."""
+        resource, actual = members[0]
+        return resource.diff(actual)
 
     def final_ensure(self, actual: S) -> str:
         """The state after the last look, in the words of ``ensure``."""
@@ -287,6 +322,21 @@ class Resource(ABC, Generic[P, S]):
             yield from cls.check(properties) or ()
         except PropertyError as error:
             yield error
+
+    @classmethod
+    def follows(cls, properties: Any, declared: Declared) -> Iterable[Reference]:
+        """The resources that come before this one where the manifest says nothing else, and they are declared."""
+        del properties, declared
+        return ()
+
+    @classmethod
+    def contradictions(cls, declared: Declared) -> Iterable[tuple[Any, Any, str]]:
+        """Resources that cannot both be as they want: their properties, and a sentence for the second.
+
+        Looked for when the manifest is read, among those that are managed under no condition.
+        """
+        del declared
+        return ()
 
     @classmethod
     def agree(cls, first: Any, second: Any) -> Properties:

@@ -1,0 +1,55 @@
+"""The resources of a catalog that manage parts of one thing, such as those that edit one file."""
+
+from collections.abc import Hashable, Iterator
+from functools import cached_property
+
+from hiera.errors import HieraError
+from puller.engine.conditions import why_unmanaged
+from puller.errors import ResourceError
+from puller.manifest.catalog import Catalog
+from puller.manifest.declaration import Declaration
+from puller.resources.base import Part
+
+
+class Parts:
+    """The parts of one catalog, found when they are first asked for. ``noop``: nothing is changed in this run."""
+
+    def __init__(self, catalog: Catalog, *, noop: bool) -> None:
+        self._catalog = catalog
+        self._noop = noop
+
+    def indexes_of(self, whole: Hashable) -> list[int]:
+        """The indexes of all parts of a whole, in the order of the run."""
+        return self._by_whole.get(whole, [])
+
+    def of(self, whole: Hashable) -> list[Part]:
+        """All managed parts of a whole, in the order of the run; those that only look are none of a real run."""
+        declarations = (self._catalog.declarations[index] for index in self.indexes_of(whole))
+        return [
+            Part(declaration.reference, declaration.type, declaration.properties)
+            for declaration in declarations
+            if (self._noop or not declaration.properties.noop) and is_managed(declaration)
+        ]
+
+    @cached_property
+    def _by_whole(self) -> dict[Hashable, list[int]]:
+        found: dict[Hashable, list[int]] = {}
+        for index, whole in self._wholes():
+            found.setdefault(whole, []).append(index)
+        return found
+
+    def _wholes(self) -> Iterator[tuple[int, Hashable]]:
+        for index in self._catalog.order:
+            declaration = self._catalog.declarations[index]
+            if (whole := declaration.type.whole(declaration.properties)) is not None:
+                yield index, whole
+
+
+def is_managed(declaration: Declaration) -> bool:
+    """Whether it is known that a resource is managed in this run."""
+    if declaration.failure or declaration.late is not None or declaration.loop is not None:
+        return False
+    try:
+        return not why_unmanaged(declaration)
+    except (ResourceError, HieraError):  # which is its own failure, when it has its turn
+        return False

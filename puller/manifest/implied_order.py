@@ -1,0 +1,71 @@
+"""The order that follows from what resources are: a group before the users that are in it.
+
+It holds where the manifest says nothing else: of a cycle that it is a part of, only what is written stands.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from puller.manifest.declaration import Declaration
+from puller.manifest.order import CycleError, ordered
+from puller.resources.base import Resource, ResourceType
+
+Edges = dict[int, list[int]]
+"""The indexes of resources that come first, by the index of the one that waits."""
+
+
+def with_implied(declarations: Sequence[Declaration], first: Edges) -> Edges:
+    """``first``, the order that is written, with all that is implied and does not contradict it."""
+    if not (implied := _implied(declarations)):  # as for most manifests
+        return first
+    while True:
+        merged = {index: [*first.get(index, ()), *implied.get(index, ())] for index in {*first, *implied}}
+        try:
+            ordered(len(declarations), lambda index: merged.get(index, ()))  # noqa: B023  asked before the next round
+        except CycleError as cycle:
+            if not _drop(implied, cycle.indexes):
+                return first  # it waits for itself as it is written, which is said of what is written
+        else:
+            return merged
+
+
+def _implied(declarations: Sequence[Declaration]) -> dict[int, list[int]]:
+    types = {declaration.type for declaration in declarations}
+    waiting = {one for one in types if has_own(one, "follows")}
+    if not waiting:
+        return {}
+    index_of = {declaration.reference: index for index, declaration in enumerate(declarations)}
+    by_type = properties_by_type(declarations)
+    found: dict[int, list[int]] = {}
+    for index, declaration in enumerate(declarations):
+        if declaration.type in waiting and declaration.loop is None:
+            names = declaration.type.follows(declaration.properties, lambda name: by_type.get(name, ()))
+            others = [index_of[name] for name in names if name in index_of]
+            if others := [other for other in others if other != index]:
+                found[index] = others
+    return found
+
+
+def properties_by_type(declarations: Sequence[Declaration]) -> dict[str, list[Any]]:
+    """The properties of all resources of each type; of a loop that cannot be evaluated here there are none."""
+    found: dict[str, list[Any]] = {}
+    for declaration in declarations:
+        if declaration.loop is None:
+            found.setdefault(declaration.type.type_name, []).append(declaration.properties)
+    return found
+
+
+def has_own(resource_type: ResourceType, method: str) -> bool:
+    """Whether a type has a class method of its own, and not that of every type."""
+    return getattr(resource_type, method).__func__ is not getattr(Resource, method).__func__
+
+
+def _drop(implied: dict[int, list[int]], cycle: Sequence[int]) -> bool:
+    """Take off what a cycle has of what is implied; false when it has nothing."""
+    dropped = False
+    for index, other in itertools.pairwise(cycle):
+        if other in implied.get(index, ()):
+            implied[index].remove(other)
+            dropped = True
+    return dropped
