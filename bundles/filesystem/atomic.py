@@ -14,14 +14,15 @@ import io
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 Pathish = str | os.PathLike[str]
 
 _PIECE = 8192  # bytes; some files, as those of /proc, say that they have none
 _MOST_KEPT = 3
-_LEFTOVER = re.compile(r"\..+\.[0-9a-f]{12}\.new", re.DOTALL)
+_LEFTOVER = re.compile(r"\..+\.[0-9a-f]{12}\.new(\.[^.]+)?", re.DOTALL)
+_LONGEST_SUFFIX = 32  # bytes
 
 
 def write_file(
@@ -66,23 +67,27 @@ def replace_file(
     gid: int | None = None,
     labels_from: int | None = None,
     durable: bool = True,
+    verify: Callable[[str, int], None] | None = None,
 ) -> None:
     """Write ``chunks`` to ``name`` in an open directory, atomically and durably; arguments are as for ``write_file``.
 
     ``labels_from`` is a descriptor of the file being replaced: its extended attributes (ACLs, SELinux label,
-    capabilities excepted) are carried over; the ACL of a user who will not be the owner is not. Raises ``OSError``, and
-    what ``chunks`` raises; the old file is untouched then, and the temporary one is removed.
+    capabilities excepted) are carried over; the ACL of a user who will not be the owner is not. ``verify`` is given the
+    name of the finished file in the directory, which ends like ``name`` then, and a descriptor to read it. Raises
+    ``OSError``, and what ``chunks`` and ``verify`` raise; the old file is untouched then, and the temporary one is
+    removed.
 
     1. Create a file under a random name in the same directory, for its owner alone, and lock it.
     2. Access control lists: nobody's but those of the file being replaced.
     3. Write the content.
     4. Owner, then mode.
-    5. Bring the file to the disk; a rename that gets there before the content would leave an empty file.
-    6. Rename it to ``name``.
-    7. Bring the directory to the disk, and with it the rename.
+    5. Let it be verified, as it will be, and open for reading only: what is open for writing cannot be executed.
+    6. Bring the file to the disk; a rename that gets there before the content would leave an empty file.
+    7. Rename it to ``name``.
+    8. Bring the directory to the disk, and with it the rename.
     """
     # 1.
-    descriptor, temporary = _create(directory, name, mode & 0o600)
+    descriptor, temporary = _create(directory, name, mode & 0o600, _suffix(name) if verify else "")
     try:
         with in_progress(descriptor):
             # 2.
@@ -100,30 +105,52 @@ def replace_file(
                 os.fchown(descriptor, -1 if uid is None else uid, -1 if gid is None else gid)
             os.fchmod(descriptor, mode)
             # 5.
+            if verify is not None:
+                _close_for_writing(descriptor)
+                verify(temporary, descriptor)
+            # 6.
             if durable:
                 os.fsync(descriptor)
-            # 6.
+            # 7.
             os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=directory)
         raise
-    # 7.
+    # 8.
     if durable:
         os.fsync(directory)
 
 
-def _create(directory: int, name: str, mode: int) -> tuple[int, str]:
+def _create(directory: int, name: str, mode: int, suffix: str) -> tuple[int, str]:
     """A new file, locked, and its temporary name. Until it is locked, another process may take it for a leftover."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     while True:
-        temporary = temporary_name(name)
+        temporary = temporary_name(name) + suffix
         descriptor = os.open(temporary, flags, mode, dir_fd=directory)
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)  # whoever removes a leftover holds it for a moment only
         if os.fstat(descriptor).st_nlink:
             return descriptor, temporary
         os.close(descriptor)
+
+
+def _suffix(name: str) -> str:
+    """The end of a name that tells what is in the file; nothing when it is too long to be that."""
+    suffix = os.path.splitext(name)[1]
+    return suffix if len(os.fsencode(suffix)) <= _LONGEST_SUFFIX else ""
+
+
+def _close_for_writing(descriptor: int) -> None:
+    """Let a descriptor read what it has written, and write no more; there is no moment without a lock on it."""
+    reading = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):  # as in ``in_progress``
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            fcntl.flock(reading, fcntl.LOCK_SH)
+        os.dup2(reading, descriptor, inheritable=False)
+    finally:
+        os.close(reading)
 
 
 def temporary_name(name: str) -> str:

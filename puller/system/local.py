@@ -164,6 +164,7 @@ class LocalSystem:
         looked_at: os.stat_result | None,
         *,
         within: str = "",
+        verify: Callable[[str], None] | None = None,
     ) -> None:
         """Put a regular file in place, atomically (``resources.md`` section 3, *Writing*).
 
@@ -171,8 +172,8 @@ class LocalSystem:
         2. Require that what is there is what was looked at; of a regular file, hold it for its labels.
         3. Require for a new file that this is the directory in which it was missed.
         4. Remove what killed runs have left in the directory.
-        5. Write it under another name, closed to all but its owner: labels, content, owner, mode; to disk; rename;
-           the directory to disk (``bundles.filesystem.atomic``).
+        5. Write it under another name, closed to all but its owner: labels, content, owner, mode; verified; to disk;
+           rename; the directory to disk (``bundles.filesystem.atomic``).
         """
         name = os.path.basename(path)
         # 1. Open, and 2. the file before
@@ -191,6 +192,7 @@ class LocalSystem:
                 uid=attributes.uid,
                 gid=attributes.gid,
                 labels_from=old,
+                verify=None if verify is None else _verifying(path, parent, verify),
             )
 
     def make_directory(self, path: str, attributes: Attributes, *, within: str = "") -> None:
@@ -314,6 +316,33 @@ class LocalSystem:
         if (found.st_dev, found.st_ino) not in self._tidied:
             self._tidied.add((found.st_dev, found.st_ino))
             remove_leftovers(directory)
+
+
+def _verifying(path: str, parent: int, verify: Callable[[str], None]) -> Callable[[str, int], None]:
+    """``verify`` for a copy in the open directory ``parent``, and whether the copy is still what it was."""
+
+    def ask(name: str, descriptor: int) -> None:
+        before = _fingerprint(descriptor)
+        verify(os.path.join(os.path.dirname(path), name))
+        try:
+            is_same = _identity(_stat_at(parent, name)) == _identity(os.fstat(descriptor))
+        except FileNotFoundError:
+            is_same = False
+        if not is_same or _fingerprint(descriptor) != before:
+            raise ChangedMeanwhile(f"{path}: its private copy was changed while it was verified")
+
+    return ask
+
+
+def _fingerprint(descriptor: int) -> tuple[object, ...]:
+    """Owner, mode and content of an open file."""
+    import hashlib  # for the few files that are verified
+
+    found = os.fstat(descriptor)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    with open(descriptor, "rb", closefd=False) as stream:
+        digest = hashlib.file_digest(stream, "sha256").digest()
+    return found.st_uid, found.st_gid, found.st_mode, digest
 
 
 def _find_id(name: str, known: dict[str, int], ask: Callable[[], int]) -> int | None:

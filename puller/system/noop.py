@@ -5,7 +5,7 @@
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from puller.errors import MutationInNoop
@@ -57,6 +57,7 @@ class NoopSystem(LocalSystem):
         looked_at: os.stat_result | None,
         *,
         within: str = "",
+        verify: Callable[[str], None] | None = None,
     ) -> None:
         raise MutationInNoop(f"{path}: would be written in noop")
 

@@ -7,7 +7,7 @@
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -84,8 +84,13 @@ class System(Protocol):
         looked_at: os.stat_result | None,
         *,
         within: str = "",
+        verify: Callable[[str], None] | None = None,
     ) -> None:
-        """Put a regular file in place, atomically; the labels of a replaced regular file are kept."""
+        """Put a regular file in place, atomically; the labels of a replaced regular file are kept.
+
+        ``verify`` is told the path of the private copy, which is in the same directory and has its owner, mode and
+        suffix already; what it raises leaves the old file in place, and so does a copy that is another one afterwards.
+        """
 
     def make_directory(self, path: str, attributes: Attributes, *, within: str = "") -> None:
         """Make a directory, which appears as it should be, and its missing parents with mode 0755."""

@@ -7,20 +7,26 @@
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from puller.errors import ResourceError
 from puller.resources.base import Difference, PropertyError, Resource
 from puller.resources.checksums import OTHER, SENSITIVE, described, sha256
 from puller.resources.files.content import Content, Pending, find_content
-from puller.resources.files.properties import CONTENT_SOURCES, FileProperties, check_content
+from puller.resources.files.properties import (
+    CONTENT_SOURCES,
+    FileProperties,
+    check_content,
+    check_validation,
+)
 from puller.resources.owners import MISSING, attribute_differences, describe_attributes, group_id, user_id
 from puller.resources.paths import PathState, check_managed, is_plain, require_makeable, require_parent
 from puller.system.protocol import Attributes, require_one_name
 from puller.values.file_mode import FileMode
 
 _ENSURE = ("present", "absent", "directory", "exists")
+_NOT_VALIDATED = (None, False, None)
 _TINYCM_KEYS = frozenset({"contents", "type", "permission-mask"})
 
 
@@ -38,6 +44,8 @@ class File(Resource[FileProperties, FileState]):
     secret_properties = frozenset({"content", "data"})
     relative_paths = frozenset({"source", "template"})
     rendered = frozenset({"template", "interpolate"})
+    command_lines = frozenset({"validate", "health_checks"})
+    providers = ("posix", "shell")
     spellings = {  # noqa: RUF012  declared as ClassVar in the base class
         "contents": {"type": "string"},
         "type": {"enum": ["constant", "http", "template"]},
@@ -100,7 +108,8 @@ class File(Resource[FileProperties, FileState]):
             content = self._wanted_content()
             chunks = content.chunks() if content else ()
             with needing(content.size if content else 0):
-                system.replace_file(name, chunks, self._wanted_attributes(base), actual.found)
+                verify = self._verifier(differences)
+                system.replace_file(name, chunks, self._wanted_attributes(base), actual.found, verify=verify)
 
     def noop_message(self, differences: Sequence[Difference], actual: FileState) -> str:
         self._refuse_what_cannot_be(actual, differences)
@@ -112,10 +121,12 @@ class File(Resource[FileProperties, FileState]):
             if actual.kind != "directory":
                 return "Would have removed the file"
             return f"Would have {'recursively ' if self.properties.force else ''}removed the directory"
+        validated = " (not validated)" if self._is_validated(differences) else ""
         if differences[0].property == "ensure":
-            return "Would have created directory" if ensure == "directory" else "Would have created the file"
+            made = "Would have created the file" + validated
+            return "Would have created directory" if ensure == "directory" else made
         return (
-            "Would have updated the file"
+            "Would have updated the file" + validated
             if self._must_write(differences, actual)
             else "Would have updated attributes"
         )
@@ -193,6 +204,19 @@ class File(Resource[FileProperties, FileState]):
         actual = described(found.st_size if found else 0, sha256(chunks(path)))
         return Difference("content", actual, described(content.size, sha256(content.chunks())))
 
+    # What is asked about new content
+
+    def _is_validated(self, differences: Sequence[Difference]) -> bool:
+        """Whether ``validate`` is asked: content that stays as it is has its place already."""
+        return self.properties.validate is not None and self._is_replaced(differences)
+
+    def _verifier(self, differences: Sequence[Difference]) -> Callable[[str], None] | None:
+        validation, content = self.properties.validation, self._wanted_content()
+        if validation is None or not self._is_validated(differences):
+            return None
+        secret = self.properties.sensitive or (content is not None and content.is_secret)
+        return validation.verifier(self.properties.name, self.context, secret=secret)
+
     # What may be done
 
     def _must_write(self, differences: Sequence[Difference], actual: FileState) -> bool:
@@ -226,6 +250,8 @@ class File(Resource[FileProperties, FileState]):
             what = "directory" if ensure == "directory" else "file"
             found = "file" if kind == "present" else kind
             raise ResourceError(f"{name} is a {found}; replacing it by a {what} wants force: true")
+        if self._is_validated(differences):
+            self._refuse_what_cannot_be_validated(kind)
         self._wanted_attributes(0)  # raises for an owner or group that there is not
         if ensure == "directory":
             require_makeable(os.path.dirname(name), self.context.system)
@@ -235,6 +261,15 @@ class File(Resource[FileProperties, FileState]):
         is_kept = kind == wanted == "present" and actual.same_content
         if is_kept and actual.found is not None and not self._is_replaced_for_its_names(actual):
             require_one_name(name, actual.found)
+
+    def _refuse_what_cannot_be_validated(self, kind: str) -> None:
+        if kind == "directory":  # which would be gone by the time that the new content is refused
+            name = self.properties.name
+            raise ResourceError(
+                f"{name} is a directory, which is not replaced where validate may refuse the file"
+            )
+        if (validation := self.properties.validation) is not None:
+            validation.require_possible(self.context)
 
     def _is_replaceable(self, kind: str) -> bool:
         """Whether a file replaces it and nothing is lost: a link, FIFO or socket holds no data of its own."""
@@ -277,6 +312,8 @@ class File(Resource[FileProperties, FileState]):
         if not is_plain(name) or name == "/":
             yield from check_managed(name)
         yield from check_content(properties)
+        if (properties.validate, properties.validate_in_place, properties.provider) != _NOT_VALIDATED:
+            yield from check_validation(properties)
         for required in ("owner", "group", "mode") if ensure in _ENSURE and ensure != "absent" else ():
             if getattr(properties, required) in (None, ""):
                 yield PropertyError(required, MISSING, because=["ensure"])

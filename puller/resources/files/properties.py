@@ -1,11 +1,14 @@
 """The properties of a file, and what is wrong with those that say what it holds (``resources.md`` section 3)."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from puller.resources.base import Properties, PropertyError
 from puller.resources.checksums import check_sha256
 from puller.values.file_mode import FileMode
+
+if TYPE_CHECKING:
+    from puller.resources.validation import Validation
 
 CONTENT_SOURCES = ("content", "source", "template")
 """The properties that say what is in a file; one of them at most is given."""
@@ -36,8 +39,34 @@ class FileProperties(Properties, frozen=True):
     """How text becomes bytes."""
     force: bool = False
     """Remove what is in the way, and directories that are not empty."""
+    validate: str | None = None
+    """A command that is asked about new content before it takes its place: ``visudo -cf {}``."""
+    validate_in_place: bool = False
+    """Let ``validate`` see the new content at the path of the file itself, where nobody else sees it."""
     interpolate: bool = False
     """TinyCM's: replace ``{name}`` in ``content``, or render what was downloaded; templates see the data by name."""
+
+    @property
+    def validation(self) -> "Validation | None":
+        """What is asked about new content; ``None``: it takes its place at once."""
+        if self.validate is None:
+            return None
+        from puller.resources.validation import Validation  # few files are validated
+
+        return Validation(self.validate, self.validate_in_place, self.provider == "shell")
+
+
+def check_validation(properties: FileProperties) -> Iterator[PropertyError]:
+    """All that is wrong with how new content is validated."""
+    from puller.resources.validation import check_validate
+
+    yield from check_validate(
+        properties.validate, in_place=properties.validate_in_place, provider=properties.provider
+    )
+    if properties.validate is not None and all(getattr(properties, name) is None for name in CONTENT_SOURCES):
+        yield PropertyError(
+            "validate", "is only for a file whose content is managed", because=CONTENT_SOURCES
+        )
 
 
 def check_content(properties: FileProperties) -> Iterator[PropertyError]:

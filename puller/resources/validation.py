@@ -1,0 +1,138 @@
+"""A program's word about a file before the file takes its place: ``validate: visudo -cf {}``.
+
+* The command is asked about a private copy in the same directory, which has its owner, mode and suffix already.
+  When it does not end with 0, in time, the file stays as it was.
+* A file that can only be judged where it belongs (a virtual host, by the configuration that includes it) is judged in
+  place: in a mount namespace of the command's own, in which the copy covers the file, and nobody else sees it.
+* It is asked only about what is about to be written, never in noop, and must not change the copy.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from puller.errors import ResourceError, reason
+from puller.resources.base import Context, PropertyError
+from puller.system.shell_words import split_words
+
+TIME_LIMIT = 60.0
+"""Seconds for one command."""
+
+_PLACE = "{}"
+_LOCALE = {"LC_ALL": "C.UTF-8"}
+
+# Arguments: the copy, the path that it is for, the command. A regular file is covered by the copy. For one that is not
+# there yet (or a link, which a mount would follow) the directory is covered by itself with a layer that has the copy
+# under its name; the descriptor is what is below the covers.
+_IN_PLACE = """
+set -e
+copy=$1 path=$2
+shift 2
+if [ -f "$path" ] && [ ! -L "$path" ]; then
+    mount --bind -- "$copy" "$path"
+else
+    directory=${path%/*}/
+    [ "$directory" != / ] || { echo "nothing can be mounted over /" >&2; exit 1; }
+    exec 3<"$directory"
+    mount -t tmpfs -o mode=0755 tmpfs "$directory"
+    cd -- "$directory"
+    cp -p -- "/proc/self/fd/3/${copy##*/}" "./${path##*/}"
+    mount -t overlay -o ro,lowerdir=.:/proc/self/fd/3 overlay "$directory"
+    exec 3<&-
+    cd /
+fi
+exec "$@"
+"""
+
+
+class Validation(msgspec.Struct, frozen=True):
+    """How a file is validated: the properties ``validate``, ``validate_in_place`` and ``provider`` of a resource."""
+
+    command: str
+    in_place: bool = False
+    shell: bool = False
+    """Whether ``provider`` is ``shell``."""
+
+    def problems(self) -> Iterator[PropertyError]:
+        """All that is wrong with it, looked for when the manifest is read."""
+        wanted, count = ("at most one {}", "one {}")[not self.in_place], self.command.count(_PLACE)
+        if count > 1 or (not count and not self.in_place):
+            because = ["validate_in_place"]
+            yield PropertyError(
+                "validate", f"is {self.command!r}, wanted a command with {wanted}", because=because
+            )
+        if "\0" in self.command:
+            yield PropertyError("validate", f"is {self.command!r}, which has a NUL in it")
+        if self.shell:
+            return
+        try:
+            words = split_words(self.command)
+        except ValueError as error:
+            yield PropertyError("validate", f"is {self.command!r}, which {error}", because=["provider"])
+            return
+        if not words or not words[0]:
+            yield PropertyError("validate", "names no program", because=["provider"])
+
+    def verifier(self, path: str, context: Context, *, secret: bool) -> Callable[[str], None]:
+        """For ``System.replace_file``: asks about the copy of ``path`` at the path that it is given.
+
+        What it prints is not shown when a ``secret`` may be in it. It raises ``ResourceError``.
+        """
+
+        return lambda copy: self._ask(copy, path, context, secret=secret)
+
+    def require_possible(self, context: Context) -> None:
+        """Raise ``ResourceError`` for what is known to fail, so that noop predicts it."""
+        from puller.system.commands import SEARCH_PATH
+
+        if self.in_place and os.geteuid() != 0:
+            raise ResourceError(f"validate {self.command!r}: to mount the copy in place wants root")
+        program = "" if self.shell else split_words(self.command)[0]
+        if not program or _PLACE in program:
+            return
+        places = [os.path.join(directory, program) for directory in SEARCH_PATH.split(":")]
+        if not any(context.system.exists(place) or context.uncertain(place) for place in places):
+            raise ResourceError(f"validate {self.command!r}: there is no program {program!r}")
+
+    def _ask(self, copy: str, path: str, context: Context, *, secret: bool) -> None:
+        from puller.system.commands import Command  # what starts programs, only when one is started
+
+        command = Command(self._arguments(copy, path), _LOCALE, timeout=TIME_LIMIT)
+        where = f"validate {self.command!r}"
+        try:
+            completed = context.system.query(command)
+        except OSError as error:
+            raise ResourceError(f"{where} cannot be started: {reason(error)}") from error
+        if completed.exit_code == 0:
+            return
+        printed = completed.tail().replace(copy, path)
+        said = "what it printed may be secret" if secret else f"it printed:\n{printed}"
+        raise ResourceError(
+            f"{where}: {completed.outcome}, wanted 0, so {path} stays as it was"
+            + (f"; {said}" if printed else "")
+        )
+
+    def _arguments(self, copy: str, path: str) -> list[str]:
+        asked = path if self.in_place else copy
+        if self.shell:
+            import shlex
+
+            words = ["/bin/sh", "-c", self.command.replace(_PLACE, shlex.quote(asked))]
+        else:
+            words = [word.replace(_PLACE, asked) for word in split_words(self.command)]
+        if not self.in_place:
+            return words
+        # The namespace ends with the command, and all that is mounted in it.
+        return ["unshare", "--mount", "--", "/bin/sh", "-c", _IN_PLACE, "sh", copy, path, *words]
+
+
+def check_validate(command: str | None, *, in_place: bool, provider: str | None) -> Iterator[PropertyError]:
+    """The problems of ``validate`` and of what belongs to it."""
+    if command is not None:
+        yield from Validation(command, in_place, provider == "shell").problems()
+        return
+    if in_place:
+        yield PropertyError("validate_in_place", "is only for validate", because=["validate"])
+    if provider == "shell":
+        yield PropertyError("provider", "is 'shell', which is only for validate", because=["validate"])
