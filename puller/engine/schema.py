@@ -14,7 +14,7 @@ import msgspec
 
 from puller.bundle_paths import LIBRARY_NAME
 from puller.engine.requests import REQUEST
-from puller.manifest.entries import FOR
+from puller.manifest.entries import DEFAULTS, FOR
 from puller.resources.base import ResourceType
 from puller.resources.descriptions import describe_properties
 from puller.resources.registry import find_type, type_names
@@ -96,6 +96,11 @@ def request_schema() -> Schema:
     }
 
 
+_NAME: Final[Schema] = {
+    "description": "A name alone: with the defaults of its list, and nothing else.",
+    "type": "string",
+    "not": {"enum": [DEFAULTS, FOR]},
+}
 _CLAUSE: Final[Schema] = {
     "type": "string",
     "pattern": r"^\s*[A-Za-z_]\w*(\s*,\s*[A-Za-z_]\w*)?\s+in\s+\S",
@@ -219,7 +224,7 @@ def _looped_body(own: str, schema: Schema) -> Schema:
         "additionalProperties": False,
         "required": ["name"],
     }
-    return {"anyOf": [{"type": "array", "minItems": 1, "items": item}, named]}
+    return {"anyOf": [{"type": "array", "minItems": 1, "items": {"anyOf": [_NAME, item]}}, named]}
 
 
 def _body(own: str, schema: Schema) -> Schema:

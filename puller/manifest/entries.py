@@ -2,7 +2,7 @@
 
 ``resources.md`` section 1: an entry has one type; its body is a list of ``{name: properties}``, with an optional
 ``defaults`` for that list, or one mapping with ``name``. A property that is given replaces the default whole; ``null``
-keeps it. Beside the one name, ``for`` makes a loop of either.
+keeps it. A name alone, as plain text, has the defaults and nothing else. Beside the one name, ``for`` makes a loop.
 """
 
 from collections.abc import Iterator
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 DEFAULTS = "defaults"
 FOR = "for"
+_NO_NAMES = (DEFAULTS, FOR)
+"""What is no resource when it stands alone, but a word without what belongs to it."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -102,6 +104,9 @@ def _read_list(
     defaults = _read_defaults(body, path, label, problems)
     for index, item in enumerate(body):
         place, has_loop = (*path, index), isinstance(item, dict) and FOR in item
+        if isinstance(item, str) and item not in _NO_NAMES:
+            yield Entry(type_name, {**defaults, "name": item}, place)
+            continue
         named = {key: value for key, value in item.items() if key != FOR} if has_loop else item
         if not isinstance(named, dict) or len(named) != 1 or (has_loop and DEFAULTS in named):
             what = f"{_described_item(item)}, wanted one name with its properties"

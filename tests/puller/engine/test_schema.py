@@ -77,6 +77,8 @@ VALID = [
     {"resources": [{"package": [{"for": "name in data.packages", "{{ name }}": None}]}]},
     {"resources": [{"file": [{"/{{ a }}": {"ensure": "absent"}, "for": ["b in data.b", "a, c in b"]}]}]},
     {"resources": [{"exec": {"name": "echo {{ x }}", "for": "x in [1, 2]"}}]},
+    {"resources": [{"package": ["nginx", "{{ data.name }}", {"curl": {"ensure": "latest"}}]}]},
+    {"resources": [{"file": [{"defaults": FILE}, "/a", "/b"]}]},
 ]
 
 INVALID = [
@@ -104,6 +106,9 @@ INVALID = [
     {"resources": [{"package": [{"for": [], "a": None}]}]},
     {"resources": [{"package": [{"a": {"for": "name in data.packages"}}]}]},
     {"resources": [{"package": {"name": "a", "for": 1}}]},
+    {"resources": [{"package": "nginx"}]},
+    {"resources": [{"package": ["defaults"]}]},
+    {"resources": [{"package": ["for", 1]}]},
 ]
 
 

@@ -54,6 +54,40 @@ def test_defaults_fill_in_what_an_item_does_not_say(load: Load) -> None:
     ]
 
 
+def test_a_name_alone_is_a_resource_with_the_defaults_of_its_list(load: Load) -> None:
+    manifest = load(
+        """
+        resources:
+          - package: [nginx, "{{ data.shell }}", curl: {ensure: latest}, {for: name in data.more, "{{ name }}": }]
+          - file:
+              - /srv/a
+              - defaults: {ensure: directory, owner: root, group: root, mode: "0750"}
+              - /srv/b: {mode: "0700"}
+        """,
+        sources=({"shell": "zsh", "more": ["vim", "git"]},),
+    )
+    packages = [f"package#{name}" for name in ("nginx", "zsh", "curl", "vim", "git")]
+    assert names(manifest) == [*packages, "file#/srv/a", "file#/srv/b"]
+    modes = [str(getattr(one.properties, "mode", "")) for one in manifest.declarations]
+    assert modes == ["", "", "", "", "", "0750", "0700"]
+
+
+def test_a_name_alone_lacks_what_its_type_requires(load: Load) -> None:
+    manifest = 'resources:\n  - file:\n      - /srv/a\n  - package: [defaults, for, 7, {for: "x in []"}]\n'
+    one = "wanted one name with its properties"
+    missing = "is missing; it is required unless ensure is absent"
+    assert problems(load, manifest) == (
+        *(
+            f"web/manifest.yaml:3: resources[0] file#/srv/a: {name} {missing}"
+            for name in ("owner", "group", "mode")
+        ),
+        f"web/manifest.yaml:4: resources[1] package: is 'defaults', {one}",
+        f"web/manifest.yaml:4: resources[1] package: is 'for', {one}",
+        f"web/manifest.yaml:4: resources[1] package: is 7, {one}",
+        f"web/manifest.yaml:4: resources[1] package: has for, and nothing beside it, {one}",
+    )
+
+
 @pytest.mark.parametrize("modes", [("{{ 'rw' }}", "0644"), ("0644", "{{ 'rw' }}")])
 def test_of_two_definitions_one_that_an_expression_broke_is_the_failure_of_both(
     load: Load, modes: tuple[str, str]
