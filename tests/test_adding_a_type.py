@@ -26,7 +26,8 @@ def installed(tmp_path: Path) -> Path:
     project = tomllib.loads(BLOCKS["pyproject.toml"])["project"]
     about = directory / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     about.mkdir(parents=True)
-    (directory / "puller_link.py").write_text(BLOCKS["puller_link.py"])
+    module = BLOCKS["puller_hosts_entry.py"].replace('"/etc"', repr(str(tmp_path / "etc")))
+    (directory / "puller_hosts_entry.py").write_text(module)
     (about / "METADATA").write_text(
         f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
     )
@@ -61,66 +62,91 @@ def puller(installed: Path, tmp_path: Path) -> Puller:
 
 
 @pytest.fixture
-def app(tmp_path: Path) -> Path:
-    """Where the page's manifest has its links, and the manifest with the paths of it."""
-    directory = tmp_path / "app"
-    (directory / "releases" / "1.4.0").mkdir(parents=True)
-    (directory / "config").write_text("x")
-    text = BLOCKS["manifest.yaml"].replace("/srv/app", str(directory))
-    (tmp_path / "manifest.yaml").write_text(
-        text.replace("systemctl reload app", f"touch {directory}/reloaded")
-    )
+def etc(tmp_path: Path) -> Path:
+    """Stands in for ``/etc``; the page's manifest is beside it."""
+    directory = tmp_path / "etc"
+    (directory / "dnsmasq.d").mkdir(parents=True)
+    (directory / "hosts").write_text("127.0.0.1 localhost db.example.com # ours\n")
+    text = BLOCKS["manifest.yaml"].replace("systemctl reload app", f"touch {directory}/reloaded")
+    (tmp_path / "manifest.yaml").write_text(text)
     return directory
 
 
 APPLY = ("apply", "manifest.yaml", "--state-directory", "state", "-v")
 
 
-def test_the_manifest_of_the_page_converges_and_is_stable(puller: Puller, app: Path) -> None:
+def test_the_manifest_of_the_page_converges_and_is_stable(puller: Puller, etc: Path) -> None:
     dry = puller(*APPLY, "--noop")
-    assert dry.stdout.count("Would have made the link") == 2, dry.stdout + dry.stderr
-    assert not (app / "current").exists()
+    assert dry.stdout.count("Would have written the entry") == 2, dry.stdout + dry.stderr
+    assert not os.listdir(etc / "dnsmasq.d")
     first = puller(*APPLY)
     assert first.returncode == 0, first.stdout + first.stderr
-    assert os.readlink(app / "current") == "releases/1.4.0"
-    assert os.path.samefile(app / "config.bak", app / "config")
-    assert (app / "reloaded").exists()
-    assert "provider=symbolic" in first.stdout
-    assert "provider=hard" in first.stdout
+    assert (etc / "hosts").read_text() == "127.0.0.1 localhost\n192.0.2.10 db.example.com\n"
+    record = etc / "dnsmasq.d/cache.example.com.conf"
+    assert record.read_text() == "host-record=cache.example.com,2001:db8::7\n"
+    assert (etc / "reloaded").exists()
+    assert "provider=hosts" in first.stdout
+    assert "provider=dnsmasq" in first.stdout
     assert "3 resources, 3 stable" in puller(*APPLY).stdout
 
 
-def test_the_engine_treats_it_as_its_own(puller: Puller, app: Path) -> None:
-    (app / "current").write_text("a file in the way")
+def test_absent_takes_away_what_was_written_and_nothing_else(
+    puller: Puller, etc: Path, tmp_path: Path
+) -> None:
+    assert puller(*APPLY).returncode == 0
+    manifest = tmp_path / "manifest.yaml"
+    manifest.write_text(re.sub(r"address: [^,}]+", "ensure: absent", manifest.read_text()))
+    ended = puller(*APPLY)
+    assert ended.returncode == 0, ended.stdout
+    assert (etc / "hosts").read_text() == "127.0.0.1 localhost\n"
+    assert not os.listdir(etc / "dnsmasq.d")
+    assert "3 resources, 3 stable" in puller(*APPLY).stdout
+
+
+def test_the_engine_treats_it_as_its_own(puller: Puller, etc: Path) -> None:
+    (etc / "hosts").unlink()
+    (etc / "hosts").mkdir()
     failed = puller(*APPLY)
     assert failed.returncode == 6
-    assert f"{app}/current is not a link; remove it first" in failed.stdout
+    assert f"{etc}/hosts is not a file" in failed.stdout
 
 
-def test_it_is_looped_over_as_our_own_types_are(puller: Puller, app: Path, tmp_path: Path) -> None:
-    (tmp_path / "manifest.yaml").write_text(f"""\
-data: {{links: {{first: config, second: releases}}}}
+def test_it_is_looped_over_as_our_own_types_are(puller: Puller, etc: Path, tmp_path: Path) -> None:
+    (tmp_path / "manifest.yaml").write_text("""\
+data: {hosts: {first: 192.0.2.1, second: 192.0.2.2}}
 resources:
-  - link:
-      - for: name, target in data.links
-        "{app}/{{{{ name }}}}": {{target: "{{{{ target }}}}"}}
+  - hosts_entry:
+      - for: name, address in data.hosts
+        "{{ name }}": {address: "{{ address }}"}
 """)
     ended = puller(*APPLY)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert [os.readlink(app / name) for name in ("first", "second")] == ["config", "releases"]
+    assert (etc / "hosts").read_text().endswith("192.0.2.1 first\n192.0.2.2 second\n")
     schema = json.loads(puller("schema", "manifest").stdout)
-    assert schema["$defs"]["link"]["anyOf"][0]["items"]["properties"] == {"for": {"$ref": "#/$defs/for"}}
+    found = schema["$defs"]["hosts_entry"]["anyOf"][0]["items"]["properties"]
+    assert found == {"for": {"$ref": "#/$defs/for"}}
 
 
 MISTAKES = [
-    ("target: releases/1.4.0", "tarset: x", 13, "tarset is not a property of link (did you mean 'target'?)"),
-    ("target: releases/1.4.0", "ensure: gone", 13, "ensure is 'gone', wanted present or absent"),
-    ("provider: hard", "provider: soft", 6, "provider is 'soft', wanted one of symbolic, hard"),
-    ("- link:", "- lnk:", 13, "unknown resource type 'lnk' (did you mean 'link'?)"),
+    (
+        "address: 192.0.2.10",
+        "adress: x",
+        13,
+        "adress is not a property of hosts_entry (did you mean 'address'?)",
+    ),
+    ("address: 192.0.2.10", "ensure: gone", 13, "ensure is 'gone', wanted present or absent"),
+    ("address: 192.0.2.10", "address: 192.0.2", 13, "address is '192.0.2', wanted an IP address"),
+    ("provider: dnsmasq", "provider: bind", 6, "provider is 'bind', wanted one of hosts, dnsmasq"),
+    (
+        "- hosts_entry:",
+        "- host_entry:",
+        13,
+        "unknown resource type 'host_entry' (did you mean 'hosts_entry'?)",
+    ),
 ]
 
 
-@pytest.mark.usefixtures("app")
+@pytest.mark.usefixtures("etc")
 @pytest.mark.parametrize(("right", "wrong", "status", "message"), MISTAKES)
 def test_mistakes_are_said_as_for_our_own_types(
     puller: Puller, tmp_path: Path, right: str, wrong: str, status: int, message: str
@@ -132,98 +158,105 @@ def test_mistakes_are_said_as_for_our_own_types(
     assert ended.returncode == status
 
 
-def test_two_declarations_agree_as_those_of_our_own_types_do(
-    puller: Puller, app: Path, tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("etc")
+def test_two_declarations_agree_as_those_of_our_own_types_do(puller: Puller, tmp_path: Path) -> None:
     manifest = tmp_path / "manifest.yaml"
     text = manifest.read_text()
-    manifest.write_text(
-        text + f"  - link:\n      - {app}/current: {{alias: again, target: releases/1.4.0}}\n"
-    )
+    again = "  - hosts_entry:\n      - db.example.com: {{{}}}\n"
+    manifest.write_text(text + again.format("alias: again, address: 192.0.2.10"))
     assert "3 resources, 0 stable, 2 changed, 1 refreshed" in puller(*APPLY).stdout
-    manifest.write_text(text + f"  - link:\n      - {app}/current: {{target: releases/1.3.0}}\n")
+    manifest.write_text(text + again.format("address: 192.0.2.11"))
     ended = puller(*APPLY)
     assert ended.returncode == 13
-    what = "the two do not agree: target is 'releases/1.3.0' here and 'releases/1.4.0' there"
+    what = "the two do not agree: address is '192.0.2.11' here and '192.0.2.10' there"
     assert what in ended.stdout + ended.stderr
 
 
+@pytest.mark.usefixtures("etc")
 def test_a_type_finds_files_of_the_bundle_as_ours_do(puller: Puller, installed: Path, tmp_path: Path) -> None:
-    """``context.files.find``, in a child and with a library."""
-    module = installed / "puller_link.py"
-    find = "self.context.files.find(self.properties.target)"
-    module.write_text(module.read_text().replace("self.properties.target", find))
-    links = {"a": "x", "b": "../files/y", "c": "bundle:files/y", "d": "common:z"}
-    entries = "".join(
-        f"      - {tmp_path}/{name}: {{target: '{target}'}}\n" for name, target in links.items()
-    )
+    """``context.files.find``, in a child and with a library: the address is read from such a file."""
+    module = installed / "puller_hosts_entry.py"
+    read = "open(self.context.files.find(self.properties.address)).read()"
+    text = module.read_text().replace("(self.properties.address,)", f"({read},)")
+    text = text.replace("{self.properties.address} {", "{" + read + "} {")
+    module.write_text(text.replace("not is_address(properties.address)", "False"))
+    names = {"a": "x", "b": "../files/y", "c": "bundle:files/y", "d": "common:z"}
+    entries = "".join(f"      - {name}: {{address: '{file}'}}\n" for name, file in names.items())
     for name, text in {
         "manifest.yaml": "libraries: {common: libraries/common}\nresources: [{apply: {name: roles/a.yaml}}]\n",
-        "roles/a.yaml": f"resources:\n  - link:\n{entries}      - {tmp_path}/e: {{target: ../../out}}\n",
+        "roles/a.yaml": f"resources:\n  - hosts_entry:\n{entries}      - e: {{address: ../../out}}\n",
         "libraries/common/library.yaml": "",
+        "roles/x": "192.0.2.1",
+        "files/y": "192.0.2.2",
+        "libraries/common/z": "192.0.2.3",
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     ended = puller(*APPLY)
-    assert f"{tmp_path}/e failed" in ended.stdout
+    assert "hosts_entry#e failed" in ended.stdout
     assert "../../out is outside of the bundle" in ended.stdout
-    led = {name: os.path.relpath(os.readlink(tmp_path / name), tmp_path) for name in links}
-    assert led == {"a": "roles/x", "b": "files/y", "c": "files/y", "d": "libraries/common/z"}
+    lines = (tmp_path / "etc/hosts").read_text().splitlines()[1:]
+    assert lines == ["192.0.2.1 a", "192.0.2.2 b", "192.0.2.2 c", "192.0.2.3 d"]
 
 
 def test_a_provider_that_cannot_work_here_is_the_failure_of_its_resource(
-    puller: Puller, installed: Path, app: Path
+    puller: Puller, installed: Path, etc: Path
 ) -> None:
-    module = installed / "puller_link.py"
+    module = installed / "puller_hosts_entry.py"
     module.write_text(module.read_text().replace('== "Linux"', '== "Plan9"'))
     ended = puller(*APPLY)
-    assert "provider hard cannot be used on this machine" in ended.stdout
-    assert os.path.islink(app / "current")
+    assert "provider dnsmasq cannot be used on this machine" in ended.stdout
+    assert "192.0.2.10" in (etc / "hosts").read_text()
 
 
 def test_without_a_name_the_best_available_provider_takes_over(
-    puller: Puller, installed: Path, app: Path
+    puller: Puller, installed: Path, etc: Path
 ) -> None:
-    module = installed / "puller_link.py"
-    named = '    providers = ("symbolic",)\n'
+    module = installed / "puller_hosts_entry.py"
+    named = '    providers = ("hosts",)\n'
     never = "\n    @classmethod\n    def available(cls, facts: Any) -> bool:\n        return False\n"
     module.write_text(module.read_text().replace(named, named + never))
-    (app / "file").write_text("x")
-    ended = puller("ensure", "link", f"{app}/other", "--target", f"{app}/file")
-    assert "provider=hard" in ended.stdout, ended.stdout + ended.stderr
-    assert os.path.samefile(app / "other", app / "file")
+    ended = puller("ensure", "hosts_entry", "other", "--address", "192.0.2.1")
+    assert "provider=dnsmasq" in ended.stdout, ended.stdout + ended.stderr
+    assert (etc / "dnsmasq.d/other.conf").exists()
 
 
-@pytest.mark.usefixtures("app")
+@pytest.mark.usefixtures("etc")
 @pytest.mark.parametrize(
     ("module", "status", "message"),
     [
         ("import nothing_of_this_name", 78, "cannot be loaded: No module named 'nothing_of_this_name'"),
-        ("Link = HardLink = 5", 78, "puller.resources link (puller_link:Link) is not a subclass of Resource"),
+        (
+            "HostsEntry = DnsmasqEntry = 5",
+            78,
+            "puller.resources hosts_entry (puller_hosts_entry:HostsEntry) is not a subclass of Resource",
+        ),
     ],
 )
 def test_a_distribution_that_is_broken_is_named(
     puller: Puller, installed: Path, module: str, status: int, message: str
 ) -> None:
-    (installed / "puller_link.py").write_text(module)
+    (installed / "puller_hosts_entry.py").write_text(module)
     ended = puller(*APPLY)
     assert (ended.returncode, "Traceback" in ended.stderr) == (status, False)
     assert message in ended.stderr
 
 
-def test_a_provider_must_be_of_its_type(puller: Puller, installed: Path, app: Path) -> None:
-    with (installed / "puller_link.py").open("a") as stream:
-        stream.write("\n\nclass HardLink:\n    pass\n")
+def test_a_provider_must_be_of_its_type(puller: Puller, installed: Path, etc: Path) -> None:
+    with (installed / "puller_hosts_entry.py").open("a") as stream:
+        stream.write("\n\nclass DnsmasqEntry:\n    pass\n")
     ended = puller(*APPLY)
-    assert "puller.providers link.hard (puller_link:HardLink) is not a subclass of Link" in ended.stdout
-    assert os.path.islink(app / "current")
+    what = "puller.providers hosts_entry.dnsmasq (puller_hosts_entry:DnsmasqEntry) is not a subclass of HostsEntry"
+    assert what in ended.stdout
+    assert "192.0.2.10" in (etc / "hosts").read_text()
 
 
-def test_the_commands_know_the_type(puller: Puller, app: Path) -> None:
-    helped = puller("ensure", "link", "--help").stdout
-    assert re.search(r"--target TEXT +Where it leads\.", helped)
-    assert puller("ensure", "link", f"{app}/new", "--target", "config").returncode == 0
-    state = yaml.load(puller("state", "link", f"{app}/new").stdout, yaml.CSafeLoader)
-    assert (state["kind"], state["target"]) == ("present", "config")
+@pytest.mark.usefixtures("etc")
+def test_the_commands_know_the_type(puller: Puller) -> None:
+    helped = puller("ensure", "hosts_entry", "--help").stdout
+    assert re.search(r"--address TEXT +The address of the host, of IP version", helped)
+    assert puller("ensure", "hosts_entry", "new", "--address", "192.0.2.7").returncode == 0
+    state = yaml.load(puller("state", "hosts_entry", "new").stdout, yaml.CSafeLoader)
+    assert (state["ensure"], state["addresses"]) == ("present", ["192.0.2.7"])
     schema = json.loads(puller("schema", "manifest").stdout)
-    assert "target" in schema["$defs"]["LinkProperties"]["properties"]
+    assert "address" in schema["$defs"]["HostsEntryProperties"]["properties"]

@@ -24,6 +24,7 @@ _OWN = {
     "archive": "puller.resources.archives.archive:Archive",
     "exec": "puller.resources.exec:Exec",
     "file": "puller.resources.files.file:File",
+    "link": "puller.resources.files.link:Link",
     "package": "puller.resources.packages.package:Package",
     "scaffold": "puller.resources.scaffolds.scaffold:Scaffold",
     "service": "puller.resources.services.service:Service",
@@ -33,6 +34,7 @@ _OWN = {
 _REMOVERS = {
     "archive": "puller.resources.archives.left:LeftArchive",
     "file": "puller.resources.files.left:LeftFile",
+    "link": "puller.resources.files.left:LeftLink",
     "scaffold": "puller.resources.scaffolds.left:LeftScaffold",
 }
 

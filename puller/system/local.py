@@ -88,6 +88,9 @@ class LocalSystem:
     def expect(self, path: str, kind: str) -> None:
         """A real run has no need of predictions: what it changed is there."""
 
+    def expect_link(self, path: str, target: str) -> None:
+        """As for ``expect``."""
+
     def will_be_written(self, path: str, *, below: bool = False) -> bool:
         return False
 
@@ -215,7 +218,13 @@ class LocalSystem:
                 raise
             os.fsync(parent)
 
-    def make_link(self, path: str, target: str, looked_at: os.stat_result | None) -> None:
+    def make_link(
+        self,
+        path: str,
+        target: str,
+        looked_at: os.stat_result | None,
+        owner: tuple[int, int] | None = None,
+    ) -> None:
         name = os.path.basename(path)
         with _open_parent(path, "") as parent:
             if looked_at is None:
@@ -229,6 +238,8 @@ class LocalSystem:
                     os.unlink(temporary, dir_fd=parent)
             os.symlink(target, temporary, dir_fd=parent)
             try:
+                if owner is not None:
+                    _give_link(path, parent, temporary, target, owner)
                 os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
             except BaseException:
                 with contextlib.suppress(OSError):  # the failure is another one
@@ -408,7 +419,26 @@ def _empty(directory: int) -> None:
             os.unlink(name, dir_fd=directory)
 
 
+def _give_link(path: str, parent: int, name: str, target: str, owner: tuple[int, int]) -> None:
+    """Give a link that was made just now its owner.
+
+    Who may write to the directory can have put something else there, which is not to be given away.
+    """
+    descriptor = os.open(name, _PINNED, dir_fd=parent)
+    try:
+        found = os.fstat(descriptor)
+        is_ours = found.st_uid == os.geteuid() and found.st_nlink == 1
+        if not (stat.S_ISLNK(found.st_mode) and is_ours and os.readlink("", dir_fd=descriptor) == target):
+            raise ChangedMeanwhile(f"{path}: was replaced by somebody else while Puller made it")
+        os.chown(f"/proc/self/fd/{descriptor}", *owner)
+    finally:
+        os.close(descriptor)
+
+
 def _set_pinned(pinned: str, attributes: Attributes, looked_at: os.stat_result) -> None:
+    if stat.S_ISLNK(looked_at.st_mode):
+        os.chown(pinned, attributes.uid, attributes.gid)
+        return
     if (looked_at.st_uid, looked_at.st_gid) != (attributes.uid, attributes.gid):
         # Between two owners nobody may do more than under both: a run may be killed here.
         os.chmod(pinned, stat.S_IMODE(looked_at.st_mode) & attributes.mode)

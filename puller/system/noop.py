@@ -5,7 +5,7 @@
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from puller.errors import MutationInNoop
@@ -15,6 +15,8 @@ from puller.system.protocol import Attributes
 if TYPE_CHECKING:
     from puller.system.commands import Command, Completed
 
+_MOST_LINKS = 40  # as many as the kernel follows
+
 
 class NoopSystem(LocalSystem):
     """This machine, looked at only: every change raises ``MutationInNoop``."""
@@ -22,19 +24,62 @@ class NoopSystem(LocalSystem):
     def __init__(self) -> None:
         super().__init__()
         self._expected: dict[str, str] = {}
+        self._links: dict[str, str] = {}
+        """Where the links lead that this run would have made."""
+
+    def lstat(self, path: str) -> os.stat_result | None:
+        return super().lstat(self._at(path))
 
     def is_directory(self, path: str) -> bool:
+        path = self._through(path)
         expected = self._expectation(path)
         return super().is_directory(path) if expected is None else expected == "directory"
 
     def exists(self, path: str) -> bool:
+        path = self._through(path)
         expected = self._expectation(path)
         return super().exists(path) if expected is None else expected != "absent"
 
+    def read(self, path: str) -> bytes:
+        return super().read(self._at(path))
+
+    def read_chunks(self, path: str) -> Iterator[bytes]:
+        return super().read_chunks(self._at(path))
+
+    def children(self, path: str) -> list[tuple[str, os.stat_result]]:
+        return super().children(self._at(path))
+
+    def labels(self, path: str) -> dict[str, bytes]:
+        return super().labels(self._at(path))
+
     def expect(self, path: str, kind: str) -> None:
+        path = self._at(path)
+        self._links.pop(path, None)
         self._expected[path] = kind
 
+    def expect_link(self, path: str, target: str) -> None:
+        path = self._at(path)
+        self._expected.pop(path, None)
+        self._links[path] = target
+
+    def _at(self, path: str) -> str:
+        """The path by way of the directories that this run would have left; what is there itself is not followed."""
+        if not self._links:
+            return path
+        above, name = os.path.split(path)
+        return os.path.join(self._through(above), name)
+
+    def _through(self, path: str) -> str:
+        """Where a path leads by the links that this run would have made, at it and above it."""
+        for _ in range(_MOST_LINKS if self._links else 0):
+            link = next((one for one in self._links if path == one or path.startswith(f"{one}/")), None)
+            if link is None:
+                break
+            path = os.path.normpath(self._links[link] + path.removeprefix(link))
+        return path
+
     def will_be_written(self, path: str, *, below: bool = False) -> bool:
+        path = self._through(path)
         if not below or self._expected.get(path) == "file":
             return self._expected.get(path) == "file"
         return any(one.startswith(f"{path}/") and kind == "file" for one, kind in self._expected.items())
@@ -64,7 +109,13 @@ class NoopSystem(LocalSystem):
     def make_directory(self, path: str, attributes: Attributes, *, within: str = "") -> None:
         raise MutationInNoop(f"{path}: would be made in noop")
 
-    def make_link(self, path: str, target: str, looked_at: os.stat_result | None) -> None:
+    def make_link(
+        self,
+        path: str,
+        target: str,
+        looked_at: os.stat_result | None,
+        owner: tuple[int, int] | None = None,
+    ) -> None:
         raise MutationInNoop(f"{path}: would be made in noop")
 
     def set_labels(self, path: str, labels: Mapping[str, bytes], looked_at: os.stat_result) -> None:

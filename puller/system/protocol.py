@@ -47,6 +47,9 @@ class System(Protocol):
     def expect(self, path: str, kind: str) -> None:
         """In noop: this run would have left a new ``file``, a ``directory`` or ``absent`` here. Otherwise nothing."""
 
+    def expect_link(self, path: str, target: str) -> None:
+        """In noop: this run would have left a link here, which leads to an absolute path. Otherwise nothing."""
+
     def will_be_written(self, path: str, *, below: bool = False) -> bool:
         """In noop: whether this run would have put a file here, or have changed its content; or one ``below``."""
 
@@ -95,14 +98,26 @@ class System(Protocol):
     def make_directory(self, path: str, attributes: Attributes, *, within: str = "") -> None:
         """Make a directory, which appears as it should be, and its missing parents with mode 0755."""
 
-    def make_link(self, path: str, target: str, looked_at: os.stat_result | None) -> None:
-        """Put a symbolic link in the place of a file or link, or of nothing, atomically."""
+    def make_link(
+        self,
+        path: str,
+        target: str,
+        looked_at: os.stat_result | None,
+        owner: tuple[int, int] | None = None,
+    ) -> None:
+        """Put a symbolic link in the place of a file or link, or of nothing, atomically.
+
+        ``owner`` is the ids of user and group; those of the running process when not given.
+        """
 
     def set_labels(self, path: str, labels: Mapping[str, bytes], looked_at: os.stat_result) -> None:
         """Give the path itself these extended attributes and no others, as far as others can be removed."""
 
     def set_attributes(self, path: str, attributes: Attributes, looked_at: os.stat_result) -> None:
-        """Owner, group and mode of the path itself, never through a link or of a file with other names."""
+        """Owner, group and mode of the path itself, never through a link or of a file with other names.
+
+        A link has no mode of its own.
+        """
 
     def set_note(self, path: str, key: str, text: str, *, within: str = "") -> None:
         """Leave a note on a regular file, for as long as nobody puts another file into its place."""

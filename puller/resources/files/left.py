@@ -1,9 +1,14 @@
-"""A file or directory that Puller has made and nobody declares any more: removed, a directory only when it is empty."""
+"""Files, directories and links that Puller has made and nobody declares any more: removed while they are what was made.
+
+* A directory goes only when it is empty.
+* What somebody has put in the place of a link stays.
+"""
 
 from collections.abc import Sequence
 
 from puller.resources.base import Difference
 from puller.resources.files.file import File, FileState
+from puller.resources.files.link import Link, LinkState
 
 
 class LeftFile(File):
@@ -19,3 +24,17 @@ class LeftFile(File):
     @property
     def notes(self) -> Sequence[str]:
         return ["it is not empty, so it stays"] if self._is_kept else ()
+
+
+class LeftLink(Link):
+    """A link that was made, to be ``absent``."""
+
+    _is_kept = False
+
+    def differences(self, actual: LinkState, *, refresh: bool = False) -> Sequence[Difference]:
+        self._is_kept = actual.kind not in ("absent", "present")
+        return () if self._is_kept else super().differences(actual, refresh=refresh)
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return ["it is no link any more, so it stays"] if self._is_kept else ()

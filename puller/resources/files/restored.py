@@ -95,9 +95,10 @@ class Restored(Resource[RestoredProperties, RestoredState]):
         if actual.found is None or actual.kind != original.kind:
             return [Difference("ensure", actual.kind, original.kind)]
         found = [] if actual.same_content else [Difference("content", "another one", _KEPT)]
-        if original.kind == "symbolic link":
-            return found
         owner, group = user_name(original.uid), group_name(original.gid)
+        if original.kind == "symbolic link":  # which has no mode of its own
+            wanted = Attributes(original.uid, original.gid, stat.S_IMODE(actual.found.st_mode))
+            return [*found, *attribute_differences(actual.found, wanted, owner, group)]
         found += attribute_differences(actual.found, original.attributes, owner, group)
         return found if actual.same_labels else [*found, Difference("labels", "others", _KEPT)]
 
@@ -120,8 +121,7 @@ class Restored(Resource[RestoredProperties, RestoredState]):
         # 2. Place
         is_in_place = found is not None and actual.kind == original.kind and actual.same_content
         if original.kind == "symbolic link":
-            if not is_in_place:
-                system.make_link(name, original.target, found)
+            system.make_link(name, original.target, found, (original.uid, original.gid))
             return
         if original.kind == "directory" and found is None:
             system.make_directory(name, original.attributes)

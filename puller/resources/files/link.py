@@ -1,0 +1,203 @@
+"""The ``link`` resource: symbolic links (``types.md`` section 1).
+
+* Compared is the text of the link, and not where it leads: a relative target stays relative to the link's directory.
+* A link takes its place by one rename, so the path is never missing; only an empty directory is removed before.
+* What holds data (a file, with ``force`` replaced; a directory that is not empty, never) is not replaced by accident.
+"""
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from puller.errors import ResourceError
+from puller.resources.base import Difference, Properties, PropertyError, Resource
+from puller.resources.owners import attribute_differences, group_id, group_name, user_id, user_name
+from puller.resources.paths import PathState, check_managed, require_parent
+from puller.system.protocol import Attributes
+
+_ENSURE = ("present", "absent")
+_KINDS = {"symbolic link": "present", "present": "file"}
+
+
+class LinkProperties(Properties, frozen=True):
+    """The properties of a link; its name is its path."""
+
+    target: str = ""
+    """Where it leads, kept as it is written: a relative one starts at the link's directory."""
+    force: bool = False
+    """Replace a file, or an empty directory, that is in the way."""
+    owner: str | int | None = None
+    """Name, or id when all digits, of the link itself; left as it is when not given."""
+    group: str | int | None = None
+    """Name, or id when all digits, of the link itself; left as it is when not given."""
+
+
+class LinkState(PathState, frozen=True):
+    """The state of a link's path, and where the link leads."""
+
+    target: str = ""
+
+    @property
+    def kind(self) -> str:
+        """``absent``, ``present`` (a link), ``file``, ``directory``, or what else is there."""
+        return _KINDS.get(super().kind, super().kind)
+
+
+class Link(Resource[LinkProperties, LinkState]):
+    """A symbolic link."""
+
+    type_name = "link"
+    properties_type = LinkProperties
+
+    _leads_nowhere = False
+
+    def look(self) -> LinkState:
+        path = self.properties.name
+        found = self.context.system.lstat(path)
+        if found is None or not stat.S_ISLNK(found.st_mode):
+            return LinkState(found)
+        return LinkState(found, os.readlink(path))
+
+    def differences(self, actual: LinkState, *, refresh: bool = False) -> Sequence[Difference]:
+        del refresh
+        properties, found = self.properties, actual.found
+        if actual.kind != properties.ensure:
+            return [Difference("ensure", actual.kind, properties.ensure)]
+        if found is None:
+            return ()
+        differences = []
+        if actual.target != properties.target:
+            differences.append(Difference("target", repr(actual.target), repr(properties.target)))
+        if properties.owner is not None or properties.group is not None:
+            wanted = self._wanted_attributes(found)
+            differences += attribute_differences(found, wanted, properties.owner, properties.group)
+        return differences
+
+    def change(self, differences: Sequence[Difference], actual: LinkState) -> None:
+        """Make it so (``types.md`` section 1).
+
+        1. Refuse what cannot be done, or may lose data.
+        2. Remove the link; or an empty directory, whose place a rename cannot take.
+        3. Set the owner of a link that stays, or put the link in its place with its final owner.
+        """
+        # 1. Refuse
+        self._refuse_what_cannot_be(actual)
+        # 2. Remove
+        path, system, found = self.properties.name, self.context.system, actual.found
+        if found is not None and (self.properties.ensure == "absent" or actual.kind == "directory"):
+            system.remove(path, found)
+            found = None
+        if self.properties.ensure == "absent":
+            return
+        # 3. Set, or make
+        if found is not None and self._stays(differences, found):
+            system.set_attributes(path, self._wanted_attributes(found), found)
+        else:
+            system.make_link(path, self.properties.target, found, self._owner_of_new())
+            self._leads_nowhere = not system.exists(self._end)
+
+    def noop_message(self, differences: Sequence[Difference], actual: LinkState) -> str:
+        self._refuse_what_cannot_be(actual)
+        path, system = self.properties.name, self.context.system
+        if self.properties.ensure == "absent":
+            system.expect(path, "absent")
+            return "Would have removed the link"
+        if differences[0].property in ("owner", "group"):
+            return "Would have updated attributes"
+        system.expect_link(path, os.path.normpath(self._end))
+        self._leads_nowhere = not system.exists(path) and not self.context.uncertain(self._end)
+        if actual.kind in ("absent", "present"):
+            return f"Would have {'created' if actual.kind == 'absent' else 'changed'} the link"
+        kind = "directory" if actual.kind == "directory" else "file"
+        return f"Would have replaced the {kind} by a link"
+
+    def final_ensure(self, actual: LinkState) -> str:
+        return actual.kind
+
+    def describe(self, actual: LinkState) -> dict[str, Any]:
+        found = actual.found
+        if found is None or actual.kind != "present":
+            return {"ensure": actual.kind}
+        owners = {"owner": user_name(found.st_uid), "group": group_name(found.st_gid)}
+        return {"ensure": actual.kind, "target": actual.target, **owners}
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return [f"there is nothing at its target, {self._end}"] if self._leads_nowhere else ()
+
+    @property
+    def _end(self) -> str:
+        """The absolute path of the target."""
+        return _end_of(self.properties)
+
+    def _wanted_attributes(self, found: os.stat_result) -> Attributes:
+        properties, context = self.properties, self.context
+        uid = found.st_uid if properties.owner is None else user_id(properties.owner, context)
+        gid = found.st_gid if properties.group is None else group_id(properties.group, context)
+        return Attributes(uid, gid, stat.S_IMODE(found.st_mode))
+
+    def _owner_of_new(self) -> tuple[int, int] | None:
+        """The ids of a new link's owner and group; -1, as for chown(2), is who makes it."""
+        owner, group, context = self.properties.owner, self.properties.group, self.context
+        if owner is None and group is None:
+            return None
+        uid = -1 if owner is None else user_id(owner, context)
+        return uid, -1 if group is None else group_id(group, context)
+
+    def _stays(self, differences: Sequence[Difference], found: os.stat_result) -> bool:
+        """Whether only its owner is another one; a link with other names is somebody else's, too, and made anew."""
+        return differences[0].property in ("owner", "group") and found.st_nlink == 1
+
+    def _refuse_what_cannot_be(self, actual: LinkState) -> None:
+        """Raise for what ``change`` would fail at, so that noop predicts it."""
+        kind, name, found = actual.kind, self.properties.name, actual.found
+        if found is not None:
+            from puller.system.mounts import refuse_mounted  # for the few links that are changed
+
+            refuse_mounted(name, "removed" if self.properties.ensure == "absent" else "replaced")
+        if self.properties.ensure == "absent":
+            if kind != "present":
+                raise ResourceError(f"{name} is a {kind}, and only a link is removed")
+            return
+        if kind == "directory" and self._holds_anything():
+            what = "is a directory that is not empty, which no link replaces"
+            raise ResourceError(
+                f"{name} {what}; to remove it: file#{name} with ensure: absent and force: true"
+            )
+        if kind not in ("absent", "present") and not self.properties.force:
+            raise ResourceError(f"{name} is a {kind}; replacing it by a link wants force: true")
+        require_parent(name, self.context)
+        self._owner_of_new()  # raises for an owner or group that there is not
+
+    def _holds_anything(self) -> bool:
+        """Whether anything is in the directory; in noop, what the run would have removed before it does not count."""
+        name, system = self.properties.name, self.context.system
+        found = (child for child, _ in system.children(name))
+        return any(not self.context.noop or system.exists(f"{name}/{child}") for child in found)
+
+    @classmethod
+    def check(cls, properties: LinkProperties) -> Iterator[PropertyError]:
+        ensure, target = properties.ensure, properties.target
+        if ensure not in _ENSURE:
+            yield PropertyError("ensure", f"is {ensure!r}, wanted present or absent")
+        yield from check_managed(properties.name)
+        if "\0" in target:
+            yield PropertyError("target", f"is {target!r}, wanted a path without NUL")
+        elif not target and ensure == "present":
+            yield PropertyError(
+                "target", "is missing; it is required unless ensure is absent", because=["ensure"]
+            )
+        elif target and os.path.normpath(_end_of(properties)) == properties.name:
+            yield PropertyError("target", f"is {target!r}, which is the link itself", because=["name"])
+        for name in ("owner", "group"):
+            if getattr(properties, name) == "":
+                yield PropertyError(name, "is empty, wanted a name or an id")
+
+    @classmethod
+    def is_whole(cls, properties: LinkProperties) -> bool:
+        return properties.ensure == "absent" or None not in (properties.owner, properties.group)
+
+
+def _end_of(properties: LinkProperties) -> str:
+    return os.path.join(os.path.dirname(properties.name), properties.target)

@@ -1,0 +1,442 @@
+"""The link resource: every state of a path towards every declaration, as the table of its page has it."""
+
+import os
+import re
+import socket
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from puller.engine.engine import Engine, Settings
+from puller.engine.pending_refreshes import PendingRefreshes
+from puller.errors import ChangedMeanwhile, ManifestError, MutationInNoop, ResourceError
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Inputs
+from puller.resources.base import PropertyError, Resource
+from puller.resources.files.left import LeftLink
+from puller.resources.files.link import Link
+from puller.system.local import LocalSystem
+from puller.system.noop import NoopSystem
+
+Make = Callable[..., Resource[Any, Any]]
+Converge = Callable[[Resource[Any, Any]], list[str]]
+
+
+def make_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(path))
+
+
+def make_full(path: Path) -> None:
+    path.mkdir()
+    (path / "precious").write_text("x")
+
+
+FOUND: dict[str, Callable[[Path], object]] = {
+    "nothing": lambda path: None,
+    "same": lambda path: path.symlink_to("releases/2"),
+    "other": lambda path: path.symlink_to("releases/1"),
+    "file": lambda path: path.write_text("x"),
+    "fifo": lambda path: os.mkfifo(path),
+    "socket": make_socket,
+    "empty": lambda path: path.mkdir(),
+    "full": make_full,
+}
+REFUSED = "wants force: true"
+FULL = "is a directory that is not empty"
+NO_LINK = "and only a link is removed"
+CREATED, CHANGED = "Would have created the link", "Would have changed the link"
+REPLACED, REMOVED = "Would have replaced the file by a link", "Would have removed the link"
+DIRECTORY = "Would have replaced the directory by a link"
+TABLE = [  # found, then what is said in noop (nothing: stable), or why it is refused: present, with force, absent
+    ("nothing", CREATED, CREATED, ""),
+    ("same", "", "", REMOVED),
+    ("other", CHANGED, CHANGED, REMOVED),
+    ("file", REFUSED, REPLACED, NO_LINK),
+    ("fifo", REFUSED, REPLACED, NO_LINK),
+    ("socket", REFUSED, REPLACED, NO_LINK),
+    ("empty", REFUSED, DIRECTORY, NO_LINK),
+    ("full", FULL, FULL, NO_LINK),
+]
+WANTED: list[dict[str, Any]] = [
+    {"target": "releases/2"},
+    {"target": "releases/2", "force": True},
+    {"ensure": "absent", "force": True},
+]
+EVERY_PAIR = [
+    pytest.param(row[0], wanted, row[column], id=f"{row[0]}, wanted {wanted}")
+    for row in TABLE
+    for column, wanted in enumerate(WANTED, start=1)
+]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Of the link; both releases are there."""
+    for release in ("1", "2"):
+        (tmp_path / "releases" / release).mkdir(parents=True)
+    return tmp_path / "current"
+
+
+def picture(path: Path) -> tuple[Any, ...]:
+    if not os.path.lexists(path):
+        return ()
+    found = path.lstat()
+    return found.st_ino, found.st_mode, found.st_uid, found.st_gid, found.st_mtime_ns, found.st_ctime_ns
+
+
+@pytest.mark.parametrize(("found", "wanted", "said"), EVERY_PAIR)
+def test_every_state_converges_in_one_run_or_is_refused(
+    make: Make, converge: Converge, path: Path, found: str, wanted: dict[str, Any], said: str
+) -> None:
+    FOUND[found](path)
+    before = picture(path)
+    resource = make(Link, {"name": str(path), **wanted})
+    if said in (REFUSED, FULL, NO_LINK):
+        with pytest.raises(ResourceError, match=said):
+            converge(resource)
+        assert picture(path) == before
+        return
+    assert bool(converge(resource)) is bool(said)
+    if wanted.get("ensure") == "absent":
+        assert not os.path.lexists(path)
+    else:
+        assert os.readlink(path) == "releases/2"
+    after = picture(path)
+    assert converge(make(Link, {"name": str(path), **wanted})) == []
+    assert picture(path) == after, "the second run changes nothing"
+
+
+@pytest.mark.parametrize(("found", "wanted", "said"), EVERY_PAIR)
+def test_noop_says_what_the_run_then_does_and_changes_nothing(
+    make: Make, path: Path, found: str, wanted: dict[str, Any], said: str
+) -> None:
+    FOUND[found](path)
+    before = picture(path)
+    resource = make(Link, {"name": str(path), **wanted}, noop=True)
+    actual = resource.look()
+    differences = resource.differences(actual)
+    if said in (REFUSED, FULL, NO_LINK):
+        with pytest.raises(ResourceError, match=said):
+            resource.noop_message(differences, actual)
+    else:
+        assert (resource.noop_message(differences, actual) if differences else "") == said
+        if differences:
+            with pytest.raises(MutationInNoop):
+                resource.change(differences, actual)
+    assert picture(path) == before
+
+
+def test_the_text_is_compared_and_kept_as_it_is_written(make: Make, converge: Converge, path: Path) -> None:
+    for target in ("releases/../releases/2", "releases/2", f"{path.parent}/releases/2", "./releases//2"):
+        assert converge(make(Link, {"name": str(path), "target": target}))
+        assert os.readlink(path) == target
+
+
+def test_in_order_it_is_one_look_at_the_path(make: Make, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.symlink_to("nowhere")
+    resource = make(Link, {"name": str(path), "target": "nowhere"})
+    asked: list[str] = []
+
+    def counted(name: str) -> Callable[..., Any]:
+        real = getattr(os, name)
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            asked.append(name)
+            return real(*arguments, **named)
+
+        return call
+
+    for name in ("stat", "lstat", "readlink"):
+        monkeypatch.setattr(os, name, counted(name))
+    resource.context.system.lstat(str(path))  # the directories above are judged once for all that is in them
+    asked.clear()
+    assert not resource.differences(resource.look())
+    assert asked == ["lstat", "readlink"]
+
+
+def test_there_is_never_a_moment_without_the_link(
+    make: Make, converge: Converge, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.symlink_to("releases/1")
+    steps = []
+    for name in ("symlink", "rename", "unlink", "chown", "fsync"):
+        real = getattr(os, name)
+
+        def step(*arguments: Any, _real: Any = real, **named: Any) -> Any:
+            steps.append(os.readlink(path))
+            return _real(*arguments, **named)
+
+        monkeypatch.setattr(os, name, step)
+    assert converge(make(Link, {"name": str(path), "target": "releases/2", "owner": os.geteuid()}))
+    assert set(steps) == {"releases/1", "releases/2"}
+    assert sorted(os.listdir(path.parent)) == ["current", "releases"]
+
+
+@pytest.mark.root
+def test_owner_and_group_are_those_of_the_link_itself(make: Make, converge: Converge, path: Path) -> None:
+    wanted = {"name": str(path), "target": "releases/2", "owner": "1234", "group": 5678}
+    assert len(converge(make(Link, wanted))) == 1
+    assert (path.lstat().st_uid, path.lstat().st_gid) == (1234, 5678)
+    before = picture(path.parent / "releases" / "2")
+    os.chown(path, 1, 2, follow_symlinks=False)
+    inode = path.lstat().st_ino
+    resource = make(Link, wanted, noop=True)
+    assert resource.noop_message(resource.differences(resource.look()), resource.look()) == (
+        "Would have updated attributes"
+    )
+    assert len(converge(make(Link, wanted))) == 2
+    assert (path.lstat().st_ino, path.lstat().st_uid) == (inode, 1234)
+    assert picture(path.parent / "releases" / "2") == before
+    del wanted["owner"], wanted["group"]
+    assert converge(make(Link, wanted)) == [], "what is not managed is not looked at"
+
+
+@pytest.mark.root
+def test_a_link_with_other_names_is_made_anew_and_not_given_away(
+    make: Make, converge: Converge, path: Path
+) -> None:
+    other = path.parent / "other"
+    other.symlink_to("releases/2")
+    os.link(other, path, follow_symlinks=False)
+    assert converge(make(Link, {"name": str(path), "target": "releases/2", "owner": "1234"}))
+    assert (path.lstat().st_uid, other.lstat().st_uid, other.lstat().st_nlink) == (1234, 0, 1)
+
+
+def test_an_owner_that_there_is_not_is_refused_in_noop_too(make: Make, path: Path) -> None:
+    for noop in (False, True):
+        resource = make(Link, {"name": str(path), "target": "x", "owner": "nobody-here"}, noop=noop)
+        actual = resource.look()
+        act = resource.noop_message if noop else resource.change
+        with pytest.raises(ResourceError, match="owner is 'nobody-here', and there is no such user"):
+            act(resource.differences(actual), actual)
+    assert not os.path.lexists(path)
+
+
+def test_a_missing_parent_is_a_failure_in_noop_too(make: Make, path: Path) -> None:
+    for noop in (False, True):
+        resource = make(Link, {"name": f"{path}/below/link", "target": "x"}, noop=noop)
+        actual = resource.look()
+        act = resource.noop_message if noop else resource.change
+        with pytest.raises(ResourceError, match=f"directory {path}/below does not exist"):
+            act(resource.differences(actual), actual)
+
+
+@pytest.mark.parametrize("noop", [False, True])
+def test_a_target_that_is_not_there_is_told_where_the_link_is_made(
+    make: Make, path: Path, noop: bool
+) -> None:
+    resource = make(Link, {"name": str(path), "target": "later"}, noop=noop)
+    actual = resource.look()
+    differences = resource.differences(actual)
+    if noop:
+        resource.noop_message(differences, actual)
+    else:
+        resource.change(differences, actual)
+    assert list(resource.notes) == [f"there is nothing at its target, {path.parent}/later"]
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"name": "relative", "target": "x"}, "name is 'relative', wanted an absolute path"),
+    ({"name": "/", "target": "x"}, "name is '/', which is not managed"),
+    ({"name": "/a/../b", "target": "x"}, "name is '/a/../b', wanted an absolute path"),
+    ({"name": "/a"}, "target is missing; it is required unless ensure is absent"),
+    ({"name": "/a", "target": ""}, "target is missing"),
+    ({"name": "/a", "target": "x\0y"}, "wanted a path without NUL"),
+    ({"name": "/a/b", "target": "b"}, "target is 'b', which is the link itself"),
+    ({"name": "/a/b", "target": "../a/./b"}, "which is the link itself"),
+    ({"name": "/a/b", "target": "/a/b/"}, "which is the link itself"),
+    ({"name": "/a", "target": "x", "ensure": "directory"}, "ensure is 'directory', wanted present or absent"),
+    ({"name": "/a", "target": "x", "owner": ""}, "owner is empty"),
+]
+
+
+@pytest.mark.parametrize(("properties", "sentence"), WRONG)
+def test_what_cannot_be_is_refused_at_load(make: Make, properties: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(PropertyError, match=sentence.replace("(", r"\(")):
+        make(Link, properties)
+
+
+def test_the_name_alone_is_enough_for_absent(make: Make, converge: Converge, path: Path) -> None:
+    path.symlink_to("anywhere")
+    assert converge(make(Link, {"name": str(path), "ensure": "absent"}))
+    assert not os.path.lexists(path)
+
+
+def test_a_link_that_was_left_stays_where_it_is_no_link_any_more(
+    make: Make, converge: Converge, path: Path
+) -> None:
+    path.write_text("somebody's")
+    left = make(LeftLink, {"name": str(path), "ensure": "absent"})
+    assert converge(left) == []
+    assert list(left.notes) == ["it is no link any more, so it stays"]
+    path.unlink()
+    path.symlink_to("x")
+    assert converge(make(LeftLink, {"name": str(path), "ensure": "absent"}))
+
+
+def test_somebody_who_was_faster_is_not_overwritten(make: Make, path: Path) -> None:
+    path.symlink_to("releases/1")
+    resource = make(Link, {"name": str(path), "target": "releases/2"})
+    actual = resource.look()
+    path.unlink()
+    path.write_text("theirs")
+    with pytest.raises(ChangedMeanwhile):
+        resource.change(resource.differences(actual), actual)
+    assert path.read_text() == "theirs"
+
+
+@pytest.mark.root
+def test_what_is_put_in_the_place_of_a_new_link_is_not_given_away(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody who may write to the directory exchanges it between its making and its new owner."""
+    precious = path.parent / "precious"
+    precious.write_text("x")
+    real = os.symlink
+
+    def exchanged(target: str, name: str, *, dir_fd: int) -> None:
+        real(target, name, dir_fd=dir_fd)
+        os.unlink(name, dir_fd=dir_fd)
+        os.link(precious, name, dst_dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "symlink", exchanged)
+    with pytest.raises(ChangedMeanwhile, match="was replaced by somebody else while Puller made it"):
+        LocalSystem().make_link(str(path), "x", None, (1234, 1234))
+    assert precious.stat().st_uid == 0
+    assert sorted(os.listdir(path.parent)) == ["precious", "releases"]
+
+
+class Died(BaseException):
+    """The run is killed here."""
+
+
+@pytest.mark.parametrize("found", ["nothing", "other", "file", "empty"])
+@pytest.mark.parametrize("step", ["symlink", "rename", "fsync", "chown"])
+def test_wherever_it_is_killed_the_next_run_converges(
+    make: Make, converge: Converge, path: Path, monkeypatch: pytest.MonkeyPatch, found: str, step: str
+) -> None:
+    FOUND[found](path)
+    wanted = {"name": str(path), "target": "releases/2", "force": True, "owner": os.geteuid()}
+
+    def die(*arguments: Any, **named: Any) -> None:
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, step, die)
+        with pytest.raises(Died):
+            converge(make(Link, wanted))
+    converge(make(Link, wanted))
+    assert os.readlink(path) == "releases/2"
+    assert sorted(os.listdir(path.parent)) == ["current", "releases"]
+
+
+# In a manifest
+
+PAGE = Path(__file__).parents[4] / "docs/resources/link.md"
+
+
+def apply(directory: Path, resources: list[Any], *, noop: bool = False) -> dict[str, Any]:
+    """The events by their references, short of the directory."""
+    (directory / "manifest.yaml").write_text(yaml.safe_dump({"resources": resources}))
+    manifest = load_manifest(directory / "manifest.yaml", "manifest.yaml", Inputs({}, {}))
+    system = NoopSystem() if noop else LocalSystem()
+    settings = Settings(noop=noop, state_directory=directory / "state")
+    engine = Engine(manifest, system, lambda url: b"", PendingRefreshes(None, "test"), settings)
+    return {str(event.reference).replace(f"{directory}/", ""): event for event in engine.apply()}
+
+
+OURS = {"owner": os.geteuid(), "group": os.getegid(), "mode": "0644"}
+
+
+def files(directory: Path, *names: str, **properties: Any) -> dict[str, Any]:
+    return {"file": [{f"{directory}/{name}": {**OURS, "content": "new\n", **properties}} for name in names]}
+
+
+def link(directory: Path, target: str, name: str = "current") -> dict[str, Any]:
+    return {"link": [{f"{directory}/{name}": {"target": target}}]}
+
+
+STORIES: dict[str, Callable[[Path], list[Any]]] = {
+    "a file below a new link": lambda d: [link(d, "releases/1"), files(d, "current/x", "current/y")],
+    "a file below a link that leads elsewhere now": lambda d: [link(d, "releases/2"), files(d, "current/x")],
+    "a target that comes before": lambda d: [
+        {"file": [{f"{d}/new": {**OURS, "ensure": "directory"}}]},
+        link(d, "new"),
+        files(d, "current/x"),
+    ],
+    "a target that comes after": lambda d: [
+        link(d, "new"),
+        {"file": [{f"{d}/new": {**OURS, "ensure": "directory"}}]},
+        files(d, "current/x"),
+    ],
+    "a link by a link": lambda d: [
+        link(d, "releases/1", "one"),
+        link(d, "one"),
+        files(d, "current/x", "one/y"),
+    ],
+    "a file below a link to nothing": lambda d: [link(d, "nothing"), files(d, "current/x")],
+    "a source through a link": lambda d: [
+        files(d, "releases/2/x"),
+        link(d, "releases/2"),
+        {"file": [{f"{d}/copy": {**OURS, "source": f"{d}/current/x"}}]},
+    ],
+}
+
+
+@pytest.mark.parametrize("before", [None, "releases/1"])
+@pytest.mark.parametrize("story", STORIES)
+def test_a_dry_run_knows_where_links_lead_that_the_run_would_make(
+    path: Path, story: str, before: str | None
+) -> None:
+    directory = path.parent
+    (directory / "releases/1/x").write_text("new\n")
+    (directory / "releases/2/x").write_text("old\n")
+    (directory / "copy").write_text("old\n")
+    if before:
+        path.symlink_to(before)
+    predicted = {
+        name: event.state for name, event in apply(directory, STORIES[story](directory), noop=True).items()
+    }
+    done = {name: event.state for name, event in apply(directory, STORIES[story](directory)).items()}
+    assert {name: state.replace("would change", "changed") for name, state in predicted.items()} == done
+
+
+@pytest.mark.root
+def test_the_example_of_the_page_converges_and_is_stable(tmp_path: Path) -> None:
+    example = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)[0]
+    resources = yaml.safe_load(example.replace("/srv/app", f"{tmp_path}/app"))["resources"]
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app/previous").symlink_to("releases/1.3.0")
+    assert {event.state for event in apply(tmp_path, resources, noop=True).values()} >= {"would change"}
+    assert "failed" not in {event.state for event in apply(tmp_path, resources).values()}
+    assert os.readlink(tmp_path / "app/current") == "releases/1.4.0"
+    assert not os.path.lexists(tmp_path / "app/previous")
+    assert {event.state for event in apply(tmp_path, resources).values()} == {"stable"}
+
+
+def test_declarations_that_say_the_same_are_one_link(tmp_path: Path) -> None:
+    assert len(apply(tmp_path, [link(tmp_path, "x"), link(tmp_path, "x")])) == 1
+    with pytest.raises(ManifestError, match="target is 'y' here and 'x' there"):
+        apply(tmp_path, [link(tmp_path, "x"), link(tmp_path, "y")])
+
+
+@pytest.mark.root
+def test_a_link_in_a_directory_of_a_user_is_never_theirs_to_lead_elsewhere(
+    make: Make, converge: Converge, tmp_path: Path
+) -> None:
+    home, victim = tmp_path / "home", tmp_path / "victim"
+    home.mkdir()
+    victim.mkdir()
+    (home / "way").symlink_to(victim)
+    for path in (home, home / "way"):
+        os.chown(path, 65534, 65534, follow_symlinks=False)
+    with pytest.raises(ResourceError, match="the link 'way' of user 65534 leads to a directory of user 0"):
+        converge(make(Link, {"name": str(home / "way/link"), "target": "x"}))
+    assert os.listdir(victim) == []
+    assert converge(make(Link, {"name": str(home / "own"), "target": "x", "owner": "65534"}))
+    assert stat.S_ISLNK((home / "own").lstat().st_mode)
