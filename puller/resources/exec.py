@@ -3,6 +3,7 @@
 * Guards are asked in order, and only those that decide, in noop too; and again when the command has run, as one that
   would make it run in every run has not done what it is there for.
 * A command runs in a fixed environment and a bounded time; its children go with it.
+* One that runs as somebody else has all of their groups and only those, and a directory that they can reach.
 """
 
 import contextlib
@@ -13,14 +14,20 @@ from typing import Any
 
 import msgspec
 
+from hiera.values.secrets import Secret
 from puller.errors import ResourceError, reason
 from puller.resources.base import Difference, Properties, PropertyError, Resource
 from puller.system.commands import Command, Completed
+from puller.system.identity import Identity
 from puller.system.shell_words import split_words
 from puller.values.duration import Duration
 from puller.values.reference import Reference
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
+
+_USERS, _GROUPS = "/etc/passwd", "/etc/group"
+_WHO = re.compile(r"[^-:\s\0][^:\s\0]*")
+"""A user or group: anything that a database may have, and that is no option."""
 
 
 class ExecProperties(Properties, frozen=True):
@@ -30,6 +37,10 @@ class ExecProperties(Properties, frozen=True):
     """What to run; the name, when not given."""
     cwd: str = "/"
     """The directory to run it in."""
+    user: str | int | None = None
+    """The user that the command and its guards run as, with their groups and home: a name, or an id."""
+    group: str | int | None = None
+    """Their primary group, in the place of the user's own: a name, or an id."""
     environment: tuple[str, ...] = ()
     """``KEY=VALUE`` pairs, added to the documented base environment."""
     path: str | None = None
@@ -38,6 +49,10 @@ class ExecProperties(Properties, frozen=True):
     """Exit codes that mean success."""
     timeout: Duration = Duration(300.0)
     """After so long the command and its children are killed."""
+    guard_timeout: Duration | None = None
+    """The same for each of ``onlyif`` and ``unless``; ``timeout``, when not given."""
+    stdin: Secret | None = None
+    """What the command reads from its standard input; never shown. Guards have none."""
     creates: str | None = None
     """Do not run when this path exists."""
     onlyif: str | None = None
@@ -66,6 +81,10 @@ class _NotStartedError(ResourceError):
     """A command or guard that could not be started."""
 
 
+class _NobodyError(_NotStartedError):
+    """There is no such user or group to run it as."""
+
+
 class Exec(Resource[ExecProperties, ExecState]):
     """A command."""
 
@@ -79,6 +98,7 @@ class Exec(Resource[ExecProperties, ExecState]):
 
     _completed: Completed | None = None
     _notes: tuple[str, ...] = ()
+    _may_enter = False
 
     def look(self) -> ExecState:
         return ExecState(self._completed)
@@ -126,7 +146,11 @@ class Exec(Resource[ExecProperties, ExecState]):
 
     def noop_message(self, differences: Sequence[Difference], actual: ExecState) -> str:
         del actual
-        self._require_cwd()
+        try:
+            self._require_cwd(self._identity())
+        except _NobodyError:
+            if not self._may_come():
+                raise
         return "Would have executed via subscribe" if differences[0].refresh else "Would have executed"
 
     def reach(self) -> str:
@@ -145,8 +169,8 @@ class Exec(Resource[ExecProperties, ExecState]):
             if properties.onlyif is not None and not self._succeeds("onlyif", properties.onlyif):
                 return True
             return properties.unless is not None and self._succeeds("unless", properties.unless)
-        except _NotStartedError:
-            if self._may_start_later():
+        except _NotStartedError as error:
+            if self._may_start_later() or (isinstance(error, _NobodyError) and self._may_come()):
                 return False
             raise
 
@@ -158,6 +182,20 @@ class Exec(Resource[ExecProperties, ExecState]):
         cwd = self.properties.cwd
         brings_cwd = self.context.system.is_directory(cwd) and not os.path.isdir(cwd)
         return self.context.noop and (brings_cwd or self.context.uncertain("/"))
+
+    def _may_come(self) -> bool:
+        """In noop: whether this run would have made the user and the group by the time that they are needed."""
+        context, user, group = self.context, self.properties.user, self.properties.group
+        return (
+            context.noop
+            and (_is_user(user) or context.system.user_id(str(user)) is not None or context.uncertain(_USERS))
+            and (
+                group is None
+                or str(group).isdecimal()
+                or context.system.group_id(str(group)) is not None
+                or context.uncertain(_GROUPS)
+            )
+        )
 
     def _recheck(self) -> None:
         """Refuse a success that the next run would not believe in either."""
@@ -180,28 +218,60 @@ class Exec(Resource[ExecProperties, ExecState]):
 
     def _run(self, kind: str, text: str, run: Callable[[Command], Completed]) -> Completed:
         try:
-            self._require_cwd()
-            return run(self._command(text))
+            identity = self._identity()
+            self._require_cwd(identity)
+            return run(self._command(kind, text, identity))
         except OSError as error:
             raise _NotStartedError(f"{kind}{self._shown(text)} cannot be started: {reason(error)}") from error
 
-    def _require_cwd(self) -> None:
+    def _identity(self) -> Identity | None:
+        """Who the command runs as; ``None``: as Puller does."""
+        user, group = self.properties.user, self.properties.group
+        if user is None and group is None:
+            return None
+        try:
+            found = Identity.find(os.geteuid() if user is None else user, group)
+        except ResourceError as error:
+            raise _NobodyError(str(error)) from error
+        if os.geteuid() == 0:
+            return found
+        if (found.uid, found.gid) == (os.geteuid(), os.getegid()):
+            return None
+        raise ResourceError(f"running as user {found.name} and group {found.gid} takes root")
+
+    def _require_cwd(self, identity: Identity | None) -> None:
         """Of a missing directory the system says no more than of a missing program: that something is not found."""
         context, cwd = self.context, self.properties.cwd
         if not context.system.is_directory(cwd) and not context.uncertain(cwd):
             what = "is not a directory" if context.system.exists(cwd) else "does not exist"
             raise _NotStartedError(f"cwd {cwd} {what}")
+        if identity is not None and identity.uid != 0 and cwd != "/" and not context.noop:
+            self._require_entry(cwd, identity)
+
+    def _require_entry(self, cwd: str, identity: Identity) -> None:
+        """A command is put into its directory before it gets its ids: nothing else would find out.
+
+        Not asked in noop, where an earlier resource would have given the directory to the user.
+        """
+        if not self._may_enter:
+            asked = Command(["test", "-x", cwd], identity=identity)
+            if self.context.system.query(asked).exit_code != 0:
+                raise ResourceError(f"cwd {cwd} cannot be entered by user {identity.name}")
+            self._may_enter = True
 
     def _shown(self, text: str) -> str:
         return "" if self.properties.sensitive else f" {text!r}"
 
-    def _command(self, text: str) -> Command:
+    def _command(self, kind: str, text: str, identity: Identity | None) -> Command:
         properties = self.properties
+        is_guard = kind != "command"
+        limit = (is_guard and properties.guard_timeout) or properties.timeout
+        stdin = "" if is_guard or properties.stdin is None else properties.stdin.reveal()
         environment = dict(variable.split("=", 1) for variable in properties.environment)
         if properties.path is not None:
             environment["PATH"] = properties.path
         arguments = ["/bin/sh", "-c", text] if properties.provider == "shell" else split_words(text)
-        return Command(arguments, environment, properties.cwd, properties.timeout)
+        return Command(arguments, environment, properties.cwd, limit, input=stdin.encode(), identity=identity)
 
     def _failure(self, completed: Completed) -> str:
         wanted = ", ".join(map(str, self.properties.returns))
@@ -243,8 +313,12 @@ class Exec(Resource[ExecProperties, ExecState]):
                 yield PropertyError(
                     "path", f"has {directory!r}, wanted absolute directories separated by colons"
                 )
-        if properties.timeout <= 0:
-            yield PropertyError("timeout", "is 0, wanted a time that the command can end in")
+        for name, limit in (("timeout", properties.timeout), ("guard_timeout", properties.guard_timeout)):
+            if limit is not None and limit <= 0:
+                yield PropertyError(name, "is 0, wanted a time that the command can end in")
+        for name, who in (("user", properties.user), ("group", properties.group)):
+            if who is not None and not _WHO.fullmatch(str(who)):
+                yield PropertyError(name, f"is {who!r}, wanted a name or an id")
 
     @classmethod
     def agree(cls, first: ExecProperties, second: ExecProperties) -> ExecProperties:
@@ -255,6 +329,14 @@ class Exec(Resource[ExecProperties, ExecState]):
         return agree(
             first, second, exact=own, rules={"command": lambda one, other: _same_command(first, second)}
         )
+
+
+def _is_user(user: str | int | None) -> bool:
+    """Whether there is such a user now, or none is asked for."""
+    try:
+        return user is None or bool(Identity.find(user))
+    except ResourceError:
+        return False
 
 
 def _same_command(first: ExecProperties, second: ExecProperties) -> str | None:

@@ -1,5 +1,6 @@
 """The exec resource: when a command runs, in what, and how its end is judged."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -247,6 +248,12 @@ def test_noop_messages(make: Make, refresh: bool, message: str) -> None:
             "creates is 'made', wanted an absolute path, or a cwd to which it is relative",
         ),
         ({"timeout": 0}, "timeout is 0, wanted a time that the command can end in"),
+        ({"guard_timeout": 0}, "guard_timeout is 0, wanted a time that the command can end in"),
+        ({"user": "-u"}, "user is '-u', wanted a name or an id"),
+        ({"user": ""}, "user is '', wanted a name or an id"),
+        ({"user": -1}, "user is -1, wanted a name or an id"),
+        ({"user": "a\0b"}, "user is 'a\\x00b', wanted a name or an id"),
+        ({"group": "a:b"}, "group is 'a:b', wanted a name or an id"),
         (
             {"refreshonly": True, "refresh_only": True},
             "refresh_only cannot be given together with refreshonly",
@@ -259,3 +266,128 @@ def test_properties_that_make_no_sense_are_refused_at_load(
     with pytest.raises(PropertyError) as error:
         make(Exec, {"name": "true", **properties})
     assert str(error.value) == message
+
+
+# As somebody else
+
+
+def whoami(directory: Path, **properties: Any) -> dict[str, Any]:
+    directory.chmod(0o777)
+    text = 'echo "$(id -un):$(id -gn):$(id -G) $HOME $USER $LOGNAME" >> out'
+    return {**shell(text), "cwd": str(directory), **properties}
+
+
+@pytest.fixture
+def open_directory(tmp_path: Path) -> Path:
+    """One that every user can reach and write to."""
+    for directory in (tmp_path, *tmp_path.parents):
+        if directory.stat().st_uid == os.geteuid() and not directory.stat().st_mode & 0o001:
+            directory.chmod(0o755)
+    tmp_path.chmod(0o777)
+    return tmp_path
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("who", "expected"),
+    [
+        ({"user": "nobody"}, "nobody:nogroup:65534 /nonexistent nobody nobody"),
+        ({"user": 65534}, "nobody:nogroup:65534 /nonexistent nobody nobody"),
+        ({"user": "nobody", "group": "daemon"}, "nobody:daemon:1 /nonexistent nobody nobody"),
+        ({"group": "daemon"}, "root:daemon:1 /root root root"),
+    ],
+)
+def test_a_command_runs_as_a_user_with_their_groups_and_home(
+    make: Make, converge: Converge, open_directory: Path, who: dict[str, Any], expected: str
+) -> None:
+    """And so do its guards."""
+    guard = 'echo "$(id -un)" > guard; exit 1'
+    converge(make(Exec, whoami(open_directory, **who, unless=guard, recheck=False)))
+    assert (open_directory / "out").read_text() == f"{expected}\n"
+    assert (open_directory / "guard").read_text() == f"{expected.partition(':')[0]}\n"
+
+
+@pytest.mark.parametrize(
+    ("who", "message"),
+    [
+        ({"user": "no-such-user"}, "user is 'no-such-user', and there is no such user"),
+        ({"user": 4242421}, "user is 4242421, and there is no such user"),
+        ({"group": "no-such-group"}, "group is 'no-such-group', and there is no such group"),
+        ({"user": "nobody", "group": "no-such-group"}, "group is 'no-such-group', and there is no such"),
+    ],
+)
+@pytest.mark.parametrize("guards", [{}, {"unless": "true"}, {"onlyif": "true"}])
+def test_a_user_that_there_is_not_is_a_failure_in_noop_too(
+    make: Make, converge: Converge, who: dict[str, Any], message: str, guards: dict[str, Any]
+) -> None:
+    with pytest.raises(ResourceError, match=message):
+        converge(make(Exec, {"name": "true", **who, **guards}))
+    dry = make(Exec, {"name": "true", **who, **guards}, noop=True)
+    with pytest.raises(ResourceError, match=message):
+        dry.noop_message(dry.differences(dry.look()), dry.look())
+
+
+@pytest.mark.parametrize("guards", [{}, {"unless": "true"}])
+@pytest.mark.parametrize("who", [{"user": "app"}, {"user": "app", "group": "app"}, {"group": "app"}])
+@pytest.mark.parametrize("how", ["by a resource that is predicted", "by a command"])
+def test_in_noop_a_user_that_the_run_would_make_is_not_missed(
+    make: Make, who: dict[str, Any], guards: dict[str, Any], how: str
+) -> None:
+    dry = make(Exec, {"name": "true", **who, **guards}, noop=True, uncertain=how == "by a command")
+    if how != "by a command":
+        system: Any = dry.context.system
+        system.user_id = system.group_id = lambda name: 1001 if name == "app" else None
+    assert dry.noop_message(dry.differences(dry.look()), dry.look()) == "Would have executed"
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("guards", [{}, {"unless": "false"}])
+def test_a_directory_that_the_user_cannot_enter_is_a_failure(
+    make: Make, converge: Converge, open_directory: Path, guards: dict[str, Any]
+) -> None:
+    """Also where it stands open, and one above it does not."""
+    (open_directory / "closed/open").mkdir(parents=True)
+    (open_directory / "closed").chmod(0o700)
+    for cwd in ("closed", "closed/open"):
+        wanted = {"name": "true", "user": "nobody", "cwd": f"{open_directory}/{cwd}", **guards}
+        with pytest.raises(ResourceError, match=f"^cwd {wanted['cwd']} cannot be entered by user nobody$"):
+            converge(make(Exec, wanted))
+    converge(make(Exec, {"name": "true", "user": "root", "cwd": f"{open_directory}/closed"}))
+
+
+@pytest.mark.root
+def test_a_program_that_the_user_may_not_run_is_a_failure(
+    make: Make, converge: Converge, open_directory: Path
+) -> None:
+    (open_directory / "tool").write_text("#!/bin/sh\n")
+    (open_directory / "tool").chmod(0o700)
+    with pytest.raises(ResourceError, match="cannot be started: permission denied"):
+        converge(make(Exec, {"name": f"{open_directory}/tool", "user": "nobody"}))
+
+
+# Limits of guards, and standard input
+
+
+def test_a_guard_may_have_a_time_limit_of_its_own(make: Make) -> None:
+    with pytest.raises(ResourceError, match="unless 'sleep 60': killed after 0"):
+        runs(make, {"unless": "sleep 60", "guard_timeout": "100ms"})
+    assert not runs(make, {"unless": "sleep 0.2", "timeout": "100ms", "guard_timeout": "1m"})
+
+
+def test_a_command_reads_its_input_and_guards_read_none(
+    make: Make, converge: Converge, tmp_path: Path
+) -> None:
+    text = "a pass\u00fcrase\nwithout an end"
+    guard = f"cat > {tmp_path}/guard; false"
+    properties = {**shell(f"cat > {tmp_path}/out"), "unless": guard, "recheck": False, "stdin": text}
+    converge(make(Exec, properties))
+    assert (tmp_path / "out").read_text() == text
+    assert (tmp_path / "guard").read_text() == ""
+
+
+def test_the_input_is_not_shown(make: Make, converge: Converge) -> None:
+    resource = make(Exec, {**shell("exit 3"), "stdin": "hunter2"})
+    assert "hunter2" not in repr(resource.properties)
+    with pytest.raises(ResourceError) as failure:
+        converge(resource)
+    assert "hunter2" not in str(failure.value)
