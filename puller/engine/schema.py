@@ -31,7 +31,7 @@ _OF_OUR_TYPES: Final[dict[type, Schema]] = {
     Reference: {"type": "string", "pattern": "^[^#]+#."},
     Duration: {"type": ["string", "number"], "description": "30s, 5m, 1h30m, or seconds"},
     Removed: {"enum": ["keep", "absent"]},
-    FileMode: {"type": "string", "pattern": "^(?:0[oO])?0*[0-7]{1,3}$|^[0-7x]{3}$|[{][{]"},
+    FileMode: {"type": "string", "pattern": f"{FileMode.PATTERN}|[{{][{{]"},
 }
 _EXPRESSION: Final[Schema] = {"type": "string", "pattern": "[{][{]"}
 _TEXT: Final[Schema] = {"type": "string"}

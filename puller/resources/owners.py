@@ -12,6 +12,8 @@ from puller.system.protocol import Attributes
 UNKNOWN = -1
 """In noop, the id of somebody that an earlier command may have made: different from whoever is there now."""
 
+_SET_ID = stat.S_ISUID | stat.S_ISGID
+
 MISSING = "is missing; it is required unless ensure is absent"
 """Said of an owner, a group or a mode where each file has to have one."""
 
@@ -61,6 +63,16 @@ def attribute_differences(
     if (mode := stat.S_IMODE(found.st_mode)) != wanted.mode:
         differences.append(Difference(f"mode{of}", f"{mode:04o}", f"{wanted.mode:04o}"))
     return differences
+
+
+def mode_owned_by(uid: int, gid: int, found: os.stat_result, *, is_written: bool = False) -> int:
+    """The ``st_mode`` of what was found, under these owners and perhaps with new content.
+
+    A file loses its set-id bits by either, as with chown(2) and write(2): a program that somebody has put there must
+    not run as another user, and what is new not as it was allowed to what was there.
+    """
+    is_same = (found.st_uid, found.st_gid) == (uid, gid) and not is_written
+    return found.st_mode if is_same or stat.S_ISDIR(found.st_mode) else found.st_mode & ~_SET_ID
 
 
 def describe_attributes(found: os.stat_result) -> dict[str, str]:

@@ -1,72 +1,133 @@
-"""Permission bits, parsed once and compared as numbers."""
+"""Permission bits, parsed once and compared as numbers: ``0644``, ``2775``, a mask such as ``x00``, or ``u+rwX,go-w``.
+
+What is said of setuid, setgid and the sticky bit, of three digits (or four that begin with 0): of a file they are
+cleared, of a directory they stay as they are, since there they say how it is used.
+"""
 
 import re
-from typing import ClassVar
+import stat
+from typing import TYPE_CHECKING, ClassVar
 
 from hiera.values.plain import described
 
-_OCTAL = re.compile(r"(?:0[oO])?0*([0-7]{1,3})")
+if TYPE_CHECKING:
+    from puller.values.mode_changes import ModeChanges
+
+_OCTAL = re.compile(r"(?:0[oO])?(0*)([0-7]{1,4})")
 _MASK = re.compile(r"[0-7x]{3}")
+_CHANGES = "[ugoa]+(?:[-+][rwxXst]+|=[rwxXst]*)+"
+_SYMBOLIC = re.compile(f"{_CHANGES}(?:,{_CHANGES})*")
+_PERMISSIONS, _SPECIAL = 0o777, 0o7000
 
 
 class FileMode:
-    """Permission bits of which some may be left as they are: ``0644``, or a mask such as ``x00``.
+    """Permission bits of which some may be left as they are.
 
-    ``bits`` are the wanted ones, ``kept`` those that the mask leaves alone; they never overlap.
+    ``bits`` are the wanted ones, ``kept`` those that a mask leaves alone; they never overlap. Those of setuid, setgid
+    and the sticky bit are among ``bits`` when the mode ``is_exact``. In place of all these, ``changes`` are made to the
+    bits that are there.
     """
 
-    NEW_FILE: ClassVar[int] = 0o644
-    """Bits of a new file where a mask leaves them alone: those that the umask 022 leaves."""
-    NEW_DIRECTORY: ClassVar[int] = 0o755
-    """Bits of a new directory, likewise."""
+    NEW_FILE: ClassVar[int] = stat.S_IFREG | 0o644
+    """What a mode is applied to where no file is: the bits that the umask 022 leaves."""
+    NEW_DIRECTORY: ClassVar[int] = stat.S_IFDIR | 0o755
+    """The same of a directory."""
+    ANY: ClassVar["FileMode"]
+    """Leaves all bits as they are."""
+    WANTED: ClassVar[str] = (
+        "octal digits such as '0644' or '2775', a mask such as 'x00', or changes such as 'u=rwX,go-w'"
+    )
+    PATTERN: ClassVar[str] = f"^(?:0[oO])?0*[0-7]{{1,4}}$|^[0-7x]{{3}}$|^{_CHANGES}(?:,{_CHANGES})*$"
+    """Of all texts that can be read, for a schema."""
 
     # Not a dataclass: msgspec would decode one from a mapping by itself, and this is parsed from text.
-    __slots__ = ("bits", "kept")
+    __slots__ = ("bits", "changes", "is_exact", "kept")
 
-    def __init__(self, bits: int, kept: int = 0) -> None:
+    def __init__(
+        self, bits: int, kept: int = 0, *, is_exact: bool = False, changes: "ModeChanges | None" = None
+    ) -> None:
         self.bits = bits
         self.kept = kept
+        self.is_exact = is_exact
+        self.changes = changes
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, FileMode) and (self.bits, self.kept) == (other.bits, other.kept)
+        return isinstance(other, FileMode) and self._parts() == other._parts()
 
     def __hash__(self) -> int:
-        return hash((self.bits, self.kept))
+        return hash(self._parts())
 
-    WANTED: ClassVar[str] = "octal digits such as '0644', at most 0777, or a mask such as 'x00'"
+    def _parts(self) -> tuple[object, ...]:
+        return self.bits, self.kept, self.is_exact, self.changes
 
     @classmethod
     def parse(cls, text: object) -> "FileMode":
-        """Read ``0644``, ``644``, ``0o644``, ``0O644`` or a three-digit mask with ``x``; raises ``ValueError``."""
+        """Read any of the forms; raises ``ValueError``."""
         if not isinstance(text, str):
             # Not the value: YAML has made 420 of 0644, which nobody would recognise.
             raise ValueError(f"is {described(text)}, wanted text: quote it")
         if match := _OCTAL.fullmatch(text):
-            return cls(int(match[1], 8))
+            bits = int(match[2], 8)
+            # As for chmod(1), a fifth digit says that the special bits are meant, too, and that there are none.
+            return cls(bits, is_exact=bits > _PERMISSIONS or len(match[1] + match[2]) > 4)
         if _MASK.fullmatch(text):
             return cls(
                 int(text.replace("x", "0"), 8), int("".join("7" if d == "x" else "0" for d in text), 8)
             )
+        if _SYMBOLIC.fullmatch(text):
+            from puller.values.mode_changes import ModeChanges  # few modes are changes
+
+            return cls(0, changes=ModeChanges(text))
         raise ValueError(f"is {text!r}, wanted {cls.WANTED}")
 
     def over(self, actual: int) -> int:
-        """The permission bits for a path that has ``actual`` now."""
-        return self.bits | (actual & self.kept)
+        """The permission bits for a path whose ``st_mode`` is ``actual`` now."""
+        if self.changes is not None:
+            return self.changes.over(actual)
+        keeps_special = stat.S_ISDIR(actual) and not self.is_exact
+        return self.bits | (actual & (self.kept | (_SPECIAL if keeps_special else 0)))
+
+    @property
+    def gives_set_id(self) -> bool:
+        """Whether a file runs as its owner or group by it, whoever starts it."""
+        return bool(self.over(self.NEW_FILE) & (stat.S_ISUID | stat.S_ISGID))
 
     def searchable(self) -> "FileMode":
-        """The mode for a directory: search permission wherever there is read permission."""
+        """The mode for a directory: search permission wherever there is read permission.
+
+        Changes stay as they are: they have ``X`` for that.
+        """
         # Each r becomes an x two bits below it: a directory that may be listed but not entered is of no use.
-        return FileMode(self.bits | (self.bits & 0o444) >> 2, self.kept)
+        bits = self.bits | (self.bits & 0o444) >> 2
+        return FileMode(bits, self.kept, is_exact=self.is_exact, changes=self.changes)
+
+    def says_all(self, *, directory: bool) -> bool:
+        """Whether nothing of what was there before is in the bits of a file, or of a directory."""
+        return self.changes is None and not self.kept and (self.is_exact or not directory)
 
     def merged(self, other: "FileMode") -> "FileMode":
         """Both at once: ``7xx`` and ``xx0`` are ``7x0`` (TinyCM). Raises ``ValueError`` for different digits."""
-        both = 0o777 & ~self.kept & ~other.kept
-        if (self.bits ^ other.bits) & both:
+        if self == other:
+            return self
+        both = _PERMISSIONS & ~self.kept & ~other.kept
+        if (
+            self.changes
+            or other.changes
+            or self.is_exact != other.is_exact
+            or (self.bits ^ other.bits) & both
+        ):
             raise ValueError(f"{self} and {other} want different permissions")
-        return FileMode(self.bits | other.bits, self.kept & other.kept)
+        return FileMode(self.bits | other.bits, self.kept & other.kept, is_exact=self.is_exact)
 
     def __str__(self) -> str:
+        if self.changes is not None:
+            return self.changes.text
+        if self.is_exact:
+            return f"{self.bits:04o}" if self.bits > _PERMISSIONS else f"{self.bits:05o}"
         digits = f"{self.bits:03o}"
         kept = f"{self.kept:03o}"
         text = "".join("x" if keep == "7" else digit for digit, keep in zip(digits, kept, strict=True))
         return text if self.kept else f"0{text}"
+
+
+FileMode.ANY = FileMode(0, _PERMISSIONS | _SPECIAL)

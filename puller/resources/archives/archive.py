@@ -30,7 +30,13 @@ from puller.resources.archives.receipts import (
 )
 from puller.resources.archives.steps import ArchiveState, Steps, decide, wanted_contents, why_extract
 from puller.resources.base import Difference, PropertyError, Resource
-from puller.resources.owners import attribute_differences, describe_attributes, group_id, user_id
+from puller.resources.owners import (
+    attribute_differences,
+    describe_attributes,
+    group_id,
+    mode_owned_by,
+    user_id,
+)
 from puller.resources.paths import require_makeable, require_parent
 from puller.system.protocol import Attributes, require_one_name
 
@@ -281,7 +287,8 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
 
     def _wanted_attributes(self, found: os.stat_result) -> Attributes:
         """Owner and group of the archive's file as wanted; its mode stays what it is."""
-        return Attributes(*self._ids(), stat.S_IMODE(found.st_mode))
+        ids = self._ids()
+        return Attributes(*ids, stat.S_IMODE(mode_owned_by(*ids, found)))
 
     def _refuse_what_cannot_be(self, actual: ArchiveState, steps: Steps) -> None:
         """Raise for what ``change`` would fail at, so that noop predicts it."""

@@ -15,7 +15,10 @@ def agree_on_file(first: FileProperties, second: FileProperties) -> FileProperti
 
     Where both say what is in it, they say the same in the same way. Where one of them does, it says all of it.
     """
-    rules: dict[str, Rule] = {"ensure": lambda one, other: _ensure(first, second)}
+    rules: dict[str, Rule] = {
+        "ensure": lambda one, other: _ensure(first, second),
+        "create": lambda one, other: True,  # whichever comes first, it is to be there
+    }
     if first.template is not None and first.template == second.template:
         rules["engine"] = _engine(first.template)
     return agree(first, second, exact=_exact(first, second), rules=rules)

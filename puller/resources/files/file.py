@@ -17,10 +17,17 @@ from puller.resources.files.content import Content, Pending, find_content
 from puller.resources.files.properties import (
     CONTENT_SOURCES,
     FileProperties,
+    check_attributes,
     check_content,
     check_validation,
 )
-from puller.resources.owners import MISSING, attribute_differences, describe_attributes, group_id, user_id
+from puller.resources.owners import (
+    attribute_differences,
+    describe_attributes,
+    group_id,
+    mode_owned_by,
+    user_id,
+)
 from puller.resources.paths import PathState, check_managed, is_plain, require_makeable, require_parent
 from puller.system.protocol import Attributes, require_one_name
 from puller.values.file_mode import FileMode
@@ -63,8 +70,7 @@ class File(Resource[FileProperties, FileState]):
 
     def differences(self, actual: FileState, *, refresh: bool = False) -> Sequence[Difference]:
         del refresh
-        ensure = self.properties.ensure
-        kind, wanted = actual.kind, "present" if ensure == "exists" else ensure
+        kind, wanted = actual.kind, self._wanted_kind(actual.kind)
         if kind != wanted:
             return [Difference("ensure", kind, wanted)]
         if actual.found is None:
@@ -72,7 +78,7 @@ class File(Resource[FileProperties, FileState]):
         found = []
         if not actual.same_content:
             found.append(self._content_difference())
-        properties, wanted_attributes = self.properties, self._wanted_attributes(actual.found.st_mode)
+        properties, wanted_attributes = self.properties, self._wanted_attributes(actual.found)
         found += attribute_differences(actual.found, wanted_attributes, properties.owner, properties.group)
         return found
 
@@ -99,17 +105,18 @@ class File(Resource[FileProperties, FileState]):
             return
         # 3. Make, set or write
         if ensure == "directory" and actual.found is None:
-            system.make_directory(name, self._wanted_attributes(FileMode.NEW_DIRECTORY))
+            system.make_directory(name, self._wanted_attributes(None))
         elif actual.found is not None and not self._must_write(differences, actual):
-            system.set_attributes(name, self._wanted_attributes(actual.found.st_mode), actual.found)
+            system.set_attributes(name, self._wanted_attributes(actual.found), actual.found)
         else:
-            # The digits that a mask leaves are those of the file before; of a link or FIFO nothing is kept.
-            base = actual.found.st_mode if actual.found and actual.kind == "present" else FileMode.NEW_FILE
+            # What a mode leaves alone is as in the file before; of a link or FIFO nothing is kept.
+            before = actual.found if actual.kind == "present" else None
             content = self._wanted_content()
             chunks = content.chunks() if content else ()
             with needing(content.size if content else 0):
                 verify = self._verifier(differences)
-                system.replace_file(name, chunks, self._wanted_attributes(base), actual.found, verify=verify)
+                wanted = self._wanted_attributes(before, is_written=True)
+                system.replace_file(name, chunks, wanted, actual.found, verify=verify)
 
     def noop_message(self, differences: Sequence[Difference], actual: FileState) -> str:
         self._refuse_what_cannot_be(actual, differences)
@@ -170,16 +177,27 @@ class File(Resource[FileProperties, FileState]):
             self._content = find_content(self.properties, self.context)
         return self._content
 
-    def _wanted_attributes(self, actual_mode: int) -> Attributes:
+    def _wanted_kind(self, found: str) -> str:
+        """The kind of thing that is to be there, as ``PathState.kind`` has it."""
+        ensure = self.properties.ensure
+        if not self.properties.create and (found == "absent" or ensure != "directory"):
+            return found if found != "symbolic link" else "what it leads to"
+        return "present" if ensure == "exists" else ensure
+
+    def _wanted_attributes(self, found: os.stat_result | None, *, is_written: bool = False) -> Attributes:
+        """For what was ``found``, or is new; a file ``is_written`` when it gets new content."""
         properties = self.properties
-        mode = properties.mode or FileMode(0, 0o777)  # absent needs none; nothing else gets here without one
+        mode = properties.mode or FileMode.ANY
         if properties.ensure == "directory":
             mode = mode.searchable()
-        return Attributes(
-            user_id(properties.owner, self.context),
-            group_id(properties.group, self.context),
-            mode.over(actual_mode),
-        )
+        if found is None:
+            uid, gid = user_id(properties.owner, self.context), group_id(properties.group, self.context)
+            actual = FileMode.NEW_DIRECTORY if properties.ensure == "directory" else FileMode.NEW_FILE
+            return Attributes(uid, gid, mode.over(actual))
+        uid = found.st_uid if properties.owner is None else user_id(properties.owner, self.context)
+        gid = found.st_gid if properties.group is None else group_id(properties.group, self.context)
+        # A program runs as its owner because somebody has said so of this content.
+        return Attributes(uid, gid, mode.over(mode_owned_by(uid, gid, found, is_written=is_written)))
 
     # What is there
 
@@ -236,6 +254,9 @@ class File(Resource[FileProperties, FileState]):
     def _refuse_what_cannot_be(self, actual: FileState, differences: Sequence[Difference]) -> None:
         """Raise for what ``change`` would fail at, so that noop predicts it."""
         ensure, kind, name = self.properties.ensure, actual.kind, self.properties.name
+        if not self.properties.create:
+            self._refuse_what_is_not_given_attributes(actual, differences)
+            return
         if actual.found is not None and self._is_replaced(differences):
             from puller.system.mounts import refuse_mounted  # for the few files that are replaced
 
@@ -252,7 +273,7 @@ class File(Resource[FileProperties, FileState]):
             raise ResourceError(f"{name} is a {found}; replacing it by a {what} wants force: true")
         if self._is_validated(differences):
             self._refuse_what_cannot_be_validated(kind)
-        self._wanted_attributes(0)  # raises for an owner or group that there is not
+        self._wanted_attributes(None)  # raises for an owner or group that there is not
         if ensure == "directory":
             require_makeable(os.path.dirname(name), self.context.system)
         else:
@@ -261,6 +282,16 @@ class File(Resource[FileProperties, FileState]):
         is_kept = kind == wanted == "present" and actual.same_content
         if is_kept and actual.found is not None and not self._is_replaced_for_its_names(actual):
             require_one_name(name, actual.found)
+
+    def _refuse_what_is_not_given_attributes(
+        self, actual: FileState, differences: Sequence[Difference]
+    ) -> None:
+        name, found = self.properties.name, actual.found
+        if self._is_replaced(differences):
+            raise ResourceError(f"{name} is a {actual.kind}, wanted {differences[0].wanted}; create is false")
+        if found is not None:
+            self._wanted_attributes(found)  # raises for an owner or group that there is not
+            require_one_name(name, found)
 
     def _refuse_what_cannot_be_validated(self, kind: str) -> None:
         if kind == "directory":  # which would be gone by the time that the new content is refused
@@ -314,14 +345,20 @@ class File(Resource[FileProperties, FileState]):
         yield from check_content(properties)
         if (properties.validate, properties.validate_in_place, properties.provider) != _NOT_VALIDATED:
             yield from check_validation(properties)
-        for required in ("owner", "group", "mode") if ensure in _ENSURE and ensure != "absent" else ():
-            if getattr(properties, required) in (None, ""):
-                yield PropertyError(required, MISSING, because=["ensure"])
+        if ensure in _ENSURE and ensure != "absent":
+            yield from check_attributes(properties)
+        elif not properties.create:
+            yield PropertyError("create", f"has no meaning with ensure: {ensure}", because=["ensure"])
 
     @classmethod
     def is_whole(cls, properties: FileProperties) -> bool:
+        if properties.ensure == "absent":
+            return True
+        is_directory = properties.ensure == "directory"
+        if not properties.create or not (properties.mode or FileMode.ANY).says_all(directory=is_directory):
+            return False
         has_content = any(getattr(properties, name) is not None for name in CONTENT_SOURCES)
-        return has_content or properties.ensure in ("absent", "directory")
+        return is_directory or (has_content and properties.ensure == "present")
 
     @classmethod
     def agree(cls, first: FileProperties, second: FileProperties) -> FileProperties:

@@ -1,15 +1,17 @@
 """The properties of a file, and what is wrong with those that say what it holds (``resources.md`` section 3)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from puller.resources.base import Properties, PropertyError
 from puller.resources.checksums import check_sha256
+from puller.resources.owners import MISSING
 from puller.values.file_mode import FileMode
 
 if TYPE_CHECKING:
     from puller.resources.validation import Validation
 
+_ATTRIBUTES = ("owner", "group", "mode")
 CONTENT_SOURCES = ("content", "source", "template")
 """The properties that say what is in a file; one of them at most is given."""
 
@@ -34,7 +36,9 @@ class FileProperties(Properties, frozen=True):
     group: str | int | None = None
     """Name, or id when all digits."""
     mode: FileMode | None = None
-    """Permission bits, or a mask such as ``x00``."""
+    """Permission bits, a mask such as ``x00``, or changes such as ``u+rwX,go-w``."""
+    create: bool = True
+    """``false``: owner, group and mode of what is there; what is not there is not made."""
     encoding: str = "utf-8"
     """How text becomes bytes."""
     force: bool = False
@@ -48,12 +52,37 @@ class FileProperties(Properties, frozen=True):
 
     @property
     def validation(self) -> "Validation | None":
-        """What is asked about new content; ``None``: it takes its place at once."""
+        """The check of new content; ``None``: it takes its place at once."""
         if self.validate is None:
             return None
         from puller.resources.validation import Validation  # few files are validated
 
         return Validation(self.validate, self.validate_in_place, self.provider == "shell")
+
+
+def check_attributes(properties: FileProperties) -> Iterator[PropertyError]:
+    """All that is wrong with owner, group and mode, of a path that is to be there."""
+    given = [name for name in _ATTRIBUTES if getattr(properties, name) not in (None, "")]
+    if properties.create:
+        for name in _ATTRIBUTES:
+            if name not in given:
+                yield PropertyError(name, MISSING, because=["ensure", "create"])
+    else:
+        yield from _check_not_created(properties, given)
+    is_remote = properties.source is not None and is_url(properties.source)
+    if is_remote and properties.checksum is None and properties.mode and properties.mode.gives_set_id:
+        sentence = f"is {str(properties.mode)!r}; a set-id file from a URL wants a checksum"
+        yield PropertyError("mode", sentence, because=["source", "checksum"])
+
+
+def _check_not_created(properties: FileProperties, given: Sequence[str]) -> Iterator[PropertyError]:
+    if not given:
+        yield PropertyError(
+            "create", "is false, so one of owner, group and mode is wanted", because=_ATTRIBUTES
+        )
+    for name in (*CONTENT_SOURCES, "force"):
+        if getattr(properties, name) not in (None, False):
+            yield PropertyError(name, "has no meaning with create: false", because=["create"])
 
 
 def check_validation(properties: FileProperties) -> Iterator[PropertyError]:

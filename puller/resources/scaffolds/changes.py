@@ -50,8 +50,7 @@ def place(
     # 4. Attributes
     for path in attributes:
         if (found := target.files[path]) is not None:
-            wanted = ownership.of_file(found, stat.S_IMODE(found.st_mode))
-            system.set_attributes(target.path(path), wanted, found)
+            system.set_attributes(target.path(path), ownership.of_same_file(found), found)
     # 5. Purge the rest
     _purge(system, target, target.foreign.things.keys() - blocking)
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from puller.resources.base import Context, Difference
-from puller.resources.owners import attribute_differences, group_id, user_id
+from puller.resources.owners import attribute_differences, group_id, mode_owned_by, user_id
 from puller.resources.scaffolds.names import printable
 from puller.system.protocol import Attributes
 from puller.values.file_mode import FileMode
@@ -50,20 +50,28 @@ class Ownership(msgspec.Struct, frozen=True):
         return Attributes(
             uid if self.uid is None else self.uid,
             gid if self.gid is None else self.gid,
-            mode if self.mode is None else self.mode.over(mode),
+            mode if self.mode is None else self.mode.over(stat.S_IFREG | mode),
         )
+
+    def of_same_file(self, found: os.stat_result) -> Attributes:
+        """For a regular file whose content stays; what is not managed stays, too."""
+        uid = found.st_uid if self.uid is None else self.uid
+        gid = found.st_gid if self.gid is None else self.gid
+        actual = mode_owned_by(uid, gid, found)
+        return Attributes(uid, gid, stat.S_IMODE(actual) if self.mode is None else self.mode.over(actual))
 
     def of_directory(self) -> Attributes:
         """For a new directory."""
         return Attributes(
             os.geteuid() if self.uid is None else self.uid,
             os.getegid() if self.gid is None else self.gid,
-            FileMode.NEW_DIRECTORY
+            stat.S_IMODE(FileMode.NEW_DIRECTORY)
             if self.mode is None
             else self.mode.searchable().over(FileMode.NEW_DIRECTORY),
         )
 
     def differences(self, path: str, found: os.stat_result) -> Sequence[Difference]:
         """Attributes of a regular file that are not as wanted; none of those that are not managed."""
-        wanted = self.of_file(found, stat.S_IMODE(found.st_mode))
-        return attribute_differences(found, wanted, self.owner, self.group, f" of {printable(path)}")
+        return attribute_differences(
+            found, self.of_same_file(found), self.owner, self.group, f" of {printable(path)}"
+        )

@@ -58,7 +58,7 @@ class ScaffoldProperties(Properties, frozen=True):
     group: str | int | None = None
     """The same for the group."""
     mode: FileMode | None = None
-    """Permission bits of the files, or a mask; new directories can also be searched by whom may read them."""
+    """Of the files, as for a file; new directories can also be searched by whom may read them."""
 
 
 class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):

@@ -233,7 +233,7 @@ resources:
 
 def test_all_problems_are_found_at_once_each_with_its_line(load: Load) -> None:
     here = "web/manifest.yaml"
-    mode = "octal digits such as '0644', at most 0777, or a mask such as 'x00'"
+    mode = "octal digits such as '0644' or '2775', a mask such as 'x00', or changes such as 'u=rwX,go-w'"
     assert problems(load, BAD) == (
         f"{here}:2: unknown key 'resource' (did you mean 'resources'?)",
         f"{here}:6: resources[0]: defaults is given a second time for this list",

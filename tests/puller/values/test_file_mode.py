@@ -1,5 +1,10 @@
 """Permission bits are parsed once and compared as numbers."""
 
+import re
+import stat
+import subprocess
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,20 +14,49 @@ from puller.values.file_mode import FileMode
 MASKS = st.text("01234567x", min_size=3, max_size=3)
 
 
-@pytest.mark.parametrize("text", ["0644", "644", "0o644", "0O644", "00644"])
+@pytest.mark.parametrize("text", ["0644", "644", "0o644", "0O644", "0o0644"])
 def test_all_spellings_of_a_mode_are_the_same_mode(text: str) -> None:
     assert FileMode.parse(text) == FileMode(0o644)
     assert str(FileMode.parse(text)) == "0644"
 
 
 @pytest.mark.parametrize(
-    "text", ["", "0888", "1777", "4755", "rw-r--r--", "x0", "xxxx", "0x644", "-644", " 644"]
+    ("text", "bits", "printed"),
+    [
+        ("2775", 0o2775, "2775"),
+        ("0o1777", 0o1777, "1777"),
+        ("4755", 0o4755, "4755"),
+        ("00755", 0o755, "00755"),
+    ],
 )
+def test_four_digits_or_a_fifth_that_is_0_say_all_bits(text: str, bits: int, printed: str) -> None:
+    assert FileMode.parse(text) == FileMode(bits, is_exact=True)
+    assert str(FileMode.parse(text)) == printed
+
+
+@pytest.mark.parametrize("text", ["7", "44", "0"])
+def test_digits_that_are_left_out_are_0(text: str) -> None:
+    assert FileMode.parse(text).over(stat.S_IFREG | 0o7777) == int(text, 8)
+
+
+WRONG = [
+    "", "0888", "rw-r--r--", "x0", "xxxx", "0x644", "-644", " 644", "17777", "2x75",
+    "u", "+x", "u+", "u-", "u=g", "u+g", "u=rw,", ",u=rw", "u=rw go=r", "u+rwz", "U+r", "u+r,,g+r", "u+x\n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", WRONG)
 def test_anything_else_is_refused_with_what_is_wanted(text: str) -> None:
-    with pytest.raises(
-        ValueError, match="wanted octal digits such as '0644', at most 0777, or a mask such as 'x00'"
-    ):
+    wanted = "octal digits such as '0644' or '2775', a mask such as 'x00', or changes such as 'u=rwX,go-w'"
+    with pytest.raises(ValueError, match=re.escape(f"is {text!r}, wanted {wanted}")):
         FileMode.parse(text)
+
+
+@pytest.mark.parametrize("text", WRONG[:-1])
+def test_the_schema_has_the_same_idea_of_a_mode(text: str) -> None:
+    assert re.search(FileMode.PATTERN, text) is None
+    for right in ("0644", "2775", "x00", "u+rwX,go-w,a-s,o=", "u=rw+x"):
+        assert re.search(FileMode.PATTERN, right)
 
 
 @pytest.mark.parametrize("number", [420, 644, True, None])
@@ -43,6 +77,94 @@ def test_a_number_is_refused_because_yaml_may_have_changed_it(number: object) ->
 )
 def test_a_mask_leaves_the_x_digits_as_they_are(mask: str, actual: int, wanted: int) -> None:
     assert FileMode.parse(mask).over(actual) == wanted
+
+
+@pytest.mark.parametrize(
+    ("mode", "file", "directory"),
+    [
+        ("0755", 0o755, 0o7755),
+        ("755", 0o755, 0o7755),
+        ("x55", 0o755, 0o7755),
+        ("00755", 0o755, 0o755),
+        ("2755", 0o2755, 0o2755),
+        ("go-w", 0o7755, 0o7755),
+        ("a-s", 0o1777, 0o1777),
+        ("u=rwx", 0o3777, 0o7777),
+        ("o=", 0o6770, 0o6770),
+    ],
+)
+def test_special_bits_that_a_mode_does_not_name_stay_on_a_directory(
+    mode: str, file: int, directory: int
+) -> None:
+    assert oct(FileMode.parse(mode).over(stat.S_IFREG | 0o7777)) == oct(file)
+    assert oct(FileMode.parse(mode).over(stat.S_IFDIR | 0o7777)) == oct(directory)
+
+
+CHANGES = [
+    "u+rwX,go-w", "a-s", "g+s", "u+s", "o=", "og-rwx", "u=rw,g=r,o=", "a+X", "u=rwX,go=rX", "a+t", "o+t", "u+t", "g=s",
+    "u=rw+x", "u+x,go+X", "u-x,a+X", "a=,u+X", "ug=rw,o-t", "a-x+X", "u+X,o+x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", CHANGES)
+@pytest.mark.parametrize("kind", [stat.S_IFREG, stat.S_IFDIR])
+def test_changes_come_to_what_chmod_makes_of_them(changes: str, kind: int, tmp_path: Path) -> None:
+    """As often as they change anything: what one more run would change would not be as wanted."""
+    path = tmp_path / "path"
+    path.mkdir() if kind == stat.S_IFDIR else path.touch()
+    for before in (0o644, 0o755, 0o600, 0o7777, 0, 0o4711, 0o2070, 0o1666):
+        path.chmod(before)
+        last = -1
+        while last != (last := path.lstat().st_mode):
+            subprocess.run(["/bin/chmod", "--", changes, path], check=True)
+        assert oct(FileMode.parse(changes).over(kind | before)) == oct(stat.S_IMODE(last)), oct(before)
+
+
+@given(
+    st.from_regex(
+        FileMode.PATTERN[1:-1].replace("$", "").replace("^", ""),
+        fullmatch=True,
+        alphabet="ugoa+-=rwxXst,01234567",
+    )
+)
+def test_a_mode_is_stable_once_it_is_reached(text: str) -> None:
+    mode = FileMode.parse(text)
+    for kind in (stat.S_IFREG, stat.S_IFDIR):
+        for before in (0, 0o644, 0o755, 0o7777, 0o1070):
+            once = mode.over(kind | before)
+            assert mode.over(kind | once) == once
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_set_id"),
+    [("4755", True), ("2755", True), ("u+s", True), ("a-s", False), ("1777", False), ("0755", False)],
+)
+def test_a_mode_tells_whether_it_makes_a_program_run_as_its_owner(mode: str, *, is_set_id: bool) -> None:
+    assert FileMode.parse(mode).gives_set_id == is_set_id
+
+
+@pytest.mark.parametrize(
+    ("mode", "file", "directory"),
+    [
+        ("0644", True, False),
+        ("00755", True, True),
+        ("2775", True, True),
+        ("x00", False, False),
+        ("a=r", False, False),
+    ],
+)
+def test_a_mode_tells_whether_anything_is_left_of_the_one_before(
+    mode: str, *, file: bool, directory: bool
+) -> None:
+    assert FileMode.parse(mode).says_all(directory=False) == file
+    assert FileMode.parse(mode).says_all(directory=True) == directory
+
+
+def test_what_two_declarations_say_is_one_mode_or_a_contradiction() -> None:
+    assert str(FileMode.parse("go-w").merged(FileMode.parse("go-w"))) == "go-w"
+    for one, other in (("go-w", "0755"), ("2755", "0755"), ("go-w", "o-w"), ("00755", "0755")):
+        with pytest.raises(ValueError, match=f"{one} and {other} want different permissions"):
+            FileMode.parse(one).merged(FileMode.parse(other))
 
 
 def test_masks_that_align_merge() -> None:

@@ -113,3 +113,26 @@ def test_somebody_unknown_is_refused_unless_an_earlier_command_may_make_them(ben
     assert str(difference).endswith(", wanted nobody-by-that-name")
     with pytest.raises(ResourceError):
         bench.scaffold(uncertain=False, **who).look()
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("mode", [None, "go-w"])
+def test_a_file_that_becomes_somebody_elses_does_not_run_as_them(bench: Any, mode: str | None) -> None:
+    bench.template("run")
+    bench.present("run", mode=0o4755)
+    os.chown(bench.target / "run", 65534, 65534)
+    (bench.target / "run").chmod(0o4755)
+    bench.apply(owner=str(os.geteuid()), group=str(os.getegid()), **({"mode": mode} if mode else {}))
+    assert modes(bench) == {"run": "0755"}
+
+
+def test_changes_to_a_mode_and_special_bits_are_as_for_a_file(bench: Any) -> None:
+    bench.template("d/run", "#!/bin/sh\n", mode=0o755)
+    bench.apply(mode="u=rwX,go=rX")
+    assert modes(bench) == {"d": "0755", "d/run": "0755"}
+    (bench.target / "d/run").chmod(0o611)
+    bench.apply(mode="a-x,u=rwX,go=rX")
+    assert modes(bench)["d/run"] == "0644"
+    bench.apply(mode="2755")
+    assert modes(bench)["d/run"] == "2755"
+    assert bench.apply(mode="2755").noop == "stable"
