@@ -1,7 +1,8 @@
 """Changes that several resources make together: packages in one transaction, edits of one file in one write.
 
 * Of a *whole*, such as a file, all parts are changed in the place of the first that differs, whatever stands between:
-  but those that wait for something that has not had its turn. They fail together, as they would be changed together.
+  but those that wait for something that has not had its turn. They fail together, as they would be changed together,
+  unless their type tells of single ones that failed.
 * Otherwise together with a resource are changed those right after it that differ now and want the same of the same
   manager. The search ends at the first that may depend on anything in between: its order is kept. One that fails takes
   no other with it: what the transaction has not done each tries alone.
@@ -96,12 +97,15 @@ class Transactions:
             newly_pending = self._pending.record(self._catalog.subscribers_of(other))
             self.begun[other] = Begun([str(difference) for difference in differences], newly_pending)
         try:
-            type(resource).change_together([(member, found) for _, member, found in members])
+            failed = type(resource).change_together([(member, found) for _, member, found in members]) or {}
         except (OSError, ResourceError) as failure:
             if resource.whole(resource.properties) is None:
                 return not resource.differences(resource.look())
             self._failures.update((other, failure) for other, _, _ in followers)
             raise
+        self._failures.update((members[place][0], failure) for place, failure in failed.items() if place)
+        if 0 in failed:
+            raise failed[0]
         return True
 
     def _followers(self, first: Member, key: Hashable) -> Iterator[Member]:

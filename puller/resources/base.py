@@ -239,13 +239,15 @@ class Resource(ABC, Generic[P, S]):
         return self.whole(self.properties)
 
     @classmethod
-    def change_together(cls, members: Sequence[tuple[Self, S]]) -> None:
+    def change_together(cls, members: Sequence[tuple[Self, S]]) -> Mapping[int, Exception] | None:
         """Make the changes of resources whose ``transaction`` is the same: all of them, or raise as ``change`` does.
 
-        The members of a whole may be of several types; it is the first one's method that is called.
+        The members of a whole may be of several types; it is the first one's method that is called. Where some can fail
+        without the others, it gives what they have failed with, by their places among ``members``.
         """
         for resource, actual in members:
             resource.change(resource.differences(actual), actual)
+        return None
 
     @classmethod
     def diff_together(cls, members: Sequence[tuple[Self, S]]) -> str | None:

@@ -23,6 +23,9 @@ from puller.values.reference import Reference
 PAGES: dict[str, list[str]] = {}
 WRITES: list[list[str]] = []
 REFUSED: set[str] = set()
+"""Words with which no page is written."""
+MISSPELT: set[str] = set()
+"""Words that fail, and are left out."""
 
 
 class WordProperties(Properties, frozen=True):
@@ -52,12 +55,17 @@ class Word(Resource[WordProperties, bool]):
         self.change_together([(self, actual)])
 
     @classmethod
-    def change_together(cls, members: Sequence[tuple[Any, bool]]) -> None:
+    def change_together(cls, members: Sequence[tuple[Any, bool]]) -> dict[int, Exception]:
         words = [member.properties.name for member, _ in members]
         WRITES.append(words)
         if refused := REFUSED.intersection(words):
             raise ResourceError(f"{', '.join(sorted(refused))} is refused")
-        PAGES[members[0][0].properties.page] += words
+        PAGES[members[0][0].properties.page] += (word for word in words if word not in MISSPELT)
+        return {
+            place: ResourceError(f"{word} is misspelt")
+            for place, word in enumerate(words)
+            if word in MISSPELT
+        }
 
     @classmethod
     def diff_together(cls, members: Sequence[tuple[Any, bool]]) -> str | None:
@@ -93,7 +101,7 @@ def types(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setitem(sys.modules, "pages", SimpleNamespace(Word=Word, Phrase=Phrase))
     monkeypatch.setitem(registry._OWN, "word", "pages:Word")
     monkeypatch.setitem(registry._OWN, "phrase", "pages:Phrase")
-    for kept in (PAGES, WRITES, REFUSED):
+    for kept in (PAGES, WRITES, REFUSED, MISSPELT):
         kept.clear()
     yield
     registry.find_type.cache_clear()
@@ -180,6 +188,16 @@ def test_all_parts_fail_together_and_none_is_tried_alone(apply: Apply) -> None:
     assert [events[name].state for name in ("word#a", "phrase#b", "word#c")] == ["failed"] * 3
     assert events["word#c"].errors == ["b is refused"]
     assert PAGES["page"] == []
+
+
+@pytest.mark.parametrize("wrong", [{"a"}, {"b"}, {"c"}, {"a", "c"}])
+def test_parts_that_fail_by_themselves_take_no_other_with_them(apply: Apply, wrong: set[str]) -> None:
+    MISSPELT.update(wrong)
+    events = {event.name: event for event in apply(ONE_PAGE).values() if event.type != "exec"}
+    assert PAGES["page"] == [word for word in "abc" if word not in wrong]
+    assert {name for name, event in events.items() if event.state == "failed"} == wrong
+    assert all(events[word].errors == [f"{word} is misspelt"] for word in wrong)
+    assert WRITES == [["a", "b", "c"]]
 
 
 @pytest.mark.parametrize(
