@@ -1,111 +1,11 @@
-"""A scaffold that nobody declares any more: what it has made is removed by its receipt, without its templates.
+"""A scaffold that nobody declares any more: what it has made is removed by its receipt, without its templates."""
 
-* What somebody has changed since stays, and so does a directory that anything is in.
-* What is declared as a file of its own stays, with the directories above it.
-"""
-
-import os
-import stat
-from collections.abc import Sequence
-
-import msgspec
-
-from puller.resources.base import Difference, Properties, Resource
-from puller.resources.scaffolds.names import parents, printable
-from puller.resources.scaffolds.receipts import Receipt, Receipts
-from puller.resources.scaffolds.target import own_file
+from puller.resources.left_files import LeftFiles
 
 
-class LeftState(msgspec.Struct, frozen=True):
-    """The rest of a scaffold, relative to its target; directories with the innermost first."""
-
-    receipt: Receipt
-    exists: bool
-    """Whether there is anything that is on the receipt, changed or not; or the target, where there is no receipt."""
-    files: dict[str, os.stat_result] = {}
-    directories: dict[str, os.stat_result] = {}
-
-
-class LeftScaffold(Resource[Properties, LeftState]):
+class LeftScaffold(LeftFiles):
     """A scaffold's own files and directories, to be ``absent``."""
 
     type_name = "scaffold"
-    properties_type = Properties
-
-    def look(self) -> LeftState:
-        receipt, system = self._receipts.load(), self.context.system
-        if not receipt.root:
-            return LeftState(receipt, system.lstat(self.properties.name) is not None)
-        declared = {*self.context.declared("file")}
-        files = {}
-        for path in receipt.files:
-            if self._path(receipt, path) not in declared and (
-                found := own_file(system, receipt.root, path, receipt)
-            ):
-                files[path] = found
-        exists = any(
-            os.path.lexists(self._path(receipt, path)) for path in (*receipt.files, *receipt.directories)
-        )
-        return LeftState(receipt, exists, files, self._emptied(receipt, files, declared))
-
-    def _emptied(
-        self, receipt: Receipt, files: dict[str, os.stat_result], declared: set[str]
-    ) -> dict[str, os.stat_result]:
-        """The directories in which nothing else is than what goes."""
-        kept = {above for path in declared for above in parents(path)} | declared
-        going = {self._path(receipt, path) for path in files}
-        emptied = {}
-        for path in sorted(receipt.directories, reverse=True):
-            place, system = self._path(receipt, path), self.context.system
-            found = system.lstat(place)
-            if found is None or not stat.S_ISDIR(found.st_mode) or place in kept:
-                continue
-            if all(f"{place}/{name}" in going for name, _ in system.children(place)):
-                emptied[path] = found
-                going.add(place)
-        return emptied
-
-    def differences(self, actual: LeftState, *, refresh: bool = False) -> Sequence[Difference]:
-        del refresh
-        files = [Difference(printable(path), "present", "absent") for path in actual.files]
-        named = (printable(path) if path else "target" for path in actual.directories)
-        return [*files, *(Difference(name, "a directory", "absent") for name in named)]
-
-    def change(self, differences: Sequence[Difference], actual: LeftState) -> None:
-        del differences
-        receipt, system = actual.receipt, self.context.system
-        for path, found in actual.files.items():
-            system.remove(self._path(receipt, path), found, within=receipt.root)
-        for path in actual.directories:
-            place = self._path(receipt, path)
-            if (now := system.lstat(place)) is not None:  # its times are others since its files are gone
-                system.remove(place, now, within=receipt.root if path else "")
-        if not self.look().exists:
-            self._receipts.forget()
-
-    def noop_message(self, differences: Sequence[Difference], actual: LeftState) -> str:
-        del differences
-        for path in (*actual.files, *actual.directories):
-            self.context.system.expect(self._path(actual.receipt, path), "absent")
-        return f"Would have removed {len(actual.files)} scaffold files"
-
-    def final_ensure(self, actual: LeftState) -> str:
-        return "present" if actual.exists else "absent"
-
-    def changed_paths(self, actual: LeftState) -> Sequence[str]:
-        return [
-            self._receipts.path,
-            *(self._path(actual.receipt, path) for path in (*actual.directories, *actual.files)),
-        ]
-
-    @classmethod
-    def fills(cls, properties: Properties) -> tuple[str]:
-        return (properties.name,)
-
-    @staticmethod
-    def _path(receipt: Receipt, path: str) -> str:
-        return f"{receipt.root}/{path}" if path else receipt.root
-
-    @property
-    def _receipts(self) -> Receipts:
-        return Receipts(self.properties.name, self.context.state_directory, noop=self.context.noop)
+    receipts = "scaffolds"
+    noun = "scaffold files"

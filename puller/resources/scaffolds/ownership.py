@@ -12,7 +12,7 @@ import msgspec
 
 from puller.resources.base import Context, Difference
 from puller.resources.owners import attribute_differences, group_id, mode_owned_by, user_id
-from puller.resources.scaffolds.names import printable
+from puller.resources.tree_paths import printable
 from puller.system.protocol import Attributes
 from puller.values.file_mode import FileMode
 

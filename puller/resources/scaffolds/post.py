@@ -14,8 +14,8 @@ import msgspec
 
 from puller.errors import ResourceError, reason
 from puller.resources.checksums import sha256
-from puller.resources.scaffolds.names import printable
 from puller.resources.scaffolds.patterns import compiled
+from puller.resources.tree_paths import printable
 from puller.system.protocol import System
 from puller.system.shell_words import split_words
 

@@ -14,15 +14,16 @@ from typing import Any
 from hiera.expressions.expressions import Scope
 from puller.errors import ResourceError
 from puller.resources.base import Difference, Properties, PropertyError, Resource
+from puller.resources.checksums import sha256
 from puller.resources.paths import check_managed
+from puller.resources.receipts import Receipts
 from puller.resources.scaffolds.changes import clear, place
-from puller.resources.scaffolds.names import kind
 from puller.resources.scaffolds.ownership import Ownership
 from puller.resources.scaffolds.post import Draft, PostCommand, PostCommands
-from puller.resources.scaffolds.receipts import Receipts
 from puller.resources.scaffolds.state import ScaffoldState, compare, diff, remaining
 from puller.resources.scaffolds.target import Target, look_at, require_possible, with_own_leftovers
 from puller.resources.scaffolds.tree import Rendered, RenderRequest, Tree, render_source, require_same
+from puller.resources.tree_paths import kind
 from puller.templates.engine import ENGINES, choose_engine
 from puller.values.file_mode import FileMode
 from puller.values.removed import ABSENT
@@ -257,8 +258,8 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         )
         # 5. Place
         made = [path for path in drafts if target.files[path] is None]
-        data = {path: draft.data for path, draft in drafts.items()}
-        self._receipts.note(target.root, made, target.missing_directories(), data)
+        digests = {path: sha256([draft.data]) for path, draft in drafts.items()}
+        self._receipts.note(target.root, made, target.missing_directories(), digests)
         place(system, target, ownership, drafts, [path for path in actual.changed if path not in drafts])
         # 6. Note
         for path, draft in drafts.items():
@@ -281,7 +282,9 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
 
     @property
     def _receipts(self) -> Receipts:
-        return Receipts(self.properties.name, self.context.state_directory, noop=self.context.noop)
+        return Receipts(
+            "scaffolds", self.properties.name, self.context.state_directory, noop=self.context.noop
+        )
 
     @property
     def _post(self) -> PostCommands:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from puller.errors import ResourceError, reason
-from puller.resources.scaffolds.names import printable
+from puller.resources.tree_paths import printable
 from puller.system.protocol import System
 
 MOST_ENTRIES = 100_000

@@ -8,10 +8,10 @@ import msgspec
 
 from puller.resources.base import Difference
 from puller.resources.checksums import OTHER, SENSITIVE, described, sha256
-from puller.resources.scaffolds.names import kind, printable
 from puller.resources.scaffolds.ownership import Ownership
 from puller.resources.scaffolds.target import Target
 from puller.resources.scaffolds.tree import Tree
+from puller.resources.tree_paths import kind, printable
 from puller.system.protocol import System
 
 _ABSENT = "absent"

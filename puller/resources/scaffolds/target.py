@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from puller.errors import ResourceError
-from puller.resources.checksums import sha256
 from puller.resources.paths import require_makeable
-from puller.resources.scaffolds.names import directories_of, kind, parents, printable
-from puller.resources.scaffolds.receipts import Receipt
+from puller.resources.receipts import Receipt, own_file
 from puller.resources.scaffolds.tree import Tree
+from puller.resources.tree_paths import directories_of, kind, parents, printable
 from puller.system.protocol import System
 
 Found = os.stat_result | None
@@ -150,18 +149,6 @@ def with_own_leftovers(system: System, target: Target, tree: Tree, receipt: Rece
         (path for path in receipt.directories if path and path not in tree.directories), reverse=True
     )
     return msgspec.structs.replace(target, foreign=Foreign(things, tuple(directories)))
-
-
-def own_file(system: System, root: str, path: str, receipt: Receipt) -> os.stat_result | None:
-    """The ``lstat`` of a file that the scaffold has made and nobody has changed since; ``None`` when there is none."""
-    for above in (root, *(f"{root}/{directory}" for directory in parents(path))):
-        found = system.lstat(above)
-        if found is None or not stat.S_ISDIR(found.st_mode):
-            return None
-    found = system.lstat(f"{root}/{path}")
-    if found is None or not stat.S_ISREG(found.st_mode):
-        return None
-    return found if sha256(system.read_chunks(f"{root}/{path}")) == receipt.files[path] else None
 
 
 def gives_way(found: os.stat_result) -> bool:

@@ -12,8 +12,8 @@ import msgspec
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError
-from puller.resources.scaffolds.names import directories_of
 from puller.resources.scaffolds.source import read_source
+from puller.resources.tree_paths import directories_of
 from puller.system.protocol import System
 from puller.templates.bundle_files import seen_from
 from puller.templates.errors import TemplateError

@@ -1,12 +1,13 @@
-"""Receipts: what a scaffold itself has made, so that it can be taken away when its templates are gone.
+"""Receipts: what a resource itself has made below a directory, so that it can be taken away when its source is gone.
 
 * A file or directory is on the receipt before it is made, a file with the checksum of what is written: what somebody
-  has changed since is not taken for the scaffold's own.
-* What was there before is not on it, also when the scaffold has replaced its content.
+  has changed since is not taken for the resource's own.
+* What was there before is not on it, also when the resource has replaced its content.
 * A receipt that is not understood is set aside; what it spoke of stays.
 """
 
 import os
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import quote
@@ -14,15 +15,17 @@ from urllib.parse import quote
 import msgspec
 
 from puller.resources.checksums import sha256
+from puller.resources.tree_paths import parents
 from puller.state.directories import Directories
 from puller.state.state_file import StateFile
+from puller.system.protocol import System
 
 _LARGEST = 64 * 1024 * 1024  # bytes
 _LONGEST_NAME = 200  # bytes; file systems take 255
 
 
 class Receipt(msgspec.Struct, omit_defaults=True):
-    """The files and directories that a scaffold has made; paths are relative to ``root``."""
+    """The files and directories that a resource has made; paths are relative to ``root``."""
 
     target: str
     root: str = ""
@@ -35,10 +38,10 @@ class Receipt(msgspec.Struct, omit_defaults=True):
 
 
 class Receipts:
-    """The receipt of one scaffold. Methods raise ``OSError``."""
+    """The receipt of one resource, in the folder ``kind``. Methods raise ``OSError``."""
 
-    def __init__(self, target: str, state_directory: Path | None, *, noop: bool = False) -> None:
-        directory = (state_directory or Directories.of_user().state) / "scaffolds"
+    def __init__(self, kind: str, target: str, state_directory: Path | None, *, noop: bool = False) -> None:
+        directory = (state_directory or Directories.of_user().state) / kind
         name = quote(target, safe="")
         if len(name) > _LONGEST_NAME:
             name = sha256([target.encode()])
@@ -47,7 +50,7 @@ class Receipts:
 
     @property
     def path(self) -> str:
-        """The receipt's own place: who brings back what the scaffold has changed brings this back, too."""
+        """The receipt's own place: who brings back what the resource has changed brings this back, too."""
         return str(self._file.path)
 
     def load(self) -> Receipt:
@@ -56,14 +59,17 @@ class Receipts:
         return found if found is not None and found.target == self._target else Receipt(self._target)
 
     def note(
-        self, root: str, made: Iterable[str], directories: Iterable[str], written: Mapping[str, bytes]
+        self, root: str, made: Iterable[str], directories: Iterable[str], written: Mapping[str, str]
     ) -> None:
-        """Put on it what is about to be ``made`` in ``root``, and of its own files what is about to be ``written``."""
+        """Put on it what is about to be ``made`` in ``root``, and of its own files what is about to be ``written``.
+
+        That is the SHA-256 of each.
+        """
         before, new = self.load(), {*made}
         files = {path: digest for path, digest in before.files.items() if os.path.lexists(f"{root}/{path}")}
-        files |= {path: sha256([data]) for path, data in written.items() if path in files or path in new}
+        files |= {path: digest for path, digest in written.items() if path in files or path in new}
         kept = [path for path in before.directories if os.path.isdir(f"{root}/{path}")]
-        kept += [path for path in directories if path not in kept]
+        kept = [*dict.fromkeys((*kept, *directories))]
         receipt = Receipt(self._target, root, files, kept)
         if receipt != before and (files or kept):
             self._file.save(receipt)
@@ -71,3 +77,15 @@ class Receipts:
     def forget(self) -> None:
         """Nothing of it is left."""
         self._file.remove()
+
+
+def own_file(system: System, root: str, path: str, receipt: Receipt) -> os.stat_result | None:
+    """The ``lstat`` of a file that the resource has made and nobody has changed since; ``None`` when there is none."""
+    for above in (root, *(f"{root}/{directory}" for directory in parents(path))):
+        found = system.lstat(above)
+        if found is None or not stat.S_ISDIR(found.st_mode):
+            return None
+    found = system.lstat(f"{root}/{path}")
+    if found is None or not stat.S_ISREG(found.st_mode):
+        return None
+    return found if sha256(system.read_chunks(f"{root}/{path}")) == receipt.files[path] else None
