@@ -32,15 +32,19 @@ class Machine(LocalSystem):
         self.looked: list[list[str]] = []
         self.changed: list[list[str]] = []
         self.environments: list[dict[str, str]] = []
+        self.input = ""
+        """The standard input of the command that runs."""
 
     def query(self, command: Command) -> Completed:
         self.looked.append(list(command.arguments))
+        self.input = command.input.decode()
         return self.run(list(command.arguments))
 
     def execute(self, command: Command) -> Completed:
         self.executed += 1
         self.changed.append(list(command.arguments))
         self.environments.append(dict(command.environment))
+        self.input = command.input.decode()
         return self.run(list(command.arguments))
 
     def run(self, arguments: list[str]) -> Completed:
@@ -58,6 +62,13 @@ def ended(code: int = 0, stdout: str = "", stderr: str = "") -> Completed:
 def operands(arguments: Sequence[str]) -> list[str]:
     """What comes after ``--``."""
     return list(arguments[list(arguments).index("--") + 1 :])
+
+
+def read_package(path: str) -> tuple[str, str, str]:
+    """Name, version and architecture: all that a simulated package file holds."""
+    with open(path) as stream:
+        name, version, architecture = stream.read().split()
+    return name, version, architecture
 
 
 def words(arguments: Sequence[str]) -> list[str]:
@@ -84,6 +95,12 @@ class Debian(Machine):
     """``name=version`` in the lists, and not on the server any more; ``apt-get update`` finds out."""
     published: dict[str, list[str]] = field(default_factory=dict)
     """What ``apt-get update`` will find more."""
+    provides: dict[str, str] = field(default_factory=dict)
+    """The field of that name of packages, installed or not."""
+    answers: dict[str, str] = field(default_factory=dict)
+    """debconf's database, by question."""
+    asked: dict[str, str] = field(default_factory=dict)
+    """The questions of a package, and what it was told when it was installed."""
 
     def __post_init__(self) -> None:
         Machine.__init__(self)
@@ -103,6 +120,9 @@ class Debian(Machine):
             "apt-get": self.apt_get,
             "apt-mark": self.apt_mark,
             "dpkg": self.dpkg,
+            "dpkg-deb": self.dpkg_deb,
+            "debconf-set-selections": self.debconf_set_selections,
+            "debconf-communicate": self.debconf_communicate,
         }
         return tools[arguments[0]](arguments)
 
@@ -121,6 +141,7 @@ class Debian(Machine):
                 "Architecture": architecture or self.architecture.get(name, NATIVE),
                 "db:Status-Status": deb.status,
                 "db:Status-Want": deb.want,
+                "Provides": self.provides.get(name, ""),
             }
             line = pattern
             for name, value in values.items():
@@ -129,7 +150,11 @@ class Debian(Machine):
         return ended(stdout=text)
 
     def apt_cache(self, arguments: list[str]) -> Completed:
-        assert words(arguments) == ["apt-cache", "policy"]
+        if "showpkg" in arguments:
+            (name,) = operands(arguments)
+            text = "".join(f"{one} 1.0 (= )\n" for one in self.providing(name) if one in self.repository)
+            return ended(stdout=f"Package: {name}\nReverse Depends: \nReverse Provides: \n{text}")
+        assert [word for word in words(arguments) if word != "backports"] == ["apt-cache", "policy"]
         text = ""
         for name in operands(arguments):
             key = self.key(name)
@@ -138,6 +163,8 @@ class Debian(Machine):
             if installed and installed.status != "config-files":
                 versions.add(installed.version)
             if not versions:
+                if self.providing(name):
+                    text += f"{key}:\n  Installed: (none)\n  Candidate: (none)\n  Version table:\n"
                 continue
             ordered = sorted(versions, key=DPKG.key, reverse=True)
             text += f"{key}:\n  Installed: {installed.version if installed else '(none)'}\n"
@@ -161,14 +188,27 @@ class Debian(Machine):
         if self.is_interrupted:
             how = "you must manually run 'dpkg --configure -a' to correct the problem."
             return ended(100, stderr=f"E: dpkg was interrupted, {how} \n")
-        return self.apt_remove(operands(arguments)) if verb == "remove" else self.apt_install(arguments)
+        if verb in ("remove", "purge"):
+            return self.apt_remove(operands(arguments), purge=verb == "purge")
+        return self.apt_install(arguments)
 
     def apt_install(self, arguments: list[str]) -> Completed:
         plan: dict[str, str] = {}
         for operand in operands(arguments):
             name, _, version = operand.partition("=")
+            if operand.startswith("/"):
+                name, version = read_package(operand)[:2]
+                self.repository.setdefault(self.key(name), []).append(version)
             key = self.key(name)
             versions = self.repository.get(key, [])
+            if not versions and key not in self.packages:
+                installed = [one for one in self.providing(name) if self.versions(one)]
+                if installed:
+                    continue
+                if len(offered := [one for one in self.providing(name) if one in self.repository]) == 1:
+                    key, versions = offered[0], self.repository[offered[0]]
+                elif offered:
+                    return ended(100, stderr=f"E: Package '{name}' has no installation candidate\n")
             if not versions and key not in self.packages:
                 return ended(100, stderr=f"E: Unable to locate package {name}\n")
             if version and version not in versions:
@@ -192,6 +232,8 @@ class Debian(Machine):
             before = self.packages.get(key)
             want = "hold" if before and before.want == "hold" else "install"
             self.packages[key] = Deb(version, "half-configured" if key in self.fails else "installed", want)
+            if key in self.asked:
+                self.asked[key] = self.answers.get(f"{key}/question", "")
         if failed := self.fails & plan.keys():
             return ended(
                 100,
@@ -201,19 +243,45 @@ class Debian(Machine):
             )
         return ended()
 
-    def apt_remove(self, names: list[str]) -> Completed:
+    def apt_remove(self, names: list[str], *, purge: bool) -> Completed:
         for name in names:
             deb = self.packages[self.key(name)]
             if deb.want == "hold":
                 return HELD
             self.packages[self.key(name)] = Deb(deb.version, "config-files", "deinstall")
+            if purge:
+                del self.packages[self.key(name)]
         return ended()
 
     def apt_mark(self, arguments: list[str]) -> Completed:
-        assert arguments[1] == "hold"
-        for name in arguments[2:]:
-            self.packages[self.key(name)].want = "hold"
+        for name in operands(arguments):
+            self.packages[self.key(name)].want = {"hold": "hold", "unhold": "install"}[arguments[1]]
         return ended()
+
+    def dpkg_deb(self, arguments: list[str]) -> Completed:
+        try:
+            return ended(stdout="\t".join(read_package(operands(arguments)[0])))
+        except ValueError:
+            return ended(2, stderr="dpkg-deb: error: is not a Debian format archive\n")
+
+    def debconf_set_selections(self, arguments: list[str]) -> Completed:
+        assert len(arguments) == 1
+        for line in self.input.splitlines():
+            _, question, _, value = line.split(" ", 3)
+            self.answers[question] = value
+        return ended()
+
+    def debconf_communicate(self, arguments: list[str]) -> Completed:
+        assert len(arguments) == 1
+        names = [line.removeprefix("GET ") for line in self.input.splitlines()]
+        found = (
+            f"0 {self.answers[name]}" if name in self.answers else f"10 {name} doesn't exist"
+            for name in names
+        )
+        return ended(stdout="".join(f"{line}\n" for line in found))
+
+    def providing(self, name: str) -> list[str]:
+        return [one for one, text in self.provides.items() if name in text.replace(",", " ").split()]
 
     def dpkg(self, arguments: list[str]) -> Completed:
         assert words(arguments) == ["dpkg"]
@@ -256,6 +324,10 @@ class Fedora(Machine):
     database_error: str = ""
     published: list[Rpm] = field(default_factory=list)
     """What ``makecache --refresh`` will find more."""
+    provides: dict[str, str] = field(default_factory=dict)
+    """The names that packages provide beside their own."""
+    locks: list[str] | None = field(default_factory=list)
+    """What ``versionlock`` lists; ``None`` where the plugin is missing."""
 
     def __post_init__(self) -> None:
         Machine.__init__(self)
@@ -271,20 +343,43 @@ class Fedora(Machine):
         return sorted((one.version for one in self.packages if one.name == name), key=RPM.key)
 
     def rpm(self, arguments: list[str]) -> Completed:
-        pattern = arguments[3].replace("\\t", "\t").replace("\\n", "\n")
+        pattern = arguments[arguments.index("--queryformat") + 1].replace("\\t", "\t").replace("\\n", "\n")
         text, missing = "", 0
         for label in operands(arguments):
-            found = self.matching(label, [] if self.database_error else self.packages)
+            if "-p" in arguments:
+                found = [Rpm(*read_package(label))]
+            elif "--whatprovides" in arguments:
+                found = [
+                    one for one in self.packages if label in self.provided(one) and not self.database_error
+                ]
+            else:
+                found = self.matching(label, [] if self.database_error else self.packages)
             for one in found:
                 epoch, _, rest = f"0:{one.version}".rpartition(":")
                 version, _, release = rest.rpartition("-")
                 line = pattern.replace("%{NAME}", one.name).replace("%{ARCH}", one.architecture)
                 line = line.replace("%{EPOCHNUM}", epoch.rpartition(":")[2] or "0")
+                line = line.replace("[%{PROVIDENAME} ]", "".join(f"{name} " for name in self.provided(one)))
                 text += line.replace("%{VERSION}", version).replace("%{RELEASE}", release)
             if not found:
                 missing += 1
-                text += f"package {label} is not installed\n"
+                text += f"no package provides {label}\n"
         return ended(missing, text, self.database_error)
+
+    def provided(self, one: Rpm) -> list[str]:
+        return [one.name, *self.provides.get(one.name, "").split()]
+
+    def versionlock(self, verb: str, names: list[str]) -> Completed:
+        if self.locks is None:
+            return ended(1, stderr="No such command: versionlock. Please use /usr/bin/dnf --help\n")
+        if verb == "list":
+            return ended(stdout="".join(f"{line}\n" for line in self.locks))
+        for name in names:
+            self.locks = [line for line in self.locks if not line.startswith(f"{name}-")]
+            for one in self.matching(name, self.packages) if verb == "add" else ():
+                epoch = "" if ":" in one.version else "0:"
+                self.locks.append(f"{one.name}-{epoch}{one.version}.*")
+        return ended()
 
     def dnf(self, arguments: list[str]) -> Completed:
         verbs = words(arguments)
@@ -296,6 +391,8 @@ class Fedora(Machine):
                 self.repository += self.published
                 self.published = []
                 return ended()
+            case "versionlock":
+                return self.versionlock(verbs[2], after if "--" in arguments else verbs[3:])
             case "check-update":
                 return self.check_update(after)
             case "repoquery":
@@ -316,10 +413,12 @@ class Fedora(Machine):
 
     def repoquery(self, arguments: list[str], names: list[str]) -> Completed:
         option = next(word for word in arguments if word.startswith("--queryformat="))
+        wanted = next((word for word in arguments if word.startswith("--whatprovides=")), "")
+        capabilities = set(wanted.partition("=")[2].split(","))
         pattern = option.removeprefix("--queryformat=") + ("\n" if self.generation == 4 else "")
         text = ""
         for one in self.repository:
-            if self.is_named(one, names):
+            if self.is_named(one, names) or not capabilities.isdisjoint(self.provided(one)):
                 epoch, _, rest = f"0:{one.version}".rpartition(":")
                 version, _, release = rest.rpartition("-")
                 line = pattern.replace("%{name}", one.name).replace("%{arch}", one.architecture)
@@ -329,9 +428,13 @@ class Fedora(Machine):
 
     def dnf_install(self, specifications: list[str]) -> Completed:
         for specification in specifications:
+            if specification.startswith("/"):
+                self.repository.append(Rpm(*read_package(specification)))
+                specification = max(self.spellings(self.repository[-1]), key=len)
             if any(self.is_named(one, [specification]) for one in self.packages):
                 continue  # a name alone upgrades nothing
             found = [one for one in self.repository if specification in self.spellings(one)]
+            found = found or [one for one in self.repository if specification in self.provided(one)]
             if not found:
                 return ended(1, stderr=f"Error: Unable to find a match: {specification}\n")
             chosen = max(found, key=lambda one: RPM.key(one.version))

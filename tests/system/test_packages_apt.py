@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from puller.resources.packages.apt import parse_installed, parse_policies
+from puller.resources.packages.apt import parse_database, parse_policies
 
 if TYPE_CHECKING:
     from tests.system.conftest import Completed
@@ -452,7 +452,7 @@ KNOWN_WORDS = (
     "Unable to locate package", "was not found", "Packages were downgraded", "Held packages were changed",
     "error processing package bad",
 )  # fmt: skip
-FIELDS = ("db:Status-Want", "db:Status-Status", "Package", "Architecture", "Version")
+FIELDS = ("db:Status-Want", "db:Status-Status", "Package", "Architecture", "Version", "Provides")
 
 
 def command(step: str) -> list[str]:
@@ -467,7 +467,7 @@ def command(step: str) -> list[str]:
 def seen_by_puller(run: Callable[[list[str]], Any]) -> Any:
     """What it makes of the packages, and of what could be installed."""
     fields = "\\t".join(f"${{{field}}}" for field in FIELDS)
-    installed = parse_installed(run(["dpkg-query", "-W", f"-f={fields}\\n"]).stdout)
+    installed = parse_database(run(["dpkg-query", "-W", f"-f={fields}\\n"]).stdout).installed
     policies = parse_policies(run(["apt-cache", "policy", "--", *NAMES]).stdout)
     return (
         {name: installed[name] for name in NAMES if name in installed},

@@ -22,7 +22,7 @@ from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
 from puller.reporting.report import Event
-from puller.resources.packages.dnf import parse_records, parse_updates
+from puller.resources.packages.dnf import parse_providing, parse_records, parse_updates
 from puller.system.commands import Command, Completed, run
 from puller.system.local import LocalSystem
 from puller.system.noop import NoopSystem
@@ -352,18 +352,18 @@ SITUATIONS = {
     "no such version": ["install tool-0:7-1"],
 }
 NAMES = ("tool", "kernel", "missing", "tool.noarch", "tool-1.0")
-INSTALLED = "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\t%{ARCH}\\n"
+INSTALLED = "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\t%{ARCH}\\t[%{PROVIDENAME} ]\\n"
 AVAILABLE = "%{name}\t%{epoch}:%{version}-%{release}\t%{arch}\n"
 
 
 def seen_by_puller(ask: Callable[[list[str]], Completed]) -> Any:
     """What it makes of the packages, and of what could be installed."""
-    installed = ask(["rpm", "-q", "--queryformat", INSTALLED, "--", *NAMES])
+    installed = ask(["rpm", "-q", "--queryformat", INSTALLED, "--whatprovides", "--", *NAMES])
     updates = ask(["dnf", "-q", "check-update", "--", *NAMES])
     available = ask(["dnf", "-q", "repoquery", f"--queryformat={AVAILABLE}", "--", *NAMES])
-    found, others = parse_records(installed.stdout)
+    found, others = parse_providing(installed.stdout)
     return (
-        set(found), others, installed.exit_code,
+        found, others, installed.exit_code,
         set(parse_updates(updates.stdout)), updates.exit_code,
         set(parse_records(available.stdout)[0]),
     )  # fmt: skip

@@ -9,13 +9,15 @@
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
 from puller.errors import ResourceError
 from puller.resources.packages.inventory import Inventory
 from puller.resources.packages.job import Job, failure, output
-from puller.resources.packages.manager import Installed, Manager, Wanted
+from puller.resources.packages.manager import Found, Installed, Manager, Record, Wanted
+from puller.resources.packages.properties import DEFAULTS, Options
 from puller.resources.packages.versions import DPKG
 from puller.system.commands import Completed
 
@@ -38,13 +40,25 @@ _WITHOUT_CACHE = ("-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=
 
 _LISTS = "/var/lib/apt/lists"
 
-_FIELDS = ("db:Status-Want", "db:Status-Status", "Package", "Architecture", "Version")
+_FIELDS = ("db:Status-Want", "db:Status-Status", "Package", "Architecture", "Version", "Provides")
 _FORMAT = "\\t".join(f"${{{field}}}" for field in _FIELDS) + "\\n"
-_NOT_INSTALLED = ("not-installed", "config-files")
+_CONFIGURATION = "config-files"
 # Configured, and only waiting for what others do at the end of a transaction.
 _STATUSES_OF_INSTALLED = ("installed", "triggers-awaited", "triggers-pending")
 
+_FILE_FORMAT = "${Package}\\t${Version}\\t${Architecture}"
+
 _VERSION_LINE = re.compile(r" (?:\*\*\*|   ) (\S+)")
+
+
+class Database(msgspec.Struct):
+    """All that dpkg knows, by the names of packages."""
+
+    installed: dict[str, list[Installed]] = {}
+    configured: dict[str, set[str]] = {}
+    """The architectures in which only configuration files are left."""
+    provided: dict[str, list[Record]] = {}
+    """The installed packages that provide a name."""
 
 
 class Policy(msgspec.Struct):
@@ -55,14 +69,17 @@ class Policy(msgspec.Struct):
 
 
 class Apt(Manager):
-    """apt and dpkg."""
+    """apt and dpkg. Methods raise ``ResourceError``."""
 
     order = DPKG
     sources = ("/etc/apt",)
+    wants_one_provider = True
+    suffix = ".deb"
 
     def __init__(self) -> None:
         super().__init__()
-        self._policies = Inventory(self._list_policies)
+        self._policies: dict[str | None, Inventory[Policy]] = {}
+        """By the release that versions come from first."""
         self._native = ""
         """The architecture of this machine: that of the package ``dpkg``."""
 
@@ -76,21 +93,57 @@ class Apt(Manager):
     def is_offered(self, job: Job, name: str) -> bool:
         return self.candidate(job, name) is not None
 
-    def candidate(self, job: Job, name: str) -> str | None:
-        policy = self._policies.about(job, name)
+    def offered_providers(self, job: Job, name: str) -> Sequence[str]:
+        if self._policy(job, name) is None:  # not even a name that another package has in one of its fields
+            return ()
+        completed = job.query("apt-cache", *_cache_options(job), "showpkg", "--", name)
+        _, _, after = output("apt-cache showpkg", completed).partition("\nReverse Provides:")
+        return sorted({line.split()[0] for line in after.splitlines() if line.strip()})
+
+    def candidate(self, job: Job, name: str, release: str | None = None) -> str | None:
+        policy = self._policy(job, name, release)
         return policy.candidate if policy else None
 
     def available(self, job: Job, name: str) -> Sequence[str]:
-        policy = self._policies.about(job, name)
+        policy = self._policy(job, name)
         return policy.versions if policy else ()
 
-    def install(self, job: Job, wanted: Sequence[Wanted], *, downgrades: bool) -> None:
-        options = ("--allow-downgrades",) if downgrades else ()
-        packages = [f"{one.name}={one.version}" if one.version else one.name for one in wanted]
-        self._apt_get(job, "install", options, packages)
+    def _policy(self, job: Job, name: str, release: str | None = None) -> Policy | None:
+        if release not in self._policies:
+            self._policies[release] = Inventory(partial(self._list_policies, release=release))
+        return self._policies[release].about(job, name)
 
-    def remove(self, job: Job, names: Sequence[str]) -> None:
-        self._apt_get(job, "remove", (), names)
+    def install(
+        self, job: Job, wanted: Sequence[Wanted], *, downgrades: bool, options: Options = DEFAULTS
+    ) -> None:
+        arguments = [*(("--allow-downgrades",) if downgrades else ()), *_release_options(options.release)]
+        if options.recommends is not None:
+            arguments.append("--install-recommends" if options.recommends else "--no-install-recommends")
+        self._apt_get(job, "install", arguments, [_operand(one) for one in wanted])
+
+    def remove(self, job: Job, names: Sequence[str], *, purge: bool = False) -> None:
+        self._apt_get(job, "purge" if purge else "remove", (), names)
+
+    def is_held(self, job: Job, name: str) -> bool:
+        return any(one.held for one in self.found(job, name).installed)
+
+    def hold(self, job: Job, names: Sequence[str], *, held: bool) -> None:
+        verb = "hold" if held else "unhold"
+        output(f"apt-mark {verb}", job.execute("apt-mark", verb, "--", *names))
+
+    def read_package(self, job: Job, path: str) -> Record:
+        completed = job.query("dpkg-deb", "--show", f"--showformat={_FILE_FORMAT}", "--", path)
+        fields = output(f"dpkg-deb --show {path}", completed).split("\t")
+        if len(fields) != 3:
+            raise ResourceError(f"dpkg-deb printed {completed.stdout!r} of {path}, wanted three fields")
+        return Record(*fields)
+
+    def is_named(self, record: Record, name: str) -> bool:
+        package, _, architecture = name.partition(":")
+        return record.name == package and architecture in ("", record.architecture)
+
+    def refuse_options(self, options: Options, *, has_debconf: bool) -> None:
+        pass  # it knows all of them
 
     def refresh(self, job: Job) -> None:
         job.log("apt: fetching the package lists anew")
@@ -116,21 +169,26 @@ class Apt(Manager):
         what = " ".join(("apt-get", verb, *packages))
         self._change(job, lambda: _execute(job, *arguments), what, remedies)
 
-    def _list_installed(self, job: Job, names: Sequence[str]) -> Mapping[str, Sequence[Installed]]:
+    def _list_installed(self, job: Job, names: Sequence[str]) -> Mapping[str, Found]:
         # All packages, not these: a name that dpkg does not know would make it fail, and one reading takes as long.
-        found = parse_installed(output("dpkg-query", job.query("dpkg-query", "-W", f"-f={_FORMAT}")))
-        self._native = _native_architecture(found)
-        return {name: self._of_architecture(name, found) for name in names}
+        database = parse_database(output("dpkg-query", job.query("dpkg-query", "-W", f"-f={_FORMAT}")))
+        self._native = _native_architecture(database.installed)
+        return {name: self._found(name, database) for name in names}
 
-    def _of_architecture(self, name: str, found: Mapping[str, Sequence[Installed]]) -> list[Installed]:
+    def _found(self, name: str, database: Database) -> Found:
         package, _, architecture = name.partition(":")
         wanted = {architecture or self._native}
         if self._native in wanted:
             wanted.add("all")
-        return [one for one in found.get(package, ()) if one.architecture in wanted]
+        installed = [one for one in database.installed.get(package, ()) if one.architecture in wanted]
+        if installed:
+            return Found(installed)
+        providers = (one.name for one in database.provided.get(package, ()) if one.architecture in wanted)
+        has_configuration = not wanted.isdisjoint(database.configured.get(package, ()))
+        return Found((), sorted(set(providers)), has_configuration)
 
-    def _list_policies(self, job: Job, names: Sequence[str]) -> Mapping[str, Policy]:
-        options = (*_EXACT_NAMES, *(_WITHOUT_CACHE if job.noop else ()))
+    def _list_policies(self, job: Job, names: Sequence[str], release: str | None) -> Mapping[str, Policy]:
+        options = (*_cache_options(job), *_release_options(release))
         completed = job.query("apt-cache", *options, "policy", "--", *names)
         found = parse_policies(output("apt-cache policy", completed))
         # apt leaves the architecture out where it is this machine's own.
@@ -139,22 +197,28 @@ class Apt(Manager):
         }
 
 
-def parse_installed(text: str) -> dict[str, list[Installed]]:
-    """The lines of ``dpkg-query`` by package, without those of which at most configuration files are there.
-
-    Raises ``ResourceError`` for a line that is not one of ours.
-    """
-    found: dict[str, list[Installed]] = {}
+def parse_database(text: str) -> Database:
+    """The lines of ``dpkg-query``. Raises ``ResourceError`` for one that is not ours."""
+    database = Database()
     for line in text.splitlines():
         try:
-            want, status, package, architecture, version = line.split("\t")
+            want, status, package, architecture, version, provides = line.split("\t")
         except ValueError:
-            raise ResourceError(f"dpkg-query printed {line!r}, wanted five fields") from None
-        if status in _NOT_INSTALLED:
-            continue
-        status = "installed" if status in _STATUSES_OF_INSTALLED else status
-        found.setdefault(package, []).append(Installed(version, architecture, status, want == "hold"))
-    return found
+            raise ResourceError(f"dpkg-query printed {line!r}, wanted six fields") from None
+        if status == _CONFIGURATION:
+            database.configured.setdefault(package, set()).add(architecture)
+        elif status != "not-installed":
+            status = "installed" if status in _STATUSES_OF_INSTALLED else status
+            one = Installed(version, architecture, status, want == "hold")
+            database.installed.setdefault(package, []).append(one)
+            for name in _names(provides) if one.is_complete else ():
+                database.provided.setdefault(name, []).append(Record(package, version, architecture))
+    return database
+
+
+def _names(provides: str) -> list[str]:
+    """``mail-transport-agent, smtp-server (= 1.0)`` without the versions."""
+    return [part.split()[0] for part in provides.split(",") if part.strip()]
 
 
 def parse_policies(text: str) -> dict[str, Policy]:
@@ -177,6 +241,19 @@ def _native_architecture(found: Mapping[str, Sequence[Installed]]) -> str:
     for one in found.get("dpkg", ()):
         return one.architecture
     raise ResourceError("dpkg-query does not list dpkg, whose architecture is this machine's")
+
+
+def _operand(wanted: Wanted) -> str:
+    """A package as ``apt-get install`` takes it; a file is one as its path begins with a slash."""
+    return wanted.file or (f"{wanted.name}={wanted.version}" if wanted.version else wanted.name)
+
+
+def _release_options(release: str | None) -> tuple[str, ...]:
+    return ("-t", release) if release else ()
+
+
+def _cache_options(job: Job) -> tuple[str, ...]:
+    return (*_EXACT_NAMES, *(_WITHOUT_CACHE if job.noop else ()))
 
 
 def _lock_options(job: Job) -> tuple[str, str]:

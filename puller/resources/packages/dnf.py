@@ -9,16 +9,16 @@
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import msgspec
-
 from puller.errors import ResourceError
 from puller.resources.packages.inventory import Inventory
 from puller.resources.packages.job import Job, failure, output
-from puller.resources.packages.manager import Installed, Manager, Wanted
+from puller.resources.packages.manager import Found, Installed, Manager, Record, Wanted
+from puller.resources.packages.properties import DEFAULTS, Options
 from puller.resources.packages.versions import RPM
 from puller.system.commands import Completed
 
-_INSTALLED_FORMAT = "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\t%{ARCH}\\n"
+_FILE_FORMAT = "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\t%{ARCH}\\n"
+_INSTALLED_FORMAT = _FILE_FORMAT.replace("\\n", "\\t[%{PROVIDENAME} ]\\n")
 # With a line end of its own: dnf 4 adds one, dnf 5 does not.
 _AVAILABLE_FORMAT = "%{name}\t%{epoch}:%{version}-%{release}\t%{arch}\n"
 _UPDATES_AVAILABLE = 100  # exit code of check-update
@@ -32,24 +32,20 @@ _OBSOLETING = re.compile(r"^obsoleting packages", re.IGNORECASE | re.MULTILINE)
 _ERROR = re.compile(r"^error:", re.MULTILINE)
 
 
-class Record(msgspec.Struct, frozen=True):
-    """A package that is installed, or in a repository."""
-
-    name: str
-    version: str
-    architecture: str
-
-
 class Dnf(Manager):
-    """dnf and rpm."""
+    """dnf and rpm. Methods raise ``ResourceError``."""
 
     order = RPM
     sources = ("/etc/yum.repos.d", "/etc/dnf", "/etc/yum.conf")
+    wants_one_provider = False
+    suffix = ".rpm"
 
     def __init__(self) -> None:
         super().__init__()
         self._updates = Inventory(self._list_updates)
         self._available = Inventory(self._list_available)
+        self._provided = Inventory(self._list_provided)
+        self._locks = Inventory(self._list_locks)
         self._end_of_options: tuple[str, ...] = ("--",)
 
     def knows_repositories(self, job: Job, name: str) -> bool:
@@ -64,19 +60,52 @@ class Dnf(Manager):
     def is_offered(self, job: Job, name: str) -> bool:
         return bool(self.available(job, name))
 
-    def candidate(self, job: Job, name: str) -> str | None:
+    def offered_providers(self, job: Job, name: str) -> Sequence[str]:
+        return self._provided.about(job, name) or ()
+
+    def candidate(self, job: Job, name: str, release: str | None = None) -> str | None:
+        del release  # which it does not know, and is refused
         versions = [record.version for record in self._updates.about(job, name) or ()]
         return max(versions, key=self.order.key, default=None)
 
     def available(self, job: Job, name: str) -> Sequence[str]:
         return [record.version for record in self._available.about(job, name) or ()]
 
-    def install(self, job: Job, wanted: Sequence[Wanted], *, downgrades: bool) -> None:
+    def install(
+        self, job: Job, wanted: Sequence[Wanted], *, downgrades: bool, options: Options = DEFAULTS
+    ) -> None:
         del downgrades  # dnf installs the version that it is told, whichever there is
-        self._change_packages(job, "install", [self._specification(job, one) for one in wanted])
+        weak = () if options.recommends is None else (f"--setopt=install_weak_deps={options.recommends}",)
+        self._change_packages(job, "install", [self._specification(job, one) for one in wanted], weak)
 
-    def remove(self, job: Job, names: Sequence[str]) -> None:
+    def remove(self, job: Job, names: Sequence[str], *, purge: bool = False) -> None:
+        del purge  # rpm keeps only files that were changed, and renames those
         self._change_packages(job, "remove", [rpm_name(name) for name in names])
+
+    def is_held(self, job: Job, name: str) -> bool:
+        return bool(self._locks.about(job, name))
+
+    def hold(self, job: Job, names: Sequence[str], *, held: bool) -> None:
+        packages, verb = [rpm_name(name) for name in names], "add" if held else "delete"
+        completed = self._with_packages(job.execute, ("dnf", "-q", "versionlock", verb), packages)
+        output(f"dnf versionlock {verb}", completed)
+
+    def read_package(self, job: Job, path: str) -> Record:
+        # Whether its signature is one that is trusted here is decided when it is installed.
+        completed = job.query("rpm", "-q", "--nosignature", "--queryformat", _FILE_FORMAT, "-p", "--", path)
+        records, _ = parse_records(output(f"rpm -q -p {path}", completed))
+        if len(records) != 1:
+            raise ResourceError(f"rpm printed {completed.stdout!r} of {path}, wanted one package")
+        return records[0]
+
+    def is_named(self, record: Record, name: str) -> bool:
+        return rpm_name(name) in (record.name, f"{record.name}.{record.architecture}")
+
+    def refuse_options(self, options: Options, *, has_debconf: bool) -> None:
+        if options.release:
+            raise ResourceError(f"release is {options.release!r}, which apt has and dnf has not")
+        if has_debconf:
+            raise ResourceError("debconf is given, which apt has and dnf has not")
 
     def refresh(self, job: Job) -> None:
         job.log("dnf: fetching the metadata of the repositories anew")
@@ -84,6 +113,8 @@ class Dnf(Manager):
 
     def _specification(self, job: Job, wanted: Wanted) -> str:
         name = rpm_name(wanted.name)
+        if wanted.file:
+            return wanted.file
         if wanted.version is None:
             return name
         # With the epoch, also when it is 0: without one, dnf takes any.
@@ -93,9 +124,11 @@ class Dnf(Manager):
                 return f"{record.name}-{version}.{record.architecture}"
         return f"{name}-{version}"
 
-    def _change_packages(self, job: Job, verb: str, packages: Sequence[str]) -> None:
+    def _change_packages(
+        self, job: Job, verb: str, packages: Sequence[str], options: Sequence[str] = ()
+    ) -> None:
         def run() -> Completed:
-            return self._with_packages(job.execute, ("dnf", verb, "-y"), packages)
+            return self._with_packages(job.execute, ("dnf", verb, "-y", *options), packages)
 
         self._change(job, run, " ".join(("dnf", verb, *packages)), dict.fromkeys(_NOT_FOUND, self.refresh))
 
@@ -118,10 +151,14 @@ class Dnf(Manager):
             completed = run(*arguments, *packages)
         return completed
 
-    def _list_installed(self, job: Job, names: Sequence[str]) -> Mapping[str, Sequence[Installed]]:
-        labels = sorted({rpm_name(name) for name in names})
-        completed = job.query("rpm", "-q", "--queryformat", _INSTALLED_FORMAT, "--", *labels)
-        records, others = parse_records(completed.stdout)
+    def _list_installed(self, job: Job, names: Sequence[str]) -> Mapping[str, Found]:
+        # What provides a name is also the package of that name; of one architecture it is asked for by both.
+        labels = sorted(
+            {label for name in names for label in (rpm_name(name), _without_suffix(rpm_name(name)))}
+        )
+        arguments = ("--queryformat", _INSTALLED_FORMAT, "--whatprovides", "--", *labels)
+        completed = job.query("rpm", "-q", *arguments)
+        records, others = parse_providing(completed.stdout)
         # rpm says of each package that is not installed that it is not, and ends with another code than 0. Of a
         # database that it cannot read it says the same, and what is wrong on stderr.
         if (completed.exit_code == 0) == bool(others) or completed.exit_code is None:
@@ -130,8 +167,37 @@ class Dnf(Manager):
             raise failure("rpm -q", completed)
         found = _for_names(records, names)
         return {
-            name: [Installed(one.version, one.architecture) for one in of_name]
+            name: Found(
+                [Installed(one.version, one.architecture) for one in of_name],
+                () if of_name else _providers(records, name),
+            )
             for name, of_name in found.items()
+        }
+
+    def _list_provided(self, job: Job, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        # The answer does not say what it is about; usually nothing is, and that is known at once.
+        missing = [name for name in names if not self.is_offered(job, name)]
+        if not missing or not self._query_provided(job, missing):
+            return {}
+        return {name: self._query_provided(job, [name]) for name in missing}
+
+    def _query_provided(self, job: Job, names: Sequence[str]) -> list[str]:
+        capabilities = ",".join(map(rpm_name, names))
+        arguments = ("repoquery", f"--queryformat={_AVAILABLE_FORMAT}", f"--whatprovides={capabilities}")
+        records, _ = parse_records(output("dnf repoquery --whatprovides", self._query(job, arguments, ())))
+        return sorted({record.name for record in records if record.architecture not in _SOURCES})
+
+    def _list_locks(self, job: Job, names: Sequence[str]) -> Mapping[str, bool]:
+        completed = job.query("dnf", "-q", "versionlock", "list")
+        if "No such command" in completed.stderr or "Unknown argument" in completed.stderr:
+            raise ResourceError(
+                "held wants dnf's plugin versionlock, which is not here (package python3-dnf-plugin-versionlock)"
+            )
+        locked = parse_locks(output("dnf versionlock list", completed))
+        return {
+            name: True
+            for name in names
+            if not locked.isdisjoint((name, rpm_name(name), _without_suffix(name)))
         }
 
     def _list_updates(self, job: Job, names: Sequence[str]) -> Mapping[str, Sequence[Record]]:
@@ -164,10 +230,40 @@ def parse_records(text: str) -> tuple[list[Record], list[str]]:
     return list(records), others
 
 
+def parse_providing(text: str) -> tuple[dict[Record, frozenset[str]], list[str]]:
+    """The lines of installed packages: each record once, with the names that it provides; and other lines."""
+    records: dict[Record, frozenset[str]] = {}
+    others = []
+    for line in filter(None, text.splitlines()):
+        if line.count("\t") == 3:
+            name, version, architecture, provides = line.split("\t")
+            records[Record(name, version.removeprefix("0:"), architecture)] = frozenset(provides.split())
+        else:
+            others.append(line)
+    return records, others
+
+
+_LOCK = re.compile(r"^(?:Package name: (\S+)|([^\s!#]\S*)-(?:\d+:)?[^-\s]+-[^-\s]+)$", re.MULTILINE)
+
+
+def parse_locks(text: str) -> set[str]:
+    """The names in the list of ``versionlock``: dnf 4 prints ``tool-0:1.0-1.*``, dnf 5 several lines for each."""
+    return {found[1] or found[2] for found in _LOCK.finditer(text)}
+
+
 def parse_updates(text: str) -> list[Record]:
     """The table of ``dnf check-update``, without what would replace packages of another name."""
     table = _OBSOLETING.split(text)[0]
     return [Record(name, version, architecture) for name, architecture, version in _UPDATE.findall(table)]
+
+
+def _without_suffix(name: str) -> str:
+    """``glibc`` of ``glibc.i686``; a name that only looks like that is asked for as it is, too."""
+    return name.rpartition(".")[0] or name
+
+
+def _providers(records: Mapping[Record, frozenset[str]], name: str) -> list[str]:
+    return sorted({record.name for record, provided in records.items() if name in provided})
 
 
 def _for_names(records: Iterable[Record], names: Sequence[str]) -> dict[str, list[Record]]:

@@ -26,16 +26,25 @@ class Job(msgspec.Struct, frozen=True):
     lock_timeout: float
     """Seconds to wait for another package manager."""
 
-    def query(self, *arguments: str) -> Completed:
-        """Run a command that only looks."""
-        command = Command(arguments, timeout=_QUERY_TIMEOUT, output_limit=_OUTPUT_LIMIT)
+    def query(
+        self, *arguments: str, environment: Mapping[str, str] | None = None, text: str = ""
+    ) -> Completed:
+        """Run a command that only looks; ``text`` is its standard input, which may be secret."""
+        command = Command(
+            arguments,
+            environment or {},
+            timeout=_QUERY_TIMEOUT,
+            output_limit=_OUTPUT_LIMIT,
+            input=text.encode(),
+        )
         return _started(self.system.query, command)
 
     def execute(
-        self, *arguments: str, environment: Mapping[str, str] | None = None, waits: float = 0
+        self, *arguments: str, environment: Mapping[str, str] | None = None, waits: float = 0, text: str = ""
     ) -> Completed:
         """Run a command that changes something, and may wait for so many seconds before."""
-        command = Command(arguments, environment or {}, timeout=self.timeout + waits)
+        limit = self.timeout + waits
+        command = Command(arguments, environment or {}, timeout=limit, input=text.encode())
         return _started(self.system.execute, command)
 
 

@@ -14,6 +14,7 @@ import msgspec
 from puller.errors import ResourceError
 from puller.resources.packages.inventory import Inventory
 from puller.resources.packages.job import Job, failure
+from puller.resources.packages.properties import DEFAULTS, Options
 from puller.resources.packages.versions import Order
 from puller.system.commands import Completed
 
@@ -34,11 +35,34 @@ class Installed(msgspec.Struct, frozen=True):
         return self.status == "installed"
 
 
+class Found(msgspec.Struct, frozen=True):
+    """All that the database of installed packages has under one name."""
+
+    installed: Sequence[Installed] = ()
+    providers: Sequence[str] = ()
+    """Installed packages of other names that provide it."""
+    has_configuration: bool = False
+    """It was removed, and its configuration files are there still."""
+
+
 class Wanted(msgspec.Struct, frozen=True):
     """A package to install: in this full version, or in the one that the package manager prefers."""
 
     name: str
     version: str | None = None
+    file: str | None = None
+    """The package itself, when it does not come from a repository."""
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A package by its name in full, installed, in a repository or in a file."""
+
+    name: str
+    version: str
+    architecture: str
+
+
+_NOTHING = Found()
 
 
 class Manager(ABC):
@@ -48,6 +72,10 @@ class Manager(ABC):
     """How its versions compare."""
     sources: ClassVar[tuple[str, ...]]
     """Where it is said which repositories there are."""
+    wants_one_provider: ClassVar[bool]
+    """Whether it refuses a name that several packages provide, and does not choose one."""
+    suffix: ClassVar[str]
+    """Of the names of package files."""
 
     def __init__(self) -> None:
         self._inventory = Inventory(self._list_installed)
@@ -57,8 +85,12 @@ class Manager(ABC):
 
     def installed(self, job: Job, name: str) -> tuple[Installed, ...]:
         """Every installed version of a package, the newest first."""
-        found = self._inventory.about(job, name) or ()
+        found = self.found(job, name).installed
         return tuple(sorted(found, key=lambda one: self.order.key(one.version), reverse=True))
+
+    def found(self, job: Job, name: str) -> Found:
+        """All that is known of a name on this machine."""
+        return self._inventory.about(job, name) or _NOTHING
 
     def find_version(self, job: Job, name: str, request: str) -> str:
         """The newest available version that meets a request; the failure lists what there is."""
@@ -80,7 +112,15 @@ class Manager(ABC):
         if request is not None:
             self.find_version(job, name, request)
         elif not self.is_offered(job, name):
+            self._require_provider(job, name)
+
+    def _require_provider(self, job: Job, name: str) -> None:
+        """Raise for what is not even a name that just one package of the repositories provides."""
+        providers = self.offered_providers(job, name)
+        if not providers:
             raise ResourceError(f"no repository that is known here offers a package {name}")
+        if len(providers) > 1 and self.wants_one_provider:
+            raise ResourceError(f"is no package but what {', '.join(providers)} provide; wanted one of them")
 
     @abstractmethod
     def knows_repositories(self, job: Job, name: str) -> bool:
@@ -91,7 +131,11 @@ class Manager(ABC):
         """Whether a package that is not installed can be, in some version."""
 
     @abstractmethod
-    def candidate(self, job: Job, name: str) -> str | None:
+    def offered_providers(self, job: Job, name: str) -> Sequence[str]:
+        """The packages of the repositories that provide a name, in alphabetical order."""
+
+    @abstractmethod
+    def candidate(self, job: Job, name: str, release: str | None = None) -> str | None:
         """The version that *latest* means now; ``None`` when the repositories offer nothing, or nothing newer."""
 
     @abstractmethod
@@ -99,20 +143,42 @@ class Manager(ABC):
         """All versions that could be installed."""
 
     @abstractmethod
-    def install(self, job: Job, wanted: Sequence[Wanted], *, downgrades: bool) -> None:
+    def install(
+        self, job: Job, wanted: Sequence[Wanted], *, downgrades: bool, options: Options = DEFAULTS
+    ) -> None:
         """Install, upgrade or, where allowed, downgrade packages in one transaction."""
 
     @abstractmethod
-    def remove(self, job: Job, names: Sequence[str]) -> None:
-        """Remove packages in one transaction, and leave their configuration files."""
+    def remove(self, job: Job, names: Sequence[str], *, purge: bool = False) -> None:
+        """Remove packages in one transaction; their configuration files stay unless they are purged."""
+
+    @abstractmethod
+    def is_held(self, job: Job, name: str) -> bool:
+        """Whether the package manager was told to leave a package in its version."""
+
+    @abstractmethod
+    def hold(self, job: Job, names: Sequence[str], *, held: bool) -> None:
+        """Tell it to leave packages in their versions, or not to any more."""
+
+    @abstractmethod
+    def read_package(self, job: Job, path: str) -> Record:
+        """The package that a package file says to be."""
+
+    @abstractmethod
+    def is_named(self, record: Record, name: str) -> bool:
+        """Whether a package is the one that a name means."""
+
+    @abstractmethod
+    def refuse_options(self, options: Options, *, has_debconf: bool) -> None:
+        """Raise for what only other package managers know."""
 
     @abstractmethod
     def refresh(self, job: Job) -> None:
         """Fetch anew what the repositories offer; whatever goes wrong with that shows in what is tried next."""
 
     @abstractmethod
-    def _list_installed(self, job: Job, names: Sequence[str]) -> Mapping[str, Sequence[Installed]]:
-        """The installed versions of these packages, by the names as they were asked for."""
+    def _list_installed(self, job: Job, names: Sequence[str]) -> Mapping[str, Found]:
+        """What the database has under these names, by the names as they were asked for."""
 
     def _find_matching(self, job: Job, name: str, request: str) -> list[str]:
         available = self._sorted(self.available(job, name))

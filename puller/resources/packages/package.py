@@ -1,70 +1,31 @@
-"""The ``package`` resource: what is installed, and in which version (``resources.md`` section 5).
+"""The ``package`` resource: what is installed, and in which version (``resources.md`` 5, ``types.md`` 11).
 
 * All packages of a run are looked at together: one command for what is installed, one for what could be.
 * Versions compare as the package manager compares them; ``latest`` acts only on what is newer.
-* What an administrator put on hold is never changed: that is a failure, in noop too.
+* What an administrator put on hold is never changed: that is a failure, in noop too. What the manifest holds is changed
+  to a version that it names, and held again.
+* A name that installed packages provide is present. It has no version, and cannot be removed.
 """
 
+import contextlib
 import re
-from collections.abc import Hashable, Iterator, Sequence
-from enum import Enum
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from puller.errors import ResourceError
-from puller.resources.base import Difference, Properties, PropertyError, Resource
-from puller.values.duration import Duration
+from puller.resources.base import Difference, PropertyError, Resource
+from puller.resources.packages.properties import DEFAULTS, GONE, PackageProperties, check_package
+from puller.resources.packages.providers import PROVIDERS, provider_of
+from puller.resources.packages.state import REMOVALS, Action, PackageState
 
 if TYPE_CHECKING:  # the package managers are imported when one is asked
     from puller.resources.packages.job import Job
     from puller.resources.packages.manager import Installed, Manager, Wanted
+    from puller.resources.packages.package_file import PackageFile
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_:~-]*")
-_VERSION = re.compile(r"(?=.*[0-9])[A-Za-z0-9][A-Za-z0-9.+_:~^-]*")
 _OF_REPOSITORIES = re.compile("release|repo")  # epel-release, mysql-apt-repo
-_STATES = ("present", "absent", "latest")
-
-_PROVIDERS = {"apt": "puller.resources.packages.apt:Apt", "dnf": "puller.resources.packages.dnf:Dnf"}
-_PROVIDER_OF_FAMILY = {"Debian": "apt", "RedHat": "dnf"}
-
-
-class PackageProperties(Properties, frozen=True):
-    """The properties of a package."""
-
-    timeout: Duration = Duration(1800.0)
-    """After so long the package manager and its children are killed."""
-    lock_timeout: Duration = Duration(300.0)
-    """How long apt waits while something else holds dpkg's lock; dnf waits within ``timeout``."""
-
-
-class Action(Enum):
-    """A change of one package."""
-
-    INSTALL = "installed"
-    UPGRADE = "upgraded to"
-    DOWNGRADE = "downgraded to"
-    REMOVE = "uninstalled"
-
-
-class PackageState(msgspec.Struct, frozen=True):
-    """The versions installed under a name, the newest first; and for ``latest``, what the repositories offer."""
-
-    installed: "tuple[Installed, ...]" = ()
-    candidate: str | None = None
-
-    @property
-    def newest(self) -> "Installed | None":
-        """``None`` when nothing is installed."""
-        return self.installed[0] if self.installed else None
-
-    def __str__(self) -> str:
-        words = (
-            one.version if one.is_complete else f"{one.version} ({one.status})" for one in self.installed
-        )
-        # Those of several architectures are usually the same.
-        return ", ".join(dict.fromkeys(words)) or "absent"
+_MANAGERS = {"apt": "puller.resources.packages.apt:Apt", "dnf": "puller.resources.packages.dnf:Dnf"}
 
 
 class Package(Resource[PackageProperties, PackageState]):
@@ -72,32 +33,41 @@ class Package(Resource[PackageProperties, PackageState]):
 
     type_name = "package"
     properties_type = PackageProperties
-    providers = tuple(_PROVIDERS)
+    providers = PROVIDERS
     removable = True
+    relative_paths = frozenset({"source"})
+    secret_properties = frozenset({"debconf"})
 
     @property
     def provider(self) -> str:
         """The package manager of this machine, by its facts; raises ``ResourceError`` when that is none of ours."""
-        if self.properties.provider:
-            return self.properties.provider
-        family = self.context.scope.lookup("facts.os.family", None)
-        if family in _PROVIDER_OF_FAMILY:
-            return _PROVIDER_OF_FAMILY[family]
-        known = " or ".join(f"{name} ({provider})" for name, provider in _PROVIDER_OF_FAMILY.items())
-        raise ResourceError(f"the fact os.family is {family!r}, wanted {known}, or a provider named")
+        return provider_of(self.properties.provider, self.context)
 
     def look(self) -> PackageState:
-        manager, job, name = self._manager, self._job, self.properties.name
-        installed = manager.installed(job, name)
-        asks = self.properties.ensure == "latest" and installed and installed[0].is_complete
-        return PackageState(installed, manager.candidate(job, name) if asks else None)
+        manager, job, properties = self._manager, self._job, self.properties
+        if not self._is_to_go:
+            manager.refuse_options(properties.options or DEFAULTS, has_debconf=bool(properties.debconf))
+        found = manager.found(job, properties.name)
+        installed = manager.installed(job, properties.name)
+        is_held = any(one.held for one in installed)
+        if properties.held is not None and installed:
+            is_held = manager.is_held(job, properties.name)
+        return PackageState(
+            installed, self._candidate(installed), tuple(found.providers), found.has_configuration, is_held
+        )
 
     def differences(self, actual: PackageState, *, refresh: bool = False) -> Sequence[Difference]:
         del refresh
-        if self._action(actual) is None:
-            return ()
-        candidate = f" ({actual.candidate})" if actual.candidate else ""
-        return [Difference("ensure", str(actual), self.properties.ensure + candidate)]
+        found = []
+        if (action := self._action(actual)) is not None:
+            candidate = f" ({actual.candidate})" if actual.candidate else ""
+            there = f"{actual} with its configuration files" if actual.has_configuration else str(actual)
+            found.append(Difference("ensure", there, self.properties.ensure + candidate))
+        held = self.properties.held
+        # What is to be removed is released first, and is then nothing that could be held.
+        if held is not None and held != actual.held and (actual.installed or held):
+            found.append(Difference("held", _word(actual.held), _word(held)))
+        return found if action not in REMOVALS else found[:1]
 
     def change(self, differences: Sequence[Difference], actual: PackageState) -> None:
         del differences
@@ -107,53 +77,105 @@ class Package(Resource[PackageProperties, PackageState]):
     def change_together(cls, members: "Sequence[tuple[Package, PackageState]]") -> None:
         """Change packages whose ``transaction`` is the same at once: all of them, or a ``ResourceError``.
 
-        1. Refuse what is on hold.
+        1. Refuse what is on hold, and what is no package.
         2. Take the work of the first for all, as ``transaction`` says that theirs does not differ.
-        3. Remove them all; or
-        4. find the full version that each asks for, and install them all.
+        3. Release what is held and is to change.
+        4. Remove them all; or answer their questions, find what each asks for, and install them all.
+        5. Hold what is to be held, also what could not be changed.
         """
         # 1. Refuse
         for resource, actual in members:
-            resource._refuse_held(actual)
+            resource._refuse(actual)
         # 2. One job
-        first, actual = members[0]
-        manager, job = first._manager, first._job
-        # 3. Remove
-        if first.properties.ensure == "absent":
-            manager.remove(job, [resource.properties.name for resource, _ in members])
-        # 4. Install
-        else:
-            wanted = [resource._wanted(actual) for resource, actual in members]
-            manager.install(job, wanted, downgrades=first._is_versioned)
+        first = members[0][0]
+        manager, job, held = first._manager, first._job, first.properties.held
+        changing = [member for member in members if member[0]._action(member[1]) is not None]
+        # 3. Release
+        to_release = members if held is False else changing if held else ()
+        if released := _names([(one, seen) for one, seen in to_release if seen.held]):
+            manager.hold(job, released, held=False)
+        try:
+            # 4. Remove or install
+            if changing:
+                cls._remove_or_install(changing)
+        except BaseException:
+            if held and released:
+                manager.hold(job, released, held=True)
+            raise
+        # 5. Hold
+        if held:
+            manager.hold(job, _names(members), held=True)
+
+    @classmethod
+    def _remove_or_install(cls, members: "Sequence[tuple[Package, PackageState]]") -> None:
+        first = members[0][0]
+        manager, job, properties = first._manager, first._job, first.properties
+        if first._is_to_go:
+            manager.remove(job, _names(members), purge=properties.ensure == "purged")
+            return
+        cls._answer(job, members)
+        with contextlib.ExitStack() as files:
+            wanted = [resource._wanted(actual, files) for resource, actual in members]
+            options = properties.options or DEFAULTS
+            manager.install(job, wanted, downgrades=properties.is_versioned, options=options)
+
+    @staticmethod
+    def _answer(job: "Job", members: "Sequence[tuple[Package, PackageState]]") -> None:
+        """Answer what those ask that are not installed; what others have asked, they have asked already."""
+        answers = [
+            (resource.properties.name.partition(":")[0], answer)
+            for resource, actual in members
+            if not actual.installed
+            for answer in resource.properties.debconf
+        ]
+        if answers:
+            from puller.resources.packages.debconf import give_answers  # for the few packages that ask
+
+            give_answers(job, answers)
 
     def transaction(self, actual: PackageState) -> Hashable | None:
         """A key that changes must have in common to be made at once; ``None`` for one that must be made alone."""
         properties = self.properties
-        if any(one.held for one in actual.installed):
+        if actual.held and properties.held is None:
             return None  # it will be refused, and the others are not to fail with it
         return (
             self.provider,
-            properties.ensure == "absent",
-            self._is_versioned,
+            properties.ensure if self._is_to_go else "",
+            properties.is_versioned,
+            properties.options or DEFAULTS,
+            properties.held,
             properties.timeout,
             properties.lock_timeout,
         )
 
     def noop_message(self, differences: Sequence[Difference], actual: PackageState) -> str:
         del differences
-        self._refuse_held(actual)
-        action, ensure = self._action(actual), self.properties.ensure
-        if action is not Action.REMOVE and (self._is_versioned or not actual.installed):
+        self._refuse(actual)
+        action, held = self._action(actual), self.properties.held
+        holding = "held it" if held else "released the hold"
+        if action is None:
+            return f"Would have {holding}"
+        if (
+            not self._is_to_go
+            and not self.properties.source
+            and (self.properties.is_versioned or not actual.installed)
+        ):
             self._require_offer()
+        message = f"Would have {self._done(action, actual)}"
+        return (
+            message
+            if held is None or held == actual.held or action in REMOVALS
+            else f"{message}, and {holding}"
+        )
+
+    def _done(self, action: Action, actual: PackageState) -> str:
+        if action in REMOVALS:
+            return action.value
+        of_file = self.properties.source and not self.properties.is_versioned
+        ensure = (actual.candidate if of_file else None) or self.properties.ensure
         if action is Action.INSTALL:
-            return (
-                f"Would have installed {ensure}"
-                if ensure == "latest"
-                else f"Would have installed version {ensure}"
-            )
-        if action is Action.REMOVE or action is None:
-            return "Would have uninstalled"
-        return f"Would have {action.value} {ensure}"
+            return f"installed {ensure}" if ensure == "latest" else f"installed version {ensure}"
+        return f"{action.value} {ensure}"
 
     def reach(self) -> str:
         return "/"
@@ -164,57 +186,115 @@ class Package(Resource[PackageProperties, PackageState]):
     def _action(self, actual: PackageState) -> Action | None:
         """The decision table; ``None`` is *as wanted*."""
         ensure, newest = self.properties.ensure, actual.newest
-        if ensure == "absent":
-            return Action.REMOVE if newest else None
+        if self._is_to_go:
+            if ensure == "purged" and (newest or actual.has_configuration) and self.provider == "apt":
+                return Action.PURGE
+            return Action.REMOVE if newest or actual.providers else None
+        if newest is None and actual.providers and ensure == "present" and not self.properties.source:
+            return None
         if newest is None or not newest.is_complete:
             return Action.INSTALL  # which also finishes an installation that was interrupted
-        if ensure == "present":
-            return None
+        if self.properties.is_versioned:
+            return self._action_for_version(actual, newest)
         order = self._manager.order
-        if ensure == "latest":
-            is_newer = actual.candidate and order.compare(actual.candidate, newest.version) > 0
-            return Action.UPGRADE if is_newer else None
+        is_newer = actual.candidate and order.compare(actual.candidate, newest.version) > 0
+        return Action.UPGRADE if is_newer else None
+
+    def _action_for_version(self, actual: PackageState, newest: "Installed") -> Action | None:
+        order, ensure = self._manager.order, self.properties.ensure
         if any(order.compare_to_request(one.version, ensure) == 0 for one in actual.installed):
             return None
         return Action.UPGRADE if order.compare_to_request(newest.version, ensure) < 0 else Action.DOWNGRADE
 
-    def _wanted(self, actual: PackageState) -> "Wanted":
+    def _candidate(self, installed: "Sequence[Installed]") -> str | None:
+        """The version to compare with: of the source, or for ``latest`` of the repositories; ``None`` for all else."""
+        properties, manager, job = self.properties, self._manager, self._job
+        if self._file is not None:
+            record = self._file.record(manager, job)
+            request = properties.ensure
+            if (
+                record
+                and properties.is_versioned
+                and manager.order.compare_to_request(record.version, request)
+            ):
+                raise ResourceError(
+                    f"source {properties.source} is version {record.version}, wanted {request}"
+                )
+            return record.version if record else None
+        if properties.ensure != "latest" or not installed or not installed[0].is_complete:
+            return None
+        try:
+            return manager.candidate(job, properties.name, (properties.options or DEFAULTS).release)
+        except ResourceError:
+            if self.context.noop and self._may_get_repositories():
+                return None  # a release that a repository of this run would bring
+            raise
+
+    def _wanted(self, actual: PackageState, files: contextlib.ExitStack) -> "Wanted":
         from puller.resources.packages.manager import Wanted
 
         name = self.properties.name
-        if not self._is_versioned:
+        if self._file is not None:
+            path = files.enter_context(self._file.at_hand(self._manager.suffix))
+            return Wanted(name, actual.candidate, path)
+        if not self.properties.is_versioned:
             return Wanted(name, actual.candidate)
         return Wanted(name, self._manager.find_version(self._job, name, self.properties.ensure))
 
+    @property
+    def _file(self) -> "PackageFile | None":
+        if self.properties.source is None or self._is_to_go:
+            return None
+        from puller.resources.packages.package_file import PackageFile  # for the few that come as one
+
+        return PackageFile(self.properties, self.properties.source, self.context)
+
     def _require_offer(self) -> None:
         """Raise for what no repository has, so that noop predicts it; not where this run may add repositories."""
-        manager, context = self._manager, self.context
-        comes = manager.may_get_repositories or any(
+        manager, properties = self._manager, self.properties
+        if not self._may_get_repositories():
+            request = properties.ensure if properties.is_versioned else None
+            manager.require_offer(self._job, properties.name, request)
+        manager.may_get_repositories |= bool(_OF_REPOSITORIES.search(properties.name))
+
+    def _may_get_repositories(self) -> bool:
+        """In noop: whether an earlier resource might bring some."""
+        context = self.context
+        return self._manager.may_get_repositories or any(
             context.uncertain(path, apart_from=self.type_name)
             or context.system.will_be_written(path, below=True)
-            for path in manager.sources
+            for path in self._manager.sources
         )
-        if not comes:
-            request = self.properties.ensure if self._is_versioned else None
-            manager.require_offer(self._job, self.properties.name, request)
-        manager.may_get_repositories |= bool(_OF_REPOSITORIES.search(self.properties.name))
 
-    def _refuse_held(self, actual: PackageState) -> None:
+    def _refuse(self, actual: PackageState) -> None:
+        """Raise for what ``change`` would not do, so that noop predicts it."""
+        ensure = self.properties.ensure
         held = next((one for one in actual.installed if one.held and one.is_complete), None)
-        if held:
-            ensure = self.properties.ensure
+        if held and self.properties.held is None:
             raise ResourceError(
                 f"is held at {held.version} (apt-mark hold), so it is left as it is; wanted {ensure}"
             )
+        if not actual.providers:
+            return
+        if self._is_to_go and not actual.has_configuration:
+            raise ResourceError(f"is no package here, but {actual}, which would have to go; wanted {ensure}")
+        if ensure != "present" and not self._is_to_go and not self.properties.source:
+            self._refuse_provided(actual)
+
+    def _refuse_provided(self, actual: PackageState) -> None:
+        is_offered = self._manager.is_offered(self._job, self.properties.name)
+        if not is_offered and not (self.context.noop and self._may_get_repositories()):
+            ensure = self.properties.ensure
+            raise ResourceError(f"is no package but a name, {actual}, and has no version; wanted {ensure}")
 
     @property
-    def _is_versioned(self) -> bool:
-        return self.properties.ensure not in _STATES
+    def _is_to_go(self) -> bool:
+        return self.properties.ensure in GONE
 
     @property
     def _manager(self) -> "Manager":
         """One for all packages of a run, as it keeps the answers."""
-        module, _, name = _PROVIDERS[self.provider].partition(":")
+        module, _, name = _MANAGERS[self.provider].partition(":")
         kind: type[Manager] = getattr(import_module(module), name)
         shared = self.context.shared
         if kind not in shared:
@@ -238,30 +318,27 @@ class Package(Resource[PackageProperties, PackageState]):
 
     @classmethod
     def check(cls, properties: PackageProperties) -> Iterator[PropertyError]:
-        name, ensure = properties.name, properties.ensure
-        if not _NAME.fullmatch(name):
-            yield PropertyError(
-                "name", f"is {name!r}, wanted letters, digits and . + _ : ~ -, a letter or digit first"
-            )
-        elif name.endswith("-"):
-            yield PropertyError(
-                "name", f"is {name!r}, which apt takes for a wish to remove {name.rstrip('-')!r}"
-            )
-        if ensure not in _STATES and not _VERSION.fullmatch(ensure):
-            wanted = ", ".join(_STATES)
-            yield PropertyError("ensure", f"is {ensure!r}, wanted {wanted} or a version such as '1.24.0-1'")
-        if properties.timeout <= 0:
-            yield PropertyError("timeout", "is 0, wanted a time that the package manager can work in")
+        yield from check_package(properties)
 
     @classmethod
     def agree(cls, first: PackageProperties, second: PackageProperties) -> PackageProperties:
         """A package that is only to be there may be so in any version that the other asks for."""
         from puller.resources.agreeing import agree  # few manifests declare a package twice
 
-        return agree(first, second, rules={"ensure": _installed})
+        return agree(first, second, rules={"ensure": _one_ensure})
 
 
-def _installed(one: str, other: str) -> str:
-    if "present" not in (one, other) or "absent" in (one, other):
+def _one_ensure(one: str, other: str) -> str:
+    if one in GONE and other in GONE:
+        return "purged"  # which is more than absent
+    if "present" not in (one, other) or one in GONE or other in GONE:
         raise ValueError(f"{one} is not {other}")
     return other if one == "present" else one
+
+
+def _names(members: "Iterable[tuple[Package, PackageState]]") -> list[str]:
+    return [resource.properties.name for resource, _ in members]
+
+
+def _word(value: bool) -> str:
+    return "true" if value else "false"

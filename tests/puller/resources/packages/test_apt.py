@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from puller.errors import ResourceError
-from puller.resources.packages.apt import Apt, Policy, parse_installed, parse_policies
+from puller.resources.packages.apt import Apt, Policy, parse_database, parse_policies
 from puller.resources.packages.job import Job
-from puller.resources.packages.manager import Installed, Wanted
+from puller.resources.packages.manager import Installed, Record, Wanted
 from puller.system.commands import Completed
 
 if TYPE_CHECKING:
@@ -209,26 +209,30 @@ def test_names_never_reach_apt_as_options_or_patterns(debian: Debian, job: NewJo
 
 
 ANSWER = """\
-install\tinstalled\tdpkg\tamd64\t1.21.22
-hold\tinstalled\ttool\tall\t1.0-1
-deinstall\tconfig-files\told\tamd64\t0.9
-unknown\tnot-installed\tnever\tamd64\t
-install\thalf-configured\tbad\tamd64\t1.0
-install\ttriggers-awaited\tman-db\tamd64\t2.11.2-2
-install\tinstalled\tmulti\tamd64\t1.0
-install\tinstalled\tmulti\ti386\t1.0
+install\tinstalled\tdpkg\tamd64\t1.21.22\t
+hold\tinstalled\ttool\tall\t1.0-1\tutility (= 3), kit
+deinstall\tconfig-files\told\tamd64\t0.9\tkit
+unknown\tnot-installed\tnever\tamd64\t\t
+install\thalf-configured\tbad\tamd64\t1.0\tkit
+install\ttriggers-awaited\tman-db\tamd64\t2.11.2-2\t
+install\tinstalled\tmulti\tamd64\t1.0\tkit
+install\tinstalled\tmulti\ti386\t1.0\t
 """
 
 
 def test_the_records_of_dpkg_are_read() -> None:
     """The reference read one package at a time, and nothing but *installed* or not."""
-    assert parse_installed(ANSWER) == {
+    database = parse_database(ANSWER)
+    assert database.installed == {
         "dpkg": [Installed("1.21.22", "amd64")],
         "tool": [Installed("1.0-1", "all", held=True)],
         "bad": [Installed("1.0", "amd64", "half-configured")],
         "man-db": [Installed("2.11.2-2", "amd64")],
         "multi": [Installed("1.0", "amd64"), Installed("1.0", "i386")],
     }
+    assert database.configured == {"old": {"amd64"}}
+    tool, multi = Record("tool", "1.0-1", "all"), Record("multi", "1.0", "amd64")
+    assert database.provided == {"utility": [tool], "kit": [tool, multi]}
 
 
 POLICIES = """\
@@ -281,7 +285,7 @@ def test_a_policy_is_found_under_each_spelling_of_a_name(debian: Debian, job: Ne
         (Completed(None, 9, False, "", "", 0.1), "dpkg-query: ended by signal SIGKILL"),
         (Completed(0, None, False, "", "", 0.1),
          "dpkg-query does not list dpkg, whose architecture is this machine's"),
-        (Completed(0, None, False, "tool 1.0\n", "", 0.1), "dpkg-query printed 'tool 1.0', wanted five fields"),
+        (Completed(0, None, False, "tool 1.0\n", "", 0.1), "dpkg-query printed 'tool 1.0', wanted six fields"),
     ],
 )  # fmt: skip
 def test_a_database_that_cannot_be_read_is_not_an_empty_one(

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from puller.errors import ResourceError
-from puller.resources.packages.dnf import Dnf, Record, parse_records, parse_updates
+from puller.resources.packages.dnf import Dnf, parse_records, parse_updates
 from puller.resources.packages.job import Job
-from puller.resources.packages.manager import Installed, Wanted
+from puller.resources.packages.manager import Installed, Record, Wanted
 from puller.system.commands import Completed
 
 if TYPE_CHECKING:

@@ -17,14 +17,12 @@ import msgspec
 import pytest
 import yaml
 
-from hiera.expressions.expressions import Scope
 from puller.errors import MutationInNoop, ResourceError
 from puller.resources.base import PropertyError, Resource
 from puller.resources.packages.package import Package
-from puller.system.protocol import System
 
 if TYPE_CHECKING:
-    from tests.simulators.packages import Debian, Fedora, Machine
+    from tests.simulators.packages import Debian, Fedora
 
 Make = Callable[..., Resource[Any, Any]]
 MakePackage = Callable[..., Package]
@@ -57,39 +55,6 @@ def a_fedora(state: str = "absent") -> Fedora:
 
 
 FAMILIES = {"Debian": a_debian, "RedHat": a_fedora}
-
-
-@pytest.fixture
-def package(make: Make) -> MakePackage:
-    """``package(machine, "tool", ensure=…)``; ``others`` are declared beside it, ``shared`` is the run's."""
-
-    def build(
-        machine: Machine,
-        name: str = "tool",
-        *,
-        noop: bool = False,
-        others: tuple[str, ...] = (),
-        shared: dict[type, Any] | None = None,
-        log: Callable[[str], None] = lambda line: None,
-        family: str | None = None,
-        **properties: Any,
-    ) -> Package:
-        family = family or ("Debian" if isinstance(machine, simulator.Debian) else "RedHat")
-        system: System = simulator.LookingOnly(machine) if noop else machine
-        resource = make(Package, {"name": name, **properties})
-        assert isinstance(resource, Package)
-        resource.context = msgspec.structs.replace(
-            resource.context,
-            system=system,
-            scope=Scope({"os": {"family": family}}),
-            shared={} if shared is None else shared,
-            declared=lambda _: (name, *others),
-            noop=noop,
-            log=log,
-        )
-        return resource
-
-    return build
 
 
 def predict(resource: Resource[Any, Any]) -> str:
@@ -192,16 +157,16 @@ def test_noop_foretells_that_nothing_offers_a_package_or_version(
         converge(package(machine, name, ensure=ensure))
 
 
-@pytest.mark.parametrize(("family", "asking"), [("Debian", "apt-cache"), ("RedHat", "dnf")])
+@pytest.mark.parametrize(("family", "asking", "times"), [("Debian", "apt-cache", 1), ("RedHat", "dnf", 2)])
 def test_noop_asks_for_all_that_it_would_install_at_once_and_for_nothing_else(
-    package: MakePackage, family: str, asking: str
+    package: MakePackage, family: str, asking: str, times: int
 ) -> None:
     machine, shared = FAMILIES[family](), dict[type, Any]()
     names = [f"missing{number}" for number in range(20)]
     for name in ("tool", *names):
         with contextlib.suppress(ResourceError):
             predict(package(machine, name, others=("tool", *names), shared=shared, noop=True))
-    assert [command[0] for command in machine.looked].count(asking) == 1
+    assert [command[0] for command in machine.looked].count(asking) == times
     in_order = FAMILIES[family]("1.0-1")
     predict(package(in_order, noop=True))
     assert asking not in [command[0] for command in in_order.looked]
@@ -476,7 +441,7 @@ def test_versions_are_accepted(make: Make, ensure: str) -> None:
 def test_what_is_no_state_and_no_version_is_refused(make: Make, ensure: str) -> None:
     with pytest.raises(PropertyError) as failure:
         make(Package, {"name": "tool", "ensure": ensure})
-    wanted = "wanted present, absent, latest or a version such as '1.24.0-1'"
+    wanted = "wanted present, absent, latest, purged or a version such as '1.24.0-1'"
     assert str(failure.value) == f"ensure is {ensure!r}, {wanted}"
 
 

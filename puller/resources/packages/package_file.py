@@ -1,0 +1,120 @@
+"""Packages that come as a file: one of the bundle, one of this machine, or one of a server.
+
+* What a file is, its package manager says; each is asked about once a run.
+* One of a server is fetched when it is not known yet which version it is, and when it is installed: what a checksum
+  stands for never changes, so it is remembered.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from puller.errors import ResourceError
+from puller.resources.base import Context
+from puller.resources.checksums import sha256
+from puller.resources.packages.properties import PackageProperties, is_url
+
+if TYPE_CHECKING:
+    from puller.resources.packages.job import Job
+    from puller.resources.packages.manager import Manager, Record
+    from puller.state.state_file import StateFile
+
+_REMEMBERED = "package-files.json"
+"""By checksum: the name, version and architecture of a package."""
+
+
+class PackageFile:
+    """The source of one package. Methods raise ``ResourceError`` and ``OSError``."""
+
+    def __init__(self, properties: PackageProperties, source: str, context: Context) -> None:
+        self._name = properties.name
+        self._wanted = properties.checksum
+        self._source = source
+        self._context = context
+
+    def record(self, manager: "Manager", job: "Job") -> "Record | None":
+        """The package in it, which must be the one named; ``None`` in noop where an earlier resource would bring it."""
+        if is_url(self._source):
+            record = self._remembered(manager, job)
+        elif self._is_to_come():
+            return None
+        else:
+            record = manager.read_package(job, self._path())
+        if not manager.is_named(record, self._name):
+            found = f"{record.name} ({record.architecture})"
+            raise ResourceError(f"source {self._source} is the package {found}, wanted {self._name}")
+        return record
+
+    @contextlib.contextmanager
+    def at_hand(self, suffix: str) -> Iterator[str]:
+        """A path of it for a package manager: where it is, or a private copy of what was fetched or checked."""
+        if self._wanted is None:
+            yield self._path()
+            return
+        from puller.resources.packages.private import private_directory  # for the few that are installed
+        from puller.system.protocol import Attributes
+
+        system, data = self._context.system, self._content()
+        with private_directory(system, 0o700) as directory:
+            path = f"{directory}/package{suffix}"
+            system.replace_file(path, (data,), Attributes(os.geteuid(), os.getegid(), 0o600), None)
+            yield path
+
+    def _place(self) -> str:
+        source = self._source
+        if os.path.isabs(source):
+            return self._context.system.resolve(os.path.normpath(source))
+        return self._context.files.find(source)
+
+    def _path(self) -> str:
+        path = self._place()
+        if not self._context.system.exists(path):
+            raise ResourceError(f"source {self._source} is missing")
+        return path
+
+    def _is_to_come(self) -> bool:
+        path, system = self._place(), self._context.system
+        if not self._context.noop or os.path.lexists(path):
+            return False
+        return system.will_be_written(path) or self._context.uncertain(path)
+
+    def _content(self) -> bytes:
+        """All of it, which has the checksum that is wanted."""
+        fetch, system = self._context.fetch, self._context.system
+        data = fetch(self._source) if is_url(self._source) else system.read(self._path())
+        if (digest := sha256([data])) != self._wanted:
+            raise ResourceError(f"source {self._source} has sha256 {digest}, wanted {self._wanted}")
+        return data
+
+    # One of a server: it is asked of its bytes once what it is.
+
+    def _remembered(self, manager: "Manager", job: "Job") -> "Record":
+        from puller.resources.packages.manager import Record
+
+        file, noop, wanted = self._file(), self._context.noop, self._wanted or ""
+        known = (file.load(self._context.log, noop=noop) or {}) if file else {}
+        if wanted in known:
+            return Record(*known[wanted])
+        record = self._read(manager, job)
+        if file and not noop:
+            file.save({**known, wanted: (record.name, record.version, record.architecture)})
+        return record
+
+    def _read(self, manager: "Manager", job: "Job") -> "Record":
+        # In memory, as looking writes nothing.
+        with open(os.memfd_create("package", os.MFD_CLOEXEC), "w+b") as stream:
+            stream.write(self._content())
+            stream.flush()
+            return manager.read_package(job, f"/proc/{os.getpid()}/fd/{stream.fileno()}")
+
+    def _file(self) -> "StateFile[dict[str, tuple[str, str, str]]] | None":
+        from puller.state.state_file import StateFile
+
+        directory = self._context.state_directory
+        if directory is None:  # one command on its own remembers nothing
+            return None
+        kind = dict[str, tuple[str, str, str]]
+        return StateFile(
+            directory / _REMEMBERED, kind, "packages of servers are fetched to see which versions they are"
+        )

@@ -1,0 +1,586 @@
+"""What a package may be beside installed or not: purged, held, provided by another, from a file, with answers.
+
+Every state towards every other, on a Debian and a Fedora that are simulated; ``tests/system`` has the real tools.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from runpy import run_path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from puller.errors import ResourceError
+from puller.resources.agreeing import Contradiction
+from puller.resources.base import PropertyError, Resource
+from puller.resources.packages.package import Package
+from puller.resources.packages.properties import PackageProperties
+
+if TYPE_CHECKING:
+    from tests.simulators.packages import Debian, Fedora
+
+Make = Callable[..., Resource[Any, Any]]
+MakePackage = Callable[..., Package]
+Converge = Callable[[Resource[Any, Any]], list[str]]
+
+SIMULATOR = Path(__file__).parents[3] / "simulators/packages.py"
+simulator: Any = SimpleNamespace(**run_path(str(SIMULATOR)))  # tests are not a package to import from
+Deb, Rpm = simulator.Deb, simulator.Rpm
+OFFERED = ["1.0-1", "1.1-1", "2.0-1"]
+
+
+def a_debian(version: str = "", *, status: str = "installed", held: bool = False) -> Debian:
+    machine: Debian = simulator.Debian(repository={"tool": list(OFFERED)}, architecture={"tool": "all"})
+    if version:
+        machine.packages["tool"] = Deb(version, status, "hold" if held else "install")
+    return machine
+
+
+def a_fedora(version: str = "", *, held: bool = False) -> Fedora:
+    machine: Fedora = simulator.Fedora(repository=[Rpm("tool", version) for version in OFFERED])
+    if version:
+        machine.packages = [Rpm("tool", version)]
+    if held:
+        machine.locks = [f"tool-0:{version}.*"]
+    return machine
+
+
+FAMILIES: dict[str, Callable[..., Any]] = {"Debian": a_debian, "RedHat": a_fedora}
+
+
+def predict(resource: Resource[Any, Any]) -> str:
+    actual = resource.look()
+    differences = resource.differences(actual)
+    return resource.noop_message(differences, actual) if differences else "stable"
+
+
+def is_held(machine: Any) -> bool:
+    on_hold: bool = (
+        machine.packages["tool"].want == "hold" if hasattr(machine, "apt_mark") else bool(machine.locks)
+    )
+    return on_hold
+
+
+# Purged
+
+
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [
+        ("installed", "Would have purged"),
+        ("config-files", "Would have purged"),
+        ("half-configured", "Would have purged"),
+        ("unpacked", "Would have purged"),
+        ("", "stable"),
+    ],
+)
+def test_purged_leaves_no_configuration_file(
+    package: MakePackage, converge: Converge, status: str, says: str
+) -> None:
+    machine = a_debian("1.0-1", status=status) if status else a_debian()
+    assert predict(package(machine, ensure="purged", noop=True)) == says
+    assert bool(converge(package(machine, ensure="purged"))) == (says != "stable")
+    assert "tool" not in machine.packages
+    changes = len(machine.changed)
+    assert converge(package(machine, ensure="purged")) == []
+    assert len(machine.changed) == changes
+    assert machine.changed == [] or machine.changed[-1][1] == "purge"
+
+
+def test_what_is_left_to_purge_is_said(package: MakePackage) -> None:
+    resource = package(a_debian("1.0-1", status="config-files"), ensure="purged")
+    assert list(map(str, resource.differences(resource.look()))) == [
+        "ensure is absent with its configuration files, wanted purged"
+    ]
+
+
+def test_absent_is_content_with_configuration_files(package: MakePackage) -> None:
+    assert predict(package(a_debian("1.0-1", status="config-files"), ensure="absent")) == "stable"
+
+
+def test_purged_is_absent_where_rpm_has_no_such_thing(package: MakePackage, converge: Converge) -> None:
+    machine = a_fedora("1.0-1")
+    assert predict(package(machine, ensure="purged", noop=True)) == "Would have uninstalled"
+    converge(package(machine, ensure="purged"))
+    assert machine.packages == []
+    assert predict(package(machine, ensure="purged", noop=True)) == "stable"
+
+
+def test_what_is_purged_and_what_is_removed_are_two_transactions(package: MakePackage) -> None:
+    machine = a_debian("1.0-1")
+    keys = [package(machine, ensure=ensure) for ensure in ("absent", "purged")]
+    assert len({resource.transaction(resource.look()) for resource in keys}) == 2
+
+
+# Held
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("found", "held_now", "ensure", "held", "says"),
+    [
+        ("", False, "present", True, "Would have installed version present, and held it"),
+        ("", False, "present", False, "Would have installed version present"),
+        ("1.0-1", False, "present", True, "Would have held it"),
+        ("1.0-1", False, "present", False, "stable"),
+        ("1.0-1", True, "present", True, "stable"),
+        ("1.0-1", True, "present", False, "Would have released the hold"),
+        ("1.0-1", True, "1.1-1", True, "Would have upgraded to 1.1-1"),
+        ("1.0-1", False, "1.1-1", True, "Would have upgraded to 1.1-1, and held it"),
+        ("1.0-1", True, "1.1-1", False, "Would have upgraded to 1.1-1, and released the hold"),
+        ("2.0-1", True, "1.1-1", True, "Would have downgraded to 1.1-1"),
+        ("1.1-1", True, "1.1-1", True, "stable"),
+        ("1.0-1", True, "latest", False, "Would have upgraded to latest, and released the hold"),
+        ("1.0-1", True, "absent", False, "Would have uninstalled"),
+        ("", False, "absent", False, "stable"),
+    ],
+)
+def test_a_hold_of_the_manifest_is_as_noop_says_and_stays(
+    package: MakePackage,
+    converge: Converge,
+    family: str,
+    found: str,
+    held_now: bool,
+    ensure: str,
+    held: bool,
+    says: str,
+) -> None:
+    machine = FAMILIES[family](found, held=held_now)
+    assert predict(package(machine, ensure=ensure, held=held, noop=True)) == says
+    assert machine.changed == []
+    assert bool(converge(package(machine, ensure=ensure, held=held))) == (says != "stable")
+    if ensure != "absent":
+        assert is_held(machine) == held
+        (version,) = machine.versions("tool")
+        assert ensure in ("present", version) or (ensure == "latest" and version == "2.0-1")
+    else:
+        assert machine.versions("tool") == []
+    changes = len(machine.changed)
+    assert converge(package(machine, ensure=ensure, held=held)) == []
+    assert len(machine.changed) == changes
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_could_not_be_changed_is_held_again(package: MakePackage, family: str) -> None:
+    machine = FAMILIES[family]("1.0-1", held=True)
+    machine.fails = {"tool"}
+    resource = package(machine, ensure="1.1-1", held=True)
+    actual = resource.look()
+    with pytest.raises(ResourceError):
+        resource.change(resource.differences(actual), actual)
+    assert is_held(machine)
+
+
+def test_packages_that_are_held_share_their_commands(package: MakePackage) -> None:
+    machine = a_debian("1.0-1")
+    machine.repository["other"] = ["3.0-1"]
+    shared: dict[type, Any] = {}
+    names = ("tool", "other")
+    members = [package(machine, name, held=True, shared=shared, others=names) for name in names]
+    Package.change_together([(one, one.look()) for one in members])
+    assert [command[:2] for command in machine.changed] == [["apt-get", "install"], ["apt-mark", "hold"]]
+    assert machine.changed[0][-2:] == ["--", "other"]
+    assert machine.changed[1] == ["apt-mark", "hold", "--", "tool", "other"]
+
+
+def test_a_fedora_without_the_plugin_cannot_hold_and_says_what_is_missing(package: MakePackage) -> None:
+    machine = a_fedora("1.0-1")
+    machine.locks = None
+    assert predict(package(machine)) == "stable", "who holds nothing needs no plugin"
+    with pytest.raises(ResourceError, match="held wants dnf's plugin versionlock, which is not here"):
+        package(machine, held=True).look()
+
+
+def test_nobody_asks_for_locks_where_nothing_is_held(package: MakePackage) -> None:
+    machine = a_fedora("1.0-1")
+    predict(package(machine))
+    assert [command[0] for command in machine.looked] == ["rpm"]
+
+
+@pytest.mark.parametrize("ensure", ["latest", "absent", "purged"])
+def test_what_is_held_cannot_change_by_itself(make: Make, ensure: str) -> None:
+    with pytest.raises(
+        PropertyError, match=f"held is true, and ensure is {ensure}; a package that is held stays"
+    ):
+        make(Package, {"name": "tool", "ensure": ensure, "held": True})
+
+
+# Options
+
+
+def test_options_reach_the_package_manager(package: MakePackage, converge: Converge) -> None:
+    machine = a_debian()
+    converge(package(machine, options={"recommends": False, "release": "backports"}))
+    assert machine.changed[0][-5:] == ["-t", "backports", "--no-install-recommends", "--", "tool"]
+    machine = a_debian()
+    converge(package(machine, options={"recommends": True}))
+    assert machine.changed[0][-3:] == ["--install-recommends", "--", "tool"]
+    fedora = a_fedora()
+    converge(package(fedora, options={"recommends": False}))
+    assert fedora.changed[0] == ["dnf", "install", "-y", "--setopt=install_weak_deps=False", "--", "tool"]
+
+
+def test_the_latest_of_a_release_is_asked_of_that_release(package: MakePackage) -> None:
+    machine, shared = a_debian("1.0-1"), dict[type, Any]()
+    package(machine, ensure="latest", options={"release": "backports"}, shared=shared).look()
+    package(machine, ensure="latest", shared=shared).look()
+    asked = [
+        command[command.index("policy") - 2 :] for command in machine.looked if command[0] == "apt-cache"
+    ]
+    assert asked[0][:2] == ["-t", "backports"]
+    assert len(asked) == 2
+
+
+def test_packages_with_other_options_are_another_transaction(package: MakePackage) -> None:
+    machine = a_debian()
+    kinds: list[dict[str, Any]] = [
+        {}, {"options": {"recommends": False}}, {"options": {"release": "backports"}}, {"held": True}, {"held": False},
+    ]  # fmt: skip
+    resources = [package(machine, **kind) for kind in [*kinds, {"options": {}}]]
+    assert len({resource.transaction(resource.look()) for resource in resources}) == len(kinds)
+
+
+@pytest.mark.parametrize(
+    ("properties", "sentence"),
+    [
+        ({"options": {"release": "sid"}}, "release is 'sid', which apt has and dnf has not"),
+        (
+            {"debconf": [{"question": "tool/x", "type": "string", "value": "1"}]},
+            "debconf is given, which apt has and dnf has not",
+        ),
+    ],
+)
+def test_what_only_apt_knows_is_a_failure_on_fedora(
+    package: MakePackage, properties: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ResourceError) as failure:
+        package(a_fedora(), **properties).look()
+    assert str(failure.value) == sentence
+
+
+@pytest.mark.parametrize("release", ["-y", "", "a b", "--config-file=/tmp/x", "sid\n"])
+def test_options_of_apt_are_no_releases(make: Make, release: str) -> None:
+    with pytest.raises(PropertyError, match="options has the release"):
+        make(Package, {"name": "tool", "options": {"release": release}})
+
+
+# Names that others provide
+
+
+def provided(family: str, *, is_installed: bool) -> Any:
+    """A machine on which ``server`` provides ``virtual``."""
+    if family == "Debian":
+        installed = {"server": Deb("1.0")} if is_installed else {}
+        return simulator.Debian({"server": ["1.0"]}, installed, provides={"server": "mail, virtual"})
+    packages = [Rpm("server", "1.0-1")] if is_installed else []
+    return simulator.Fedora([Rpm("server", "1.0-1")], packages, provides={"server": "mail virtual"})
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_name_that_an_installed_package_provides_is_present(package: MakePackage, family: str) -> None:
+    machine = provided(family, is_installed=True)
+    resource = package(machine, "virtual")
+    assert predict(resource) == "stable"
+    assert resource.final_ensure(resource.look()) == "provided by server"
+    assert len({command[0] for command in machine.looked}) == 1
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_name_that_one_package_provides_is_installed_by_it(
+    package: MakePackage, converge: Converge, family: str
+) -> None:
+    machine = provided(family, is_installed=False)
+    assert predict(package(machine, "virtual", noop=True)) == "Would have installed version present"
+    converge(package(machine, "virtual"))
+    assert machine.versions("server") != []
+    assert predict(package(machine, "virtual", noop=True)) == "stable"
+
+
+def test_of_several_packages_that_provide_a_name_apt_wants_one_named(package: MakePackage) -> None:
+    machine = provided("Debian", is_installed=False)
+    machine.repository["other"] = ["1.0"]
+    machine.provides["other"] = "virtual"
+    with pytest.raises(ResourceError) as failure:
+        predict(package(machine, "virtual", noop=True))
+    assert str(failure.value) == "is no package but what other, server provide; wanted one of them"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("ensure", ["absent", "purged", "latest", "1.0"])
+def test_a_name_has_no_version_and_cannot_be_removed(package: MakePackage, family: str, ensure: str) -> None:
+    machine = provided(family, is_installed=True)
+    sentence = (
+        f"is no package here, but provided by server, which would have to go; wanted {ensure}"
+        if ensure in ("absent", "purged")
+        else f"is no package but a name, provided by server, and has no version; wanted {ensure}"
+    )
+    for noop in (True, False):
+        resource = package(machine, "virtual", ensure=ensure, noop=noop)
+        actual = resource.look()
+        differences = resource.differences(actual)
+        with pytest.raises(ResourceError) as failure:
+            (resource.noop_message if noop else resource.change)(differences, actual)
+        assert str(failure.value) == sentence
+    assert machine.changed == []
+
+
+def test_the_package_of_a_name_that_is_also_provided_is_installed_in_a_version(
+    package: MakePackage, converge: Converge
+) -> None:
+    machine = provided("Debian", is_installed=True)
+    machine.repository["virtual"] = ["2.0"]
+    converge(package(machine, "virtual", ensure="latest"))
+    assert machine.versions("virtual") == ["2.0"]
+
+
+def test_what_a_broken_package_provides_is_not_there(package: MakePackage) -> None:
+    machine = provided("Debian", is_installed=True)
+    machine.packages["server"].status = "half-configured"
+    assert predict(package(machine, "virtual")) == "Would have installed version present"
+
+
+# Files
+
+
+def a_file(directory: Path, family: str, version: str = "1.1-1", name: str = "tool") -> str:
+    path = directory / f"{name}.{'deb' if family == 'Debian' else 'rpm'}"
+    path.write_text(f"{name} {version} {'all' if family == 'Debian' else 'x86_64'}")
+    return path.name
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("found", "ensure", "says"),
+    [
+        ("", "present", "Would have installed version 1.1-1"),
+        ("1.0-1", "present", "Would have upgraded to 1.1-1"),
+        ("1.1-1", "present", "stable"),
+        ("2.0-1", "present", "stable"),
+        ("2.0-1", "1.1", "Would have downgraded to 1.1"),
+        ("1.0-1", "1.1-1", "Would have upgraded to 1.1-1"),
+        ("1.1-1", "1.1", "stable"),
+        ("1.1-1", "absent", "Would have uninstalled"),
+        ("", "absent", "stable"),
+    ],
+)
+def test_a_file_is_installed_where_the_package_is_missing_or_older(
+    package: MakePackage, converge: Converge, tmp_path: Path, family: str, found: str, ensure: str, says: str
+) -> None:
+    machine = FAMILIES[family](found)
+    machine.repository = {} if family == "Debian" else []
+    source = a_file(tmp_path, family)
+    assert predict(package(machine, ensure=ensure, source=source, noop=True)) == says
+    assert bool(converge(package(machine, ensure=ensure, source=source))) == (says != "stable")
+    if says.endswith(("1.1-1", "1.1")):
+        assert machine.changed[-1][-1] == str(tmp_path / source)
+        assert ("--allow-downgrades" in machine.changed[-1]) == (family == "Debian" and ensure != "present")
+    changes = len(machine.changed)
+    assert converge(package(machine, ensure=ensure, source=source)) == []
+    assert len(machine.changed) == changes
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_file_must_be_the_package_and_the_version_that_is_named(
+    package: MakePackage, tmp_path: Path, family: str
+) -> None:
+    machine = FAMILIES[family]()
+    architecture = "all" if family == "Debian" else "x86_64"
+    other = a_file(tmp_path, family, name="other")
+    with pytest.raises(
+        ResourceError, match=rf"source {other} is the package other \({architecture}\), wanted tool"
+    ):
+        package(machine, source=other).look()
+    tool = a_file(tmp_path, family)
+    with pytest.raises(ResourceError, match=rf"source {tool} is version 1.1-1, wanted 2.0"):
+        package(machine, source=tool, ensure="2.0").look()
+    with pytest.raises(ResourceError, match=rf"source gone{Path(tool).suffix} is missing"):
+        package(machine, source=f"gone{Path(tool).suffix}").look()
+
+
+def test_noop_waits_for_a_file_that_an_earlier_resource_brings(package: MakePackage) -> None:
+    resource = package(a_debian(), source="/srv/not-there/tool.deb", noop=True)
+    resource.context.system.expect("/srv/not-there/tool.deb", "file")
+    assert predict(resource) == "Would have installed version present"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_package_of_a_server_is_fetched_to_be_known_and_to_be_installed_and_not_again(
+    package: MakePackage, converge: Converge, tmp_path: Path, family: str
+) -> None:
+    machine, fetched = FAMILIES[family](), list[str]()
+    content = (tmp_path / a_file(tmp_path, family)).read_bytes()
+
+    def fetch(url: str) -> bytes:
+        fetched.append(url)
+        return content
+
+    url = f"https://example.com/tool{'.deb' if family == 'Debian' else '.rpm'}?x=1"
+    properties = {"source": url, "checksum": hashlib.sha256(content).hexdigest()}
+    context = {"fetch": fetch, "state_directory": tmp_path / "state"}
+    assert (
+        predict(package(machine, context=context, noop=True, **properties))
+        == "Would have installed version 1.1-1"
+    )
+    assert not (tmp_path / "state").exists()
+    fetched.clear()
+    converge(package(machine, context=context, **properties))
+    assert len(fetched) == 2
+    path = Path(machine.changed[-1][-1])
+    assert path.name.startswith("package.")
+    assert not path.parent.exists()
+    assert converge(package(machine, context=context, **properties)) == []
+    assert len(fetched) == 2
+
+
+def test_another_content_than_the_checksum_says_is_never_given_to_the_package_manager(
+    package: MakePackage, tmp_path: Path
+) -> None:
+    machine = a_debian()
+    source = a_file(tmp_path, "Debian")
+    resource = package(machine, source=source, checksum="0" * 64)
+    actual = resource.look()
+    with pytest.raises(ResourceError, match=f"source {source} has sha256 [0-9a-f]{{64}}, wanted 0000"):
+        resource.change(resource.differences(actual), actual)
+    served = package(
+        machine, source="http://x/tool.deb", checksum="0" * 64, context={"fetch": lambda url: b"tool 1 all"}
+    )
+    with pytest.raises(ResourceError, match=r"source http://x/tool\.deb has sha256"):
+        served.look()
+    assert machine.changed == []
+
+
+@pytest.mark.parametrize(
+    ("properties", "sentence"),
+    [
+        ({"source": "tool.zip"}, "source is 'tool.zip', wanted a file that ends in .deb or .rpm"),
+        ({"source": "ftp://x/tool.deb"}, "source is 'ftp://x/tool.deb', wanted a file or an http(s):// URL"),
+        ({"source": "http://x/tool.deb"}, "checksum is missing; it is required where source is a URL"),
+        ({"source": "a\0.deb"}, "source is 'a\\x00.deb', wanted a file that ends in .deb or .rpm"),
+        (
+            {"source": "a.deb", "checksum": "AB"},
+            "checksum is 'AB', wanted 64 lower-case hexadecimal digits (SHA-256)",
+        ),
+        ({"checksum": "0" * 64}, "checksum is given, and there is no source"),
+        (
+            {"source": "a.deb", "ensure": "latest"},
+            "source is given, and latest is what repositories offer: wanted ensure: present or a version",
+        ),
+    ],
+)
+def test_sources_that_cannot_be_are_refused(make: Make, properties: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(PropertyError) as failure:
+        make(Package, {"name": "tool", **properties})
+    assert str(failure.value) == sentence
+
+
+# Answers to debconf
+
+ANSWERS = [
+    {"question": "tool/question", "type": "password", "value": "hunter two "},
+    {"question": "tool/kind", "type": "select", "value": "Internet Site"},
+]
+
+
+def test_answers_are_given_before_the_package_is_installed_and_never_on_a_command_line(
+    package: MakePackage, converge: Converge
+) -> None:
+    machine = a_debian()
+    machine.asked["tool"] = ""
+    converge(package(machine, debconf=ANSWERS))
+    assert machine.asked["tool"] == "hunter two "
+    assert machine.answers["tool/kind"] == "Internet Site"
+    assert [command[0] for command in machine.changed] == ["debconf-set-selections", "apt-get"]
+    assert "hunter" not in str([machine.changed, machine.looked])
+
+
+def test_what_is_installed_already_is_not_answered(package: MakePackage, converge: Converge) -> None:
+    machine = a_debian("1.0-1")
+    assert converge(package(machine, debconf=ANSWERS)) == []
+    assert not machine.answers
+    assert [command[0] for command in machine.looked] == ["dpkg-query"]
+    converge(package(machine, debconf=ANSWERS, ensure="latest"))
+    assert not machine.answers
+
+
+def test_answers_of_several_packages_are_given_and_read_back_at_once(package: MakePackage) -> None:
+    machine = a_debian()
+    machine.repository["other"] = ["3.0-1"]
+    shared, names = dict[type, Any](), ("tool", "other")
+    members = [package(machine, name, debconf=ANSWERS, shared=shared, others=names) for name in names]
+    Package.change_together([(one, one.look()) for one in members])
+    assert [command[0] for command in machine.changed] == ["debconf-set-selections", "apt-get"]
+    assert [command[0] for command in machine.looked].count("debconf-communicate") == 1
+
+
+@pytest.mark.parametrize(
+    "answer", ["10 tool/question doesn't exist\n0 Internet Site\n", "0 hunter two\n0 x\n", ""]
+)
+def test_an_answer_that_debconf_does_not_have_then_is_a_failure_that_does_not_show_it(
+    package: MakePackage, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    machine = a_debian()
+    monkeypatch.setattr(machine, "debconf_communicate", lambda arguments: simulator.ended(stdout=answer))
+    resource = package(machine, debconf=ANSWERS)
+    actual = resource.look()
+    with pytest.raises(ResourceError, match=r"^debconf") as failure:
+        resource.change(resource.differences(actual), actual)
+    assert "hunter" not in str(failure.value)
+    assert machine.versions("tool") == []
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"question": "-x"}, "debconf has the question '-x', wanted one such as 'postfix/mailname'"),
+        ({"question": "a b"}, "debconf has the question 'a b', wanted one such as 'postfix/mailname'"),
+        (
+            {"type": "bogus"},
+            "debconf has the type 'bogus', wanted one of boolean, multiselect, password, select, string",
+        ),
+        *(
+            (
+                {"value": value},
+                "debconf has a value for 'tool/question' with a line end or a backslash that debconf cannot keep",
+            )
+            for value in ("a\nb", "a\\nb", "a\\", "a\0b", "a\rb")
+        ),
+    ],
+)
+def test_answers_that_debconf_would_take_for_something_else_are_refused(
+    make: Make, change: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(PropertyError) as failure:
+        make(Package, {"name": "tool", "debconf": [{**ANSWERS[0], **change}]})
+    assert str(failure.value) == sentence
+
+
+def test_answers_are_not_shown(make: Make) -> None:
+    properties = make(Package, {"name": "tool", "debconf": ANSWERS}).properties
+    assert "hunter" not in repr(properties)
+
+
+# Two declarations of one package
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "agreed"),
+    [
+        ("absent", "purged", "purged"),
+        ("purged", "absent", "purged"),
+        ("purged", "purged", "purged"),
+        ("present", "latest", "latest"),
+        ("present", "purged", None),
+        ("latest", "absent", None),
+    ],
+)
+def test_who_wants_it_gone_agrees_with_who_wants_it_purged(one: str, other: str, agreed: str | None) -> None:
+    first, second = (PackageProperties(name="tool", ensure=ensure) for ensure in (one, other))
+    if agreed is None:
+        with pytest.raises(Contradiction):
+            Package.agree(first, second)
+    else:
+        assert Package.agree(first, second).ensure == agreed
