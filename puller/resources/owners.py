@@ -7,10 +7,7 @@ import stat
 
 from puller.errors import ResourceError
 from puller.resources.base import Context, Difference
-from puller.system.protocol import Attributes
-
-UNKNOWN = -1
-"""In noop, the id of somebody that an earlier command may have made: different from whoever is there now."""
+from puller.system.protocol import UNKNOWN_ID, Attributes
 
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 
@@ -94,6 +91,6 @@ def _id(kind: str, name: str | int | None, context: Context) -> int:
         return found
     # Nobody is missing whom an earlier resource may have added: the difference is told, and the real run looks again.
     if context.uncertain("/etc/passwd" if kind == "owner" else "/etc/group"):
-        return UNKNOWN
+        return UNKNOWN_ID
     who = "user" if kind == "owner" else "group"
     raise ResourceError(f"{kind} is {name!r}, and there is no such {who}")

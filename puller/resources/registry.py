@@ -25,9 +25,11 @@ _OWN = {
     "exec": "puller.resources.exec:Exec",
     "file": "puller.resources.files.file:File",
     "link": "puller.resources.files.link:Link",
+    "group": "puller.resources.accounts.group:Group",
     "package": "puller.resources.packages.package:Package",
     "scaffold": "puller.resources.scaffolds.scaffold:Scaffold",
     "service": "puller.resources.services.service:Service",
+    "user": "puller.resources.accounts.user:Account",
 }
 
 

@@ -23,11 +23,12 @@ from bundles.filesystem.atomic import (
     temporary_name,
 )
 from puller.errors import ChangedMeanwhile
-from puller.system.protocol import Attributes, require_one_name
+from puller.system.protocol import AccountKind, Attributes, require_one_name
 from puller.system.safe_paths import REAL_DIRECTORY, open_safely, require_new, resolve
 
 if TYPE_CHECKING:  # starting programs is imported when one is started: most resources need none
     from puller.system.commands import Command, Completed
+    from puller.system.identity import Identity
 
 
 _PINNED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -137,6 +138,13 @@ class LocalSystem:
 
     def group_id(self, name: str) -> int | None:
         return _find_id(name, self._groups, lambda: grp.getgrnam(name).gr_gid)
+
+    def expect_account(self, kind: AccountKind, name: str, number: int | None) -> None:
+        """A real run has no need of predictions."""
+
+    def expected_accounts(self, kind: AccountKind) -> Mapping[str, int | None]:
+        del kind
+        return {}
 
     def query(self, command: "Command") -> "Completed":
         from puller.system.commands import run
@@ -311,6 +319,11 @@ class LocalSystem:
         self._groups.clear()
         self.executed += 1
         return run(command)
+
+    def act_as(self, identity: "Identity", act: Callable[[], object]) -> None:
+        from puller.system.acting import act_as
+
+        act_as(identity, act)
 
     def _require_same_directory(self, path: str, parent: int) -> None:
         """Require that what is made is made where it was missed: a file that is there is known by itself."""

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from puller.errors import MutationInNoop
 from puller.system.local import LocalSystem
-from puller.system.protocol import Attributes
+from puller.system.protocol import AccountKind, Attributes
 
 if TYPE_CHECKING:
     from puller.system.commands import Command, Completed
+    from puller.system.identity import Identity
 
 _MOST_LINKS = 40  # as many as the kernel follows
 
@@ -26,6 +27,7 @@ class NoopSystem(LocalSystem):
         self._expected: dict[str, str] = {}
         self._links: dict[str, str] = {}
         """Where the links lead that this run would have made."""
+        self._accounts: dict[AccountKind, dict[str, int | None]] = {"user": {}, "group": {}}
 
     def lstat(self, path: str) -> os.stat_result | None:
         return super().lstat(self._at(path))
@@ -94,6 +96,20 @@ class NoopSystem(LocalSystem):
                 return "absent" if above == "absent" else None
         return None
 
+    def expect_account(self, kind: AccountKind, name: str, number: int | None) -> None:
+        self._accounts[kind][name] = number
+
+    def expected_accounts(self, kind: AccountKind) -> Mapping[str, int | None]:
+        return self._accounts[kind]
+
+    def user_id(self, name: str) -> int | None:
+        expected = self._accounts["user"]
+        return expected[name] if name in expected else super().user_id(name)
+
+    def group_id(self, name: str) -> int | None:
+        expected = self._accounts["group"]
+        return expected[name] if name in expected else super().group_id(name)
+
     def replace_file(
         self,
         path: str,
@@ -135,3 +151,6 @@ class NoopSystem(LocalSystem):
 
     def execute(self, command: "Command") -> "Completed":
         raise MutationInNoop(f"{command.arguments[0]}: would be executed in noop")
+
+    def act_as(self, identity: "Identity", act: Callable[[], object]) -> None:
+        raise MutationInNoop(f"what would be done as {identity.name} would be done in noop")

@@ -8,7 +8,7 @@
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
@@ -16,6 +16,12 @@ from puller.errors import ResourceError
 
 if TYPE_CHECKING:  # starting programs is imported when one is started: most resources need none
     from puller.system.commands import Command, Completed
+    from puller.system.identity import Identity
+
+UNKNOWN_ID = -1
+"""In noop, the id of somebody whom an earlier resource would have made: different from that of whoever is there now."""
+
+AccountKind = Literal["user", "group"]
 
 
 class Attributes(msgspec.Struct, frozen=True):
@@ -74,6 +80,12 @@ class System(Protocol):
     def group_id(self, name: str) -> int | None:
         """``None`` when there is no such group."""
 
+    def expect_account(self, kind: AccountKind, name: str, number: int | None) -> None:
+        """In noop: this run would have made it, with this id or ``UNKNOWN_ID``; ``None``: removed it."""
+
+    def expected_accounts(self, kind: AccountKind) -> Mapping[str, int | None]:
+        """In noop: all that were expected, by name; ``user_id`` and ``group_id`` know them. Otherwise nothing."""
+
     def query(self, command: "Command") -> "Completed":
         """Run a command that only looks: a guard, a status query. Done in noop too."""
 
@@ -130,6 +142,9 @@ class System(Protocol):
 
     def execute(self, command: "Command") -> "Completed":
         """Run a command that changes something."""
+
+    def act_as(self, identity: "Identity", act: Callable[[], object]) -> None:
+        """Call what changes something in places of a user as that user, in a process of its own."""
 
 
 def require_one_name(path: str, found: os.stat_result) -> None:

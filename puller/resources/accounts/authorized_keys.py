@@ -1,0 +1,250 @@
+"""The file ``~/.ssh/authorized_keys``, looked at by root and written by its user.
+
+* All below the home is the user's, who may put a link or somebody else's file there at any moment: it is reached name
+  by name from the open home, no link is followed, and root neither writes there nor copies from there.
+* What is written is read by the user's own process, which can read nothing that is not theirs to read.
+* Comments, and keys that nobody speaks of, stay where they are.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+import msgspec
+
+from puller.errors import ResourceError
+from puller.resources.accounts.keys import Key, find_key
+from puller.system.safe_paths import open_safely
+
+LARGEST = 1024 * 1024
+"""Bytes of the file; a larger one is refused."""
+_DIRECTORY, _FILE = ".ssh", "authorized_keys"
+_DIRECTORY_MODE, _FILE_MODE = 0o700, 0o600
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """The keys of a user; without ``exclusive`` others stay."""
+
+    keys: tuple[Key, ...]
+    exclusive: bool
+    name: str
+    """Of the user."""
+    uid: int
+    gid: int
+    home: str
+
+    @property
+    def directory(self) -> str:
+        """For messages."""
+        return f"{self.home}/{_DIRECTORY}"
+
+    @property
+    def path(self) -> str:
+        """For messages."""
+        return f"{self.directory}/{_FILE}"
+
+
+class KeysState(msgspec.Struct, frozen=True):
+    """What differs from the wanted keys: numbers of keys, and attributes in words."""
+
+    missing: int = 0
+    changed: int = 0
+    """Keys with other options or another comment."""
+    surplus: int = 0
+    attributes: tuple[str, ...] = ()
+
+    @property
+    def is_right(self) -> bool:
+        """Whether there is nothing to do."""
+        return self == KeysState()
+
+    def __str__(self) -> str:
+        words = {"missing": self.missing, "different": self.changed, "too many": self.surplus}
+        counted = [f"{number} {what}" for what, number in words.items() if number]
+        return ", ".join([*counted, *self.attributes])
+
+    def done(self) -> str:
+        """What a change does: ``added 1 key, removed 2``."""
+        counted = {"added": self.missing, "changed": self.changed, "removed": self.surplus}
+        words = [f"{what} {number}" for what, number in counted.items() if number]
+        if not words:
+            return "made authorized_keys the user's alone"
+        first = next(number for number in counted.values() if number)
+        words[0] += " key" if first == 1 else " keys"
+        return ", ".join(words)
+
+
+def all_missing(wanted: Sequence[Key]) -> KeysState:
+    """The state where there is no file yet."""
+    return KeysState(missing=len(wanted))
+
+
+def look(wanted: Wanted) -> KeysState:
+    """What differs. Raises ``ResourceError`` for what is in the way, and ``OSError``."""
+    with _directory(wanted) as directory:
+        if directory is None:
+            return all_missing(wanted.keys)
+        attributes = [*_attributes(os.fstat(directory), wanted, wanted.directory, _DIRECTORY_MODE)]
+        found = _stat(_FILE, directory, wanted.path)
+        if found is None:
+            state = all_missing(wanted.keys)
+        else:
+            attributes += _attributes(found, wanted, wanted.path, _FILE_MODE)
+            state = merged(_read(directory, wanted), wanted)[1]
+    if not wanted.keys and found is None:
+        return KeysState()
+    return msgspec.structs.replace(state, attributes=tuple(attributes))
+
+
+def write(wanted: Wanted, act: Callable[[Callable[[], object]], None]) -> None:
+    """Make it so; ``act`` calls what writes as the user. Raises ``OSError`` and ``ResourceError``.
+
+    1. Open the home as root, so that nothing above it has to be open to the user.
+    2. As the user: make the directory, close it to others.
+    3. Read what is there now, merge, and put the new file in its place.
+    """
+    # 1. Home
+    from bundles.filesystem.atomic import naming
+
+    with open_safely(wanted.home) as home, naming(wanted.path):
+        act(lambda: _write_as_user(home, wanted))
+
+
+def _write_as_user(home: int, wanted: Wanted) -> None:
+    from bundles.filesystem.atomic import remove_leftovers, replace_file
+
+    # 2. Directory
+    if _stat(_DIRECTORY, home, wanted.directory) is None:
+        os.mkdir(_DIRECTORY, _DIRECTORY_MODE, dir_fd=home)
+        os.fsync(home)
+    with _directory(wanted, home) as directory:
+        if directory is None:
+            raise ResourceError(f"{wanted.directory} was removed while Puller made it")
+        if [*_attributes(os.fstat(directory), wanted, wanted.directory, _DIRECTORY_MODE)]:
+            os.fchown(directory, -1, wanted.gid)
+            os.fchmod(directory, _DIRECTORY_MODE)
+        # 3. File
+        found = _stat(_FILE, directory, wanted.path)
+        content = b"" if found is None or _is_all_ours(found, wanted) else _read(directory, wanted)
+        remove_leftovers(directory)
+        new = merged(content, wanted)[0]
+        replace_file(directory, _FILE, [new], mode=_FILE_MODE, gid=wanted.gid)
+
+
+def merged(content: bytes, wanted: Wanted) -> tuple[bytes, KeysState]:
+    """The content with the wanted keys, and how that differs; nothing but keys and what is exclusive is touched.
+
+    A second line of a wanted key goes: sshd takes whichever line lets the user in.
+    """
+    missing: dict[tuple[str, str], Key] = {key.identity: key for key in wanted.keys}
+    lines, changed, surplus = [], 0, 0
+    for line in content.split(b"\n"):
+        text = line.decode("utf-8", "surrogateescape").rstrip("\r")
+        key = _key_in(text)
+        new = missing.pop(key.identity, None) if key else None
+        if new is not None:
+            changed += new != key
+            lines.append(line if new == key else str(new).encode())
+        elif _stays(text, key, wanted):
+            lines.append(line)
+        else:
+            surplus += 1
+    if lines and not lines[-1]:
+        lines.pop()
+    lines += [str(key).encode() for key in missing.values()]
+    return b"".join(line + b"\n" for line in lines), KeysState(len(missing), changed, surplus)
+
+
+def _key_in(text: str) -> Key | None:
+    return None if _says_nothing(text) else find_key(text)
+
+
+def _says_nothing(text: str) -> bool:
+    """A comment or an empty line, as sshd reads it."""
+    text = text.lstrip(" \t")
+    return not text or text.startswith("#")
+
+
+def _stays(text: str, key: Key | None, wanted: Wanted) -> bool:
+    if _says_nothing(text):
+        return True
+    is_second = key is not None and any(key.identity == one.identity for one in wanted.keys)
+    return not is_second and not wanted.exclusive
+
+
+# What is there
+
+
+@contextmanager
+def _directory(wanted: Wanted, home: int | None = None) -> Iterator[int | None]:
+    """``.ssh``, open; ``None`` where there is none. ``home`` is open already for who may not reach it by its path."""
+    with ExitStack() as stack:
+        if home is None:
+            home = stack.enter_context(open_safely(wanted.home))
+        found = _stat(_DIRECTORY, home, wanted.directory)
+        if found is None:
+            yield None
+            return
+        _require(wanted, wanted.directory, found, stat.S_ISDIR, "directory")
+        directory = os.open(_DIRECTORY, _OPEN | os.O_DIRECTORY, dir_fd=home)
+        stack.callback(os.close, directory)
+        yield directory
+
+
+def _is_all_ours(found: os.stat_result, wanted: Wanted) -> bool:
+    """Whether a file that root has made need not be read by the user to be replaced."""
+    return found.st_uid != wanted.uid and wanted.exclusive
+
+
+def _read(directory: int, wanted: Wanted) -> bytes:
+    """The content of the file, which was there a moment ago."""
+    found = os.stat(_FILE, dir_fd=directory, follow_symlinks=False)
+    _require(wanted, wanted.path, found, stat.S_ISREG, "file")
+    with open(os.open(_FILE, _OPEN, dir_fd=directory), "rb", buffering=0) as stream:
+        found = os.fstat(stream.fileno())
+        _require(wanted, wanted.path, found, stat.S_ISREG, "file")
+        data = stream.read(LARGEST + 1) if found.st_size <= LARGEST else None
+    if data is None or len(data) > LARGEST:
+        raise ResourceError(f"{wanted.path} has more than {LARGEST} bytes")
+    return data
+
+
+def _stat(name: str, directory: int, path: str) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
+
+
+def _require(
+    wanted: Wanted, path: str, found: os.stat_result, is_right: Callable[[int], bool], what: str
+) -> None:
+    """Refuse what is no directory or file of the user's: they may have put it there to have it read, or written."""
+    if stat.S_ISLNK(found.st_mode):
+        raise ResourceError(f"{path} is a link, which is not followed; wanted a {what} of {wanted.name}")
+    if not is_right(found.st_mode):
+        raise ResourceError(f"{path} is not a {what}")
+    if found.st_uid != wanted.uid and not (what == "file" and _is_of_root(found, wanted)):
+        raise ResourceError(f"{path} belongs to user {found.st_uid}, wanted a {what} of {wanted.name}")
+    if what == "file" and found.st_nlink > 1:
+        names = f"has {found.st_nlink} names (hard links)"
+        raise ResourceError(f"{path} {names}, so it may be somebody else's file; wanted one of {wanted.name}")
+
+
+def _is_of_root(found: os.stat_result, wanted: Wanted) -> bool:
+    """A file that root has put there, and that the user can replace by their own: read, or not needed."""
+    return found.st_uid == 0 and (wanted.exclusive or bool(found.st_mode & stat.S_IROTH))
+
+
+def _attributes(found: os.stat_result, wanted: Wanted, path: str, mode: int) -> Iterator[str]:
+    name = path.removeprefix(f"{wanted.home}/")
+    if found.st_uid != wanted.uid:
+        yield f"{name} belongs to user {found.st_uid}"
+    if found.st_gid != wanted.gid:
+        yield f"{name} has group {found.st_gid}"
+    if (now := stat.S_IMODE(found.st_mode)) != mode:
+        yield f"{name} has mode {now:04o}"

@@ -1,0 +1,231 @@
+"""The ``group`` resource: a local group, its id and the members that it lists (``types.md`` section 2).
+
+* The databases are read once for all, and written by ``groupadd``, ``groupmod``, ``gpasswd`` and ``groupdel`` only.
+* Who has a group as the primary one is no listed member, and is neither counted nor removed.
+* An id that another group has, and a group that is somebody's primary one, are refused before a tool finds out.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from puller.errors import ResourceError
+from puller.resources.accounts import tools
+from puller.resources.accounts.databases import Known
+from puller.resources.accounts.names import (
+    check_ensure,
+    check_id,
+    check_membership,
+    check_name,
+    check_others,
+)
+from puller.resources.base import Difference, Properties, PropertyError, Resource
+from puller.system.protocol import UNKNOWN_ID
+
+
+class GroupProperties(Properties, frozen=True):
+    """The properties of a group."""
+
+    gid: int | None = None
+    """Its id; chosen by the system when not given."""
+    system: bool = False
+    """Make it with an id of the range for the system's own; of a group that is there nothing is compared."""
+    members: tuple[str, ...] | None = None
+    """Users that it lists; left as they are when not given."""
+    membership: str = "minimum"
+    """``minimum``: other members stay; ``inclusive``: they are removed."""
+
+
+class GroupState(msgspec.Struct, frozen=True):
+    """A group as the databases have it; ``gid`` is ``None`` when there is none."""
+
+    gid: int | None = None
+    members: tuple[str, ...] = ()
+
+
+class Group(Resource[GroupProperties, GroupState]):
+    """A group of this machine."""
+
+    type_name = "group"
+    properties_type = GroupProperties
+    providers = ("shadow",)
+    removable = True
+
+    _notes: tuple[str, ...] = ()
+
+    def look(self) -> GroupState:
+        name, known = self.properties.name, self._known
+        if known.is_gone("group", name):
+            return GroupState()
+        if (found := known.names.groups.get(name)) is not None:
+            return GroupState(found.gid, found.members)
+        number = self.context.system.group_id(name)
+        if number is not None and not known.is_new("group", name):
+            raise ResourceError(f"group {name} is not local: another source than /etc/group has it")
+        return GroupState(number)
+
+    def differences(self, actual: GroupState, *, refresh: bool = False) -> Sequence[Difference]:
+        del refresh
+        properties, found = self.properties, self.final_ensure(actual)
+        if found != properties.ensure:
+            return [Difference("ensure", found, properties.ensure)]
+        if found == "absent":
+            return ()
+        differences = []
+        if properties.gid not in (None, actual.gid):
+            differences.append(Difference("gid", str(actual.gid), str(properties.gid)))
+        if {*(wanted := self._wanted_members(actual))} != {*actual.members}:
+            differences.append(Difference("members", _listed(actual.members), _listed(wanted)))
+        return differences
+
+    def change(self, differences: Sequence[Difference], actual: GroupState) -> None:
+        """Make it so (``types.md`` section 2); each step is one tool, and a run that is cut short goes on from there.
+
+        1. Refuse what cannot be.
+        2. Remove it; or
+        3. make it, and see what it is like.
+        4. Change its id.
+        5. Write the complete list of members.
+        """
+        # 1. Refuse
+        self._refuse(actual, differences)
+        name, properties = self.properties.name, self.properties
+        # 2. Remove
+        if properties.ensure == "absent":
+            tools.run(self.context, "groupdel", "--", name)
+            return
+        # 3. Make
+        if actual.gid is None:
+            tools.run(self.context, "groupadd", *self._new(), "--", name)
+            actual = self.look()
+            differences = self.differences(actual)
+        for difference in differences:
+            # 4. Id
+            if difference.property == "gid":
+                tools.run(self.context, "groupmod", "-g", difference.wanted, "--", name)
+                self._note_gid(actual)
+            # 5. Members
+            elif difference.property == "members":
+                members = self._without_strangers(self._wanted_members(actual))
+                tools.run(self.context, "gpasswd", "-M", ",".join(members), "--", name)
+
+    def _new(self) -> list[str]:
+        properties = self.properties
+        gid = [] if properties.gid is None else ["-g", str(properties.gid)]
+        return [*gid, *(["-r"] if properties.system else [])]
+
+    def noop_message(self, differences: Sequence[Difference], actual: GroupState) -> str:
+        self._refuse(actual, differences)
+        properties, expect = self.properties, self.context.system.expect_account
+        if properties.ensure == "absent":
+            expect("group", properties.name, None)
+            return "Would have removed the group"
+        if actual.gid is None:
+            expect("group", properties.name, UNKNOWN_ID if properties.gid is None else properties.gid)
+            return "Would have created the group"
+        words = []
+        for difference in differences:
+            if difference.property == "gid":
+                expect("group", properties.name, properties.gid)
+                self._note_gid(actual)
+                words.append(f"changed gid from {difference.actual} to {difference.wanted}")
+            else:
+                words += self._member_words(actual)
+        return f"Would have {'; '.join(words)}"
+
+    def _member_words(self, actual: GroupState) -> list[str]:
+        wanted = self._wanted_members(actual)
+        added = [name for name in wanted if name not in actual.members]
+        removed = [name for name in actual.members if name not in wanted]
+        words = [("added", added), ("removed", removed)]
+        return [f"{what} {', '.join(names)}" for what, names in words if names]
+
+    def _note_gid(self, actual: GroupState) -> None:
+        self._notes = (f"files that belong to the group keep the number {actual.gid}",)
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return self._notes
+
+    def final_ensure(self, actual: GroupState) -> str:
+        return "absent" if actual.gid is None else "present"
+
+    def changed_paths(self, actual: GroupState) -> None:
+        """The databases are everybody's: what was in them before a trial says nothing of this group alone."""
+        del actual
+
+    def describe(self, actual: GroupState) -> dict[str, Any]:
+        if actual.gid is None:
+            return {"ensure": "absent"}
+        return {"ensure": "present", "gid": actual.gid, "members": [*actual.members]}
+
+    @property
+    def _known(self) -> Known:
+        return Known(self.context)
+
+    def _wanted_members(self, actual: GroupState) -> tuple[str, ...]:
+        """All members that it lists afterwards."""
+        properties = self.properties
+        if properties.members is None:
+            return actual.members
+        kept = () if properties.membership == "inclusive" else actual.members
+        return tuple(dict.fromkeys((*kept, *properties.members)))
+
+    def _without_strangers(self, members: Sequence[str]) -> list[str]:
+        """Without those that are no users any more, as gpasswd refuses a list with one of them.
+
+        They stay in a group when somebody edits passwd.
+        """
+        find = self.context.system.user_id
+        return [name for name in members if name in (self.properties.members or ()) or find(name) is not None]
+
+    def _refuse(self, actual: GroupState, differences: Sequence[Difference]) -> None:
+        """Raise for what a tool would fail at, so that noop predicts it."""
+        changed = {difference.property for difference in differences}
+        if self.properties.ensure == "absent":
+            self._refuse_primary(actual)
+            return
+        gid = self.properties.gid
+        if gid is not None and changed & {"ensure", "gid"} and (other := self._known.group_with(gid)):
+            raise ResourceError(f"gid {gid} is that of group {other}")
+        if changed & {"ensure", "members"}:
+            self._refuse_strangers(actual)
+
+    def _refuse_primary(self, actual: GroupState) -> None:
+        users = [] if actual.gid is None else [*self._known.users_of(actual.gid)]
+        if users:
+            more = f" and {len(users) - 1} more" if len(users) > 1 else ""
+            raise ResourceError(f"is the primary group of user {users[0]}{more}, so it is not removed")
+
+    def _refuse_strangers(self, actual: GroupState) -> None:
+        context = self.context
+        for name in self.properties.members or ():
+            if name in actual.members or context.system.user_id(name) is not None:
+                continue
+            if not context.uncertain("/etc/passwd"):
+                raise ResourceError(f"members has {name!r}, and there is no such user")
+
+    # At load
+
+    @classmethod
+    def check(cls, properties: GroupProperties) -> Iterator[PropertyError]:
+        yield from check_name(properties.name)
+        yield from check_ensure(properties.ensure)
+        yield from check_id("gid", properties.gid)
+        yield from check_others("members", properties.members or ())
+        yield from check_membership("members", properties.members, properties.membership)
+        if properties.name == "root" and properties.ensure == "absent":
+            yield PropertyError("ensure", "is 'absent', and root is not removed", because=["name"])
+        if properties.gid is not None and (properties.gid == 0) is not (properties.name == "root"):
+            yield PropertyError("gid", f"is {properties.gid}, and 0 is root's alone", because=["name"])
+
+    @classmethod
+    def agree(cls, first: GroupProperties, second: GroupProperties) -> GroupProperties:
+        from puller.resources.accounts.agreement import agree_on_group  # few manifests declare a group twice
+
+        return agree_on_group(first, second)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(sorted(names)) or "nobody"

@@ -1,0 +1,105 @@
+"""Homes of users: what has to be so before one is made, moved or removed.
+
+All of it is said before anything is changed, in a dry run too: ``userdel -r`` and ``usermod -m`` find out when the
+account is gone or another one already.
+"""
+
+import os
+import stat
+
+from puller.errors import ResourceError
+from puller.resources.accounts.databases import Known, User, login_defs
+from puller.resources.base import Context
+from puller.resources.owners import user_name
+from puller.resources.paths import require_parent
+from puller.system.protocol import Attributes
+
+
+def find_home(home: str, context: Context) -> os.stat_result | None:
+    """The ``lstat`` of a home; ``None`` when there is none."""
+    return context.system.lstat(home)
+
+
+def require_new(home: str, uid: int | None, context: Context) -> None:
+    """Raise ``ResourceError`` where a new user cannot have a home.
+
+    An empty directory of root is given to the user; what belongs to the uid already stays as it is.
+    """
+    require_parent(home, context)
+    found = find_home(home, context)
+    if found is None or (uid is not None and stat.S_ISDIR(found.st_mode) and found.st_uid == uid):
+        return
+    if not stat.S_ISDIR(found.st_mode):
+        what = "a link" if stat.S_ISLNK(found.st_mode) else "not a directory"
+        raise ResourceError(f"home {home} is {what}")
+    if found.st_uid != 0 or context.system.children(home):
+        what = "and is not empty" if found.st_uid == 0 else f"(uid {found.st_uid})"
+        raise ResourceError(
+            f"home {home} belongs to {user_name(found.st_uid)} {what}, so it is not given to a new user; declare it"
+            " as a file with the owner that it should have, and the user with manage_home: false"
+        )
+
+
+def clear_for_new(home: str, uid: int | None, context: Context) -> None:
+    """Take away the empty directory that the user is given, so that useradd makes it: it appears as it should be, and
+    a run that is cut short finds a home that is missing, not one that the user cannot write to.
+    """
+    found = find_home(home, context)
+    if found is not None and found.st_uid == 0 and uid != 0:
+        context.system.remove(home, found)
+
+
+def require_movable(user: User, new: str, known: Known, context: Context) -> None:
+    """Raise ``ResourceError`` where the home of a user cannot be moved, or is not theirs alone."""
+    require_parent(new, context)
+    if context.system.exists(new):
+        raise ResourceError(f"home {new} exists, so that of {user.name} is not moved there")
+    if find_home(user.home, context) is not None:
+        _require_own(user, "moved", known, context)
+
+
+def require_removable(user: User, known: Known, context: Context) -> None:
+    """Raise ``ResourceError`` where the home is not the user's alone, or removing it would empty anything else."""
+    if find_home(user.home, context) is not None:
+        _require_own(user, "removed", known, context)
+
+
+def _require_own(user: User, what: str, known: Known, context: Context) -> None:
+    if why := _why_not_own(user, known, context):
+        raise ResourceError(f"home {user.home} of {user.name} {why}, so it is not {what}")
+    from puller.system.mounts import refuse_mounted  # for the few homes that go
+
+    refuse_mounted(user.home, what)
+
+
+def _why_not_own(user: User, known: Known, context: Context) -> str:
+    """What is wrong with a home that is there; empty when it is the user's alone, in a directory of root's."""
+    home, found = user.home, find_home(user.home, context)
+    above = context.system.lstat(os.path.dirname(home))
+    if home == "/" or not os.path.isabs(home) or os.path.normpath(home) != home:
+        return "is not a plain path of its own"
+    if found is None or not stat.S_ISDIR(found.st_mode):
+        return "is a link" if found and stat.S_ISLNK(found.st_mode) else "is not a directory"
+    if found.st_uid != user.uid:
+        return f"belongs to {user_name(found.st_uid)}"
+    if above is None or above.st_uid != 0 or not stat.S_ISDIR(above.st_mode):
+        return "is not in a directory of root"
+    others = (one for one in known.names.users.values() if one.name != user.name)
+    # Below it counts as well: the other one's home would go along.
+    shared = next((one for one in others if f"{one.home}/".startswith(f"{home}/")), None)
+    return f"is that of {shared.name}, too" if shared else ""
+
+
+def make(user: User, context: Context) -> None:
+    """Make a home that is missing, with the mode that useradd gives."""
+    context.system.make_directory(user.home, Attributes(user.uid, user.gid, _mode()))
+
+
+def _mode() -> int:
+    settings = login_defs()
+    try:
+        if "HOME_MODE" in settings:
+            return int(settings["HOME_MODE"], 8) & 0o777
+        return 0o777 & ~int(settings.get("UMASK", "077"), 8)
+    except ValueError:
+        return 0o700

@@ -1,0 +1,79 @@
+"""The system's own tools for accounts, called one at a time.
+
+* They keep a lock, and several databases in step; nothing else writes these.
+* A lock that another one holds is waited for first, so that it is a failure which says who holds it.
+* What is secret goes through standard input: a command line can be read by everybody while it runs.
+* An exit code of 0 proves nothing: the resource looks again (``usermod -U`` that would leave no password ends with 0).
+"""
+
+import contextlib
+import fcntl
+import os
+import struct
+import time
+
+from puller.errors import ResourceError, reason
+from puller.resources.accounts import databases
+from puller.resources.base import Context
+from puller.system import signals
+from puller.system.commands import Command
+
+WAIT = 15.0
+"""Seconds that the lock of the databases is waited for, as long as ``lckpwdf`` does."""
+_TIMEOUT = 300.0  # seconds; userdel removes a whole home, and usermod moves one
+_PAUSE = 0.1
+_TAIL = 5  # lines of what a failed tool printed
+_LOCK = struct.Struct("hhqqi")  # struct flock of Linux on 64 bits: type, whence, start, length, pid
+_ENVIRONMENT = {"LC_ALL": "C.UTF-8", "TZ": "UTC"}  # a date is midnight of UTC, wherever the machine stands
+
+
+def run(context: Context, *arguments: str, secret: str = "") -> None:
+    """Run a tool; ``secret`` is its standard input. Raises ``ResourceError`` with the end of what it printed.
+
+    1. Wait for the lock.
+    2. Run it.
+    3. Whatever came of it, what was read before is not known any more.
+    """
+    # 1. Lock
+    wait_for_lock()
+    # 2. Run
+    tool = arguments[0]
+    command = Command(arguments, _ENVIRONMENT, timeout=_TIMEOUT, input=secret.encode("ascii"))
+    try:
+        completed = context.system.execute(command)
+    except FileNotFoundError as error:
+        package = "gpasswd, useradd and the like are in the package passwd (Debian) or shadow-utils"
+        raise ResourceError(f"{tool} cannot be started: {reason(error)}; {package}") from error
+    except OSError as error:
+        raise ResourceError(f"{tool} cannot be started: {reason(error)}") from error
+    # 3. Forget
+    finally:
+        databases.Databases.forget(context)
+    if completed.exit_code != 0:
+        printed = "\n".join((completed.stderr.strip() or completed.stdout.strip()).splitlines()[-_TAIL:])
+        raise ResourceError(f"{tool}: {completed.outcome}" + (f"; it printed:\n{printed}" if printed else ""))
+
+
+def wait_for_lock() -> None:
+    """Wait until nobody holds the lock of lckpwdf(3); raises ``ResourceError`` after ``WAIT`` seconds.
+
+    It is not kept: the tool takes it itself, and would wait for us.
+    """
+    path, deadline = f"{databases.DIRECTORY}/.pwd.lock", time.monotonic() + WAIT
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as lock:
+        while (holder := _holder(lock.fileno())) is not None:
+            signals.check_command()
+            if time.monotonic() > deadline:
+                raise ResourceError(f"{path} is locked by {holder}, also after {WAIT:.0f} s; try again later")
+            time.sleep(_PAUSE)
+
+
+def _holder(descriptor: int) -> str | None:
+    """Who holds the lock; ``None`` when nobody does."""
+    asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind, _, _, _, pid = _LOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+    if kind == fcntl.F_UNLCK:
+        return None
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as name:
+        return f"process {pid} ({name.read().strip()})"
+    return f"process {pid}" if pid > 0 else "a process elsewhere"
