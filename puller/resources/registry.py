@@ -22,6 +22,7 @@ PROVIDERS = "puller.providers"
 _OWN = {
     "apply": "puller.resources.apply:Apply",
     "archive": "puller.resources.archives.archive:Archive",
+    "cron": "puller.resources.services.cron:Cron",
     "exec": "puller.resources.exec:Exec",
     "file": "puller.resources.files.file:File",
     "link": "puller.resources.files.link:Link",

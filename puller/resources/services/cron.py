@@ -1,0 +1,262 @@
+"""The ``cron`` resource: one file below ``/etc/cron.d`` (``types.md`` section 10).
+
+* The file is Puller's as a whole: whatever else is in its place is replaced by one rename, which is also how cron
+  notices that something is new. A changed mode alone it would not notice.
+* What cron would skip in silence (a schedule that it does not understand, a file with other names or another owner,
+  a user that there is not) is refused, or made right.
+"""
+
+import re
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from puller.errors import ResourceError
+from puller.resources.base import Declared, Difference, Properties, PropertyError, Resource
+from puller.resources.owners import attribute_differences, describe_attributes
+from puller.resources.paths import PathState, require_makeable
+from puller.resources.services.cron_schedule import Schedule
+from puller.system.protocol import Attributes
+
+DIRECTORY = "/etc/cron.d"
+ATTRIBUTES = Attributes(0, 0, 0o644)
+_OF_DIRECTORY = 0o755
+_DAEMONS = (
+    "/usr/sbin/cron",
+    "/usr/sbin/crond",
+    "/usr/lib/systemd/system-generators/systemd-crontab-generator",
+)
+
+_HEADER = "# Puller writes this file: what is changed here is lost.\n"
+_ENSURE = ("present", "absent")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+_LONGEST_NAME = 200  # characters; file systems take 255, and a temporary file stands beside it
+_USER = re.compile(r"[^-:%\s\0][^:%\s\0]*")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NOT_IN_A_LINE = re.compile(r"[\n\r\0]")
+_LONGEST = 999  # bytes of a command or a variable; Debian's cron cuts off what is longer
+_EITHER = "both a day of the month and a day of the week are given: it runs on either of them"
+_NO_DAEMON = "no cron is installed here, so nothing runs it"
+
+
+class CronProperties(Properties, frozen=True):
+    """The properties of a cron job; its name is that of its file in ``/etc/cron.d``."""
+
+    schedule: str = ""
+    """Five fields (minute, hour, day of month, month, day of week), or a word such as ``@daily``."""
+    user: str = "root"
+    """Whom the command runs as."""
+    command: str = ""
+    """What runs, by ``/bin/sh``; ``%`` is a percent sign."""
+    environment: dict[str, str] = msgspec.field(default_factory=dict)
+    """Variables of the command, and of cron itself, such as ``PATH`` and ``MAILTO``."""
+
+
+class CronState(PathState, frozen=True):
+    """The state of the file's path, and whether its content is the wanted one."""
+
+    same_content: bool = True
+
+
+class Cron(Resource[CronProperties, CronState]):
+    """A job of cron."""
+
+    type_name = "cron"
+    properties_type = CronProperties
+    secret_properties = frozenset({"command", "environment"})
+    command_lines = frozenset({"command", "health_checks"})
+    removable = True
+
+    def look(self) -> CronState:
+        properties, system = self.properties, self.context.system
+        found = system.lstat(self._path)
+        if properties.ensure == "present":
+            self._require_user()
+        if found is None or properties.ensure == "absent" or not stat.S_ISREG(found.st_mode):
+            return CronState(found)
+        content = _content(properties)
+        return CronState(found, found.st_size == len(content) and system.read(self._path) == content)
+
+    def differences(self, actual: CronState, *, refresh: bool = False) -> Sequence[Difference]:
+        del refresh
+        ensure, found = self.properties.ensure, actual.found
+        if actual.kind != ensure:
+            return [Difference("ensure", actual.kind, ensure)]
+        if found is None:
+            return ()
+        differences = []
+        if not actual.same_content:
+            differences.append(Difference("content", "another one", "that of this job"))
+        differences += attribute_differences(found, ATTRIBUTES, "root", "root")
+        if found.st_nlink > 1:  # which cron does not read
+            differences.append(
+                Difference("file", f"one with {found.st_nlink} names (hard links)", "one with one")
+            )
+        return differences
+
+    def change(self, differences: Sequence[Difference], actual: CronState) -> None:
+        del differences
+        self._refuse_what_cannot_be(actual)
+        system = self.context.system
+        if self.properties.ensure == "present":
+            if not system.is_directory(DIRECTORY):
+                system.make_directory(DIRECTORY, Attributes(ATTRIBUTES.uid, ATTRIBUTES.gid, _OF_DIRECTORY))
+            system.replace_file(self._path, [_content(self.properties)], ATTRIBUTES, actual.found)
+        elif actual.found is not None:
+            system.remove(self._path, actual.found)
+
+    def noop_message(self, differences: Sequence[Difference], actual: CronState) -> str:
+        del differences
+        self._refuse_what_cannot_be(actual)
+        is_present = self.properties.ensure == "present"
+        self.context.system.expect(self._path, "file" if is_present else "absent")
+        return f"Would have {'written' if is_present else 'removed'} the cron job"
+
+    def final_ensure(self, actual: CronState) -> str:
+        return actual.kind
+
+    def describe(self, actual: CronState) -> dict[str, Any]:
+        found = actual.found
+        return (
+            {"ensure": actual.kind}
+            if found is None
+            else {"ensure": actual.kind, **describe_attributes(found)}
+        )
+
+    def diff(self, actual: CronState) -> str | None:
+        from puller.resources.diff import unified  # only when something is shown
+
+        if self.properties.sensitive or (actual.found is not None and actual.kind != "present"):
+            return None
+        old = b"" if actual.found is None else self.context.system.read(self._path)
+        new = _content(self.properties) if self.properties.ensure == "present" else b""
+        return unified(old, new, self._path)
+
+    @property
+    def notes(self) -> Sequence[str]:
+        if self.properties.ensure == "absent":
+            return ()
+        found = [_EITHER] if Schedule(self.properties.schedule).is_either_day else []
+        context = self.context
+        if not any(context.system.exists(path) or context.uncertain(path) for path in _DAEMONS):
+            found.append(_NO_DAEMON)
+        return found
+
+    def changed_paths(self, actual: CronState) -> Iterable[str]:
+        del actual
+        return (self._path,)
+
+    @property
+    def _path(self) -> str:
+        return _path(self.properties)
+
+    def _require_user(self) -> None:
+        """Raise ``ResourceError`` for a user that there is not: cron would skip the file, in order as it may be."""
+        user, context = self.properties.user, self.context
+        if context.system.user_id(user) is None and not context.uncertain("/etc/passwd"):
+            raise ResourceError(f"user is {user!r}, and there is no such user")
+
+    def _refuse_what_cannot_be(self, actual: CronState) -> None:
+        """Raise for what ``change`` would fail at, so that noop predicts it."""
+        if actual.kind == "directory" or "device" in actual.kind:
+            raise ResourceError(f"{self._path} is a {actual.kind}, and only a file is replaced or removed")
+        if self.properties.ensure == "present":
+            require_makeable(DIRECTORY, self.context.system)
+
+    # At load
+
+    @classmethod
+    def check(cls, properties: CronProperties) -> Iterator[PropertyError]:
+        ensure, name = properties.ensure, properties.name
+        if ensure not in _ENSURE:
+            yield PropertyError("ensure", f"is {ensure!r}, wanted present or absent")
+        if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
+            wanted = f"at most {_LONGEST_NAME} letters, digits, _ and -, as cron ignores other files"
+            yield PropertyError("name", f"is {name!r}, wanted {wanted}; the first is no -")
+        if ensure == "present":
+            yield from _check_job(properties)
+        yield from _check_environment(properties.environment)
+
+    @classmethod
+    def contradictions(cls, declared: Declared) -> Iterable[tuple[Any, Any, str]]:
+        jobs = {_path(job): job for job in declared(cls.type_name)}
+        for other in declared("file"):
+            job = jobs.get(other.name)
+            if job is not None and not job.ensure == other.ensure == "absent":
+                yield job, other, "is the file of another resource, too"
+
+    @classmethod
+    def places(cls, properties: CronProperties) -> Iterable[str]:
+        return (_path(properties),)
+
+
+def _path(properties: CronProperties) -> str:
+    return f"{DIRECTORY}/{properties.name}"
+
+
+def _check_job(properties: CronProperties) -> Iterator[PropertyError]:
+    for name in ("schedule", "command"):
+        if not getattr(properties, name).strip():
+            yield PropertyError(
+                name, "is missing; it is required unless ensure is absent", because=["ensure"]
+            )
+    if properties.schedule.strip():
+        try:
+            Schedule.parse(properties.schedule)
+        except ValueError as error:
+            yield PropertyError("schedule", str(error))
+    user, command = properties.user, properties.command
+    if not _USER.fullmatch(user) or user.isdecimal():
+        yield PropertyError("user", f"is {user!r}, wanted the name of a user")
+    if _NOT_IN_A_LINE.search(command):
+        yield PropertyError("command", f"is {command!r}, wanted one line; a script may have more")
+    if len(_escaped(command).encode()) > _LONGEST:
+        yield PropertyError(
+            "command", f"has more than {_LONGEST} bytes, of which cron cuts off the rest; wanted a script"
+        )
+
+
+def _check_environment(environment: dict[str, str]) -> Iterator[PropertyError]:
+    for name, value in environment.items():
+        if not _VARIABLE.fullmatch(name):
+            yield PropertyError("environment", f"has {name!r}, wanted the name of a variable")
+        elif _NOT_IN_A_LINE.search(value):
+            yield PropertyError("environment", f"has {name} with {value!r}, wanted one line")
+        elif _wants_quotes(value) and '"' in value and "'" in value:
+            what = f"has {name} with {value!r}, which cron has no way to quote"
+            yield PropertyError("environment", f"{what}: wanted only one kind of quotes")
+        elif len(_assignment(name, value).encode()) > _LONGEST:
+            yield PropertyError(
+                "environment", f"has {name} with more than {_LONGEST} bytes, of which cron cuts off the rest"
+            )
+
+
+# The file
+
+
+def _content(properties: CronProperties) -> bytes:
+    """The whole file, with a newline at its end: without one cron ignores the last line."""
+    variables = (_assignment(name, value) for name, value in properties.environment.items())
+    schedule = " ".join(properties.schedule.split())
+    job = f"{schedule} {properties.user} {_escaped(properties.command.strip())}"
+    return (_HEADER + "".join(f"{line}\n" for line in (*variables, job))).encode()
+
+
+def _assignment(name: str, value: str) -> str:
+    quote = ("'" if '"' in value else '"') if _wants_quotes(value) else ""
+    return f"{name}={quote}{value}{quote}"
+
+
+def _wants_quotes(value: str) -> bool:
+    """Whether cron would read another value without quotes: blanks at an end, quotes at the start, nothing at all."""
+    return not value or value != value.strip() or value[0] in "\"'"
+
+
+def _escaped(command: str) -> str:
+    """Each percent sign with a backslash, without which it is the end of the line to cron; where none is yet.
+
+    cron counts backslashes in pairs, so what makes a percent sign one is an odd number of them.
+    """
+    return re.sub(r"(\\*)%", lambda found: found[0] if len(found[1]) % 2 else rf"{found[1]}\%", command)
