@@ -17,7 +17,7 @@ from puller.system.local import LocalSystem
 
 PROPERTIES = (
     "LoadState", "LoadError", "ActiveState", "SubState", "UnitFileState", "FragmentPath", "NeedDaemonReload",
-    "Id", "Result",
+    "CanReload", "Id", "Result",
 )  # fmt: skip
 
 SLEEP = "[Service]\nExecStart=/bin/sleep infinity\n"
@@ -35,6 +35,7 @@ FILES = {
 """What packages have installed."""
 
 DIRECTORY = "/etc/systemd/system"
+RUN = "/run/systemd/system"
 START_LIMIT = 5  # StartLimitBurst=, for as long as a test lasts
 MOMENT = 1_000_000  # nanoseconds between what happens one after the other
 
@@ -55,6 +56,8 @@ STATES: dict[str, tuple[str, list[list[str]]]] = {
     "an instance, running and enabled": ("instance@one", [["enable", "instance@one"], ["start", "instance@one"]]),
     "masked": ("plain", [["mask", "plain"]]),
     "masked while running": ("plain", [["start", "plain"], ["mask", "plain"]]),
+    "masked until the next boot": ("plain", [["mask", "--runtime", "plain"]]),
+    "masked without a unit file": ("missing", [["mask", "missing"]]),
     "linked": ("linked", [["link", LINKED]]),
     "linked, running and enabled": ("linked", [["link", LINKED], ["enable", "linked"], ["start", "linked"]]),
     "with a bad unit file": ("bad", []),
@@ -66,7 +69,7 @@ DESIRED = [
     {"ensure": ensure, **({} if enable is None else {"enable": enable})}
     for ensure in ("running", "stopped")
     for enable in (None, True, False)
-]
+] + [{"ensure": "stopped", "enable": "masked"}]
 
 
 def refusal(state: str, desired: dict[str, object]) -> str:
@@ -75,8 +78,10 @@ def refusal(state: str, desired: dict[str, object]) -> str:
     starts = ensure == "running" and "running" not in state
     if state == "without a unit file" and (starts or enable is True):
         return "there is no unit missing.service"
-    if state.startswith("masked") and (starts or enable is True):
-        return "plain.service is masked; to allow it: systemctl unmask plain.service"
+    if state.startswith("masked") and (starts or enable in (True, False)):
+        return f".service is masked; to allow it: systemctl unmask {STATES[state][0]}"
+    if state.startswith("linked") and enable == "masked":
+        return f"{DIRECTORY}/linked.service is in the place of the link that a mask is; remove it, or "
     if state == "with a bad unit file" and (starts or enable is True):
         return "systemd refuses /"
     if state.startswith(("static", "indirect")) and enable is False:
@@ -102,7 +107,10 @@ class SimulatedUnit:
     sub: str = "dead"
     enabled: set[str] = field(default_factory=set)
     """``etc`` and ``run``: where its links are."""
-    masked: bool = False
+    masked: str = ""
+    """Where its mask is: ``etc`` or ``run``."""
+    mask: int = 0
+    """The inode of that link."""
     loaded: bool = False
     """Pinned in memory, because it runs."""
     generated: str = ""
@@ -118,7 +126,7 @@ class SimulatedUnit:
 
     def file_state(self, text: str | None) -> str:
         if self.masked:
-            return "masked"
+            return "masked" if self.masked == "etc" else "masked-runtime"
         if self.generated:
             return self.generated
         if text is None:
@@ -142,6 +150,12 @@ class SimulatedUnit:
             return "bad-setting", error
         return "loaded", ""
 
+    @property
+    def fragment(self) -> str:
+        if self.masked or self.path == LINKED:
+            return f"{DIRECTORY if self.masked != 'run' else RUN}/{self.id}"
+        return f"/lib/systemd/system/{self.id}"
+
     def show(self, wanted: Iterable[str] = PROPERTIES) -> str:
         load, error = self.load
         values = {
@@ -151,7 +165,8 @@ class SimulatedUnit:
             "ActiveState": self.active,
             "SubState": self.sub,
             "UnitFileState": self.file_state(self.read),
-            "FragmentPath": f"/lib/systemd/system/{self.id}" if load != "not-found" else "",
+            "FragmentPath": self.fragment if load != "not-found" else "",
+            "CanReload": "yes" if "ExecReload=" in (self.read or "") and not self.masked else "no",
             "NeedDaemonReload": "yes" if self.needs_reload else "no",
             "Result": self.result,
         }
@@ -173,6 +188,7 @@ class SimulatedSystemd(LocalSystem):
         self.ran: list[list[str]] = []
         self.journal: list[str] = []
         self.pauses = 0
+        self.masks = 0
         self.refuses_names: set[str] = set()
         self.on_start: Callable[[SimulatedUnit], None] = lambda unit: None
         self.read_at = 0.0
@@ -188,7 +204,12 @@ class SimulatedSystemd(LocalSystem):
             return None
         if not directory.endswith("/systemd/system"):
             return super().lstat(path)
+        if directory == DIRECTORY and (mask := self.unit(name).mask):
+            return os.stat_result((stat.S_IFLNK, mask, 1, 1, 0, 0, 0, 0, 0, 0), {"st_ctime_ns": mask})
         return self._status(name) if name in self.files else None
+
+    def exists(self, path: str) -> bool:
+        return self.lstat(path) is not None
 
     def children(self, path: str) -> list[tuple[str, os.stat_result]]:
         if path != DIRECTORY and not path.startswith(f"{DIRECTORY}/"):
@@ -320,6 +341,8 @@ class SimulatedSystemd(LocalSystem):
             return done("", 1, f"Failed to {verb} {unit.id}: Unit {unit.id} {load}.")
         if verb in ("enable", "disable") and (unit.masked or unit.file is None):
             return done("", 1, f"Failed to {verb} unit: Unit file {unit.id} is masked or does not exist.")
+        if verb == "mask" and unit.path == LINKED:
+            return done("", 1, f"Failed to mask unit: File {unit.fragment} already exists.")
         return getattr(self, f"_{verb.replace('-', '_')}")(unit, where) or done()
 
     def _start(self, unit: SimulatedUnit, where: str) -> Completed | None:
@@ -350,7 +373,12 @@ class SimulatedSystemd(LocalSystem):
         unit.starts_left, unit.result = START_LIMIT, "success"
 
     def _mask(self, unit: SimulatedUnit, where: str) -> None:
-        unit.masked = True
+        unit.masked = where
+        self.masks += 1
+        unit.mask = self.masks if where == "etc" else 0
+
+    def _unmask(self, unit: SimulatedUnit, where: str) -> None:
+        unit.masked, unit.mask = "", 0
 
     def _enable(self, unit: SimulatedUnit, where: str) -> None:
         if "WantedBy=" in (unit.file or ""):
@@ -375,6 +403,9 @@ class LookingOnly(LocalSystem):
 
     def children(self, path: str) -> list[tuple[str, os.stat_result]]:
         return self.machine.children(path)
+
+    def exists(self, path: str) -> bool:
+        return self.machine.exists(path)
 
     def query(self, command: Command) -> Completed:
         return self.machine.query(command)

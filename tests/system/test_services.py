@@ -115,7 +115,9 @@ def converge(machine: Machine, desired: dict[str, Any], services: dict[str, str]
         assert second[state] == "stable", where
         found = show(machine, name)
         assert (found["ActiveState"] == "active") is (desired["ensure"] == "running"), where
-        if "enable" in desired:
+        if desired.get("enable") == "masked":
+            assert found["UnitFileState"] == "masked", where
+        elif "enable" in desired:
             enabled = found["UnitFileState"] in ("enabled", "enabled-runtime", "static", "indirect")
             assert enabled is desired["enable"], where
 

@@ -10,13 +10,16 @@
 import re
 import time
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from puller.errors import ResourceError
 from puller.resources.base import Difference, Properties, PropertyError, Resource
+from puller.resources.services.masks import DIRECTORY as MASKS
 from puller.resources.services.systemd import Systemd, Unit
 from puller.values.reference import Reference
 
 _ENSURE = ("running", "stopped")
+_MASKED = "masked"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:~@-]*")
 _LONGEST_NAME = 255  # bytes; systemd's limit
 
@@ -34,8 +37,8 @@ class ServiceProperties(Properties, frozen=True):
 
     ensure: str = "running"
     """``running`` or ``stopped``."""
-    enable: bool | None = None
-    """Whether it starts at boot; left as it is when not given."""
+    enable: bool | Literal["masked"] | None = None
+    """Whether it starts at boot, or ``masked``: nothing can start it; left as it is when not given."""
     subscribe: tuple[Reference, ...] = ()
     """Resources whose change restarts the service."""
 
@@ -51,17 +54,26 @@ class Service(Resource[ServiceProperties, Unit]):
         return self._systemd.unit(self.properties.name)
 
     def differences(self, actual: Unit, *, refresh: bool = False) -> Sequence[Difference]:
-        ensure, enable = self.properties.ensure, self.properties.enable
+        ensure = self.properties.ensure
         found = []
         if not (actual.is_running if ensure == "running" else actual.is_stopped):
             found.append(Difference("ensure", actual.state, ensure))
         elif refresh and ensure == "running":
             found.append(Difference("ensure", "running since before a change", "running again", refresh=True))
-        if enable is not None and enable is not actual.is_enabled:
-            found.append(
-                Difference("enable", actual.file_state or "disabled", "enabled" if enable else "disabled")
-            )
+        if self.properties.enable is not None and not self._is_as_enabled_as_wanted(actual):
+            found.append(Difference("enable", actual.file_state or "disabled", self._wanted_at_boot))
         return found
+
+    @property
+    def _wanted_at_boot(self) -> str:
+        enable = self.properties.enable
+        return "masked" if enable == _MASKED else "enabled" if enable else "disabled"
+
+    def _is_as_enabled_as_wanted(self, actual: Unit) -> bool:
+        enable = self.properties.enable
+        if enable == _MASKED:
+            return actual.file_state == "masked"  # and not only until the next boot
+        return not actual.is_masked and enable is actual.is_enabled
 
     def change(self, differences: Sequence[Difference], actual: Unit) -> None:
         """Make it run or stop, and start at boot or not (``resources.md`` section 6).
@@ -70,7 +82,8 @@ class Service(Resource[ServiceProperties, Unit]):
         2. Let systemd read its file, if it has not.
         3. Decide anew, as what is to be done follows from the unit as it is now.
         4. Refuse what cannot be: a unit that does not exist or is masked, one that has no way to be disabled.
-        5. Start, stop or restart it, once for all that it subscribes to, and look whether that lasts; enable or
+        5. Unmask what Puller itself has masked, and decide anew.
+        6. Start, stop or restart it, once for all that it subscribes to, and look whether that lasts; enable or
            disable it. Both independent of each other.
         """
         systemd, name = self._systemd, self.properties.name
@@ -78,13 +91,20 @@ class Service(Resource[ServiceProperties, Unit]):
         unit = systemd.ask(name, waits=False)
         # 2. Reload
         if unit.needs_reload:
-            systemd.reload()
+            systemd.read_files()
             unit = systemd.ask(name, waits=False)
         # 3. Decide
-        differences = self.differences(unit, refresh=any(d.refresh for d in differences))
+        refresh = any(difference.refresh for difference in differences)
+        differences = self.differences(unit, refresh=refresh)
         # 4. Refuse
         self._refuse_what_cannot_be(unit, differences)
-        # 5. Do it
+        # 5. Unmask
+        if self._is_to_be_unmasked(unit):
+            systemd.unmask(unit)
+            unit = systemd.ask(name, waits=False)
+            differences = self.differences(unit, refresh=refresh)
+            self._refuse_what_cannot_be(unit, differences)
+        # 6. Do it
         for difference in differences:
             if difference.property == "enable":
                 self._enable(unit)
@@ -93,7 +113,7 @@ class Service(Resource[ServiceProperties, Unit]):
 
     def noop_message(self, differences: Sequence[Difference], actual: Unit) -> str:
         self._refuse_what_cannot_be(actual, differences)
-        words = []
+        words = ["unmasked"] if self._is_to_be_unmasked(actual) else []
         for difference in differences:
             if difference.property == "enable":
                 words.append(difference.wanted)
@@ -102,6 +122,10 @@ class Service(Resource[ServiceProperties, Unit]):
             else:
                 words.append("started" if difference.wanted == "running" else "stopped")
         return f"Would have {', would have '.join(words)}"
+
+    def _is_to_be_unmasked(self, unit: Unit) -> bool:
+        """Whether it is masked, should not be, and nobody but Puller has masked it."""
+        return isinstance(self.properties.enable, bool) and self._systemd.is_masked_by_us(unit)
 
     def final_ensure(self, actual: Unit) -> str:
         return "running" if actual.is_running else "stopped"
@@ -122,16 +146,28 @@ class Service(Resource[ServiceProperties, Unit]):
 
     def _refuse_what_cannot_be(self, unit: Unit, differences: Sequence[Difference]) -> None:
         """Raise for what ``change`` would fail at, so that noop predicts it."""
+        wanted = {difference.wanted for difference in differences}
+        if _MASKED in wanted:
+            self._refuse_in_the_way_of_a_mask(unit)
+        if not wanted - {"stopped", _MASKED}:
+            return
+        if unit.is_masked:
+            if not self._is_to_be_unmasked(unit):
+                raise ResourceError(f"{unit.id} is masked; to allow it: systemctl unmask {unit.id}")
+            return
         if unit.is_missing and not self._may_come(unit):
             raise ResourceError(f"there is no unit {unit.id}")
-        wanted = {difference.wanted for difference in differences} - {"stopped", "disabled"}
-        if wanted and unit.is_masked:
-            raise ResourceError(f"{unit.id} is masked; to allow it: systemctl unmask {unit.id}")
-        if wanted and unit.load in ("bad-setting", "error"):
+        if wanted - {"stopped", "disabled"} and unit.load in ("bad-setting", "error"):
             raise ResourceError(f"systemd refuses {unit.fragment or unit.id}: {unit.load_error}")
         why = _WHY_NOT_DISABLED.get(unit.file_state)
-        if why and any(difference.wanted == "disabled" for difference in differences):
+        if why and "disabled" in wanted:
             raise ResourceError(f"{unit.id} is {unit.file_state} and cannot be disabled: {why}")
+
+    def _refuse_in_the_way_of_a_mask(self, unit: Unit) -> None:
+        place = f"{MASKS}/{unit.id}"
+        if unit.fragment == place and not unit.is_masked and self.context.system.exists(place):
+            what = "is in the place of the link that a mask is; remove it, or disable the service instead"
+            raise ResourceError(f"{place} {what}")
 
     def _start_or_stop(self, unit: Unit, *, refresh: bool) -> None:
         started = time.time()  # the journal of a failure begins here
@@ -151,7 +187,9 @@ class Service(Resource[ServiceProperties, Unit]):
             raise ResourceError(f"{error}{self._journal(unit, started)}") from error
 
     def _enable(self, unit: Unit) -> None:
-        if self.properties.enable:
+        if self.properties.enable == _MASKED:
+            self._systemd.mask(unit)
+        elif self.properties.enable:
             self._systemd.enable(unit)
         else:
             self._systemd.disable(unit)
@@ -166,6 +204,9 @@ class Service(Resource[ServiceProperties, Unit]):
     def check(cls, properties: ServiceProperties) -> Iterator[PropertyError]:
         if properties.ensure not in _ENSURE:
             yield PropertyError("ensure", f"is {properties.ensure!r}, wanted running or stopped")
+        if properties.enable == _MASKED and properties.ensure == "running":
+            wanted = "wanted ensure: stopped with it, as nothing that is masked can start"
+            yield PropertyError("enable", f"is 'masked', {wanted}", because=["ensure"])
         if problem := _problem_of_name(properties.name):
             yield PropertyError("name", f"is {properties.name!r}, {problem}")
 

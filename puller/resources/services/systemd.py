@@ -18,6 +18,7 @@ import msgspec
 
 from puller.errors import ResourceError, reason
 from puller.resources.base import Context
+from puller.resources.services.masks import Masks
 from puller.resources.services.unit_files import UNIT_DIRECTORIES, UnitFiles, parse_last_read
 from puller.system.commands import Command, Completed
 
@@ -52,6 +53,8 @@ class Unit(msgspec.Struct, frozen=True):
     """Path of the unit file."""
     needs_reload: bool
     """The unit file on disk is not the one that systemd has read."""
+    can_reload: bool = False
+    """It has a way to read its configuration again while it runs."""
 
     @property
     def is_running(self) -> bool:
@@ -100,6 +103,7 @@ _FIELDS = {
     "UnitFileState": "file_state",
     "FragmentPath": "fragment",
     "NeedDaemonReload": "needs_reload",
+    "CanReload": "can_reload",
 }
 
 
@@ -124,6 +128,7 @@ class Systemd:
         self._files = UnitFiles(
             context.system, state and state / "units.json", context.log, noop=context.noop
         )
+        self._masks = Masks(context.system, state and state / "masks.json", context.log, noop=context.noop)
         self._looked_after = -1
         """How many resources had been changed when the unit files were looked at."""
         self._is_behind = False
@@ -181,7 +186,7 @@ class Systemd:
         if self._is_behind:
             return
         if not is_read:
-            self.reload()
+            self.read_files()
         self._files.remember(found)
 
     def _last_read(self) -> float | None:
@@ -209,14 +214,15 @@ class Systemd:
         given = dict(line.partition("=")[::2] for line in block.splitlines())
         fields = {field: given.get(name, "") for name, field in _FIELDS.items()}
         needs_reload = fields.pop("needs_reload") == "yes" or self._is_behind
+        can_reload = fields.pop("can_reload") == "yes"
         if needs_reload and fields["load"] == "loaded":
             # What systemd has read says nothing of an [Install] section that was written since; this reads the files.
             fields["file_state"] = self._query("systemctl", "is-enabled", "--", fields["id"]).stdout.strip()
-        return Unit(**fields, needs_reload=needs_reload)
+        return Unit(**fields, needs_reload=needs_reload, can_reload=can_reload)
 
     # Changing
 
-    def reload(self) -> None:
+    def read_files(self) -> None:
         """Let systemd read all unit files again."""
         self._execute("daemon-reload")
 
@@ -231,6 +237,10 @@ class Systemd:
 
     def restart(self, unit: Unit) -> None:
         self._start_by("restart", unit)
+
+    def reload(self, unit: Unit) -> None:
+        """Let a unit that runs read its configuration again."""
+        self._execute("reload", "--", unit.id)
 
     def _start_by(self, verb: str, unit: Unit) -> None:
         """Let a unit start, also one that was started as often as its ``StartLimitBurst=`` allows.
@@ -257,6 +267,23 @@ class Systemd:
         if unit.fragment and self._system.lstat(unit.fragment) is None:
             # systemctl has removed all links to the unit file, also the one by which it knows a file kept elsewhere.
             self._execute("link", *runtime, "--", kept_in)
+
+    def is_masked_by_us(self, unit: Unit) -> bool:
+        """Whether Puller has masked a unit."""
+        return unit.file_state == "masked" and self._masks.is_ours(unit.id)
+
+    def mask(self, unit: Unit) -> None:
+        self._masks.begin(unit.id)
+        try:
+            self._execute("mask", "--", unit.id)
+        except ResourceError:
+            self._masks.forget(unit.id)
+            raise
+        self._masks.finish(unit.id)
+
+    def unmask(self, unit: Unit) -> None:
+        self._execute("unmask", "--", unit.id)
+        self._masks.forget(unit.id)
 
     def journal(self, unit: Unit, since: float) -> list[str]:
         """The last lines of a unit that were written after ``since`` (seconds since 1970); none without a journal."""

@@ -119,10 +119,11 @@ def test_every_state_converges_in_one_run_or_is_refused(
     apply(service(name, **desired))
     unit = machine.unit(name)
     assert (unit.active == "active") is (desired["ensure"] == "running")
-    if "enable" in desired:
-        assert (
-            unit.file_state(unit.file) in ("enabled", "enabled-runtime", "static", "indirect")
-        ) is desired["enable"]
+    found = unit.file_state(unit.file)
+    if desired.get("enable") == "masked":
+        assert found == "masked"
+    elif "enable" in desired:
+        assert (found in ("enabled", "enabled-runtime", "static", "indirect")) is desired["enable"]
     machine.ran.clear()
     assert apply(service(name, **desired)) == []
     assert machine.told() == [], "the second run changes nothing"
@@ -513,7 +514,97 @@ def test_a_masked_service_that_should_be_stopped_is_in_order(
     machine: SimulatedSystemd, service: Make
 ) -> None:
     bring_into(machine, "masked")
-    assert apply(service("plain", ensure="stopped", enable=False)) == []
+    assert apply(service("plain", ensure="stopped")) == []
+
+
+# Masks
+
+MASKED = {"ensure": "stopped", "enable": "masked"}
+
+
+@pytest.mark.parametrize("name", ["plain", "missing"])
+@pytest.mark.parametrize("enable", [True, False])
+def test_what_puller_has_masked_it_unmasks(
+    machine: SimulatedSystemd, service: Make, name: str, enable: bool
+) -> None:
+    if name == "plain":
+        bring_into(machine, "running and enabled")
+    apply(service(name, **MASKED))
+    stops = ["stop plain.service"] if name == "plain" else []
+    assert machine.told() == [*stops, f"mask {name}.service"]
+    machine.files["missing.service"] = simulator.SLEEP + simulator.INSTALL
+    wanted: dict[str, Any] = {"ensure": "running" if enable else "stopped", "enable": enable}
+    predicted = predict(service(name, noop=True, new_run=True, **wanted))
+    last = "would have started, would have enabled" if enable else "would have disabled"
+    assert predicted == f"Would have unmasked, {last}"
+    machine.ran.clear()
+    apply(service(name, new_run=True, **wanted))
+    assert f"unmask {name}.service" in machine.told()[:2]
+    assert (machine.unit(name).active == "active") is enable
+    assert apply(service(name, new_run=True, **wanted)) == []
+    assert apply(service(name, new_run=True, **MASKED))
+
+
+def test_what_somebody_else_has_masked_stays_masked(machine: SimulatedSystemd, service: Make) -> None:
+    """Also where Puller wanted it masked and found it so, and where it has masked it once."""
+    bring_into(machine, "masked")
+    assert apply(service("plain", **MASKED)) == []
+    for _ in range(2):
+        for wanted in ({"enable": True}, {"ensure": "stopped", "enable": False}):
+            for noop in (False, True):
+                said = predict(service("plain", noop=noop, new_run=True, **wanted))
+                assert said == "failure: plain.service is masked; to allow it: systemctl unmask plain.service"
+        machine.execute(Command(["systemctl", "unmask", "plain"]))
+        apply(service("plain", **MASKED))
+        machine.execute(Command(["systemctl", "unmask", "plain"]))
+        machine.execute(Command(["systemctl", "mask", "plain"]))
+
+
+def test_a_mask_until_the_next_boot_is_none_that_stays(machine: SimulatedSystemd, service: Make) -> None:
+    bring_into(machine, "masked until the next boot")
+    assert apply(service("plain", **MASKED)) == ["enable is masked-runtime, wanted masked"]
+
+
+class Killed(BaseException):
+    """What a test raises in the place of a kill."""
+
+
+@pytest.mark.parametrize("verb", ["stop", "mask", "unmask"])
+@pytest.mark.parametrize("before", [True, False])
+def test_a_run_after_one_that_was_killed_converges_and_knows_its_masks(
+    machine: SimulatedSystemd, service: Make, verb: str, before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring_into(machine, "running and enabled")
+    act = machine._act
+
+    def killed(asked: str, unit: SimulatedUnit, where: str) -> Completed:
+        if asked != verb:
+            return act(asked, unit, where)
+        if not before:
+            act(asked, unit, where)
+        raise Killed
+
+    if verb == "unmask":
+        apply(service("plain", **MASKED))
+    wanted = MASKED if verb != "unmask" else {"enable": True}
+    monkeypatch.setattr(machine, "_act", killed)
+    with pytest.raises(Killed):
+        apply(service("plain", **wanted))
+    monkeypatch.undo()
+    apply(service("plain", new_run=True, **MASKED))
+    assert machine.unit("plain").masked
+    apply(service("plain", new_run=True, enable=True))
+    assert machine.unit("plain").active == "active"
+
+
+def test_of_a_mask_that_failed_nothing_is_remembered(machine: SimulatedSystemd, service: Make) -> None:
+    machine._mask = lambda unit, where: simulator.done("", 1, "no space")  # type: ignore[method-assign]  # this once
+    with pytest.raises(ResourceError, match=r"systemctl mask plain\.service: exit code 1; it said: no space"):
+        apply(service("plain", **MASKED))
+    del machine._mask
+    bring_into(machine, "masked")
+    with pytest.raises(ResourceError, match="is masked; to allow it"):
+        apply(service("plain", enable=True))
 
 
 def test_a_unit_whose_file_was_removed_while_it_runs_can_be_stopped(
@@ -593,6 +684,10 @@ def test_a_restart_that_failed_is_made_up_for_in_the_next_run(
     ("properties", "message"),
     [
         ({"ensure": "present"}, "ensure is 'present', wanted running or stopped"),
+        (
+            {"enable": "masked"},
+            "enable is 'masked', wanted ensure: stopped with it, as nothing that is masked can start",
+        ),
         (
             {"name": "--now"},
             r"name is '--now', wanted letters, digits and \. _ \+ : ~ - @, the first a letter or digit",
