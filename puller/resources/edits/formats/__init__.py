@@ -1,0 +1,1 @@
+"""The formats of settings: one key found, changed and removed in the text of a file, as pure functions."""
