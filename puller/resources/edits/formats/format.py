@@ -1,11 +1,11 @@
 """What a format of settings offers: one key found, set and taken out in the text of a whole file.
 
-* A text is the whole file, decoded as UTF-8 with ``surrogateescape``, so that bytes of other encodings are carried through. Lines
-  end at LF only; a file whose first line ends with CRLF gets CRLF on new and replaced lines.
-* Nothing here touches a file. ``with_value`` and ``without`` return the very text that they were given when nothing is to be
-  done, so ``new is text`` says *in order*; what they return is in order when it is asked again.
-* A text that was read once is not parsed again: each format keeps what it made of the last few texts, found by the text
-  itself. A thousand settings in order cost a parse for each file; each change costs a parse of the text that it makes.
+* A text is the whole file, decoded as UTF-8 with ``surrogateescape``, so that bytes of other encodings are carried
+  through. Lines end at LF only; a file whose first line ends with CRLF gets CRLF on new and replaced lines.
+* Nothing here touches a file. ``with_value`` and ``without`` return the very text that they were given when nothing
+  is to be done, so ``new is text`` says *in order*; what they return is in order when it is asked again.
+* A text that was read once is not parsed again: each format keeps what it made of the last few texts, found by the
+  text itself. Settings in order cost one parse of their file; each change costs one of the text that it makes.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ FORMATS = ("ini", "shell", "keyvalue", "yaml", "toml", "json")
 
 
 class FormatError(ResourceError):
-    """A text in which this setting cannot be found, or cannot be changed without harm; says the line where there is one."""
+    """A text in which a setting cannot be found, or not be changed without harm; names the line where there is one."""
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,24 +1,148 @@
-"""Settings in ini texts."""
+"""Settings of ini files: ``key = value`` below ``[section]`` (``types.md`` section 4.4).
+
+* A section goes to the next header, and equal headers are one section; without a section, what comes before the first.
+* A value runs to the end of its line. ``:`` is a sign only where the separator has one.
+* A new key stands behind the last commented-out line of it; else behind the last setting of its section, before the
+  comments and blank lines that follow, as these belong to what comes next; else behind the header.
+"""
 
 from collections.abc import Iterator
+from functools import lru_cache
+
+import msgspec
 
 from puller.resources.base import PropertyError
 from puller.resources.edits.formats.format import Found, Setting
+from puller.resources.edits.formats.lines import Lines, edited, lines_of
+from puller.resources.edits.formats.pairs import (
+    BLANKS,
+    Pair,
+    found_pair,
+    indentation_of,
+    is_blank,
+    is_comment,
+    is_text,
+    pair_by_sign,
+    pair_problems,
+    proven,
+    uncommented,
+    with_pair,
+    without_pairs,
+)
 
 NEW_TEXT = ""
+_SEPARATOR = " = "
+
+
+class _Section(msgspec.Struct):
+    """All parts of one section."""
+
+    header: int | None = None
+    pairs: dict[str, list[Pair]] = msgspec.field(default_factory=dict)
+    commented: dict[str, int] = msgspec.field(default_factory=dict)
+    """The last line that has the key commented out."""
+    last: int | None = None
+    """The last line that is neither blank nor a comment nor a header."""
+    indentation: str = ""
+    """That of the last setting."""
+
+    def add(self, index: int, content: str, signs: tuple[str, ...]) -> None:
+        if is_comment(content):
+            pair = pair_by_sign(index, uncommented(content), signs)
+            if pair.value is not None:
+                self.commented[pair.key] = index
+        elif not is_blank(content):
+            pair = pair_by_sign(index, content, signs)
+            self.pairs.setdefault(pair.key, []).append(pair)
+            self.last = index
+            if pair.value is not None:
+                self.indentation = indentation_of(content)
 
 
 def problems(setting: Setting) -> Iterator[PropertyError]:
-    raise NotImplementedError
+    """What is wrong with a setting whatever the file says."""
+    yield from pair_problems(setting, first_signs="#;[", signs=_signs(setting))
+    separator = _SEPARATOR if setting.separator is None else setting.separator
+    if separator.strip(" \t") not in ("=", ":"):
+        yield PropertyError("separator", f"is {separator!r}, wanted = or :, with or without blanks around it")
+    section = setting.section
+    if section is not None and not _can_be_header(section):
+        yield PropertyError("section", f"is {section!r}, wanted what stands between the brackets of a header")
 
 
 def find(text: str, setting: Setting) -> Found:
-    raise NotImplementedError
+    """What the text says of a key."""
+    return found_pair(_pairs(_sections(text, _signs(setting)), setting))
 
 
 def with_value(text: str, setting: Setting) -> str:
-    raise NotImplementedError
+    """The text with the value. Raises ``FormatError`` for a value that goes on in the next line."""
+    sections, lines = _sections(text, _signs(setting)), lines_of(text)
+    separator = _SEPARATOR if setting.separator is None else setting.separator
+    if pairs := _pairs(sections, setting):
+        head = pairs[-1].head + (separator if pairs[-1].value is None else "")
+        new = with_pair(text, lines, pairs, head + setting.value)
+    else:
+        new = _with_new(
+            lines, sections.get(setting.section), setting, f"{setting.key}{separator}{setting.value}"
+        )
+    return new if new is text else proven(new, setting, find)
 
 
 def without(text: str, setting: Setting) -> str:
-    raise NotImplementedError
+    """The text without the key; its section stays. Raises ``FormatError`` as :func:`with_value`."""
+    return without_pairs(text, lines_of(text), _pairs(_sections(text, _signs(setting)), setting))
+
+
+def _with_new(lines: Lines, section: _Section | None, setting: Setting, line: str) -> str:
+    count = len(lines.contents)
+    if section is None:
+        gap = [""] if count and not is_blank(lines.contents[-1]) else []
+        return edited(lines, at=count, inserted=[*gap, f"[{setting.section}]", line])
+    line = section.indentation + line
+    if (commented := section.commented.get(str(setting.key))) is not None:
+        return edited(lines, at=commented + 1, inserted=[line])
+    if section.last is not None:
+        return edited(lines, at=section.last + 1, inserted=[line])
+    if section.header is not None:
+        return edited(lines, at=section.header + 1, inserted=[line])
+    gap = [""] if count and not is_blank(lines.contents[0]) else []
+    return edited(lines, at=0, inserted=[line, *gap])
+
+
+@lru_cache(maxsize=16)
+def _sections(text: str, signs: tuple[str, ...]) -> dict[str | None, _Section]:
+    """The sections of a text; what comes before the first header is ``None``."""
+    sections: dict[str | None, _Section] = {None: _Section()}
+    section = sections[None]
+    for index, content in enumerate(lines_of(text).contents):
+        header = _header_of(content)
+        if header is None:
+            section.add(index, content, signs)
+        else:
+            section = sections.setdefault(header, _Section())
+            section.header = index
+    return sections
+
+
+def _can_be_header(section: str) -> bool:
+    return is_text(section) and "\n" not in section and _header_of(f"[{section}]") == section
+
+
+def _header_of(content: str) -> str | None:
+    """The name of the section that a line begins, blanks included; something may follow the bracket."""
+    content = content.strip(BLANKS)
+    name, bracket, behind = content[1:].partition("]")
+    if not (content.startswith("[") and bracket):
+        return None
+    is_longer = content.endswith("]") and behind.strip(BLANKS)[:1] not in ("", "#", ";")
+    return content[1:-1] if is_longer else name  # [remote "a]b"]
+
+
+def _pairs(sections: dict[str | None, _Section], setting: Setting) -> list[Pair]:
+    section = sections.get(setting.section)
+    return section.pairs.get(str(setting.key), []) if section else []
+
+
+def _signs(setting: Setting) -> tuple[str, ...]:
+    return ("=", ":") if setting.separator and ":" in setting.separator else ("=",)

@@ -1,24 +1,219 @@
-"""Settings in shell texts."""
+"""Settings of files of assignments, ``KEY=VALUE``, as ``/etc/default`` has them and ``EnvironmentFile=`` reads them
+(``types.md`` section 4.4).
 
+* A value is what the reader gets, literally. What a shell would expand has no value that could be compared.
+* The last assignment counts; the quotes of its line stay where they can hold the value as it is.
+* The shell is not parsed: an assignment inside an ``if``, a function or anything else is refused, and so is one that
+  shares its line with a command.
+"""
+
+import re
+from bisect import bisect_right
 from collections.abc import Iterator
+from functools import lru_cache
+from itertools import accumulate, islice
+
+import msgspec
 
 from puller.resources.base import PropertyError
-from puller.resources.edits.formats.format import Found, Setting
+from puller.resources.edits.formats.format import FormatError, Found, Setting
+from puller.resources.edits.formats.lines import Lines, edited, lines_of
+from puller.resources.edits.formats.pairs import BLANKS, behind_the_last, proven, value_problems
+from puller.resources.edits.formats.shell_scan import Scan, Word, scan
+from puller.system.shell_words import split_words
 
 NEW_TEXT = ""
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=")
+_COMMENTED = re.compile(r"[ \t]*[#;][#; \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)=")
+_BEFORE = re.compile(r"[ \t]*(export[ \t]+)?")
+_BARE = frozenset("_-./:,@%+=*?[]{}!#")
+_EXPANDED_WITH_EXPORT = frozenset("*?[{")  # export is a command, of which shells may expand the arguments
+_IN_QUOTES = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*["]""", re.DOTALL)
+_SEGMENT = re.compile(r"""'[^']*'|\\.|"(?:[^"\\]|\\.)*"|.""", re.DOTALL)
+
+
+class _Assignment(msgspec.Struct, frozen=True):
+    index: int
+    """The line, counted from 0."""
+    head: str
+    """The line up to the value."""
+    written: str
+    """The value with its quotes."""
+    tail: str
+    """What follows on the line."""
+    refusal: str
+    """Why it cannot be looked at, or changed."""
+
+    @property
+    def is_exported(self) -> bool:
+        return "export" in self.head.split()
+
+    @property
+    def value(self) -> str | None:
+        """What the reader gets; ``None`` where that takes a shell."""
+        if _is_expanded(self.written):
+            return None
+        return "".join(split_words(self.written))
+
+
+class _Document(msgspec.Struct, frozen=True):
+    assignments: dict[str, list[_Assignment]]
+    commented: dict[str, int]
 
 
 def problems(setting: Setting) -> Iterator[PropertyError]:
-    raise NotImplementedError
+    """What is wrong with a setting whatever the file says."""
+    if not isinstance(setting.key, str) or not _KEY.fullmatch(setting.key):
+        sentence = f"is {setting.key!r}, wanted letters, digits and underscores"
+        yield PropertyError("key", sentence, because=["format"])
+    if setting.value is not msgspec.UNSET:
+        yield from value_problems(setting.value, blanks=True)
 
 
 def find(text: str, setting: Setting) -> Found:
-    raise NotImplementedError
+    """What the text says of a key. Raises ``FormatError`` for one that is set inside something else."""
+    assignments = _assignments(text, setting)
+    if not assignments:
+        return Found(is_there=False)
+    last = assignments[-1]
+    value = last.written if last.value is None else last.value
+    return Found(is_there=True, value=value, line=last.index + 1)
 
 
 def with_value(text: str, setting: Setting) -> str:
-    raise NotImplementedError
+    """The text with the value. Raises ``FormatError`` as :func:`find`."""
+    assignments, lines = _assignments(text, setting), lines_of(text)
+    if not assignments:
+        commented = _document(text).commented.get(str(setting.key))
+        at = behind_the_last(lines) if commented is None else commented + 1
+        new = edited(
+            lines, at=at, inserted=[f"{setting.key}={_quoted(setting.value, '', is_exported=False)}"]
+        )
+        return proven(new, setting, find)
+    last = assignments[-1]
+    replaced = {}
+    if last.value != setting.value:
+        style = _style_of(last.written)
+        written = _quoted(setting.value, style, is_exported=last.is_exported)
+        replaced = {last.index: f"{last.head}{written}{last.tail}"}
+    removed = _removable(assignments[:-1])
+    if not replaced and not removed:
+        return text
+    return proven(edited(lines, replaced=replaced, removed=removed), setting, find)
 
 
 def without(text: str, setting: Setting) -> str:
-    raise NotImplementedError
+    """The text without the key. Raises ``FormatError`` as :func:`find`, and for lines that do more."""
+    assignments = _assignments(text, setting)
+    return edited(lines_of(text), removed=_removable(assignments)) if assignments else text
+
+
+def _assignments(text: str, setting: Setting) -> list[_Assignment]:
+    found = _document(text).assignments.get(str(setting.key), [])
+    for assignment in found:
+        if assignment.refusal:
+            raise FormatError(f"line {assignment.index + 1} {assignment.refusal}")
+    return found
+
+
+def _removable(assignments: list[_Assignment]) -> list[int]:
+    for assignment in assignments:
+        key = assignment.head.split()[-1].rstrip("=")
+        tail = assignment.tail.strip(BLANKS).lstrip(";").strip(BLANKS)
+        if not re.fullmatch(rf"(export[ \t]+{key})?[ \t;]*(\#.*)?", tail, re.DOTALL):
+            raise FormatError(f"line {assignment.index + 1} does more than to set {key}")
+    return [assignment.index for assignment in assignments]
+
+
+@lru_cache(maxsize=16)
+def _document(text: str) -> _Document:
+    lines = lines_of(text)
+    whole = "".join(f"{content}\n" for content in lines.contents)
+    found = scan(whole)
+    document = _Document({}, {})
+    for key, assignment in _read(lines, whole, found):
+        document.assignments.setdefault(key, []).append(assignment)
+    for index, content in enumerate(lines.contents):
+        if index not in found.inside and (commented := _COMMENTED.match(content)):
+            document.commented[commented[1]] = index
+    return document
+
+
+def _read(lines: Lines, whole: str, found: Scan) -> Iterator[tuple[str, _Assignment]]:
+    starts = list(accumulate((len(content) + 1 for content in lines.contents), initial=0))
+    for number, word in enumerate(found.words):
+        index = bisect_right(starts, word.start) - 1
+        content, start, end = lines.contents[index], word.start - starts[index], word.end - starts[index]
+        match = _ASSIGNED.match(content, start)
+        if match is None:
+            continue
+        refusal = ""
+        if inside := word.inside or found.inside.get(index):
+            refusal = f"is inside {inside}"
+        elif end > len(content):
+            refusal = "has a value that goes on in the next line"
+        elif match[2]:
+            refusal = "adds to what the key had"
+        elif not _BEFORE.fullmatch(content, 0, start):
+            refusal = "sets the key behind something else"
+        elif not _ends_command(content[_end_of_list(whole, found.words, number) - starts[index] :]):
+            refusal = "has a command behind the value, as there are no quotes around it all"
+        head, written, tail = content[: match.end()], content[match.end() : end], content[end:]
+        yield match[1], _Assignment(index, head, written, tail, refusal)
+
+
+def _end_of_list(whole: str, words: list[Word], number: int) -> int:
+    """Where the assignments that begin with a word end."""
+    word = words[number]
+    for following in islice(words, number + 1, None):
+        is_next = not whole[word.end : following.start].strip(" \t")
+        if not (is_next and _ASSIGNED.match(whole, following.start)):
+            break
+        word = following
+    return word.end
+
+
+def _ends_command(behind: str) -> bool:
+    """Whether nothing follows on a line, or what does is a comment or another command."""
+    return behind.lstrip(BLANKS)[:1] in ("", ";", "#")
+
+
+def _is_expanded(written: str) -> bool:
+    """Whether a shell would make something else of a value than its quotes say."""
+    if written.startswith("~") or ":~" in written:
+        return True
+    return any(
+        segment in ("$", "`") or (segment[0] == '"' and re.search(r"[$`]", re.sub(r"\\.", "", segment)))
+        for segment in _SEGMENT.findall(written)
+    )
+
+
+def _style_of(written: str) -> str:
+    """The quotes around a value; a blank where it is quoted in part."""
+    if _IN_QUOTES.fullmatch(written):
+        return written[0]
+    return " " if re.search(r"""['"\\]""", written) else ""
+
+
+def _quoted(value: str, style: str, *, is_exported: bool) -> str:
+    """A value as the shell reads it, in quotes of that style where these can hold it as it is."""
+    if style == "'" and "'" not in value:
+        return f"'{value}'"
+    needs_single = any(sign in value for sign in '$`\\"')
+    if style == '"' and not needs_single:
+        return f'"{value}"'
+    if _can_be_bare(value, is_exported=is_exported):
+        return value
+    if not needs_single:
+        return f'"{value}"'
+    if "'" not in value:
+        return f"'{value}'"
+    escaped = re.sub(r'([$`\\"])', r"\\\1", value)
+    return f'"{escaped}"'
+
+
+def _can_be_bare(value: str, *, is_exported: bool) -> bool:
+    if value.startswith("#") or (is_exported and not _EXPANDED_WITH_EXPORT.isdisjoint(value)):
+        return False
+    return all(sign.isalnum() or sign in _BARE for sign in value)
