@@ -31,6 +31,7 @@ _OWN = {
     "scaffold": "puller.resources.scaffolds.scaffold:Scaffold",
     "service": "puller.resources.services.service:Service",
     "user": "puller.resources.accounts.user:Account",
+    "sysctl": "puller.resources.kernel.sysctl:Sysctl",
 }
 
 
@@ -39,6 +40,7 @@ _REMOVERS = {
     "file": "puller.resources.files.left:LeftFile",
     "link": "puller.resources.files.left:LeftLink",
     "scaffold": "puller.resources.scaffolds.left:LeftScaffold",
+    "sysctl": "puller.resources.kernel.left:LeftSysctl",
 }
 
 

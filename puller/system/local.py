@@ -311,6 +311,14 @@ class LocalSystem:
             os.rmdir(name, dir_fd=parent)
             os.fsync(parent)
 
+    def write_kernel(self, path: str, data: bytes) -> None:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            with naming(path):
+                os.write(descriptor, data)  # once: the kernel takes each write for a whole value
+        finally:
+            os.close(descriptor)
+
     def execute(self, command: "Command") -> "Completed":
         from puller.system.commands import run
 

@@ -149,6 +149,9 @@ class NoopSystem(LocalSystem):
     def remove_tree(self, path: str, looked_at: os.stat_result) -> None:
         raise MutationInNoop(f"{path}: would be removed in noop")
 
+    def write_kernel(self, path: str, data: bytes) -> None:
+        raise MutationInNoop(f"{path}: would be written in noop")
+
     def execute(self, command: "Command") -> "Completed":
         raise MutationInNoop(f"{command.arguments[0]}: would be executed in noop")
 

@@ -140,6 +140,9 @@ class System(Protocol):
     def remove_tree(self, path: str, looked_at: os.stat_result) -> None:
         """Remove a directory and all below it; links are removed, never followed."""
 
+    def write_kernel(self, path: str, data: bytes) -> None:
+        """Write to a file of the kernel, such as one below ``/proc/sys``, all at once and into the file itself."""
+
     def execute(self, command: "Command") -> "Completed":
         """Run a command that changes something."""
 

@@ -1,6 +1,7 @@
 """A path as it was before a bundle on trial changed it, from a private copy: content, owner, group, mode and labels.
 
 * The copy is read when it is needed, and shown nowhere: it may hold anything.
+* A parameter of the kernel is a file that is there or not: it is given its value, and never replaced.
 * Each step leaves the old or the new, and what is done already is not done again: a run may be killed anywhere.
 """
 
@@ -8,6 +9,7 @@ import base64
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 
 import msgspec
 
@@ -15,6 +17,7 @@ from puller.errors import ResourceError
 from puller.resources.base import Difference, Properties, Resource
 from puller.resources.owners import attribute_differences, group_name, user_name
 from puller.resources.paths import PathState, require_parent
+from puller.system.kernel_files import is_parameter
 from puller.system.protocol import Attributes
 
 _KEPT = "what was there before"
@@ -84,10 +87,10 @@ class Restored(Resource[RestoredProperties, RestoredState]):
     def _has_content(self, found: os.stat_result) -> bool:
         """Whether it holds what the copy holds, compared piece by piece."""
         kept = self._copy_size()
-        if found.st_size != kept:
+        if found.st_size != kept and not is_parameter(self.properties.name):  # which have no size
             return False
         pieces = self.context.system.read_chunks(self.properties.name)
-        return all(one == other for one, other in zip(pieces, self._chunks(), strict=False))
+        return all(one == other for one, other in zip_longest(pieces, self._chunks()))
 
     def differences(self, actual: RestoredState, *, refresh: bool = False) -> Sequence[Difference]:
         del refresh
@@ -125,6 +128,8 @@ class Restored(Resource[RestoredProperties, RestoredState]):
             return
         if original.kind == "directory" and found is None:
             system.make_directory(name, original.attributes)
+        elif is_parameter(name) and not is_in_place:
+            system.write_kernel(name, b"".join(self._chunks()))
         elif original.kind == "present" and not is_in_place:
             system.replace_file(name, self._chunks(), original.attributes, found)
         # 3. Attributes

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from puller.system import kernel_files
 from tests.conftest import Host, Publisher
 
 TOP = """\
@@ -160,6 +161,25 @@ def test_content_that_the_last_good_bundle_does_not_say_is_restored(host: Host, 
     publisher.publish("2.0.0", story(2, exists.replace("ensure: exists", 'content: "2\\n"')))
     assert host.run().status == 7
     assert (host.machine / "conf").read_text() == "by hand\n"
+
+
+def test_a_parameter_of_the_kernel_gets_its_value_back(
+    host: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Not the kernel's own file is replaced, but the value in it."""
+    monkeypatch.setattr(kernel_files, "PROC_SYS", str(tmp_path / "proc"))
+    key, conf = tmp_path / "proc/vm/swappiness", tmp_path / "sysctl.conf"
+    key.parent.mkdir(parents=True)
+    key.write_text("60\n")
+    conf.write_text("# by hand\n")
+    inode = key.stat().st_ino
+    publisher.publish("1.0.0", story(0))
+    assert host.run().status == 0
+    publisher.publish("2.0.0", story(2, f"  - sysctl: [{{vm.swappiness: {{value: 10, path: {conf}}}}}]\n"))
+    assert host.run().status == 7
+    assert key.read_text() == "60\n"
+    assert key.stat().st_ino == inode
+    assert conf.read_text() == "# by hand\n"
 
 
 def test_a_rollback_by_the_operator_undoes_a_trial_too(settled: Host, publisher: Publisher) -> None:

@@ -1,0 +1,1 @@
+"""The kernel: parameters, modules and mounts."""

@@ -1,0 +1,308 @@
+"""The ``sysctl`` resource: a parameter of the running kernel, and its line for the next boot (``types.md`` section 5).
+
+* The kernel is asked first: a value that it refuses is never left for the next boot.
+* All parameters of a file are one write; one that the kernel refuses keeps no other from its place.
+* ``sysctl(8)`` is not used: it ends with 0 when the kernel refuses a value, and with ``-p`` it applies foreign lines.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from hiera.values.secrets import MASK
+from puller.errors import ResourceError, reason
+from puller.resources.base import Declared, Difference, Properties, PropertyError, Resource
+from puller.resources.kernel.parameters import (
+    module_of,
+    normalized,
+    path_of,
+    problem_of_key,
+    same_words,
+    set_before,
+    spellings,
+    why_missing,
+    why_not_writable,
+)
+from puller.resources.kernel.sysctl_files import BootFiles, Edit, ParameterFile
+from puller.resources.paths import check_path
+from puller.values.reference import Reference
+
+DEFAULT_PATH = "/etc/sysctl.d/90-puller.conf"
+_ENSURE = ("present", "absent")
+
+
+class SysctlProperties(Properties, frozen=True):
+    """The properties of a kernel parameter; its name is the key, with dots or with slashes."""
+
+    value: str | int | None = None
+    """The value; several words are separated by blanks."""
+    path: str = DEFAULT_PATH
+    """The file that sets it at boot."""
+
+
+class SysctlState(msgspec.Struct, frozen=True):
+    """The value that the kernel has, and the one in the file; ``None`` where there is none."""
+
+    running: str | None
+    kept: str | None
+
+
+class Sysctl(Resource[SysctlProperties, SysctlState]):
+    """A parameter of the kernel."""
+
+    type_name = "sysctl"
+    properties_type = SysctlProperties
+    secret_properties = frozenset({"value"})
+    removable = True
+
+    def look(self) -> SysctlState:
+        return SysctlState(self._running(), self._file.values(self.context).get(self._key))
+
+    def differences(self, actual: SysctlState, *, refresh: bool = False) -> Sequence[Difference]:
+        del refresh
+        if self.properties.ensure == "absent":
+            return [] if actual.kept is None else [Difference("ensure", "present", "absent")]
+        found, wanted = [], self._wanted
+        if not same_words(actual.running, wanted):
+            now = "missing" if actual.running is None else self._shown(actual.running)
+            found.append(Difference("value", now, self._shown(wanted)))
+        if not same_words(actual.kept, wanted):
+            now = "missing" if actual.kept is None else self._shown(actual.kept)
+            found.append(Difference(f"value in {self._file.path}", now, self._shown(wanted)))
+        return found
+
+    def change(self, differences: Sequence[Difference], actual: SysctlState) -> None:
+        del differences
+        for failure in self.change_together([(self, actual)]).values():
+            raise failure
+
+    @classmethod
+    def change_together(cls, members: "Sequence[tuple[Sysctl, SysctlState]]") -> Mapping[int, Exception]:
+        """Change all parameters of one file.
+
+        1. Set what the kernel has otherwise, in the order of the run; what it refuses has failed.
+        2. Write the file, with all lines but those of what has failed.
+        """
+        # 1. The kernel
+        failed: dict[int, Exception] = {}
+        for place, (resource, actual) in enumerate(members):
+            try:
+                resource._set(actual)
+            except (OSError, ResourceError) as error:
+                failed[place] = error
+        # 2. The file
+        if done := [resource for place, (resource, _) in enumerate(members) if place not in failed]:
+            done[0]._file.write(done[0].context.system, [resource._edit for resource in done])
+            done[0]._remember(done)
+        return failed
+
+    def noop_message(self, differences: Sequence[Difference], actual: SysctlState) -> str:
+        self._refuse_what_cannot_be(actual)
+        key, path = self.properties.name, self._file.path
+        if self.properties.ensure == "absent":
+            self._note_removed()
+            return f"Would have removed {key} from {path}"
+        wanted, words = self._shown(self._wanted), []
+        if not same_words(actual.running, self._wanted):
+            found = "" if actual.running is None else f" from {self._shown(actual.running)}"
+            words.append(f"changed {key}{found} to {wanted}")
+        if not same_words(actual.kept, self._wanted):
+            words.append(f"set {key} to {wanted} in {path}")
+        return f"Would have {', would have '.join(words)}"
+
+    @property
+    def notes(self) -> Sequence[str]:
+        boot, path = BootFiles.of(self.context), self._file.path
+        set_last = boot.last(self._key)
+        others = set_last and set_last[0] not in (path, self._file.real)
+        if self.properties.ensure == "absent":
+            removed = self._key in self.context.shared.get(Sysctl, ())
+            notes = ["the running value stays until the next boot"] if removed else []
+            if others and set_last:
+                notes.append(f"{set_last[0]} sets it to {self._shown(set_last[1])} at boot")
+            return notes
+        if others and set_last and not same_words(set_last[1], self._wanted):
+            return [f"{set_last[0]} sets it to {self._shown(set_last[1])} at boot, whatever {path} says"]
+        if not boot.reads(path) and not boot.reads(self._file.real) and not self.context.noop:
+            return [f"{path} is not read at boot"]
+        return []
+
+    def final_ensure(self, actual: SysctlState) -> str:
+        return "absent" if actual.kept is None else "present"
+
+    def changed_paths(self, actual: SysctlState) -> Iterable[str]:
+        paths = [self._file.real]
+        if self.properties.ensure == "present" and not same_words(actual.running, self._wanted):
+            paths += [] if actual.running is None else [path_of(self._key)]
+        return paths
+
+    def diff(self, actual: SysctlState) -> str | None:
+        return self.diff_together([(self, actual)])
+
+    @classmethod
+    def diff_together(cls, members: "Sequence[tuple[Sysctl, SysctlState]]") -> str | None:
+        from puller.resources.diff import unified  # only when something is shown
+
+        file, system = members[0][0]._file, members[0][0].context.system
+        edits = [resource._edit for resource, actual in members if not resource._why_not(actual)]
+        _, before, after = file.plan(system, edits)
+        return unified(before, after, file.path) if before != after else None
+
+    # What is there
+
+    def _running(self) -> str | None:
+        path = path_of(self._key)
+        try:
+            return self.context.system.read(path).decode("utf-8", "replace").strip()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            if self.properties.ensure == "absent":  # whatever it is, it stays
+                return None
+            if isinstance(error, PermissionError):
+                raise ResourceError(
+                    f"{path} cannot be read; it may stand for an action, which has no value"
+                ) from None
+            raise
+
+    @property
+    def _file(self) -> ParameterFile:
+        return ParameterFile.of(self.context, self.properties.path)
+
+    # What is wanted
+
+    @property
+    def _key(self) -> str:
+        return normalized(self.properties.name)
+
+    @property
+    def _wanted(self) -> str:
+        return str(self.properties.value).strip()
+
+    @property
+    def _edit(self) -> Edit:
+        return Edit(self.properties.name, None if self.properties.ensure == "absent" else self._wanted)
+
+    def _shown(self, value: str) -> str:
+        return MASK if self.properties.sensitive else value
+
+    # Changes
+
+    def _set(self, actual: SysctlState) -> None:
+        """Give the kernel the value, and see what it made of it."""
+        wanted, path = self._wanted, path_of(self._key)
+        if self.properties.ensure == "absent":
+            self._note_removed()
+            return
+        if same_words(actual.running, wanted):
+            return
+        if why := self._why_not(actual):
+            raise ResourceError(why)
+        try:
+            self.context.system.write_kernel(path, wanted.encode() + b"\n")
+        except OSError as error:
+            said = f"the kernel refuses {self._shown(wanted)}: {reason(error)}"
+            raise ResourceError(f"{said}; it stays {self._shown(actual.running or '')}") from None
+        if not same_words(found := self._running(), wanted):
+            raise ResourceError(f"the kernel made {self._shown(found or '')} of {self._shown(wanted)}")
+
+    def _why_not(self, actual: SysctlState) -> str:
+        """Why the kernel cannot be given the value; empty when it may take it."""
+        if self.properties.ensure == "absent" or same_words(actual.running, self._wanted):
+            return ""
+        path = path_of(self._key)
+        if actual.running is None:
+            return f"{path}: {why_missing(self._key)}"
+        why = why_not_writable(path)
+        return f"{path} {why}" if why else ""
+
+    def _refuse_what_cannot_be(self, actual: SysctlState) -> None:
+        """Raise for what ``change`` would fail at, so that noop predicts it."""
+        if actual.running is None and self._may_come():
+            return
+        if why := self._why_not(actual):
+            raise ResourceError(why)
+
+    def _may_come(self) -> bool:
+        """In noop: whether an earlier resource may have brought the key, such as by loading its module."""
+        context = self.context
+        modules = {name.replace("-", "_") for name in context.declared("kernel_module")}
+        return context.noop and (context.uncertain(path_of(self._key)) or module_of(self._key) in modules)
+
+    def _note_removed(self) -> None:
+        self.context.shared.setdefault(Sysctl, set()).add(self._key)
+
+    def _remember(self, resources: "Sequence[Sysctl]") -> None:
+        """Keep where lines are that are not in the usual file: what is taken away later has only the key."""
+        kept = {each._key: each.properties.path for each in resources if each.properties.ensure == "present"}
+        others = {key: path for key, path in kept.items() if path != DEFAULT_PATH}
+        if others and self.context.state_directory is not None:
+            from puller.resources.kernel.places import remember  # few have a file of their own
+
+            remember(others, self.context)
+
+    # At load
+
+    @classmethod
+    def whole(cls, properties: Any) -> Hashable | None:
+        return (cls.type_name, properties.path)
+
+    @classmethod
+    def follows(cls, properties: SysctlProperties, declared: Declared) -> Iterator[Reference]:
+        del declared
+        key = normalized(properties.name)
+        if module := module_of(key):
+            yield Reference.to("kernel_module", module)
+        for other in set_before(key):
+            yield from (Reference.to(cls.type_name, name) for name in spellings(other))
+
+    @classmethod
+    def contradictions(cls, declared: Declared) -> Iterator[tuple[Any, Any, str]]:
+        first: dict[str, Any] = {}
+        for properties in declared(cls.type_name):
+            other: Any = first.setdefault(normalized(properties.name), properties)
+            if _says(other) != _says(properties):
+                yield other, properties, "is the same parameter, and is to have another value"
+        whole = {file.name: file for file in declared("file") if _says_all(file)}
+        for properties in declared(cls.type_name) if whole else ():
+            if properties.path in whole:
+                yield (
+                    whole[properties.path],
+                    properties,
+                    "has its line in a file whose content is given whole",
+                )
+
+    @classmethod
+    def check(cls, properties: SysctlProperties) -> Iterator[PropertyError]:
+        ensure, value = properties.ensure, properties.value
+        if problem := problem_of_key(properties.name):
+            yield PropertyError("name", f"is {properties.name!r}, {problem}")
+        if ensure not in _ENSURE:
+            yield PropertyError("ensure", f"is {ensure!r}, wanted present or absent")
+        yield from check_path("path", properties.path)
+        if value is None and ensure == "present":
+            yield PropertyError("value", "is missing", because=["ensure"])
+        if (
+            isinstance(value, str)
+            and not value.isprintable()
+            and value.replace("\t", "").isprintable() is False
+        ):
+            yield PropertyError("value", f"is {value!r}, wanted words in one line")
+
+    @classmethod
+    def places(cls, properties: SysctlProperties) -> Iterable[str]:
+        return (properties.path,)
+
+    @classmethod
+    def is_whole(cls, properties: SysctlProperties) -> bool:
+        del properties
+        return False
+
+
+def _says(properties: Any) -> tuple[str, list[str]]:
+    return properties.ensure, str(properties.value).split()
+
+
+def _says_all(file: Any) -> bool:
+    return any(getattr(file, name, None) is not None for name in ("content", "source", "template"))

@@ -1,0 +1,435 @@
+"""The sysctl resource: every state of the kernel and of the file, on a kernel that behaves as the real one does."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from puller.engine.engine import Engine, Settings
+from puller.engine.pending_refreshes import PendingRefreshes
+from puller.errors import ManifestError
+from puller.reporting.report import Event, State
+from puller.resources.kernel import sysctl_files
+from puller.resources.kernel.left import LeftSysctl
+from puller.resources.kernel.sysctl import Sysctl
+from puller.system import kernel_files
+from puller.system.local import LocalSystem
+from puller.system.noop import NoopSystem
+from puller.system.protocol import System
+
+KEYS = {
+    "net/ipv4/ip_forward": "0\n",
+    "net/ipv4/conf/all/accept_redirects": "1\n",
+    "net/ipv4/ip_local_port_range": "32768\t60999\n",
+    "net/ipv4/conf/eth0.100/rp_filter": "0\n",
+    "kernel/ostype": "Linux\n",
+    "kernel/modprobe": "\n",
+    "vm/swappiness": "60\n",
+    "vm/rounded": "0\n",
+}
+
+
+class Kernel(LocalSystem):
+    """A kernel below a directory: it takes words, refuses 999, rounds one parameter, and resets one with another."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self.root = root
+        self.wrote: list[str] = []
+        self.dies_after = -1
+
+    def write_kernel(self, path: str, data: bytes) -> None:
+        self._act(f"{Path(path).relative_to(self.root)} {data.decode().strip()}")
+        if b"999" in data:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+        value = b"\t".join(data.split()) + b"\n"
+        Path(path).write_bytes(b"64\n" if path.endswith("rounded") else value)
+        if path.endswith("ip_forward"):
+            (self.root / "net/ipv4/conf/all/accept_redirects").write_text("1\n")
+
+    def replace_file(self, path: str, *arguments: Any, **options: Any) -> None:
+        self._act("file")
+        super().replace_file(path, *arguments, **options)
+
+    def _act(self, what: str) -> None:
+        if self.dies_after == len(self.wrote):
+            raise KeyboardInterrupt
+        self.wrote.append(what)
+
+
+class Machine:
+    """One that manifests are applied on; ``conf`` is the file of the boot."""
+
+    def __init__(self, load: Callable[..., Any], directory: Path) -> None:
+        self._load, self._directory = load, directory
+        self.proc, self.boot = directory / "proc", directory / "sysctl.d"
+        self.conf = self.boot / "90-puller.conf"
+        self.state = directory / "state"
+        for path in (self.boot, self.state):
+            path.mkdir()
+        for key, value in KEYS.items():
+            (self.proc / key).parent.mkdir(parents=True, exist_ok=True)
+            (self.proc / key).write_text(value)
+        self.wrote: list[str] = []
+
+    def running(self, key: str) -> str:
+        return (self.proc / key).read_text().strip()
+
+    def apply(self, *entries: str, noop: bool = False, dies_after: int = -1) -> dict[str, Event]:
+        kernel = Kernel(self.proc)
+        kernel.dies_after, self.wrote = dies_after, kernel.wrote
+        system: System = NoopSystem() if noop else kernel
+        text = "resources:\n" + "".join(f"  - {entry}\n" for entry in entries)
+        pending = PendingRefreshes(self._directory / "owed.json", "web", noop=True)
+        settings = Settings(diffs=True, noop=noop, state_directory=self.state)
+        manifest = self._load(text.replace("CONF", str(self.conf)))
+        engine = Engine(manifest, system, lambda url: b"", pending, settings)
+        return {event.reference: event for event in engine.apply()}
+
+
+@pytest.fixture
+def machine(load: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    found = Machine(load, tmp_path)
+    monkeypatch.setattr(kernel_files, "PROC_SYS", str(found.proc))
+    monkeypatch.setattr(sysctl_files, "DIRECTORIES", (str(found.boot), str(tmp_path / "lib")))
+    monkeypatch.setattr(sysctl_files, "LAST", str(tmp_path / "sysctl.conf"))
+    return found
+
+
+def sysctl(name: str, value: object = "1", **properties: str) -> str:
+    more = "".join(f", {key}: {one}" for key, one in properties.items())
+    wanted = "" if value is None else f", value: {value}"
+    return f"sysctl: {{name: {name!r}, path: CONF{wanted}{more}}}"
+
+
+FORWARD = "sysctl#net.ipv4.ip_forward"
+
+
+@pytest.mark.parametrize("running", ["0", "1"])
+@pytest.mark.parametrize("kept", [None, "0", "1"])
+@pytest.mark.parametrize("wanted", ["1", "absent"])
+def test_every_state_becomes_every_other_and_stays(
+    machine: Machine, running: str, kept: str | None, wanted: str
+) -> None:
+    (machine.proc / "net/ipv4/ip_forward").write_text(f"{running}\n")
+    if kept is not None:
+        machine.conf.write_text(f"# mine\nnet.ipv4.ip_forward={kept}\n")
+    absent = wanted == "absent"
+    entry = sysctl(
+        "net.ipv4.ip_forward", None if absent else wanted, ensure="absent" if absent else "present"
+    )
+    foretold = machine.apply(entry, noop=True)[FORWARD]
+    assert machine.wrote == []
+    done = machine.apply(entry)[FORWARD]
+    actions, words = [*machine.wrote], []
+    if not absent and running != "1":
+        words.append("changed net.ipv4.ip_forward from 0 to 1")
+    if not absent and kept != "1":
+        words.append(f"set net.ipv4.ip_forward to 1 in {machine.conf}")
+    if absent and kept is not None:
+        words.append(f"removed net.ipv4.ip_forward from {machine.conf}")
+    assert foretold.noop_message == (f"Would have {', would have '.join(words)}" if words else "")
+    assert done.state == ("changed" if words else "stable")
+    assert len(actions) == len(words)
+    assert foretold.differences == done.differences
+    assert machine.running("net/ipv4/ip_forward") == (running if absent else "1")
+    text = machine.conf.read_text() if machine.conf.exists() else ""
+    assert ("ip_forward" in text) is not absent
+    assert text.startswith("# mine\n") == (kept is not None)
+    assert machine.apply(entry)[FORWARD].state == "stable"
+    assert machine.wrote == []
+
+
+def test_all_parameters_of_a_file_are_one_write_and_one_diff(machine: Machine) -> None:
+    entries = [
+        sysctl("vm.swappiness", 10),
+        "exec: [{'true': {}}]",
+        sysctl("net.ipv4.conf.eth0/100.rp_filter"),
+        sysctl("net/ipv4/ip_local_port_range", "'1024 65000'"),
+    ]
+    foretold = machine.apply(*entries, noop=True)
+    done = machine.apply(*entries)
+    assert machine.wrote == [
+        "vm/swappiness 10",
+        "net/ipv4/conf/eth0.100/rp_filter 1",
+        "net/ipv4/ip_local_port_range 1024 65000",
+        "file",
+    ]
+    assert machine.conf.read_text() == (
+        "vm.swappiness = 10\nnet.ipv4.conf.eth0/100.rp_filter = 1\nnet/ipv4/ip_local_port_range = 1024 65000\n"
+    )
+    diffs = [event.diff for event in done.values()]
+    assert diffs[0]
+    assert diffs[0].count("\n+") == 4
+    assert diffs[1:] == ["", "", ""]
+    assert [event.diff for event in foretold.values()] == diffs
+    assert machine.conf.stat().st_mode & 0o7777 == 0o644
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 2])
+def test_what_the_kernel_refuses_keeps_no_other_from_its_place(machine: Machine, wrong: int) -> None:
+    values = ["5", "1", "'1 2'"]
+    values[wrong] = "999"
+    names = ["vm.swappiness", "net.ipv4.ip_forward", "net.ipv4.ip_local_port_range"]
+    events = machine.apply(*map(sysctl, names, values))
+    failed = events[f"sysctl#{names[wrong]}"]
+    was = {"vm.swappiness": "60", "net.ipv4.ip_forward": "0"}.get(names[wrong], "32768\t60999")
+    assert failed.errors == [f"the kernel refuses 999: invalid argument; it stays {was}"]
+    assert [event.state for event in events.values()].count(State.CHANGED) == 2
+    assert machine.wrote.count("file") == 1
+    kept = machine.conf.read_text()
+    assert names[wrong] not in kept
+    assert kept.count("\n") == 2
+
+
+def test_a_value_that_the_kernel_rounds_is_a_failure_that_names_both(machine: Machine) -> None:
+    events = machine.apply(sysctl("vm.rounded", 60), sysctl("vm.swappiness", 5))
+    assert events["sysctl#vm.rounded"].errors == ["the kernel made 64 of 60"]
+    assert machine.conf.read_text() == "vm.swappiness = 5\n"
+
+
+def test_an_empty_value_is_one(machine: Machine) -> None:
+    event = machine.apply(sysctl("kernel.modprobe", "''"))["sysctl#kernel.modprobe"]
+    assert event.differences == [f"value in {machine.conf} is missing, wanted "]
+    assert machine.apply(sysctl("kernel.modprobe", "''"))["sysctl#kernel.modprobe"].state == "stable"
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        (
+            "net.bridge.bridge-nf-call-iptables",
+            "it comes with the module br_netfilter, which may not be loaded",
+        ),
+        ("net.ipv4.conf.eth7.rp_filter", "there is no network interface eth7"),
+        ("net.ipv4.conf.all.rp_filtre", "there is no such key in this kernel"),
+        ("kernel.nothing", "there is no such key in this kernel"),
+        ("net.ipv4.ip_forward.more", "there is no such key in this kernel"),
+    ],
+)
+def test_a_missing_key_is_a_failure_with_the_reason_in_noop_too(
+    machine: Machine, key: str, said: str
+) -> None:
+    for noop in (True, False):
+        [error] = machine.apply(sysctl(key), noop=noop)[f"sysctl#{key}"].errors
+        assert said in error
+    assert not machine.conf.exists()
+
+
+def test_in_noop_a_module_may_bring_a_missing_key(machine: Machine) -> None:
+    event = machine.apply("exec: [modprobe br_netfilter]", sysctl("net.bridge.x"), noop=True)[
+        "sysctl#net.bridge.x"
+    ]
+    assert event.noop_message.startswith(
+        "Would have changed net.bridge.x to 1, would have set net.bridge.x to 1 in"
+    )
+
+
+def test_a_key_that_nobody_may_write_is_stable_with_its_value_and_else_a_failure(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (machine.proc / "kernel/ostype").chmod(0o444)
+    monkeypatch.setattr(os, "access", lambda path, mode: not str(path).endswith("ostype"))
+    assert machine.apply(sysctl("kernel.ostype", "Linux"))["sysctl#kernel.ostype"].state == "changed"
+    assert machine.wrote == ["file"]
+    assert machine.apply(sysctl("kernel.ostype", "Linux"))["sysctl#kernel.ostype"].state == "stable"
+    for noop in (True, False):
+        [error] = machine.apply(sysctl("kernel.ostype", "Hurd"), noop=noop)["sysctl#kernel.ostype"].errors
+        assert error.endswith("kernel/ostype is read-only (mode 0444): the kernel lets nobody change it")
+        assert machine.wrote == []
+
+
+def test_a_directory_of_keys_is_no_key(machine: Machine) -> None:
+    assert machine.apply(sysctl("net.ipv4"))["sysctl#net.ipv4"].state == "failed"
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_a_run_that_is_killed_anywhere_is_finished_by_the_next(machine: Machine, step: int) -> None:
+    entries = [
+        sysctl("vm.swappiness", 10),
+        sysctl("net.ipv4.ip_forward"),
+        sysctl("net.ipv4.ip_local_port_range", "'1 2'"),
+    ]
+    with pytest.raises(KeyboardInterrupt):
+        machine.apply(*entries, dies_after=step)
+    assert not machine.conf.exists()  # no value is kept for the next boot that the kernel has not taken
+    machine.apply(*entries)
+    assert machine.conf.read_text().count("\n") == 3
+    assert {event.state for event in machine.apply(*entries).values()} == {"stable"}
+
+
+def test_what_is_reset_with_another_is_set_after_it(machine: Machine) -> None:
+    entries = [sysctl("net.ipv4.conf.all.accept_redirects", 0), sysctl("net/ipv4/ip_forward")]
+    machine.apply(*entries)
+    assert machine.wrote == ["net/ipv4/ip_forward 1", "net/ipv4/conf/all/accept_redirects 0", "file"]
+    assert {event.state for event in machine.apply(*entries).values()} == {"stable"}
+
+
+def test_versions_one_two_and_back(machine: Machine) -> None:
+    for value in (10, 20, 10):
+        assert machine.apply(sysctl("vm.swappiness", value))["sysctl#vm.swappiness"].state == "changed"
+        assert machine.conf.read_text() == f"vm.swappiness = {value}\n"
+        assert machine.running("vm/swappiness") == str(value)
+
+
+# At boot
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "said"),
+    [
+        (
+            "sysctl.d/99-z.conf",
+            "vm/swappiness=30\n",
+            "{}/sysctl.d/99-z.conf sets it to 30 at boot, whatever {}",
+        ),
+        ("sysctl.conf", "-vm.swappiness = 30\n", "{}/sysctl.conf sets it to 30 at boot, whatever {}"),
+        ("lib/99-z.conf", "vm.swappiness = 30\n", "{}/lib/99-z.conf sets it to 30 at boot, whatever {}"),
+        ("sysctl.d/99-z.conf", "vm.swappiness = 10\n", None),
+        ("sysctl.d/10-a.conf", "vm.swappiness = 30\n", None),
+        ("sysctl.d/99-z.txt", "vm.swappiness = 30\n", None),
+        ("sysctl.d/99-z.conf", "vm.* = 30\n# vm.swappiness = 30\n", None),
+        ("lib/90-puller.conf", "vm.swappiness = 30\n", None),
+    ],
+)
+def test_a_file_that_wins_at_boot_is_a_warning(
+    machine: Machine, tmp_path: Path, path: str, text: str, said: str | None
+) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / path).write_text(text)
+    for state in ("changed", "stable"):
+        event = machine.apply(sysctl("vm.swappiness", 10))["sysctl#vm.swappiness"]
+        assert event.state == state
+        notes = [said.format(tmp_path, f"{machine.conf} says")] if said else []
+        assert event.notes == notes
+
+
+def test_of_files_with_one_name_only_that_of_the_first_directory_counts(
+    machine: Machine, tmp_path: Path
+) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/99-z.conf").write_text("vm.swappiness = 30\n")
+    (machine.boot / "99-z.conf").symlink_to("/dev/null")
+    assert machine.apply(sysctl("vm.swappiness", 10))["sysctl#vm.swappiness"].notes == []
+
+
+def test_a_file_that_nothing_reads_at_boot_is_a_warning(machine: Machine, tmp_path: Path) -> None:
+    entry = sysctl("vm.swappiness", 10).replace("CONF", str(tmp_path / "elsewhere.conf"))
+    event = machine.apply(entry)["sysctl#vm.swappiness"]
+    assert event.notes == [f"{tmp_path}/elsewhere.conf is not read at boot"]
+
+
+def test_that_the_running_value_stays_is_said_once(machine: Machine) -> None:
+    machine.conf.write_text("vm.swappiness = 10\nnet.ipv4.ip_forward = 1\n")
+    (machine.boot / "99-z.conf").write_text("vm.swappiness = 30\n")
+    entries = [sysctl(name, None, ensure="absent") for name in ("vm.swappiness", "net.ipv4.ip_forward")]
+    events = machine.apply(*entries)
+    stays, other = (
+        "the running value stays until the next boot",
+        f"{machine.boot}/99-z.conf sets it to 30 at boot",
+    )
+    assert events["sysctl#vm.swappiness"].notes == [stays, other]
+    assert events[FORWARD].notes == [stays]
+    assert machine.conf.read_text() == ""
+    events = machine.apply(*entries)
+    assert events["sysctl#vm.swappiness"].notes == [other]
+    assert events[FORWARD].notes == []
+
+
+# When the manifest is read
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("sysctl: {name: vm.swappiness}", "value is missing"),
+        ("sysctl: {name: vm.swappiness, value: true}", "value"),
+        ('sysctl: {name: vm.swappiness, value: "1\\nkernel.panic = 1"}', "wanted words in one line"),
+        ('sysctl: {name: vm.swappiness, value: "1\\0"}', "wanted words in one line"),
+        ("sysctl: {name: -vm.swappiness, value: 1}", "name is '-vm.swappiness', wanted a key"),
+        ("sysctl: {name: net/../vm, value: 1}", "which has a part without a name"),
+        ("sysctl: {name: vm.swappiness, value: 1, path: sysctl.conf}", "wanted an absolute path"),
+        ("sysctl: {name: vm.swappiness, value: 1, ensure: latest}", "wanted present or absent"),
+        ("sysctl: [{vm.swappiness: {value: 1}}, {vm.swappiness: {value: 2}}]", "the two do not agree"),
+        ("sysctl: [{vm.swappiness: {value: 1}}, {vm/swappiness: {value: 2}}]", "is to have another value"),
+        (
+            "sysctl: [{vm.swappiness: {value: 1}}, {vm/swappiness: {ensure: absent}}]",
+            "is to have another value",
+        ),
+    ],
+)
+def test_what_cannot_be_is_found_when_the_manifest_is_read(machine: Machine, entry: str, said: str) -> None:
+    with pytest.raises(ManifestError, match=said):
+        machine.apply(entry)
+
+
+def test_a_file_whose_content_is_given_whole_holds_no_line_of_others(machine: Machine) -> None:
+    attributes = "owner: root, group: root, mode: '0440'"
+    with pytest.raises(ManifestError, match="has its line in a file whose content is given whole: file#"):
+        machine.apply(f"file: {{name: CONF, content: x, {attributes}}}", sysctl("vm.swappiness", 1))
+
+
+def test_declarations_that_say_the_same_are_one(machine: Machine) -> None:
+    entries = [sysctl("vm.swappiness", 10), sysctl("vm.swappiness", "'10'"), sysctl("vm/swappiness", "'10 '")]
+    assert {event.state for event in machine.apply(*entries).values()} == {"changed"}
+    assert machine.conf.read_text() == "vm.swappiness = 10\n"
+
+
+def test_of_a_sensitive_one_no_value_is_shown(machine: Machine) -> None:
+    entry = sysctl("vm.swappiness", 77, sensitive="true")
+    for event in (*machine.apply(entry, noop=True).values(), *machine.apply(entry).values()):
+        said = f"{event.differences} {event.noop_message} {event.diff} {event.notes} {event.errors}"
+        assert "77" not in said
+        assert "60" not in said
+
+
+# What is left behind, and the way back
+
+
+def test_only_the_paths_that_a_change_touches_are_kept_of_a_trial(
+    machine: Machine, make: Callable[..., Any]
+) -> None:
+    resource = make(Sysctl, {"name": "vm.swappiness", "value": 60, "path": str(machine.conf)})
+    assert resource.changed_paths(resource.look()) == [str(machine.conf)]
+    resource = make(Sysctl, {"name": "vm.swappiness", "value": 61, "path": str(machine.conf)})
+    assert resource.changed_paths(resource.look()) == [str(machine.conf), str(machine.proc / "vm/swappiness")]
+
+
+def test_what_is_left_is_taken_from_the_file_that_it_was_put_into(
+    machine: Machine, make: Callable[..., Any]
+) -> None:
+    machine.apply(sysctl("vm.swappiness", 10), sysctl("net.ipv4.ip_forward"))
+    left = make(LeftSysctl, {"name": "vm.swappiness", "ensure": "absent"})
+    left.context = msgspec.structs.replace(left.context, state_directory=machine.state)
+    assert left.places(left.properties) == ()
+    actual = left.look()
+    assert left.is_there(actual)
+    left.change(left.differences(actual), actual)
+    assert machine.conf.read_text() == "net.ipv4.ip_forward = 1\n"
+    assert not left.differences(left.look())
+
+
+def test_nothing_to_do_opens_each_key_once_and_the_file_once(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [f"vm/x{number}" for number in range(50)]
+    for key in keys:
+        (machine.proc / key).write_text("1\n")
+    entries = [sysctl(key) for key in keys]
+    machine.apply(*entries)
+    opened: list[str] = []
+    original = LocalSystem.read
+
+    def read(system: LocalSystem, path: str) -> bytes:
+        opened.append(path)
+        return original(system, path)
+
+    monkeypatch.setattr(LocalSystem, "read", read)
+    machine.apply(*entries)
+    assert sorted(opened) == sorted([str(machine.conf), *(str(machine.proc / key) for key in keys)])
