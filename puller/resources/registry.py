@@ -27,6 +27,7 @@ _OWN = {
     "file": "puller.resources.files.file:File",
     "link": "puller.resources.files.link:Link",
     "group": "puller.resources.accounts.group:Group",
+    "mount": "puller.resources.kernel.mount:Mount",
     "package": "puller.resources.packages.package:Package",
     "scaffold": "puller.resources.scaffolds.scaffold:Scaffold",
     "service": "puller.resources.services.service:Service",

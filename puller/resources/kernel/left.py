@@ -2,19 +2,20 @@
 
 from collections.abc import Iterable
 
+from puller.resources.kernel.edited_file import EditedFile
 from puller.resources.kernel.parameters import normalized
 from puller.resources.kernel.places import find_place
 from puller.resources.kernel.sysctl import Sysctl, SysctlProperties
-from puller.resources.kernel.sysctl_files import ParameterFile
+from puller.resources.kernel.sysctl_files import parse
 
 
 class LeftSysctl(Sysctl):
     """A parameter that was written, to be ``absent``."""
 
     @property
-    def _file(self) -> ParameterFile:
+    def _file(self) -> EditedFile[dict[str, str]]:
         known = find_place(normalized(self.properties.name), self.context)
-        return ParameterFile.of(self.context, known or self.properties.path)
+        return EditedFile.of(self.context, known or self.properties.path, parse)
 
     @classmethod
     def places(cls, properties: SysctlProperties) -> Iterable[str]:

@@ -13,6 +13,7 @@ import msgspec
 from hiera.values.secrets import MASK
 from puller.errors import ResourceError, reason
 from puller.resources.base import Declared, Difference, Properties, PropertyError, Resource
+from puller.resources.kernel.edited_file import EditedFile
 from puller.resources.kernel.parameters import (
     module_of,
     normalized,
@@ -24,7 +25,7 @@ from puller.resources.kernel.parameters import (
     why_missing,
     why_not_writable,
 )
-from puller.resources.kernel.sysctl_files import BootFiles, Edit, ParameterFile
+from puller.resources.kernel.sysctl_files import BootFiles, Edit, edited, parse
 from puller.resources.paths import check_path
 from puller.values.reference import Reference
 
@@ -57,7 +58,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
     removable = True
 
     def look(self) -> SysctlState:
-        return SysctlState(self._running(), self._file.values(self.context).get(self._key))
+        return SysctlState(self._running(), self._file.current(self.context).get(self._key))
 
     def differences(self, actual: SysctlState, *, refresh: bool = False) -> Sequence[Difference]:
         del refresh
@@ -93,7 +94,8 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
                 failed[place] = error
         # 2. The file
         if done := [resource for place, (resource, _) in enumerate(members) if place not in failed]:
-            done[0]._file.write(done[0].context.system, [resource._edit for resource in done])
+            edits = [resource._edit for resource in done]
+            done[0]._file.write(done[0].context.system, lambda text: edited(text, edits))
             done[0]._remember(done)
         return failed
 
@@ -146,7 +148,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
 
         file, system = members[0][0]._file, members[0][0].context.system
         edits = [resource._edit for resource, actual in members if not resource._why_not(actual)]
-        _, before, after = file.plan(system, edits)
+        _, before, after = file.plan(system, lambda text: edited(text, edits))
         return unified(before, after, file.path) if before != after else None
 
     # What is there
@@ -167,8 +169,8 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
             raise
 
     @property
-    def _file(self) -> ParameterFile:
-        return ParameterFile.of(self.context, self.properties.path)
+    def _file(self) -> EditedFile[dict[str, str]]:
+        return EditedFile.of(self.context, self.properties.path, parse)
 
     # What is wanted
 

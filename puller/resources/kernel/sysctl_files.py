@@ -9,15 +9,12 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from puller.errors import ResourceError
 from puller.resources.base import Context
 from puller.resources.kernel.parameters import normalized
-from puller.resources.paths import PathState
-from puller.system.protocol import Attributes, System
 
 DIRECTORIES = (
     "/etc/sysctl.d",
@@ -79,62 +76,6 @@ def _append(lines: list[str], line: str) -> None:
     if (last := next((one for one in reversed(lines) if one), "\n"))[-1] != "\n":
         lines[lines.index(last)] += "\n"
     lines.append(line)
-
-
-class ParameterFile:
-    """One file, which many resources keep a line in; read again only when it has changed."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.real = path
-        """Where it is, behind links that may be followed."""
-        self._changes = -1
-        self._found: _Identity | None = ()
-        self._values: Mapping[str, str] = {}
-
-    @classmethod
-    def of(cls, context: Context, path: str) -> "ParameterFile":
-        """The one that all resources of a run share."""
-        shared: dict[str, ParameterFile] = context.shared.setdefault(cls, {})
-        return shared.get(path) or shared.setdefault(path, cls(path))
-
-    def values(self, context: Context) -> Mapping[str, str]:
-        """The values in it, by normalised key. Raises ``OSError``, ``ResourceError``."""
-        if (changes := context.changes()) != self._changes:
-            found = self._look(context.system)
-            if (identity := _identity(found)) != self._found:
-                self._values = {} if found is None else parse(_decoded(context.system.read(self.real)))
-                self._found = identity
-            self._changes = changes
-        return self._values
-
-    def forget(self) -> None:
-        """It was changed just now."""
-        self._changes, self._found = -1, ()
-
-    def write(self, system: System, edits: Iterable[Edit]) -> None:
-        """Make all edits by one write; its owner, group and mode stay, a new one is root's and 0644."""
-        found, before, after = self.plan(system, edits)
-        if before != after:
-            directory = os.path.dirname(self.real)
-            if found is None and not system.is_directory(directory):
-                system.make_directory(directory, Attributes(os.geteuid(), os.getegid(), 0o755))
-                found = system.lstat(self.real)
-            system.replace_file(self.real, [after], _attributes(found), found)
-        self.forget()
-
-    def plan(self, system: System, edits: Iterable[Edit]) -> tuple[os.stat_result | None, bytes, bytes]:
-        """The file's ``lstat``, its content, and what the edits make of it."""
-        found = self._look(system)
-        before = b"" if found is None else system.read(self.real)
-        return found, before, edited(_decoded(before), edits).encode("utf-8", "surrogateescape")
-
-    def _look(self, system: System) -> os.stat_result | None:
-        self.real = system.resolve(self.path)
-        found = system.lstat(self.real)
-        if (kind := PathState(found).kind) not in ("absent", "present"):
-            raise ResourceError(f"{self.path} is a {kind}, wanted a file")
-        return found
 
 
 class BootFiles:
@@ -210,12 +151,6 @@ def _identity(found: os.stat_result | None) -> _Identity | None:
     if found is None:
         return None
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
-def _attributes(found: os.stat_result | None) -> Attributes:
-    if found is None:
-        return Attributes(os.geteuid(), os.getegid(), 0o644)
-    return Attributes(found.st_uid, found.st_gid, found.st_mode & 0o7777)
 
 
 def _decoded(content: bytes) -> str:

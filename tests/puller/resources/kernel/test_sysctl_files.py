@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from puller.errors import ResourceError
+from puller.resources.kernel.edited_file import EditedFile
 from puller.resources.kernel.parameters import normalized, problem_of_key, same_words, set_before
-from puller.resources.kernel.sysctl_files import Edit, ParameterFile, edited, parse
+from puller.resources.kernel.sysctl_files import Edit, edited, parse
 from puller.system.local import LocalSystem
 
 FILE = """\
@@ -125,11 +126,15 @@ def test_what_resets_others_is_set_before_them() -> None:
     assert "net/ipv6/conf/all/forwarding" not in [*set_before("net/ipv6/conf/all/forwarding")]
 
 
+def write(path: Path) -> None:
+    EditedFile(str(path), parse).write(LocalSystem(), lambda text: edited(text, [Edit("a.b", "2")]))
+
+
 def test_bytes_that_are_no_text_and_the_mode_stay(tmp_path: Path) -> None:
     path = tmp_path / "x.conf"
     path.write_bytes(b"# \xff\na.b = 1\n")
     path.chmod(0o440)
-    ParameterFile(str(path)).write(LocalSystem(), [Edit("a.b", "2")])
+    write(path)
     assert path.read_bytes() == b"# \xff\na.b = 2\n"
     assert path.stat().st_mode & 0o7777 == 0o440
 
@@ -138,7 +143,7 @@ def test_a_link_is_followed_and_stays(tmp_path: Path) -> None:
     (tmp_path / "sysctl.conf").write_text("a.b = 1\n")
     link = tmp_path / "99-sysctl.conf"
     link.symlink_to("sysctl.conf")
-    ParameterFile(str(link)).write(LocalSystem(), [Edit("a.b", "2")])
+    write(link)
     assert link.is_symlink()
     assert (tmp_path / "sysctl.conf").read_text() == "a.b = 2\n"
 
@@ -149,4 +154,4 @@ def test_what_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
     makers = {"directory": path.mkdir, "fifo": lambda: os.mkfifo(path)}
     makers.get(kind, lambda: path.symlink_to("nothing"))()
     with pytest.raises(ResourceError, match="wanted a file"):
-        ParameterFile(str(path)).write(LocalSystem(), [Edit("a.b", "2")])
+        write(path)

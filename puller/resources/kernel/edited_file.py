@@ -1,0 +1,88 @@
+"""A file of the system that many resources have a line in: read when it has changed, and edited by one write.
+
+Bytes that are no UTF-8 are carried through. Owner, group, mode and labels stay; a new file is root's with mode 0644.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from puller.errors import ResourceError
+from puller.resources.base import Context
+from puller.resources.paths import PathState
+from puller.system.protocol import Attributes, System
+
+T = TypeVar("T")
+Editing = Callable[[str], str]
+"""Makes the new text of a file of the old one."""
+
+
+class EditedFile(Generic[T]):
+    """The file at ``path``; ``parse`` gives what its text comes to. Methods raise ``OSError``, ``ResourceError``."""
+
+    def __init__(self, path: str, parse: Callable[[str], T]) -> None:
+        self.path = path
+        self.real = path
+        """Where it is, behind links that may be followed."""
+        self._parse = parse
+        self._changes: int | None = None
+        self._identity: tuple[int, ...] | None = None
+        self._value = parse("")
+
+    @classmethod
+    def of(cls, context: Context, path: str, parse: Callable[[str], T]) -> "EditedFile[T]":
+        """The one that all resources of a run share."""
+        shared: dict[str, EditedFile[T]] = context.shared.setdefault(cls, {})
+        return shared.get(path) or shared.setdefault(path, cls(path, parse))
+
+    def current(self, context: Context) -> T:
+        """What the file comes to now; a missing one is empty."""
+        if (changes := context.changes()) != self._changes:
+            found = self._look(context.system)
+            if (identity := _identity(found)) != self._identity:
+                content = b"" if found is None else context.system.read(self.real)
+                self._value, self._identity = self._parse(_decoded(content)), identity
+            self._changes = changes
+        return self._value
+
+    def plan(self, system: System, edit: Editing) -> tuple[os.stat_result | None, bytes, bytes]:
+        """The file's ``lstat``, its content, and what the editing makes of it."""
+        found = self._look(system)
+        before = b"" if found is None else system.read(self.real)
+        return found, before, edit(_decoded(before)).encode("utf-8", "surrogateescape")
+
+    def write(self, system: System, edit: Editing) -> bool:
+        """Edit it by one write; whether there was anything to write. A missing directory is made."""
+        found, before, after = self.plan(system, edit)
+        if before == after:
+            return False
+        directory = os.path.dirname(self.real)
+        if found is None and not system.is_directory(directory):
+            system.make_directory(directory, Attributes(os.geteuid(), os.getegid(), 0o755))
+            found = system.lstat(self.real)
+        system.replace_file(self.real, [after], _attributes(found), found)
+        self._changes = None
+        return True
+
+    def _look(self, system: System) -> os.stat_result | None:
+        self.real = system.resolve(self.path)
+        found = system.lstat(self.real)
+        if (kind := PathState(found).kind) not in ("absent", "present"):
+            raise ResourceError(f"{self.path} is a {kind}, wanted a file")
+        return found
+
+
+def _identity(found: os.stat_result | None) -> tuple[int, ...] | None:
+    if found is None:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _attributes(found: os.stat_result | None) -> Attributes:
+    if found is None:
+        return Attributes(os.geteuid(), os.getegid(), 0o644)
+    return Attributes(found.st_uid, found.st_gid, found.st_mode & 0o7777)
+
+
+def _decoded(content: bytes) -> str:
+    return content.decode("utf-8", "surrogateescape")

@@ -1,0 +1,275 @@
+"""The ``mount`` resource: file systems, now and at the next boot (``types.md`` section 6).
+
+* The entries of all mounts of a run are one write of fstab, of which systemd is told once. What mount(8) refuses keeps
+  no other from its place, and gets its old entry back.
+* What is in use is not unmounted, and its entry stays; nothing is unmounted lazily or by force.
+"""
+
+import re
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from hiera.values.secrets import MASK
+from puller.errors import ResourceError
+from puller.resources.base import Declared, Difference, Properties, PropertyError, Resource
+from puller.resources.kernel import fstab
+from puller.resources.kernel.fstab import Entry, Fields
+from puller.resources.kernel.mount_options import is_bind, not_in_force
+from puller.resources.kernel.mount_plan import NEVER_UNMOUNTED, Change, MountState, fstab_file, plan
+from puller.resources.kernel.mount_sources import is_wanted
+from puller.resources.kernel.mount_table import Mounts, MountTable
+from puller.resources.paths import check_path
+from puller.values.reference import Reference
+
+_ENSURE = ("mounted", "present", "unmounted", "absent")
+_GONE = ("unmounted", "absent")
+
+_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # a tab can be written in fstab
+_NO_OPTIONS = frozenset({"remount", "move", "make-private", "make-shared", "make-slave", "make-unbindable"})
+
+
+class MountProperties(Properties, frozen=True, rename={"pass_": "pass"}):
+    """The properties of a mount; its name is the mount point."""
+
+    ensure: str = "mounted"
+    """``mounted``, ``present`` (only in fstab), ``unmounted`` or ``absent``."""
+    device: str | None = None
+    """What is mounted: a device, ``UUID=`` or ``LABEL=``, ``host:/path``, a name for what has none, a directory for
+    ``bind``."""
+    type: str | None = None
+    """The type of the file system; ``none`` for ``bind``."""
+    options: tuple[str, ...] = ("defaults",)
+    """The options, as in fstab."""
+    dump: int = 0
+    """Whether dump(8) backs it up."""
+    pass_: int = 0
+    """When fsck(8) looks at it at boot: 1, 2, or 0 for never."""
+
+
+class Mount(Resource[MountProperties, MountState]):
+    """A file system that is mounted."""
+
+    type_name = "mount"
+    properties_type = MountProperties
+    secret_properties = frozenset({"device", "options"})
+    removable = True
+
+    def look(self) -> MountState:
+        table, entry = Mounts.current(self.context), self._entry()
+        point = self._real_point(table)
+        layers = table.at(point)
+        top = layers[-1] if layers else None
+        if top is not None and top.type == "autofs":
+            options = [*self.properties.options, *(entry.fields.options if entry else ())]
+            if "x-systemd.automount" not in options:
+                raise ResourceError(f"it is a point of autofs, from {top.source}, which is left to it")
+            return MountState(entry, None, point, is_automount=True)
+        return self._compared(MountState(entry, top, point), table)
+
+    def differences(self, actual: MountState, *, refresh: bool = False) -> Sequence[Difference]:
+        del refresh
+        wanted, todo, found = self._wanted, plan(self.properties.ensure, self._wanted, actual), []
+        if todo.first or todo.then == ("mounted",):
+            found.append(Difference("ensure", self.final_ensure(actual), self.properties.ensure))
+        if actual.is_other and actual.mounted is not None:
+            is_there = f"{actual.mounted.source} ({actual.mounted.type})"
+            is_to_be = f"{wanted.device} ({wanted.type})"
+            found.append(Difference("device", self._shown(is_there), self._shown(is_to_be)))
+        if actual.missing and actual.mounted is not None:
+            shown = self._shown(",".join(actual.mounted.all_options))
+            found.append(Difference("options", shown, self._shown(",".join(actual.missing))))
+        if todo.line:
+            now = "missing" if actual.entry is None else self._shown(str(actual.entry.fields))
+            then = self._shown(str(wanted)) if todo.line == "written" else "none"
+            found.append(Difference(f"entry in {fstab.FSTAB}", now, then))
+        return found
+
+    def change(self, differences: Sequence[Difference], actual: MountState) -> None:
+        del differences
+        for failure in self.change_together([(self, actual)]).values():
+            raise failure
+
+    @classmethod
+    def change_together(cls, members: "Sequence[tuple[Mount, MountState]]") -> Mapping[int, Exception]:
+        from puller.resources.kernel.mount_changes import change_mounts  # and with it what starts programs
+
+        changes = [resource._change(actual) for resource, actual in members]
+        return change_mounts(members[0][0].context, changes)
+
+    def noop_message(self, differences: Sequence[Difference], actual: MountState) -> str:
+        from puller.resources.kernel.mount_changes import foretell
+
+        del differences
+        change = self._change(actual)
+        foretell(self.context, change)
+        return f"Would have {', '.join(change.plan.words())}"
+
+    @property
+    def notes(self) -> Sequence[str]:
+        found: Sequence[str] = self.context.shared.get(Mount, {}).get(self.properties.name, ())
+        return [*dict.fromkeys(found)]
+
+    def final_ensure(self, actual: MountState) -> str:
+        if actual.mounted is not None or actual.is_automount:
+            return "mounted"
+        if self.properties.ensure == "unmounted":
+            return "unmounted"
+        return "absent" if actual.entry is None else "present"
+
+    def is_there(self, actual: MountState) -> bool:
+        return actual.mounted is not None or actual.entry is not None
+
+    def changed_paths(self, actual: MountState) -> Iterable[str] | None:
+        del actual
+        return None  # a mount is more than its line in fstab
+
+    def describe(self, actual: MountState) -> dict[str, Any]:
+        described: dict[str, Any] = {"ensure": self.final_ensure(actual)}
+        if (mounted := actual.mounted) is not None:
+            described |= {"device": mounted.source, "file_system": mounted.type}
+            described["options"] = [*mounted.all_options]
+        if actual.entry is not None:
+            described["entry"] = str(actual.entry.fields)
+        return described
+
+    def diff(self, actual: MountState) -> str | None:
+        return self.diff_together([(self, actual)])
+
+    @classmethod
+    def diff_together(cls, members: "Sequence[tuple[Mount, MountState]]") -> str | None:
+        from puller.resources.diff import unified  # only when something is shown
+
+        edits = [edit for resource, actual in members if (edit := resource._change(actual).edit)]
+        context = members[0][0].context
+        _, before, after = fstab_file(context).plan(context.system, lambda text: fstab.edited(text, edits))
+        return unified(before, after, fstab.FSTAB) if before != after else None
+
+    # What is there
+
+    def _entry(self) -> Entry | None:
+        """Its line in fstab; raises ``ResourceError`` when there are several."""
+        entries = fstab_file(self.context).current(self.context).get(self.properties.name, ())
+        if len(entries) > 1:
+            lines = " and ".join(str(entry.number) for entry in entries)
+            raise ResourceError(
+                f"{fstab.FSTAB} has several lines for it ({lines}); which one holds is not known"
+            )
+        return entries[0] if entries else None
+
+    def _real_point(self, table: MountTable) -> str:
+        """The mount point without links on the way; nothing on the disk is asked where it is in the table as it is."""
+        point = self.properties.name
+        if table.at(point) or point == "/":
+            return point
+        above, _, name = point.rpartition("/")
+        return f"{self.context.system.resolve(above or '/').rstrip('/')}/{name}"
+
+    def _compared(self, found: MountState, table: MountTable) -> MountState:
+        """What is mounted beside what is wanted."""
+        wanted, mounted = self._wanted, found.mounted
+        if self.properties.ensure != "mounted" or mounted is None:
+            return found
+        is_same = is_wanted(wanted, mounted, table)
+        missing = not_in_force(wanted.options, mounted) if is_same else ()
+        return msgspec.structs.replace(found, is_other=not is_same, missing=tuple(missing))
+
+    # What is wanted
+
+    @property
+    def _wanted(self) -> Fields:
+        wanted = self.properties
+        device, kind = wanted.device or "", wanted.type or ""
+        return Fields(device, wanted.name, kind, wanted.options, wanted.dump, wanted.pass_)
+
+    def _change(self, actual: MountState) -> Change:
+        notes = self.context.shared.setdefault(Mount, {}).setdefault(self.properties.name, [])
+        return Change(self._wanted, plan(self.properties.ensure, self._wanted, actual), actual, notes.append)
+
+    def _shown(self, text: str) -> str:
+        return MASK if self.properties.sensitive else text
+
+    # At load
+
+    @classmethod
+    def whole(cls, properties: Any) -> Hashable | None:
+        del properties
+        return (cls.type_name, "fstab")
+
+    @classmethod
+    def follows(cls, properties: MountProperties, declared: Declared) -> Iterator[Reference]:
+        """What is mounted above comes first, and what holds the device; what is to go, goes after what is below."""
+        if properties.ensure in _GONE:
+            below = f"{properties.name}/"
+            names = (other.name for other in declared(cls.type_name) if other.name.startswith(below))
+            yield from (Reference.to(cls.type_name, name) for name in names)
+            return
+        for path in (properties.name, f"{properties.device}/" if _is_path(properties.device) else ""):
+            while path := path.rpartition("/")[0]:
+                yield Reference.to(cls.type_name, path)
+
+    @classmethod
+    def contradictions(cls, declared: Declared) -> Iterator[tuple[Any, Any, str]]:
+        mounts = declared(cls.type_name)
+        for file in declared("file") if mounts else ():
+            says_all = any(
+                getattr(file, name, None) is not None for name in ("content", "source", "template")
+            )
+            if file.name == fstab.FSTAB and says_all:
+                yield file, mounts[0], "has its line in a file whose content is given whole"
+
+    @classmethod
+    def check(cls, properties: MountProperties) -> Iterator[PropertyError]:
+        ensure, name = properties.ensure, properties.name
+        yield from check_path("name", name)
+        if _CONTROL.search(name):
+            yield PropertyError("name", f"is {name!r}, wanted a path without control characters")
+        if ensure not in _ENSURE:
+            yield PropertyError("ensure", f"is {ensure!r}, wanted one of {', '.join(_ENSURE)}")
+        if ensure in _GONE:
+            if name in NEVER_UNMOUNTED:
+                yield PropertyError("ensure", f"is {ensure}; {name} is never unmounted")
+            return
+        yield from _check_device(properties)
+        yield from _check_options(properties)
+        for number in ("dump", "pass_"):
+            if not 0 <= getattr(properties, number) <= 9:
+                yield PropertyError(number.rstrip("_"), "is not valid, wanted a number from 0 to 9")
+
+    @classmethod
+    def is_whole(cls, properties: MountProperties) -> bool:
+        del properties
+        return False
+
+
+def _is_path(device: str | None) -> bool:
+    return device is not None and device.startswith("/") and not device.startswith("//")
+
+
+def _check_device(properties: MountProperties) -> Iterator[PropertyError]:
+    device, kind, options = properties.device, properties.type, properties.options
+    if not device:
+        yield PropertyError("device", "is missing", because=["ensure"])
+    elif device.startswith("-") or _CONTROL.search(device):
+        yield PropertyError("device", f"is {device!r}, which is none")
+    elif is_bind(options) and not _is_path(device):
+        yield PropertyError("device", f"is {device!r}, wanted the path that is bound", because=["options"])
+    if not kind:
+        yield PropertyError("type", "is missing", because=["ensure"])
+    elif kind == "swap" or not _TYPE.fullmatch(kind):
+        yield PropertyError("type", f"is {kind!r}, wanted the type of a file system such as 'ext4'")
+    elif kind == "none" and not is_bind(options):
+        yield PropertyError("type", "is 'none', which wants the option bind or rbind", because=["options"])
+
+
+def _check_options(properties: MountProperties) -> Iterator[PropertyError]:
+    if not properties.options:
+        yield PropertyError("options", "is empty, wanted at least defaults")
+    for index, option in enumerate(properties.options):
+        bare = re.sub(r'"[^"]*"', "", option)
+        if not option or "," in bare or '"' in bare or _CONTROL.search(option):
+            yield PropertyError("options", f"has {option!r}, wanted one option each", place=(index,))
+        elif option in _NO_OPTIONS or option.startswith("#"):
+            yield PropertyError("options", f"has {option!r}, which is no option of fstab", place=(index,))

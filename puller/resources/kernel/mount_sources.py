@@ -1,0 +1,123 @@
+"""What is mounted, compared with what is to be mounted: devices by all their names, directories by where they are.
+
+* The name of a file system that has no device (``tmpfs``, ``proc``) says nothing, and is not compared.
+* ``UUID=`` and the like are looked up in ``/dev/disk``: no process is started, and nothing is read from a device.
+"""
+
+import os
+import stat
+from collections.abc import Sequence
+
+from puller.errors import ResourceError
+from puller.resources.kernel.fstab import Fields
+from puller.resources.kernel.mount_options import is_bind
+from puller.resources.kernel.mount_table import Mounted, MountTable
+
+DISK = "/dev/disk"
+SYS_BLOCK = "/sys/block"
+
+_TAGS = {
+    "UUID": "by-uuid",
+    "LABEL": "by-label",
+    "PARTUUID": "by-partuuid",
+    "PARTLABEL": "by-partlabel",
+    "ID": "by-id",
+}
+WITHOUT_DEVICE = frozenset(
+    (
+        *("tmpfs", "ramfs", "proc", "sysfs", "devtmpfs", "devpts", "cgroup", "cgroup2", "debugfs", "tracefs"),
+        *("securityfs", "mqueue", "hugetlbfs", "configfs", "bpf", "pstore", "efivarfs", "binfmt_misc"),
+        *("fusectl", "selinuxfs", "rpc_pipefs", "overlay"),
+    )
+)
+"""Types whose source is a name that says nothing."""
+_OTHER_NAMES = {"nfs": "nfs4", "cifs": "smb3", "ntfs": "fuseblk", "ntfs-3g": "fuseblk"}
+
+
+def is_wanted(wanted: Fields, mount: Mounted, table: MountTable) -> bool:
+    """Whether what is mounted is what is wanted there. Raises ``ResourceError`` where that cannot be told."""
+    return _same_type(wanted.type, wanted.options, mount) and _same_device(wanted, mount, table)
+
+
+def _same_type(wanted: str, options: Sequence[str], mount: Mounted) -> bool:
+    if is_bind(options) or wanted in ("auto", mount.type, f"{mount.type}.{mount.source}"):
+        return True
+    return _OTHER_NAMES.get(wanted) == mount.type or (wanted == "fuse" and mount.type.startswith("fuse."))
+
+
+def _same_device(wanted: Fields, mount: Mounted, table: MountTable) -> bool:
+    device = wanted.device
+    if is_bind(wanted.options):
+        return _where(device, table) == (mount.device, mount.root.removesuffix("//deleted"))
+    if wanted.type in WITHOUT_DEVICE or device == mount.source:
+        return True
+    found = find_device(device)
+    if found is None:
+        raise ResourceError(f"there is no device {device} in {DISK}, so it cannot be told what is mounted")
+    if not found.startswith("/") or found.startswith("//"):
+        return found.rstrip("/") == mount.source.rstrip("/")
+    return _is_at(found, mount)
+
+
+def find_device(device: str) -> str | None:
+    """The path of a device that is named by a tag; ``None`` when it is not there. Other devices are as they are."""
+    tag, equals, value = device.partition("=")
+    if not equals or tag not in _TAGS:
+        return device
+    value = value.strip('"')
+    names = dict.fromkeys((_as_udev_has_it(value), value.lower(), value.upper()))
+    paths = (f"{DISK}/{_TAGS[tag]}/{name}" for name in names)
+    return next((os.path.realpath(path) for path in paths if os.path.exists(path)), None)
+
+
+def is_device_missing(device: str, kind: str) -> bool:
+    """Whether it is known that there is no such device, or file, or directory."""
+    if kind in WITHOUT_DEVICE:
+        return False
+    found = find_device(device)
+    if found is None:
+        return os.path.isdir(DISK)  # without udev nobody keeps it
+    return found.startswith("/") and not found.startswith("//") and not os.path.exists(found)
+
+
+def _as_udev_has_it(label: str) -> str:
+    """A label as a file name: what is unusual is hexadecimal."""
+    return "".join(one if one.isalnum() or one in "#+-.:=@_" else _hexadecimal(one) for one in label)
+
+
+def _hexadecimal(character: str) -> str:
+    if not character.isascii():
+        return character
+    return f"\\x{ord(character):02x}"
+
+
+def _is_at(path: str, mount: Mounted) -> bool:
+    real = os.path.realpath(path)
+    if mount.source.startswith("/") and real == os.path.realpath(mount.source):
+        return True
+    try:
+        found = os.stat(real)
+    except FileNotFoundError:
+        return False
+    if stat.S_ISBLK(found.st_mode):
+        return f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}" == mount.device
+    return _backing_file(mount.source) == real
+
+
+def _backing_file(source: str) -> str | None:
+    """The file that a loop device stands for."""
+    try:
+        with open(f"{SYS_BLOCK}/{os.path.basename(source)}/loop/backing_file", encoding="utf-8") as stream:
+            return stream.read().rstrip("\n")
+    except OSError:
+        return None
+
+
+def _where(path: str, table: MountTable) -> tuple[str, str] | None:
+    """The file system that a path is in, and its path there."""
+    real = os.path.realpath(path)
+    holding = table.holding(real)
+    if holding is None:
+        return None
+    below = real.removeprefix(holding.point.rstrip("/"))
+    return holding.device, (holding.root.rstrip("/") + below).rstrip("/") or "/"

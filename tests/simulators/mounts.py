@@ -1,0 +1,118 @@
+"""A machine with mounts that behaves as mount(8), umount(8) and systemd do, below a directory of its own.
+
+``mountinfo`` and ``fstab`` are files; what is mounted is a line of the first.
+"""
+
+import os
+import re
+from pathlib import Path
+
+from puller.resources.kernel.fstab import decoded, encoded, parse
+from puller.resources.kernel.mount_options import of_kernel
+from puller.resources.kernel.mount_table import MountTable
+from puller.system.commands import Command, Completed
+from puller.system.local import LocalSystem
+
+FIRST = "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard\n"
+
+
+class MountingSystem(LocalSystem):
+    """Its commands are recorded in ``ran``, without options; writes of fstab as ``fstab``."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self.root = root
+        self.fstab, self.mountinfo = root / "fstab", root / "mountinfo"
+        self.ran: list[str] = []
+        self.busy: set[str] = set()
+        """Points that cannot be unmounted."""
+        self.stuck: set[str] = set()
+        """Points whose mounting takes longer than it may."""
+        self.without: set[str] = set()
+        """Programs that are missing."""
+        self.dies_after = -1
+
+    def execute(self, command: Command) -> Completed:
+        self.executed += 1
+        program, *rest = command.arguments
+        if program in self.without:
+            raise FileNotFoundError(2, "no executable")
+        if program not in ("mount", "umount", "systemctl"):
+            self._act(Path(program).name)
+            return Completed(0, None, False, "", "", 0)
+        assert command.timeout == 60
+        assert not command.input
+        assert command.environment == {"LC_ALL": "C.UTF-8"}
+        if program == "systemctl":
+            self._act("daemon-reload")
+            return Completed(0, None, False, "", "", 0)
+        assert rest[-2] == "--"
+        point, remounts = rest[-1], "remount" in rest
+        self._act(f"{'remount' if remounts else program} {Path(point).name}")
+        if point in self.stuck:
+            return Completed(None, None, True, "", "", 60)
+        real = os.path.realpath(point)
+        said = self._unmount(real) if program == "umount" else self._mount(point, real, remounts=remounts)
+        return Completed(
+            32 if said else 0, None, False, "", f"{program}: {point}: {said}." if said else "", 0
+        )
+
+    def replace_file(self, path: str, *arguments: object, **options: object) -> None:
+        self._act(Path(path).name)
+        super().replace_file(path, *arguments, **options)  # type: ignore[arg-type]
+
+    def make_directory(self, path: str, *arguments: object, **options: object) -> None:
+        self._act("directory")
+        super().make_directory(path, *arguments, **options)  # type: ignore[arg-type]
+
+    def _act(self, what: str) -> None:
+        if self.dies_after == len(self.ran):
+            raise KeyboardInterrupt
+        self.ran.append(what)
+
+    def _unmount(self, point: str) -> str:
+        lines = self.mountinfo.read_text().splitlines(keepends=True)
+        own = [index for index, line in enumerate(lines) if decoded(line.split(" ")[4]) == point]
+        if not own:
+            return "not mounted"
+        below = any(decoded(line.split(" ")[4]).startswith(f"{point}/") for line in lines)
+        if point in self.busy or (below and len(own) == 1):
+            return "target is busy"
+        del lines[own[-1]]
+        self.mountinfo.write_text("".join(lines))
+        return ""
+
+    def _mount(self, point: str, real: str, *, remounts: bool) -> str:
+        entries = parse(self.fstab.read_text() if self.fstab.exists() else "").get(point)
+        if not entries:
+            return "can't find in /etc/fstab"
+        if not os.path.isdir(point):
+            return "mount point does not exist"
+        wanted = entries[-1].fields
+        if "broken" in wanted.device or "wrong" in wanted.options:
+            return "wrong fs type, bad option, bad superblock"
+        number = 100 + len(self.ran)
+        if remounts:
+            number = MountTable(self.mountinfo.read_text()).at(real)[-1].number
+            self._unmount(real)
+        self.add(number, wanted.device, real, wanted.type, wanted.options)
+        return ""
+
+    def add(self, number: int, device: str, point: str, kind: str, options: tuple[str, ...]) -> None:
+        """Let something be mounted."""
+        table = MountTable(self.mountinfo.read_text())
+        parent, root = table.holding(point), "/"
+        assert parent is not None
+        major_minor = f"0:{number}"
+        if "bind" in options:
+            held = table.holding(device)
+            assert held is not None
+            kind, source, major_minor, root = held.type, held.source, held.device, device
+        else:
+            source = device
+        shown = [one for one in of_kernel(options) if re.fullmatch("ro|no(suid|exec|dev|atime)", one)]
+        values = [one for one in of_kernel(options) if "=" in one]
+        own, of_all = ",".join(shown or ["rw"]), ",".join(["rw", *values])
+        fields = (number, parent.number, major_minor, encoded(root), encoded(point), own)
+        line = " ".join(map(str, (*fields, "-", kind, encoded(source), of_all)))
+        self.mountinfo.write_text(self.mountinfo.read_text() + line + "\n")
