@@ -228,6 +228,7 @@ class Engine:
             shared=self._shared,
             declared=self._catalog.names_of,
             parts=self._parts.of,
+            resources=self._parts.all,
             state_directory=self._settings.state_directory,
             log=lambda line: self._settings.log(self._masks.of(home.scope.data)(line)),
             noop=looks_only or self._settings.noop,

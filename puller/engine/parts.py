@@ -8,7 +8,7 @@ from puller.engine.conditions import why_unmanaged
 from puller.errors import ResourceError
 from puller.manifest.catalog import Catalog
 from puller.manifest.declaration import Declaration
-from puller.resources.base import Part
+from puller.resources.base import Part, Resource
 
 
 class Parts:
@@ -31,6 +31,19 @@ class Parts:
             if (self._noop or not declaration.properties.noop) and is_managed(declaration)
         ]
 
+    def all(self) -> list[Part]:
+        """All resources that are managed in this run, or may be; of one that cannot be applied only the name is known.
+
+        Raises ``ResourceError`` when something on this machine leaves open what is declared.
+        """
+        return self._all
+
+    @cached_property
+    def _all(self) -> list[Part]:
+        return [
+            part for declaration in self._catalog.declarations if (part := _part(declaration)) is not None
+        ]
+
     @cached_property
     def _by_whole(self) -> dict[Hashable, list[int]]:
         found: dict[Hashable, list[int]] = {}
@@ -43,6 +56,22 @@ class Parts:
             declaration = self._catalog.declarations[index]
             if (whole := declaration.type.whole(declaration.properties)) is not None:
                 yield index, whole
+
+
+def _part(declaration: Declaration) -> Part | None:
+    """A resource that is managed, or may be."""
+    try:
+        if why_unmanaged(declaration):
+            return None
+    except (ResourceError, HieraError):  # which is its own failure, when it has its turn
+        pass
+    is_open = declaration.failure and declaration.type.type_name == "apply"
+    if is_open or declaration.loop is not None or "name" in declaration.unknown:
+        raise ResourceError(
+            f"{declaration.where}: {declaration.reference} may declare more than is known here"
+        )
+    is_known = isinstance(declaration.properties, declaration.type.properties_type)
+    return Part(declaration.reference, declaration.type if is_known else Resource, declaration.properties)
 
 
 def is_managed(declaration: Declaration) -> bool:

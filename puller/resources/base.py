@@ -145,6 +145,8 @@ class Context(msgspec.Struct, frozen=True):
     """The names of all resources of a type in this manifest, for queries about many at once."""
     parts: Callable[[Hashable], Sequence[Part]] = lambda whole: ()
     """All managed resources of a ``whole``, in the order of the run."""
+    resources: Callable[[], Sequence[Part]] = tuple
+    """All resources that are managed in this run, or may be; raises ``ResourceError`` where it is not known which."""
     state_directory: Path | None = None
     """Where to keep what must be remembered between runs; ``None``: the user's own place."""
     log: Callable[[str], None] = lambda line: None

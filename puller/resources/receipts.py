@@ -20,6 +20,9 @@ from puller.state.directories import Directories
 from puller.state.state_file import StateFile
 from puller.system.protocol import System
 
+SCAFFOLDS, TREES = "scaffolds", "trees"
+"""The folders of receipts, one for each kind of resource."""
+
 _LARGEST = 64 * 1024 * 1024  # bytes
 _LONGEST_NAME = 200  # bytes; file systems take 255
 

@@ -112,7 +112,7 @@ def _of_template(template: str, properties: FileProperties, context: Context) ->
     from puller.templates.rendering import render_file
 
     engine = choose_engine(template, properties.engine)
-    path, sensitive = _resolved(template, context), properties.sensitive
+    path, sensitive = resolved(template, context), properties.sensitive
     if _is_pending(path, context):
         return Pending(path)
     rendered = render_file(path, engine, _scope(properties, context), context.files, sensitive=sensitive)
@@ -135,7 +135,7 @@ def _of_download(source: str, properties: FileProperties, context: Context) -> C
 
 
 def _of_file(source: str, context: Context) -> Content:
-    path = _resolved(source, context)
+    path = resolved(source, context)
     if _is_pending(path, context):
         return Pending(path)
     try:
@@ -169,7 +169,7 @@ def _is_pending(path: str, context: Context) -> bool:
     return context.system.will_be_written(path) or (context.uncertain(path) and not os.path.lexists(path))
 
 
-def _resolved(path: str, context: Context) -> str:
+def resolved(path: str, context: Context) -> str:
     """The real path of a source; the links that lead to an absolute one are judged as those of a managed file are."""
     if os.path.isabs(path):
         return context.system.resolve(os.path.normpath(path))

@@ -1,372 +1,54 @@
-"""The ``file`` resource: files and directories, their content, owner, group and mode (``resources.md`` section 3).
+"""The ``file`` resource: a file or directory (``one_file``), or all that is below a directory, too (``tree``)."""
 
-* A path is looked at by ``lstat``: links are never followed, and a FIFO, socket or device is never opened.
-* A file never exists at its path with other than its final owner, mode and content.
-* What may lose data (removing a directory that is not empty, replacing one, or a device) wants ``force: true``.
-"""
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-import os
-import stat
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from puller.resources.base import Difference
+from puller.resources.files.one_file import FileState, OneFile
 
-from puller.errors import ResourceError
-from puller.resources.base import Difference, PropertyError, Resource
-from puller.resources.checksums import OTHER, SENSITIVE, described, sha256
-from puller.resources.files.content import Content, Pending, find_content
-from puller.resources.files.properties import (
-    CONTENT_SOURCES,
-    FileProperties,
-    check_attributes,
-    check_content,
-    check_validation,
-)
-from puller.resources.owners import (
-    attribute_differences,
-    describe_attributes,
-    group_id,
-    mode_owned_by,
-    user_id,
-)
-from puller.resources.paths import PathState, check_managed, is_plain, require_makeable, require_parent
-from puller.system.protocol import Attributes, require_one_name
-from puller.values.file_mode import FileMode
-
-_ENSURE = ("present", "absent", "directory", "exists")
-_NOT_VALIDATED = (None, False, None)
-_TINYCM_KEYS = frozenset({"contents", "type", "permission-mask"})
+if TYPE_CHECKING:  # few files are trees
+    from puller.resources.files.tree import Tree
 
 
-class FileState(PathState, frozen=True):
-    """The state of a file's path, and whether its content is the wanted one."""
-
-    same_content: bool = True
-
-
-class File(Resource[FileProperties, FileState]):
-    """A file or directory."""
-
-    type_name = "file"
-    properties_type = FileProperties
-    secret_properties = frozenset({"content", "data"})
-    relative_paths = frozenset({"source", "template"})
-    rendered = frozenset({"template", "interpolate"})
-    command_lines = frozenset({"validate", "health_checks"})
-    providers = ("posix", "shell")
-    spellings = {  # noqa: RUF012  declared as ClassVar in the base class
-        "contents": {"type": "string"},
-        "type": {"enum": ["constant", "http", "template"]},
-        "permission-mask": {"type": "string"},
-    }
-
-    _content: Content | None = None
+class File(OneFile):
+    """A file or directory; where more than itself is managed, that does the work."""
 
     def look(self) -> FileState:
-        properties = self.properties
-        found = self.context.system.lstat(properties.name)
-        if found is None or properties.ensure != "present" or not stat.S_ISREG(found.st_mode):
-            return FileState(found)
-        return FileState(found, self._same_content(found))
+        return super().look() if self._tree is None else self._tree.look()
 
     def differences(self, actual: FileState, *, refresh: bool = False) -> Sequence[Difference]:
-        del refresh
-        kind, wanted = actual.kind, self._wanted_kind(actual.kind)
-        if kind != wanted:
-            return [Difference("ensure", kind, wanted)]
-        if actual.found is None:
-            return ()
-        found = []
-        if not actual.same_content:
-            found.append(self._content_difference())
-        properties, wanted_attributes = self.properties, self._wanted_attributes(actual.found)
-        found += attribute_differences(actual.found, wanted_attributes, properties.owner, properties.group)
-        return found
+        if self._tree is None:
+            return super().differences(actual, refresh=refresh)
+        return self._tree.differences(actual, refresh=refresh)
 
     def change(self, differences: Sequence[Difference], actual: FileState) -> None:
-        """Make it so (``resources.md`` section 3).
-
-        1. Refuse what cannot be done, or may lose data without ``force``.
-        2. Remove what is not wanted, and a directory that is in the way of a file, or the other way round: a rename
-           cannot take its place.
-        3. Do one of three: make the directory, set the attributes of what stays, or write the file, with its final
-           attributes and the labels of the one before (``puller.system.local``).
-        """
-        from bundles.filesystem.free_space import needing  # for the few files that are changed
-
-        # 1. Refuse
-        self._refuse_what_cannot_be(actual, differences)
-        # 2. Remove
-        ensure, name, system = self.properties.ensure, self.properties.name, self.context.system
-        in_the_way = actual.found is not None and differences[0].property == "ensure"
-        if ensure == "absent" or (in_the_way and "directory" in (ensure, actual.kind)):
-            self._remove(actual)
-            actual = FileState(None)
-        if ensure == "absent":
-            return
-        # 3. Make, set or write
-        if ensure == "directory" and actual.found is None:
-            system.make_directory(name, self._wanted_attributes(None))
-        elif actual.found is not None and not self._must_write(differences, actual):
-            system.set_attributes(name, self._wanted_attributes(actual.found), actual.found)
+        if self._tree is None:
+            super().change(differences, actual)
         else:
-            # What a mode leaves alone is as in the file before; of a link or FIFO nothing is kept.
-            before = actual.found if actual.kind == "present" else None
-            content = self._wanted_content()
-            chunks = content.chunks() if content else ()
-            with needing(content.size if content else 0):
-                verify = self._verifier(differences)
-                wanted = self._wanted_attributes(before, is_written=True)
-                system.replace_file(name, chunks, wanted, actual.found, verify=verify)
+            self._tree.change(differences, actual)
 
     def noop_message(self, differences: Sequence[Difference], actual: FileState) -> str:
-        self._refuse_what_cannot_be(actual, differences)
-        ensure, system = self.properties.ensure, self.context.system
-        if self._is_replaced(differences):
-            kind = {"absent": "absent", "directory": "directory"}.get(ensure, "file")
-            system.expect(self.properties.name, kind)
-        if ensure == "absent":
-            if actual.kind != "directory":
-                return "Would have removed the file"
-            return f"Would have {'recursively ' if self.properties.force else ''}removed the directory"
-        validated = " (not validated)" if self._is_validated(differences) else ""
-        if differences[0].property == "ensure":
-            made = "Would have created the file" + validated
-            return "Would have created directory" if ensure == "directory" else made
-        return (
-            "Would have updated the file" + validated
-            if self._must_write(differences, actual)
-            else "Would have updated attributes"
-        )
+        if self._tree is None:
+            return super().noop_message(differences, actual)
+        return self._tree.noop_message(differences, actual)
 
-    def final_ensure(self, actual: FileState) -> str:
-        return actual.kind
+    def is_there(self, actual: FileState) -> bool:
+        return super().is_there(actual) if self._tree is None else self._tree.is_there(actual)
 
-    def describe(self, actual: FileState) -> dict[str, Any]:
-        found = actual.found
-        if found is None:
-            return {"ensure": actual.kind}
-        described = {"ensure": actual.kind, **describe_attributes(found)}
-        if not stat.S_ISREG(found.st_mode):
-            return described
-        digest = sha256(self.context.system.read_chunks(self.properties.name))
-        return {**described, "size": found.st_size, "sha256": digest}
+    def changed_paths(self, actual: FileState) -> Iterable[str] | None:
+        return super().changed_paths(actual) if self._tree is None else self._tree.changed_paths(actual)
+
+    def reach(self) -> str:
+        return super().reach() if self._tree is None else self._tree.reach()
 
     def diff(self, actual: FileState) -> str | None:
-        from puller.resources.diff import unified  # only when something is shown
+        return super().diff(actual) if self._tree is None else self._tree.diff(actual)
 
-        content = self._wanted_content()
-        if (
-            content is None
-            or isinstance(content, Pending)
-            or content.is_secret
-            or self.properties.sensitive
-            or self.properties.ensure in ("absent", "directory")
-        ):
+    @cached_property
+    def _tree(self) -> "Tree | None":
+        if not (self.properties.recurse or self.properties.purge):
             return None
-        if (actual.kind == "present" and actual.same_content) or actual.kind == "directory":
-            return None
-        name = self.properties.name
-        old = b"" if actual.kind != "present" else self.context.system.read(name)
-        return unified(old, b"".join(content.chunks()), name)
+        from puller.resources.files.tree import Tree
 
-    # What is wanted
-
-    def _wanted_content(self) -> Content | None:
-        """``None``: only attributes are managed. Found once; whatever is wrong with it raises ``ResourceError``."""
-        if self._content is None:
-            self._content = find_content(self.properties, self.context)
-        return self._content
-
-    def _wanted_kind(self, found: str) -> str:
-        """The kind of thing that is to be there, as ``PathState.kind`` has it."""
-        ensure = self.properties.ensure
-        if not self.properties.create and (found == "absent" or ensure != "directory"):
-            return found if found != "symbolic link" else "what it leads to"
-        return "present" if ensure == "exists" else ensure
-
-    def _wanted_attributes(self, found: os.stat_result | None, *, is_written: bool = False) -> Attributes:
-        """For what was ``found``, or is new; a file ``is_written`` when it gets new content."""
-        properties = self.properties
-        mode = properties.mode or FileMode.ANY
-        if properties.ensure == "directory":
-            mode = mode.searchable()
-        if found is None:
-            uid, gid = user_id(properties.owner, self.context), group_id(properties.group, self.context)
-            actual = FileMode.NEW_DIRECTORY if properties.ensure == "directory" else FileMode.NEW_FILE
-            return Attributes(uid, gid, mode.over(actual))
-        uid = found.st_uid if properties.owner is None else user_id(properties.owner, self.context)
-        gid = found.st_gid if properties.group is None else group_id(properties.group, self.context)
-        # A program runs as its owner because somebody has said so of this content.
-        return Attributes(uid, gid, mode.over(mode_owned_by(uid, gid, found, is_written=is_written)))
-
-    # What is there
-
-    def _same_content(self, found: os.stat_result) -> bool:
-        properties, path = self.properties, self.properties.name
-        if properties.checksum is not None and not properties.interpolate:
-            # The checksum alone decides: a file that has it costs no download.
-            return sha256(self.context.system.read_chunks(path)) == properties.checksum
-        content = self._wanted_content()
-        return content is None or (found.st_size == content.size and content.same_as(path))
-
-    def _content_difference(self) -> Difference:
-        content, chunks = self._wanted_content(), self.context.system.read_chunks
-        if content is None:
-            raise ResourceError("content differs, and none is wanted")
-        if content.is_secret or self.properties.sensitive:
-            return Difference("content", OTHER, SENSITIVE)
-        if isinstance(content, Pending):
-            return Difference("content", OTHER, f"what {content.path} will hold")
-        path = self.properties.name
-        found = self.context.system.lstat(path)
-        actual = described(found.st_size if found else 0, sha256(chunks(path)))
-        return Difference("content", actual, described(content.size, sha256(content.chunks())))
-
-    # What is asked about new content
-
-    def _is_validated(self, differences: Sequence[Difference]) -> bool:
-        """Whether ``validate`` is asked: content that stays as it is has its place already."""
-        return self.properties.validate is not None and self._is_replaced(differences)
-
-    def _verifier(self, differences: Sequence[Difference]) -> Callable[[str], None] | None:
-        validation, content = self.properties.validation, self._wanted_content()
-        if validation is None or not self._is_validated(differences):
-            return None
-        secret = self.properties.sensitive or (content is not None and content.is_secret)
-        return validation.verifier(self.properties.name, self.context, secret=secret)
-
-    # What may be done
-
-    def _must_write(self, differences: Sequence[Difference], actual: FileState) -> bool:
-        if self.properties.ensure == "directory":
-            return False
-        return self._is_replaced(differences) or self._is_replaced_for_its_names(actual)
-
-    def _is_replaced_for_its_names(self, actual: FileState) -> bool:
-        """A file with other names is somebody else's, too; where all of the content is known, a new one is made."""
-        has_others = actual.kind == "present" and actual.found is not None and actual.found.st_nlink > 1
-        return has_others and self.properties.ensure == "present" and self._wanted_content() is not None
-
-    def _is_replaced(self, differences: Sequence[Difference]) -> bool:
-        """Whether something else is at the path afterwards, and not only its attributes are others."""
-        return differences[0].property in ("ensure", "content")
-
-    def _refuse_what_cannot_be(self, actual: FileState, differences: Sequence[Difference]) -> None:
-        """Raise for what ``change`` would fail at, so that noop predicts it."""
-        ensure, kind, name = self.properties.ensure, actual.kind, self.properties.name
-        if not self.properties.create:
-            self._refuse_what_is_not_given_attributes(actual, differences)
-            return
-        if actual.found is not None and self._is_replaced(differences):
-            from puller.system.mounts import refuse_mounted  # for the few files that are replaced
-
-            refuse_mounted(name, "removed" if ensure == "absent" else "replaced")
-        if ensure == "absent":
-            # Of an empty directory nothing is lost but the name.
-            if kind == "directory" and not self.properties.force and self._holds_anything():
-                raise ResourceError(f"{name} is a directory that is not empty; removing it wants force: true")
-            return
-        wanted = "directory" if ensure == "directory" else "present"
-        if kind not in ("absent", wanted) and not self.properties.force and not self._is_replaceable(kind):
-            what = "directory" if ensure == "directory" else "file"
-            found = "file" if kind == "present" else kind
-            raise ResourceError(f"{name} is a {found}; replacing it by a {what} wants force: true")
-        if self._is_validated(differences):
-            self._refuse_what_cannot_be_validated(kind)
-        self._wanted_attributes(None)  # raises for an owner or group that there is not
-        if ensure == "directory":
-            require_makeable(os.path.dirname(name), self.context.system)
-        else:
-            require_parent(name, self.context)
-            self._wanted_content()  # raises for a source that cannot be read, or a template that fails
-        is_kept = kind == wanted == "present" and actual.same_content
-        if is_kept and actual.found is not None and not self._is_replaced_for_its_names(actual):
-            require_one_name(name, actual.found)
-
-    def _refuse_what_is_not_given_attributes(
-        self, actual: FileState, differences: Sequence[Difference]
-    ) -> None:
-        name, found = self.properties.name, actual.found
-        if self._is_replaced(differences):
-            raise ResourceError(f"{name} is a {actual.kind}, wanted {differences[0].wanted}; create is false")
-        if found is not None:
-            self._wanted_attributes(found)  # raises for an owner or group that there is not
-            require_one_name(name, found)
-
-    def _refuse_what_cannot_be_validated(self, kind: str) -> None:
-        if kind == "directory":  # which would be gone by the time that the new content is refused
-            name = self.properties.name
-            raise ResourceError(
-                f"{name} is a directory, which is not replaced where validate may refuse the file"
-            )
-        if (validation := self.properties.validation) is not None:
-            validation.require_possible(self.context)
-
-    def _is_replaceable(self, kind: str) -> bool:
-        """Whether a file replaces it and nothing is lost: a link, FIFO or socket holds no data of its own."""
-        if self.properties.ensure == "directory":
-            return False
-        has_content = self._wanted_content() is not None
-        return kind in ("fifo", "socket") or (kind == "symbolic link" and has_content)
-
-    def _holds_anything(self) -> bool:
-        """Whether anything is in the directory; in noop, what the run would have removed before it does not count."""
-        name, system = self.properties.name, self.context.system
-        found = (child for child, _ in system.children(name))
-        return any(not self.context.noop or system.exists(f"{name}/{child}") for child in found)
-
-    def _remove(self, actual: FileState) -> None:
-        if actual.found is None:
-            return
-        system = self.context.system
-        if actual.kind == "directory" and self.properties.force:
-            system.remove_tree(self.properties.name, actual.found)
-        else:
-            system.remove(self.properties.name, actual.found)
-
-    # At load
-
-    @classmethod
-    def accept(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        is_other = not _TINYCM_KEYS.isdisjoint(raw) or raw.get("ensure") in ("contents", "removed")
-        if not is_other and not ("after" in raw and _is_other_reference(raw["after"])):
-            return raw
-        from puller.resources.files.tinycm import from_tinycm  # only for manifests that use its names
-
-        return from_tinycm(raw)
-
-    @classmethod
-    def check(cls, properties: FileProperties) -> Iterator[PropertyError]:
-        ensure, name = properties.ensure, properties.name
-        if ensure not in _ENSURE:
-            yield PropertyError("ensure", f"is {ensure!r}, wanted one of {', '.join(_ENSURE)}")
-        if not is_plain(name) or name == "/":
-            yield from check_managed(name)
-        yield from check_content(properties)
-        if (properties.validate, properties.validate_in_place, properties.provider) != _NOT_VALIDATED:
-            yield from check_validation(properties)
-        if ensure in _ENSURE and ensure != "absent":
-            yield from check_attributes(properties)
-        elif not properties.create:
-            yield PropertyError("create", f"has no meaning with ensure: {ensure}", because=["ensure"])
-
-    @classmethod
-    def is_whole(cls, properties: FileProperties) -> bool:
-        if properties.ensure == "absent":
-            return True
-        is_directory = properties.ensure == "directory"
-        if not properties.create or not (properties.mode or FileMode.ANY).says_all(directory=is_directory):
-            return False
-        has_content = any(getattr(properties, name) is not None for name in CONTENT_SOURCES)
-        return is_directory or (has_content and properties.ensure == "present")
-
-    @classmethod
-    def agree(cls, first: FileProperties, second: FileProperties) -> FileProperties:
-        from puller.resources.files.agreement import agree_on_file  # few manifests declare a file twice
-
-        return agree_on_file(first, second)
-
-
-def _is_other_reference(after: object) -> bool:
-    """TinyCM's: one text, or ``file::/etc/motd``."""
-    return isinstance(after, str) or (isinstance(after, list) and any("::" in str(name) for name in after))
+        return Tree(self.properties, self.context)

@@ -1,29 +1,80 @@
 """Files, directories and links that Puller has made and nobody declares any more: removed while they are what was made.
 
-* A directory goes only when it is empty.
+* A directory goes only when it is empty; of one that was filled from a source, all that was made goes, by its receipt.
 * What somebody has put in the place of a link stays.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 
-from puller.resources.base import Difference
-from puller.resources.files.file import File, FileState
+from puller.resources.base import Difference, Properties
 from puller.resources.files.link import Link, LinkState
+from puller.resources.files.one_file import FileState, OneFile
+from puller.resources.left_files import LeftFiles, LeftState
+from puller.resources.receipts import TREES
 
 
-class LeftFile(File):
+class LeftTree(LeftFiles):
+    """The files that were made below a directory, and the directory itself, to be ``absent``."""
+
+    type_name = "file"
+    receipts = TREES
+    noun = "files"
+
+
+class LeftFileState(FileState, frozen=True):
+    """The state of a path; of a directory that was filled from a source, with what is left of that."""
+
+    tree: LeftState | None = None
+
+
+class LeftFile(OneFile):
     """A file or directory that was made, to be ``absent``."""
 
     _is_kept = False
 
+    def look(self) -> LeftFileState:
+        found = self.context.system.lstat(self.properties.name)
+        state = self._tree.look()
+        return LeftFileState(found, tree=state if state.receipt.root else None)
+
     def differences(self, actual: FileState, *, refresh: bool = False) -> Sequence[Difference]:
+        if (tree := _tree_of(actual)) is not None:
+            return self._tree.differences(tree)
         # What somebody has put into it is theirs: nothing is wrong with that, and the directory stays.
         self._is_kept = actual.kind == "directory" and self._holds_anything()
         return () if self._is_kept else super().differences(actual, refresh=refresh)
 
+    def change(self, differences: Sequence[Difference], actual: FileState) -> None:
+        if (tree := _tree_of(actual)) is not None:
+            self._tree.change(differences, tree)
+        else:
+            super().change(differences, actual)
+
+    def noop_message(self, differences: Sequence[Difference], actual: FileState) -> str:
+        if (tree := _tree_of(actual)) is not None:
+            return self._tree.noop_message(differences, tree)
+        return super().noop_message(differences, actual)
+
+    def final_ensure(self, actual: FileState) -> str:
+        tree = _tree_of(actual)
+        return super().final_ensure(actual) if tree is None else self._tree.final_ensure(tree)
+
+    def changed_paths(self, actual: FileState) -> Iterable[str] | None:
+        tree = _tree_of(actual)
+        return super().changed_paths(actual) if tree is None else self._tree.changed_paths(tree)
+
     @property
     def notes(self) -> Sequence[str]:
         return ["it is not empty, so it stays"] if self._is_kept else ()
+
+    @cached_property
+    def _tree(self) -> LeftTree:
+        return LeftTree(Properties(name=self.properties.name, ensure="absent"), self.context)
+
+
+def _tree_of(actual: FileState) -> LeftState | None:
+    return actual.tree if isinstance(actual, LeftFileState) else None
 
 
 class LeftLink(Link):

@@ -22,7 +22,7 @@ class FileProperties(Properties, frozen=True):
     content: str | None = None
     """The text of the file."""
     source: str | None = None
-    """A file to copy: relative to the manifest, absolute, or an ``http(s)://`` URL."""
+    """A file to copy, or a directory with ``recurse``: relative to the manifest, absolute, or an ``http(s)://`` URL."""
     checksum: str | None = None
     """SHA-256 of a remote source, in hexadecimal; nothing is downloaded while the file has it."""
     template: str | None = None
@@ -43,6 +43,10 @@ class FileProperties(Properties, frozen=True):
     """How text becomes bytes."""
     force: bool = False
     """Remove what is in the way, and directories that are not empty."""
+    recurse: bool = False
+    """Of a directory: what is below it comes from ``source``, if that is given, and has its owner, group and mode."""
+    purge: bool = False
+    """Of a directory: remove what is below it and neither in ``source`` nor another resource's."""
     validate: str | None = None
     """A command that is asked about new content before it takes its place: ``visudo -cf {}``."""
     validate_in_place: bool = False
@@ -92,7 +96,8 @@ def check_validation(properties: FileProperties) -> Iterator[PropertyError]:
     yield from check_validate(
         properties.validate, in_place=properties.validate_in_place, provider=properties.provider
     )
-    if properties.validate is not None and all(getattr(properties, name) is None for name in CONTENT_SOURCES):
+    has_content = any(getattr(properties, name) is not None for name in CONTENT_SOURCES)
+    if properties.validate is not None and (not has_content or properties.ensure == "directory"):
         yield PropertyError(
             "validate", "is only for a file whose content is managed", because=CONTENT_SOURCES
         )
@@ -105,7 +110,12 @@ def check_content(properties: FileProperties) -> Iterator[PropertyError]:
         yield PropertyError(other, f"cannot be given together with {given[0]}", because=[given[0]])
     if properties.ensure in ("absent", "directory"):
         for name in given:
-            yield PropertyError(name, f"has no meaning with ensure: {properties.ensure}", because=["ensure"])
+            if name != "source" or not properties.recurse:
+                yield PropertyError(
+                    name, f"has no meaning with ensure: {properties.ensure}", because=["ensure", "recurse"]
+                )
+    if properties.recurse or properties.purge:
+        yield from _check_tree(properties)
     if properties.engine is not None:
         yield from _check_engine(properties.template or "", properties.engine)
     if properties.data is not None and properties.template is None:
@@ -118,6 +128,20 @@ def check_content(properties: FileProperties) -> Iterator[PropertyError]:
         properties.encoding != "utf-8"
     ):  # as nearly all are, so that none of ten thousand files looks for a codec
         yield from _check_encoding(properties.encoding)
+
+
+def _check_tree(properties: FileProperties) -> Iterator[PropertyError]:
+    for name in ("recurse", "purge"):
+        if getattr(properties, name) and properties.ensure != "directory":
+            yield PropertyError(name, "is only for ensure: directory", because=["ensure"])
+    if properties.source is not None and is_url(properties.source):
+        yield PropertyError("source", "is a URL, wanted a directory of the bundle", because=["recurse"])
+    if properties.source is not None and not properties.create:
+        yield PropertyError("source", "has no meaning with create: false", because=["create"])
+    if properties.purge and properties.name.count("/") < 2:
+        yield PropertyError(
+            "purge", f"is not done of {properties.name}: all of the system is in there", because=["name"]
+        )
 
 
 def _check_engine(template: str, engine: str) -> Iterator[PropertyError]:

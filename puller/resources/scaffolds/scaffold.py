@@ -16,7 +16,7 @@ from puller.errors import ResourceError
 from puller.resources.base import Difference, Properties, PropertyError, Resource
 from puller.resources.checksums import sha256
 from puller.resources.paths import check_managed
-from puller.resources.receipts import Receipts
+from puller.resources.receipts import SCAFFOLDS, Receipts
 from puller.resources.scaffolds.changes import clear, place
 from puller.resources.scaffolds.ownership import Ownership
 from puller.resources.scaffolds.post import Draft, PostCommand, PostCommands
@@ -282,9 +282,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
 
     @property
     def _receipts(self) -> Receipts:
-        return Receipts(
-            "scaffolds", self.properties.name, self.context.state_directory, noop=self.context.noop
-        )
+        return Receipts(SCAFFOLDS, self.properties.name, self.context.state_directory, noop=self.context.noop)
 
     @property
     def _post(self) -> PostCommands:

@@ -1,0 +1,251 @@
+"""A directory beside its source, in one walk: what is to be made, written, set and removed below it.
+
+* Looking never follows a link, and never goes where another file system is mounted or another resource is at home.
+* What only the source has is made, what only the directory has goes where it is to be purged, contents before their
+  directory; a directory stays when anything in it does.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+
+import msgspec
+
+from puller.errors import ResourceError
+from puller.resources.base import Context, Difference
+from puller.resources.checksums import sha256
+from puller.resources.files.others import Others
+from puller.resources.owners import attribute_differences, group_id, mode_owned_by, user_id
+from puller.resources.tree_paths import kind, parents, printable
+from puller.system.protocol import Attributes, System
+from puller.values.file_mode import FileMode
+
+_IN_MEMORY = 1024 * 1024  # bytes; files that are larger are compared piece by piece
+_Found = dict[str, os.stat_result]
+
+
+class Wanted:
+    """Owner, group and mode of what is in a tree; raises ``ResourceError`` for a user or group that there is not."""
+
+    def __init__(
+        self, owner: str | int | None, group: str | int | None, mode: FileMode | None, context: Context
+    ) -> None:
+        self.owner, self.group = owner, group
+        self._uid = None if owner is None else user_id(owner, context)
+        self._gid = None if group is None else group_id(group, context)
+        self._mode = mode or FileMode.ANY
+        self._directory_mode = self._mode.searchable()
+
+    def of_new(self, source: os.stat_result) -> Attributes:
+        """For what is made as the source has it; a program in it is one where the mode leaves that open."""
+        actual = FileMode.NEW_DIRECTORY
+        if not stat.S_ISDIR(source.st_mode):
+            actual = FileMode.NEW_FILE | (0o111 if source.st_mode & stat.S_IXUSR else 0)
+        return Attributes(self._uid or 0, self._gid or 0, self._of(actual))
+
+    def of(self, found: os.stat_result, *, is_written: bool = False) -> Attributes:
+        """For what was found, and gets new content when it ``is_written``."""
+        uid = found.st_uid if self._uid is None else self._uid
+        gid = found.st_gid if self._gid is None else self._gid
+        return Attributes(uid, gid, self._of(mode_owned_by(uid, gid, found, is_written=is_written)))
+
+    def _of(self, actual: int) -> int:
+        return (self._directory_mode if stat.S_ISDIR(actual) else self._mode).over(actual)
+
+    def differences(self, path: str, found: os.stat_result) -> list[Difference]:
+        """Attributes that are not as wanted."""
+        return attribute_differences(found, self.of(found), self.owner, self.group, f" of {printable(path)}")
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The changes below a directory; paths are relative to it, and a directory is before what it holds."""
+
+    source: _Found = {}
+    """What is made and written, as the source has it."""
+    made: list[str] = []
+    """Directories."""
+    written: dict[str, os.stat_result | None] = {}
+    """Files, each with what is there now."""
+    attributes: _Found = {}
+    """What only has other attributes."""
+    removed: _Found = {}
+    in_the_way: dict[str, str] = {}
+    """What stands where the source has something else, with a sentence about it."""
+    differences: dict[str, list[Difference]] = {}
+    in_source: set[str] = set()
+    """All paths of the source."""
+
+    @property
+    def changed(self) -> list[str]:
+        """All paths that are not removed."""
+        return [*self.made, *self.written, *self.attributes]
+
+    def remove(self, path: str, found: os.stat_result) -> None:
+        """Have a path removed, which is none of the source's; a directory before what it holds."""
+        self.removed[path] = found
+        what = "present" if stat.S_ISREG(found.st_mode) else kind(found.st_mode)
+        self.differences[path] = [Difference(printable(path), what, "absent")]
+
+    def removals(self) -> Iterator[tuple[str, os.stat_result]]:
+        """The paths that are removed, contents before their directory."""
+        return reversed(self.removed.items())
+
+
+class Walk:
+    """One walk of the directory ``root``, with that of its ``source`` if it has one."""
+
+    def __init__(
+        self,
+        root: str,
+        source: str,
+        wanted: Wanted,
+        others: Others,
+        system: System,
+        *,
+        purge: bool,
+        sensitive: bool,
+    ) -> None:
+        self._root, self._source, self._wanted, self._others, self._system = (
+            root,
+            source,
+            wanted,
+            others,
+            system,
+        )
+        self._purge, self._sensitive = purge, sensitive
+        self._plan = Plan()
+        self._extra: _Found = {}
+        self._held: set[str] = set(others.above)
+        self._waiting: list[tuple[str, bool, bool]] = []
+        """Directories: the path, whether the source has it, and whether it is there."""
+
+    def plan(self, *, is_there: bool) -> Plan:
+        """The whole plan; raises ``OSError``, and ``ResourceError`` for a source that is no tree of files."""
+        self._waiting.append(("", bool(self._source), is_there))
+        while self._waiting:
+            self._directory(*self._waiting.pop())
+        for path in (path for path in self._extra if path not in self._held):
+            self._plan.remove(path, self._extra[path])
+        return self._plan
+
+    def _directory(self, directory: str, in_source: bool, is_there: bool) -> None:
+        prefix = f"{directory}/" if directory else ""
+        there = self._children(self._root, directory) if is_there else {}
+        for name, entry in self._children(self._source, directory).items() if in_source else ():
+            path, found = prefix + name, there.pop(name, None)
+            self._plan.in_source.add(path)
+            if not is_text(path):
+                raise ResourceError(f"source {self._source}: the name of {printable(path)} is not UTF-8")
+            if path in self._others.filled:
+                continue
+            if stat.S_ISDIR(entry.st_mode):
+                self._wanted_directory(path, entry, found)
+            elif stat.S_ISREG(entry.st_mode):
+                self._wanted_file(path, entry, found)
+            else:
+                what = f"{printable(path)} is {kind(entry.st_mode)}, wanted files and directories only"
+                raise ResourceError(f"source {self._source}: {what}")
+        for name, found in there.items():
+            self._other(prefix + name, found)
+
+    def _children(self, root: str, directory: str) -> _Found:
+        return dict(sorted(self._system.children(f"{root}/{directory}" if directory else root)))
+
+    # What the source has
+
+    def _wanted_directory(self, path: str, entry: os.stat_result, found: os.stat_result | None) -> None:
+        is_there = found is not None and stat.S_ISDIR(found.st_mode)
+        self._waiting.append((path, True, is_there))
+        if path in self._others.places:
+            return
+        if found is None:
+            self._note(path, "absent", "a directory")
+            self._plan.made.append(path)
+            self._plan.source[path] = entry
+        elif is_there:
+            self._compare_attributes(path, found)
+        else:
+            self._block(path, found, "a directory")
+
+    def _wanted_file(self, path: str, entry: os.stat_result, found: os.stat_result | None) -> None:
+        if path in self._others.places:
+            return
+        if found is not None and not _gives_way(found):
+            self._block(path, found, "a file")
+            return
+        if found is None or not stat.S_ISREG(found.st_mode):
+            self._note(path, "absent" if found is None else kind(found.st_mode), "present")
+        elif not self._is_same(path, entry, found):
+            self._note(path, *self._contents(path, entry, found))
+        else:
+            self._compare_attributes(path, found)
+            return
+        self._plan.written[path] = found
+        self._plan.source[path] = entry
+
+    def _is_same(self, path: str, entry: os.stat_result, found: os.stat_result) -> bool:
+        if entry.st_size != found.st_size:
+            return False
+        mine, theirs, system = f"{self._source}/{path}", f"{self._root}/{path}", self._system
+        if entry.st_size <= _IN_MEMORY:
+            return system.read(mine) == system.read(theirs)
+        return sha256(system.read_chunks(mine)) == sha256(system.read_chunks(theirs))
+
+    def _contents(self, path: str, entry: os.stat_result, found: os.stat_result) -> tuple[str, str]:
+        if self._sensitive:
+            return "another one", "the sensitive one"
+        if entry.st_size != found.st_size:
+            return f"{found.st_size} bytes", f"{entry.st_size} bytes"
+        digests = [sha256(self._system.read_chunks(f"{root}/{path}")) for root in (self._root, self._source)]
+        return f"sha256 {digests[0][:12]}…", f"sha256 {digests[1][:12]}…"
+
+    def _compare_attributes(self, path: str, found: os.stat_result) -> None:
+        wanted = self._wanted.of(found)
+        if (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) != (wanted.uid, wanted.gid, wanted.mode):
+            self._plan.differences[path] = self._wanted.differences(path, found)
+            self._plan.attributes[path] = found
+
+    def _block(self, path: str, found: os.stat_result, wanted: str) -> None:
+        self._note(path, kind(found.st_mode), wanted)
+        self._plan.in_the_way[path] = f"{printable(path)} is {kind(found.st_mode)}, wanted {wanted}"
+
+    def _note(self, path: str, actual: str, wanted: str) -> None:
+        self._plan.differences[path] = [Difference(printable(path), actual, wanted)]
+
+    # What it has not
+
+    def _other(self, path: str, found: os.stat_result) -> None:
+        others, is_directory = self._others, stat.S_ISDIR(found.st_mode)
+        is_another = path in others.places or path in others.filled or path in others.mounted
+        if self._purge:
+            if is_another:  # with all that is in it
+                self._held.update((path, *parents(path)))
+                return
+            self._extra[path] = found
+        elif self._source or path in others.filled or path in others.mounted:
+            return
+        elif path not in others.places and _has_attributes(found):
+            self._compare_attributes(path, found)
+        if is_directory:
+            self._waiting.append((path, False, True))
+
+
+def is_text(path: str) -> bool:
+    """Whether a name can be written down: what cannot be kept on record is not changed."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _gives_way(found: os.stat_result) -> bool:
+    """Whether a file replaces it and nothing is lost."""
+    mode = found.st_mode
+    return stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+def _has_attributes(found: os.stat_result) -> bool:
+    """Whether they are its own: a link has none, and those of a device are the system's."""
+    mode = found.st_mode
+    return stat.S_ISDIR(mode) or stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)

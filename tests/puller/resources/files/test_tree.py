@@ -1,0 +1,666 @@
+"""A directory of which more than itself is managed: a tree of files, attributes of what is below, purging."""
+
+import os
+import stat
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hiera.expressions.expressions import Scope
+from puller.bundle_paths import BundleFiles
+from puller.errors import ChangedMeanwhile, ResourceError
+from puller.manifest.properties import decode
+from puller.resources.base import Context, Part, PropertyError, Resource
+from puller.resources.files.file import File
+from puller.resources.files.left import LeftFile
+from puller.resources.scaffolds.scaffold import Scaffold
+from puller.system.local import LocalSystem
+from puller.system.noop import NoopSystem
+from puller.system.protocol import System
+
+as_root = pytest.mark.root
+SOMEBODY = 65534
+
+
+class Done:
+    """One application: what differed, what noop said before, and whether anything was changed."""
+
+    def __init__(self, differences: list[str], noop: str) -> None:
+        self.differences, self.noop = differences, noop
+
+
+def changed(resource: Resource[Any, Any]) -> None:
+    actual = resource.look()
+    resource.change(resource.differences(actual), actual)
+
+
+class Bench:
+    """A source, a directory, and what else is declared in the run."""
+
+    def __init__(self, root: Path, ours: dict[str, str]) -> None:
+        self.source, self.target, self.state = root / "source", root / "target", root / "state"
+        self.source.mkdir()
+        self.ours = ours
+        self.others: list[Part] = []
+        self.system: System = LocalSystem()
+        self.declared: Callable[[], list[Part]] = self.declared_here
+
+    def declared_here(self) -> list[Part]:
+        return [Part("file#tree", File, File.properties_type(name=str(self.target))), *self.others]
+
+    def wanted(self, **more: Any) -> dict[str, Any]:
+        tree = {"ensure": "directory", "source": str(self.source), "recurse": True, **self.ours}
+        return {"name": str(self.target), **tree, **more}
+
+    def resource(
+        self, given: dict[str, Any], *, noop: bool = False, uncertain: bool = False
+    ) -> Resource[Any, Any]:
+        properties: Any = decode(File, {name: value for name, value in given.items() if value is not None})
+        for error in File.problems(properties):
+            raise error
+        return File(properties, self.context(noop=noop, uncertain=uncertain))
+
+    def context(self, *, noop: bool = False, uncertain: bool = False) -> Context:
+        files = BundleFiles.anywhere(self.source.parent)
+        return Context(
+            NoopSystem() if noop else self.system,
+            files,
+            Scope({}, {}),
+            lambda url: b"",
+            {},
+            lambda type_name: [
+                part.properties.name for part in self.others if part.type.type_name == type_name
+            ],
+            resources=self.declared,
+            state_directory=self.state,
+            noop=noop,
+            uncertain=lambda path, apart_from="": uncertain,
+        )
+
+    def declare(self, type_: Any, name: str, **properties: Any) -> None:
+        declared = decode(type_, {"name": f"{self.target}/{name}", **properties})
+        self.others.append(Part(f"{type_.type_name}#{name}", type_, declared))
+
+    def apply(self, **more: Any) -> Done:
+        """Look in noop, change, and require that a second run changes nothing."""
+        wanted = self.wanted(**more)
+        before = picture(self.target)
+        noop = self.foretold(wanted)
+        assert picture(self.target) == before
+        resource = self.resource(wanted)
+        actual = resource.look()
+        differences = resource.differences(actual)
+        assert bool(differences) == bool(noop)
+        if differences:
+            resource.change(differences, actual)
+        second = self.resource(wanted)
+        assert [str(difference) for difference in second.differences(second.look())] == []
+        return Done([str(difference) for difference in differences], noop)
+
+    def foretold(self, wanted: dict[str, Any]) -> str:
+        resource = self.resource(wanted, noop=True)
+        actual = resource.look()
+        differences = resource.differences(actual)
+        return resource.noop_message(differences, actual) if differences else ""
+
+    def refused(self, **more: Any) -> str:
+        """The failure, which noop foretells, and which has changed nothing."""
+        before = picture(self.target)
+        resource = self.resource(self.wanted(**more))
+        with pytest.raises(ResourceError) as failure:
+            changed(resource)
+        with pytest.raises(ResourceError) as foretold:
+            self.foretold(self.wanted(**more))
+        assert str(failure.value) == str(foretold.value)
+        assert picture(self.target) == before
+        return str(failure.value).replace(f"{self.target.parent}/", "")
+
+    def forget(self) -> list[str]:
+        """Nobody declares it any more, and it is taken away; gives what differed."""
+        properties = LeftFile.properties_type(name=str(self.target), ensure="absent")
+        noop = LeftFile(properties, self.context(noop=True))
+        found = noop.look()
+        predicted = noop.differences(found)
+        if predicted:
+            assert noop.noop_message(predicted, found)
+        left = LeftFile(properties, self.context())
+        actual = left.look()
+        if differences := left.differences(actual):
+            left.change(differences, actual)
+        again = LeftFile(properties, self.context())
+        assert not again.differences(again.look())
+        return [str(difference) for difference in differences]
+
+
+def picture(root: Path) -> dict[str, tuple[Any, ...]]:
+    """All that is there, by its path."""
+    found = {}
+    for path in [root, *sorted(root.rglob("*"))] if os.path.lexists(root) else []:
+        is_file = path.is_file() and not path.is_symlink()
+        what = os.readlink(path) if path.is_symlink() else path.read_text() if is_file else ""
+        found[str(path.relative_to(root))] = (f"{path.lstat().st_mode:o}", what, path.lstat().st_uid)
+    return found
+
+
+def files_in(root: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(root)): path.read_text() for path in sorted(root.rglob("*")) if path.is_file()
+    }
+
+
+def modes_in(root: Path) -> dict[str, str]:
+    paths = [root, *sorted(root.rglob("*"))]
+    return {str(path.relative_to(root)): f"{stat.S_IMODE(path.lstat().st_mode):04o}" for path in paths}
+
+
+def put(root: Path, *paths: str) -> None:
+    """Files that hold their own path; directories end in a slash."""
+    for path in paths:
+        place = root / path
+        if path.endswith("/"):
+            place.mkdir(parents=True)
+        else:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(f"{path}\n")
+
+
+@pytest.fixture
+def bench(tmp_path: Path, ours: dict[str, str]) -> Bench:
+    return Bench(tmp_path, ours)
+
+
+# A tree of the bundle
+
+
+def test_a_directory_becomes_what_its_source_is(bench: Bench) -> None:
+    put(bench.source, "a.conf", "d/b.conf", "d/e/c.conf", "empty/")
+    done = bench.apply()
+    assert files_in(bench.target) == files_in(bench.source)
+    assert modes_in(bench.target) == {
+        ".": "0755", "a.conf": "0644", "d": "0755", "d/b.conf": "0644",
+        "d/e": "0755", "d/e/c.conf": "0644", "empty": "0755",
+    }  # fmt: skip
+    assert done.noop == "Would have changed 6 files, removed 0"
+    assert done.differences[0] == "ensure is absent, wanted directory"
+    assert "d/b.conf is absent, wanted present" in done.differences
+    assert "empty is absent, wanted a directory" in done.differences
+
+
+def test_what_differs_is_written_and_the_rest_is_left_alone(bench: Bench) -> None:
+    put(bench.source, "same", "content", "size", "mode")
+    bench.apply()
+    before = {path.name: path.stat().st_ino for path in bench.target.iterdir()}
+    (bench.target / "content").write_text("CONTENT\n")
+    (bench.target / "size").write_text("larger than it was\n")
+    (bench.target / "mode").chmod(0o600)
+    put(bench.target, "somebody's")
+    done = bench.apply()
+    assert done.noop == "Would have changed 3 files, removed 0"
+    assert done.differences[1:] == ["mode of mode is 0600, wanted 0644", "size is 19 bytes, wanted 5 bytes"]
+    assert done.differences[0].startswith("content is sha256 ")
+    after = {path.name: path.stat().st_ino for path in bench.target.iterdir()}
+    assert {name for name in before if before[name] != after[name]} == {"content", "size"}
+    assert files_in(bench.target) == {**files_in(bench.source), "somebody's": "somebody's\n"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "modes"),
+    [
+        ("0640", {".": "0750", "d": "0750", "d/run": "0640", "plain": "0640"}),
+        ("u=rwX,go=rX", {".": "0755", "d": "0755", "d/run": "0755", "plain": "0644"}),
+        ("2775", {".": "2775", "d": "2775", "d/run": "2775", "plain": "2775"}),
+        ("xx0", {".": "0750", "d": "0750", "d/run": "0750", "plain": "0640"}),
+    ],
+)
+def test_the_mode_is_for_the_tree_and_a_program_stays_one_where_the_mode_leaves_it_open(
+    mode: str, modes: dict[str, str], bench: Bench
+) -> None:
+    put(bench.source, "plain", "d/run")
+    (bench.source / "d/run").chmod(0o755)
+    bench.apply(mode=mode)
+    assert modes_in(bench.target) == modes
+
+
+@as_root
+def test_the_owner_is_for_the_tree(bench: Bench) -> None:
+    put(bench.source, "a", "d/b")
+    bench.apply(owner=str(SOMEBODY), group=str(SOMEBODY))
+    assert {path.lstat().st_uid for path in [bench.target, *bench.target.rglob("*")]} == {SOMEBODY}
+    os.chown(bench.target / "d", 0, 0)
+    assert len(bench.apply(owner=str(SOMEBODY), group=str(SOMEBODY)).differences) == 2
+
+
+@pytest.mark.parametrize(
+    "make", [lambda path: path.symlink_to("/etc/passwd"), os.mkfifo], ids=["link", "fifo"]
+)
+def test_a_source_with_anything_but_files_and_directories_is_refused(
+    make: Callable[[Path], None], bench: Bench
+) -> None:
+    put(bench.source, "d/a")
+    make(bench.source / "d" / "other")
+    assert "d/other is " in bench.refused()
+    assert not bench.target.exists()
+
+
+@pytest.mark.parametrize("source", ["file", "missing", "link"])
+def test_a_source_that_is_no_directory_is_refused(source: str, bench: Bench) -> None:
+    put(bench.source.parent, "file")
+    (bench.source.parent / "link").symlink_to("file")
+    assert "is not a directory" in bench.refused(source=str(bench.source.parent / source))
+
+
+def test_a_source_that_holds_its_target_is_refused(bench: Bench) -> None:
+    bench.target = bench.source / "target"
+    assert "hold one another" in bench.refused()
+
+
+def test_names_are_whatever_a_file_system_takes(bench: Bench) -> None:
+    for name in ("-rf", "new\nline", "blank and 'quote'", "ümläut", ".hidden"):
+        put(bench.source, name)
+    done = bench.apply()
+    assert sorted(os.listdir(os.fsencode(bench.target))) == sorted(os.listdir(os.fsencode(bench.source)))
+    assert "'new\\nline' is absent, wanted present" in done.differences
+    odd = os.fsencode(bench.target) + b"/\xff"
+    os.close(os.open(odd, os.O_CREAT))
+    assert bench.apply().differences == []
+    assert bench.refused(purge=True) == r"'target/\udcff': its name is not UTF-8, so it is not removed"
+    os.close(os.open(os.fsencode(bench.source) + b"/\xff", os.O_CREAT))
+    assert r"the name of '\udcff' is not UTF-8" in bench.refused()
+
+
+def test_of_very_many_differences_some_are_told_one_by_one(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("puller.resources.files.tree._MOST_TOLD", 3)
+    put(bench.source, *(f"file{number}" for number in range(10)))
+    assert bench.apply().differences[-1] == "and 7 more is different, wanted as it is declared"
+
+
+def test_a_source_that_an_earlier_resource_brings_is_foretold(bench: Bench) -> None:
+    wanted = bench.wanted(source=str(bench.source / "later"))
+    resource = bench.resource(wanted, noop=True, uncertain=True)
+    actual = resource.look()
+    message = resource.noop_message(resource.differences(actual), actual)
+    assert message == "Would have copied a source that is not there yet"
+    assert resource.reach() == str(bench.target)
+
+
+# What is in the way
+
+
+def test_a_file_takes_the_place_of_a_link_and_what_that_leads_to_stays(bench: Bench, tmp_path: Path) -> None:
+    put(bench.source, "a", "d/b")
+    (tmp_path / "outside").mkdir()
+    put(tmp_path / "outside", "precious")
+    bench.target.mkdir()
+    (bench.target / "a").symlink_to(tmp_path / "outside/precious")
+    bench.apply()
+    assert files_in(bench.target) == files_in(bench.source)
+    assert files_in(tmp_path / "outside") == {"precious": "precious\n"}
+
+
+@pytest.mark.parametrize("way", ["a directory", "a link to a directory", "a file"])
+def test_what_holds_data_gives_way_only_by_force(way: str, bench: Bench, tmp_path: Path) -> None:
+    put(bench.source, "a", "d/b")
+    (tmp_path / "outside").mkdir()
+    put(tmp_path / "outside", "b")
+    before = picture(tmp_path / "outside")
+    bench.target.mkdir()
+    if way == "a directory":
+        put(bench.target, "a/theirs")
+    elif way == "a file":
+        put(bench.target, "d")
+    else:
+        (bench.target / "d").symlink_to(tmp_path / "outside")
+    said = bench.refused()
+    assert said.startswith("target: a is a directory" if way == "a directory" else "target: d is ")
+    assert said.endswith("replacing it wants force: true")
+    bench.apply(force=True)
+    assert files_in(bench.target) == files_in(bench.source)
+    assert picture(tmp_path / "outside") == before
+
+
+def test_a_link_in_the_place_of_the_directory_is_not_followed(bench: Bench, tmp_path: Path) -> None:
+    put(bench.source, "a")
+    (tmp_path / "outside").mkdir()
+    bench.target.symlink_to(tmp_path / "outside")
+    assert "replacing it by a directory wants force" in bench.refused(purge=True)
+    assert os.listdir(tmp_path / "outside") == []
+
+
+def test_a_directory_that_becomes_a_link_while_it_is_written_leads_nothing_outside(
+    bench: Bench, tmp_path: Path
+) -> None:
+    put(bench.source, "d/a", "d/b")
+    bench.apply()
+    (tmp_path / "outside").mkdir()
+    put(tmp_path / "outside", "a", "b")
+    before = picture(tmp_path / "outside")
+    put(bench.target, "d/extra")
+    (bench.target / "d/a").write_text("other\n")
+    resource = bench.resource(bench.wanted(purge=True))
+    actual = resource.look()
+    differences = resource.differences(actual)
+    (bench.target / "d").rename(tmp_path / "moved")
+    (bench.target / "d").symlink_to(tmp_path / "outside")
+    with pytest.raises((OSError, ChangedMeanwhile)):
+        resource.change(differences, actual)
+    assert picture(tmp_path / "outside") == before
+
+
+def test_a_file_with_other_names_is_written_anew(bench: Bench, tmp_path: Path) -> None:
+    put(bench.source, "a")
+    bench.target.mkdir()
+    put(tmp_path, "precious")
+    (bench.target / "a").hardlink_to(tmp_path / "precious")
+    bench.apply()
+    assert (tmp_path / "precious").read_text() == "precious\n"
+    assert (bench.target / "a").read_text() == "a\n"
+
+
+# Purging
+
+
+def test_what_the_source_lacks_is_removed_and_a_link_itself(bench: Bench, tmp_path: Path) -> None:
+    put(bench.source, "a", "d/b", "empty/")
+    bench.apply()
+    put(bench.target, "extra", "d/extra", "more/deep/file", "more/void/", "empty/not")
+    (tmp_path / "outside").mkdir()
+    put(tmp_path / "outside", "precious")
+    (bench.target / "link").symlink_to(tmp_path / "outside")
+    os.mkfifo(bench.target / "fifo")
+    done = bench.apply(purge=True)
+    assert done.noop == "Would have changed 0 files, removed 9"
+    assert "more/deep/file is present, wanted absent" in done.differences
+    assert files_in(bench.target) == files_in(bench.source)
+    assert sorted(os.listdir(bench.target)) == ["a", "d", "empty"]
+    assert files_in(tmp_path / "outside") == {"precious": "precious\n"}
+
+
+def test_what_another_resource_declares_below_is_kept_and_left_to_it(bench: Bench) -> None:
+    put(bench.source, "a", "d/mine")
+    bench.apply()
+    put(bench.target, "d/local.conf", "d/extra", "held/deep/local.conf", "held/extra", "data/theirs", "s/x")
+    bench.declare(File, "a", content="theirs", **bench.ours)
+    bench.declare(File, "d/local.conf", **bench.ours)
+    bench.declare(File, "held/deep/local.conf", ensure="absent")
+    bench.declare(File, "data", ensure="directory", **bench.ours)
+    bench.declare(Scaffold, "s", source="x")
+    (bench.target / "a").write_text("theirs")
+    (bench.target / "a").chmod(0o600)
+    bench.apply(purge=True)
+    assert files_in(bench.target) == {
+        "a": "theirs", "d/mine": "d/mine\n", "d/local.conf": "d/local.conf\n",
+        "held/deep/local.conf": "held/deep/local.conf\n", "data/theirs": "data/theirs\n", "s/x": "s/x\n",
+    }  # fmt: skip
+    assert modes_in(bench.target)["a"] == "0600"
+
+
+def test_what_is_declared_by_another_way_to_it_is_kept_too(bench: Bench, tmp_path: Path) -> None:
+    bench.target.mkdir()
+    put(bench.target, "a", "b")
+    (tmp_path / "way").symlink_to("target")
+    bench.declare(File, "a", **bench.ours)
+    bench.others = [
+        Part("file#x", File, File.properties_type(name=f"{tmp_path}/way/a")),
+    ]
+    bench.apply(purge=True)
+    assert files_in(bench.target) == {"a": "a\n"}
+
+
+def test_a_directory_without_a_source_is_purged_of_what_is_not_declared(bench: Bench) -> None:
+    put(bench.target, "site-a.conf", "site-b.conf", "old.conf", "d/old.conf")
+    for name in ("site-a.conf", "site-b.conf"):
+        bench.declare(File, name, **bench.ours)
+    done = bench.apply(source=None, purge=True, recurse=None)
+    assert done.noop == "Would have changed 0 files, removed 3"
+    assert sorted(os.listdir(bench.target)) == ["site-a.conf", "site-b.conf"]
+
+
+def test_nothing_is_removed_where_it_is_not_known_what_is_declared(bench: Bench) -> None:
+    put(bench.target, "a")
+
+    def unknown() -> list[Part]:
+        raise ResourceError("manifest.yaml:3: file#x may declare more than is known here")
+
+    bench.declared = unknown
+    assert "may declare more than is known here" in bench.refused(purge=True, source=None)
+
+
+@pytest.mark.parametrize("state", ["target/puller", "target"])
+def test_what_puller_itself_keeps_is_never_removed(state: str, bench: Bench, tmp_path: Path) -> None:
+    put(bench.source, "a")
+    bench.target.mkdir()
+    bench.state = tmp_path / "target/puller"
+    put(bench.target, "puller/state.json", "extra")
+    bench.apply(purge=True)
+    assert "puller/state.json" in files_in(bench.target)
+    assert "extra" not in files_in(bench.target)
+
+
+@pytest.fixture
+def mounted(bench: Bench) -> Iterator[Path]:
+    """Another file system below the directory."""
+    point = bench.target / "other" / "mnt"
+    point.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", point], check=True)
+    try:
+        put(point, "precious")
+        yield point
+    finally:
+        subprocess.run(["umount", point], check=True)
+
+
+@as_root
+def test_a_mount_point_stays_with_all_that_is_in_it(bench: Bench, mounted: Path) -> None:
+    put(bench.source, "a")
+    put(bench.target, "other/extra", "extra")
+    bench.apply(purge=True)
+    assert files_in(bench.target) == {"a": "a\n", "other/mnt/precious": "precious\n"}
+    (mounted / "precious").chmod(0o600)
+    bench.apply(source=None)
+    assert modes_in(mounted)["precious"] == "0600"
+
+
+@as_root
+def test_a_mount_point_in_the_way_is_not_replaced(bench: Bench, mounted: Path) -> None:
+    put(bench.source, "other")
+    said = bench.refused(force=True)
+    assert said == "target/other cannot be replaced: " + f"{mounted} is mounted below it".replace(
+        f"{bench.target.parent}/", ""
+    )
+
+
+def test_what_another_resource_declares_is_not_removed_by_force(bench: Bench) -> None:
+    put(bench.source, "a")
+    put(bench.target, "a/theirs")
+    bench.declare(File, "a/theirs", **bench.ours)
+    assert bench.refused(force=True) == "target/a is in the way, and another resource is declared below it"
+
+
+# Attributes alone
+
+
+def test_without_a_source_owner_group_and_mode_alone_are_set_below(bench: Bench, tmp_path: Path) -> None:
+    put(bench.target, "a", "d/run", "d/b")
+    (bench.target / "d/run").chmod(0o777)
+    (bench.target / "d/b").chmod(0o666)
+    put(tmp_path, "outside")
+    (tmp_path / "outside").chmod(0o666)
+    (bench.target / "d/link").symlink_to(tmp_path / "outside")
+    done = bench.apply(source=None, mode="go-w")
+    assert done.differences == ["mode of d/b is 0666, wanted 0644", "mode of d/run is 0777, wanted 0755"]
+    assert done.noop == "Would have changed 2 files, removed 0"
+    assert stat.S_IMODE((tmp_path / "outside").stat().st_mode) == 0o666
+
+
+def test_attributes_of_what_is_there_need_not_be_all(bench: Bench) -> None:
+    wanted = {"source": None, "create": False, "mode": "go-w", "owner": None, "group": None}
+    assert bench.apply(**wanted).differences == []
+    assert not bench.target.exists()
+    put(bench.target, "a")
+    (bench.target / "a").chmod(0o666)
+    bench.apply(**wanted)
+    assert modes_in(bench.target)["a"] == "0644"
+
+
+def test_a_file_with_other_names_is_not_given_to_who_has_put_it_there(bench: Bench, tmp_path: Path) -> None:
+    put(tmp_path, "precious")
+    bench.target.mkdir()
+    (bench.target / "a").hardlink_to(tmp_path / "precious")
+    (bench.target / "a").chmod(0o600)
+    assert "target/a: has 2 names (hard links)" in bench.refused(source=None)
+
+
+# Versions
+
+
+def test_from_one_version_to_the_next_and_back(bench: Bench) -> None:
+    put(bench.source, "a", "d/b")
+    bench.apply(purge=True)
+    first = picture(bench.target)
+    put(bench.source, "c", "e/f")
+    (bench.source / "d/b").write_text("second\n")
+    (bench.source / "a").unlink()
+    bench.apply(purge=True)
+    assert files_in(bench.target) == files_in(bench.source)
+    put(bench.source, "a", "d/b")
+    for path in ("c", "e/f"):
+        (bench.source / path).unlink()
+    (bench.source / "e").rmdir()
+    bench.apply(purge=True)
+    assert picture(bench.target) == first
+
+
+def test_with_removed_absent_what_the_source_has_no_more_goes_if_it_was_made_and_not_changed(
+    bench: Bench,
+) -> None:
+    put(bench.target, "before")
+    put(bench.source, "before", "made", "changed", "d/made", "d/kept", "gone/made")
+    bench.apply(removed="absent")
+    put(bench.target, "theirs")
+    (bench.target / "changed").write_text("by hand\n")
+    for path in ("before", "made", "changed", "d/made", "gone/made"):
+        (bench.source / path).unlink()
+    (bench.source / "gone").rmdir()
+    assert bench.apply().differences == []
+    done = bench.apply(removed="absent")
+    assert done.noop == "Would have changed 0 files, removed 4"
+    assert sorted(files_in(bench.target)) == ["before", "changed", "d/kept", "theirs"]
+    assert not (bench.target / "gone").exists()
+
+
+@pytest.mark.parametrize("was_there", [True, False])
+def test_when_nobody_declares_it_any_more_all_that_was_made_goes(was_there: bool, bench: Bench) -> None:
+    put(bench.source, "a", "d/b", "d/e/c", "empty/")
+    if was_there:
+        put(bench.target, "theirs", "d/theirs")
+    bench.apply()
+    (bench.target / "a").write_text("by hand\n")
+    assert bench.forget()
+    left = {"a": "by hand\n", "theirs": "theirs\n", "d/theirs": "d/theirs\n"}
+    assert files_in(bench.target) == (left if was_there else {"a": "by hand\n"})
+    assert not (bench.target / "empty").exists()
+    (bench.target / "a").unlink()
+    bench.forget()
+    assert bench.target.exists() is was_there
+
+
+def test_a_directory_that_is_left_without_a_tree_goes_only_when_it_is_empty(bench: Bench) -> None:
+    bench.apply(source=None, recurse=None)
+    put(bench.target, "theirs")
+    assert bench.forget() == []
+    (bench.target / "theirs").unlink()
+    assert bench.forget() == ["ensure is directory, wanted absent"]
+    assert not bench.target.exists()
+
+
+def test_all_that_a_change_does_is_told_before_so_that_it_can_be_undone(bench: Bench) -> None:
+    put(bench.source, "a", "d/b", "way")
+    put(bench.target, "a", "extra/x", "way/deep/y")
+    (bench.target / "a").chmod(0o600)
+    resource = bench.resource(bench.wanted(purge=True, force=True))
+    told = {path.removeprefix(f"{bench.target}/") for path in resource.changed_paths(resource.look()) or ()}
+    assert {"a", "d", "d/b", "way", "way/deep", "way/deep/y", "extra", "extra/x"} <= told
+    assert any(path.startswith(str(bench.state)) for path in told)
+
+
+# Killed anywhere
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+CHANGES = ("replace_file", "make_directory", "set_attributes", "remove", "remove_tree")
+
+
+class Failing(LocalSystem):
+    """Is killed before its n-th change."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__()
+        self.left = left
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in CHANGES:
+            self.left -= 1
+            if self.left < 0:
+                raise Killed
+        return super().__getattribute__(name)
+
+
+def test_killed_between_any_two_steps_the_next_run_converges_and_all_that_was_made_is_known(
+    bench: Bench, tmp_path: Path
+) -> None:
+    put(bench.source, "a", "b", "d/c", "way")
+    for step in range(1000):
+        put(bench.target, "b", "extra/x", "way/y")
+        (bench.target / "b").chmod(0o600)
+        bench.system = Failing(step)
+        resource = bench.resource(bench.wanted(purge=True, force=True))
+        actual = resource.look()
+        try:
+            resource.change(resource.differences(actual), actual)
+        except Killed:
+            pass
+        else:
+            break
+        bench.system = LocalSystem()
+        bench.apply(purge=True, force=True)
+        assert files_in(bench.target) == files_in(bench.source)
+        bench.forget()
+        assert sorted(files_in(bench.target)) == ["b"]
+        subprocess.run(["rm", "-r", bench.target], check=True)
+    assert step > 6
+
+
+# At load
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"recurse": None}, "source has no meaning with ensure: directory"),
+        ({"ensure": "present"}, "recurse is only for ensure: directory"),
+        (
+            {"ensure": "absent", "purge": True, "recurse": None, "source": None},
+            "purge is only for ensure: directory",
+        ),
+        ({"source": "https://example.com/x"}, "source is a URL, wanted a directory of the bundle"),
+        ({"create": False}, "source has no meaning with create: false"),
+        ({"content": "x", "source": None}, "content has no meaning with ensure: directory"),
+        ({"validate": "true {}"}, "validate is only for a file whose content is managed"),
+        ({"name": "/etc", "purge": True}, "purge is not done of /etc: all of the system is in there"),
+        ({"owner": None}, "owner is missing"),
+    ],
+)
+def test_what_could_never_work_is_refused_when_it_is_read(
+    given: dict[str, Any], sentence: str, bench: Bench
+) -> None:
+    with pytest.raises(PropertyError) as error:
+        bench.resource(bench.wanted(**given))
+    assert sentence in str(error.value)
