@@ -29,6 +29,7 @@ _OWN = {
     "group": "puller.resources.accounts.group:Group",
     "mount": "puller.resources.kernel.mount:Mount",
     "package": "puller.resources.packages.package:Package",
+    "repository": "puller.resources.packages.repository:Repository",
     "scaffold": "puller.resources.scaffolds.scaffold:Scaffold",
     "service": "puller.resources.services.service:Service",
     "user": "puller.resources.accounts.user:Account",

@@ -288,6 +288,7 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
         "MACHINE/e.tar.gz --url http://u:C:archiveuser/@WEB/e.tar.gz --owner root --group root",
     ),
     "ensure package": ("none-of-canaries --provider none --sensitive --check C:ensured",),
+    "ensure repository": ("none-of-canaries absent --provider none --sensitive --check C:ensured",),
     "ensure service": ("none-of-canaries running --sensitive --check 'echo C:ensured'",),
     "ensure scaffold": (
         "MACHINE/ensured --source BUNDLE/t/tree-own --engine jinja --scaffold-data own=C:ensured --sensitive --diff",

@@ -32,6 +32,7 @@ SHA = "a" * 64
 NAMES = {
     "file": "/a",
     "package": "nginx",
+    "repository": "nginx",
     "service": "nginx",
     "exec": "reload",
     "archive": "/a.tar.gz",

@@ -84,8 +84,19 @@ AT_ONCE: Mapping[str, tuple[str, list[str]]] = {
         "package: [{-x: {ensure: '!', timeout: 0}}]",
         [
             "name is '-x', wanted letters, digits and . + _ : ~ -, a letter or digit first",
-            "ensure is '!', wanted present, absent, latest or a version such as '1.24.0-1'",
+            "ensure is '!', wanted present, absent, latest, purged or a version such as '1.24.0-1'",
             "timeout is 0, wanted a time that the package manager can work in",
+        ],
+    ),
+    "repository": (
+        "repository: [{-x: {ensure: x, url: 'http://me@x', suites: [a/], components: ['b c'], priority: 0}}]",
+        [
+            "name is '-x', wanted letters, digits, _ and -, and no - first",
+            "ensure is 'x', wanted present or absent",
+            "url has credentials, wanted them in /etc/apt/auth.conf.d or the like",
+            "components has 'b c', wanted a word without blanks",
+            "components is given, and 'a/' is a directory, which has none: wanted no components",
+            "priority is 0, wanted a number, and not 0",
         ],
     ),
     "service": (

@@ -1,0 +1,301 @@
+"""The ``repository`` resource: where packages come from, and whose key signs them (``types.md`` section 7).
+
+* A key comes with the bundle. None is downloaded, and nothing is trusted without one but what is on this disk.
+* What a changed repository offers is fetched before its files are put in place, once, and nothing else is. One that
+  cannot be read fails, and leaves everything as it was.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from puller.errors import ResourceError, reason
+from puller.resources.base import Difference, PropertyError, Resource
+from puller.resources.checksums import described, sha256
+from puller.resources.owners import attribute_differences
+from puller.resources.packages.layouts import AptLayout, DnfLayout, Files, Layout
+from puller.resources.packages.openpgp import Key, is_armoured, parse_key
+from puller.resources.packages.providers import PROVIDERS, provider_of
+from puller.resources.packages.repository_properties import RepositoryProperties, check_repository
+from puller.resources.paths import PathState
+from puller.system.protocol import Attributes
+
+if TYPE_CHECKING:
+    from puller.resources.packages.job import Job
+
+_ATTRIBUTES = Attributes(0, 0, 0o644)
+_LAYOUTS: dict[str, Layout] = {"apt": AptLayout(), "dnf": DnfLayout()}
+_TIMEOUT = 600.0  # seconds, for fetching what one repository offers
+_PENDING = Key(lines=("",))
+"""In noop: a key that an earlier resource would bring."""
+
+
+class Seen(PathState, frozen=True):
+    """One file of a repository; ``content`` of a regular one."""
+
+    content: bytes | None = None
+
+
+class RepositoryState(msgspec.Struct, frozen=True):
+    """The files of a repository, by path; a key that another file names is not among those that may be removed."""
+
+    files: dict[str, Seen]
+    kept: frozenset[str] = frozenset()
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is any of them."""
+        return any(seen.found for path, seen in self.files.items() if path not in self.kept)
+
+
+class Declared(msgspec.Struct, frozen=True):
+    """The files of the machine that declare repositories, with their texts, as they were after so many changes."""
+
+    changes: int
+    texts: dict[str, str]
+
+
+class Repository(Resource[RepositoryProperties, RepositoryState]):
+    """A source of packages."""
+
+    type_name = "repository"
+    properties_type = RepositoryProperties
+    providers = PROVIDERS
+    removable = True
+    relative_paths = frozenset({"key"})
+
+    _others: Sequence[str] = ()
+
+    @property
+    def provider(self) -> str:
+        """The package manager of this machine; raises ``ResourceError`` when that is none of ours."""
+        return provider_of(self.properties.provider, self.context)
+
+    def look(self) -> RepositoryState:
+        system = self.context.system
+        files = {}
+        for path in self._layout.paths(self.properties.name):
+            seen = Seen(system.lstat(path))
+            files[path] = Seen(seen.found, system.read(path)) if seen.kind == "present" else seen
+        if self._is_wanted:
+            self._layout.require(self.properties)
+            self._others = self._find_others()
+        return RepositoryState(
+            files, frozenset(path for path, seen in files.items() if self._is_of_another(path, seen))
+        )
+
+    def differences(self, actual: RepositoryState, *, refresh: bool = False) -> Sequence[Difference]:
+        del refresh
+        if not self._is_wanted:
+            return [Difference("ensure", "present", "absent")] if actual.is_there else ()
+        if not self._main(actual).found:
+            return [Difference("ensure", "absent", "present")]
+        wanted = self._wanted()
+        return [
+            one
+            for path, seen in actual.files.items()
+            if wanted[path] is not None or path not in actual.kept
+            for one in _differences(path, seen, wanted[path])
+        ]
+
+    def change(self, differences: Sequence[Difference], actual: RepositoryState) -> None:
+        """Make it so.
+
+        1. Refuse what is in the way and may hold data.
+        2. Fetch what it offers, which also shows that it can be read and that its key is the right one.
+        3. Put its files in place, the one that makes it known last.
+        4. Remove those that it has no more, the one that makes it known first.
+        """
+        del differences
+        # 1. Refuse
+        self._refuse(actual)
+        wanted = self._wanted()
+        # 2. Fetch
+        if self._is_wanted and self.properties.enabled and self._offers_something_else(actual, wanted):
+            self._layout.refresh(self._job, self.properties, self._key())
+        # 3. Put
+        for path, content in wanted.items():
+            if content is not None and _differences(path, actual.files[path], content):
+                self._put(path, content, actual.files[path])
+        # 4. Remove
+        for path in reversed(wanted):
+            found = actual.files[path].found
+            if wanted[path] is None and found is not None and path not in actual.kept:
+                self.context.system.remove(path, found)
+
+    def noop_message(self, differences: Sequence[Difference], actual: RepositoryState) -> str:
+        del differences
+        self._refuse(actual)
+        self._wanted()  # raises for a key that cannot be used
+        path = self._layout.paths(self.properties.name)[-1]
+        if not self._is_wanted:
+            self.context.system.expect(path, "absent")
+            return "Would have removed the repository"
+        if self.properties.enabled:  # otherwise it brings nothing that a package could come from
+            self.context.system.expect(path, "file")
+        return "Would have written the repository"
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Warnings of other files that declare the same."""
+        return self._others
+
+    def final_ensure(self, actual: RepositoryState) -> str:
+        is_there = self._main(actual).found if self._is_wanted else actual.is_there
+        return "present" if is_there else "absent"
+
+    def changed_paths(self, actual: RepositoryState) -> Iterable[str] | None:
+        return actual.files
+
+    def describe(self, actual: RepositoryState) -> dict[str, Any]:
+        texts = {
+            path: (seen.content or b"").decode(errors="replace")
+            for path, seen in actual.files.items()
+            if seen.found
+        }
+        return {"ensure": "present" if actual.is_there else "absent", "files": texts}
+
+    def diff(self, actual: RepositoryState) -> str | None:
+        from puller.resources.diff import unified  # only when something is shown
+
+        path = self._layout.paths(self.properties.name)[-1]
+        content = self._wanted()[path]
+        return unified(actual.files[path].content or b"", content, path) if content is not None else None
+
+    # What is wanted
+
+    def _wanted(self) -> Files:
+        """The content of each file, in the order in which they are put in place."""
+        if not self._is_wanted:
+            return dict.fromkeys(self._layout.paths(self.properties.name))
+        return self._layout.files(self.properties, self._key())
+
+    def _key(self) -> Key | None:
+        """The key; raises ``ResourceError`` for what is none."""
+        key = self.properties.key
+        if key is None:
+            return None
+        if is_armoured(key):
+            return parse_key(key.encode())
+        system, files = self.context.system, self.context.files
+        path = system.resolve(os.path.normpath(key)) if os.path.isabs(key) else files.find(key)
+        if self._is_to_come(path):
+            return _PENDING
+        try:
+            return parse_key(system.read(path))
+        except OSError as error:
+            raise ResourceError(f"key {key} cannot be read: {reason(error)}") from error
+        except ValueError as error:
+            raise ResourceError(f"key {key} {error}") from None
+
+    def _is_to_come(self, path: str) -> bool:
+        context = self.context
+        if not context.noop or os.path.lexists(path):
+            return False
+        return context.system.will_be_written(path) or context.uncertain(path)
+
+    def _offers_something_else(self, actual: RepositoryState, wanted: Files) -> bool:
+        """Whether what it offers may be another than was fetched last; a pin changes nothing of that."""
+        pins = {path for path in wanted if path.endswith(".pref")}
+        return any(
+            seen.content != wanted[path]
+            for path, seen in actual.files.items()
+            if path not in pins and (seen.found or wanted[path] is not None)
+        )
+
+    # What is there
+
+    def _main(self, actual: RepositoryState) -> Seen:
+        return actual.files[self._layout.paths(self.properties.name)[-1]]
+
+    def _find_others(self) -> list[str]:
+        """A sentence for each other file with an entry of the same URL and suite, which package managers warn of."""
+        wanted = self._layout.wanted_entries(self.properties)
+        return [
+            f"{path} has the same repository: {url} {suite}".rstrip()
+            for path, text in self._other_texts().items()
+            for url, suite in self._layout.entries(path, text)
+            if (url, suite) in wanted
+        ]
+
+    def _is_of_another(self, path: str, seen: Seen) -> bool:
+        """Whether another file names this one, such as a key that an administrator has put there."""
+        return seen.found is not None and any(path in text for text in self._other_texts().values())
+
+    def _other_texts(self) -> dict[str, str]:
+        """Those that declare other repositories, by path; read again only after something was changed."""
+        shared, changes = self.context.shared, self.context.changes()
+        declared = shared.get(Declared)
+        if declared is None or declared.changes != changes:
+            paths = self._layout.places(self.context.system)
+            declared = shared[Declared] = Declared(changes, dict(_texts(paths)))
+        own = self._layout.paths(self.properties.name)[-1]
+        return {path: text for path, text in declared.texts.items() if path != own}
+
+    # What is done
+
+    def _refuse(self, actual: RepositoryState) -> None:
+        """Raise for what is no file and may hold data; links are replaced, never followed."""
+        for path, seen in actual.files.items():
+            if seen.kind not in ("absent", "present", "symbolic link", "fifo", "socket"):
+                raise ResourceError(f"{path} is a {seen.kind}, wanted a file; remove it first")
+
+    def _put(self, path: str, content: bytes, seen: Seen) -> None:
+        system, directory = self.context.system, os.path.dirname(path)
+        if not system.is_directory(directory):
+            system.make_directory(directory, Attributes(0, 0, 0o755))
+            system.lstat(path)  # the directory that it is missed in is another one now
+        system.replace_file(path, (content,), _ATTRIBUTES, seen.found)
+
+    @property
+    def _is_wanted(self) -> bool:
+        return self.properties.ensure == "present"
+
+    @property
+    def _layout(self) -> Layout:
+        return _LAYOUTS[self.provider]
+
+    @property
+    def _job(self) -> "Job":
+        from puller.resources.packages.job import Job
+
+        context = self.context
+        return Job(context.system, lambda: (), context.log, context.noop, _TIMEOUT, 0)
+
+    # At load
+
+    @classmethod
+    def check(cls, properties: RepositoryProperties) -> Iterator[PropertyError]:
+        yield from check_repository(properties)
+
+    @classmethod
+    def places(cls, properties: RepositoryProperties) -> Iterable[str]:
+        return [path for layout in _LAYOUTS.values() for path in layout.paths(properties.name)]
+
+
+def _differences(path: str, seen: Seen, wanted: bytes | None) -> Iterator[Difference]:
+    if wanted is None:
+        if seen.found:
+            yield Difference(path, seen.kind, "absent")
+        return
+    if seen.found is None or seen.content is None:
+        yield Difference(path, seen.kind, "present")
+        return
+    if seen.content != wanted:
+        found = described(len(seen.content), sha256([seen.content]))
+        yield Difference(f"content of {path}", found, described(len(wanted), sha256([wanted])))
+    yield from attribute_differences(seen.found, _ATTRIBUTES, "root", "root", f" of {path}")
+
+
+def _texts(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for path in paths:
+        try:
+            descriptor = os.open(
+                path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+            )  # a FIFO would be waited for
+            with open(descriptor, errors="replace") as stream:
+                yield path, stream.read()
+        except OSError:  # what cannot be read is a warning less, and no failure of this repository
+            continue

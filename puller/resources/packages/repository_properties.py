@@ -1,0 +1,100 @@
+"""The properties of a repository, and what can be said of them when the manifest is read."""
+
+import re
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from puller.resources.base import Properties, PropertyError
+from puller.resources.packages.openpgp import is_armoured, parse_key
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+_URL = re.compile(r"(?:https?|ftp|file|mirror(?:\+https?)?)://?[!-~]+")
+_WORD = re.compile(r"[A-Za-z0-9.$/][A-Za-z0-9.+_~$()/:-]*")
+_OF_APT = ("suites", "components", "architectures")
+_PRIORITIES = range(-32768, 32768)
+
+
+class RepositoryProperties(Properties, frozen=True):
+    """The properties of a repository; its name is that of its file."""
+
+    url: str = ""
+    """Where it is: ``https://…``, ``http://…`` or ``file:///…``."""
+    suites: tuple[str, ...] = ()
+    """The suites to take (apt): ``bookworm``; one that ends with ``/`` is a directory without components."""
+    components: tuple[str, ...] = ()
+    """The components of each suite (apt): ``main``."""
+    architectures: tuple[str, ...] = ()
+    """The architectures to take (apt); those of the machine when not given."""
+    key: str | None = None
+    """The public key that signs it: a file of the bundle, or armoured text; required unless ``url`` is ``file:``."""
+    enabled: bool = True
+    """Whether packages are taken from it."""
+    priority: int | None = None
+    """Which repository goes first: the highest pin of apt, the lowest number of dnf (1 to 99)."""
+
+
+def check_repository(properties: RepositoryProperties) -> Iterator[PropertyError]:
+    """All that is wrong with values or with several properties at once."""
+    if not _NAME.fullmatch(properties.name):
+        sentence = f"is {properties.name!r}, wanted letters, digits, _ and -, and no - first"
+        yield PropertyError("name", sentence)
+    if properties.ensure not in ("present", "absent"):
+        yield PropertyError("ensure", f"is {properties.ensure!r}, wanted present or absent")
+    if properties.url or properties.ensure == "present":
+        yield from _check_url(properties.url)
+    yield from _check_words(properties)
+    yield from _check_key(properties)
+    if properties.priority is not None and (
+        not properties.priority or properties.priority not in _PRIORITIES
+    ):
+        yield PropertyError("priority", f"is {properties.priority}, wanted a number, and not 0")
+    if properties.provider == "dnf":
+        yield from (
+            PropertyError(name, "is given, which apt has and dnf has not", because=["provider"])
+            for name in _OF_APT
+            if getattr(properties, name)
+        )
+
+
+def _check_url(url: str) -> Iterator[PropertyError]:
+    if not url:
+        yield PropertyError("url", "is missing; it is required unless ensure is absent", because=["ensure"])
+    elif not _URL.fullmatch(url):
+        yield PropertyError("url", f"is {url!r}, wanted an http(s):// or file:// URL without blanks")
+    elif "@" in urlsplit(url).netloc:
+        # Its file is readable for everybody.
+        yield PropertyError("url", "has credentials, wanted them in /etc/apt/auth.conf.d or the like")
+
+
+def _check_words(properties: RepositoryProperties) -> Iterator[PropertyError]:
+    for name in _OF_APT:
+        for index, word in enumerate(getattr(properties, name)):
+            if not _WORD.fullmatch(word):
+                yield PropertyError(name, f"has {word!r}, wanted a word without blanks", place=(index,))
+    flat = [suite for suite in properties.suites if suite.endswith("/")]
+    # apt refuses to read any source at all when one has a directory with components, or a suite without.
+    if flat and properties.components:
+        sentence = f"is given, and {flat[0]!r} is a directory, which has none: wanted no components"
+        yield PropertyError("components", sentence, because=["suites"])
+    elif len(flat) not in (0, len(properties.suites)):
+        yield PropertyError("suites", f"has {flat[0]!r}, a directory, beside suites: wanted two repositories")
+    elif properties.suites and not flat and not properties.components:
+        sentence = f"is missing; the suite {properties.suites[0]!r} wants some, such as [main]"
+        yield PropertyError("components", sentence, because=["suites"])
+    elif properties.components and not properties.suites:
+        yield PropertyError("suites", "is missing; components are those of a suite", because=["components"])
+
+
+def _check_key(properties: RepositoryProperties) -> Iterator[PropertyError]:
+    key = properties.key
+    if key is not None and is_armoured(key):
+        try:
+            parse_key(key.encode())
+        except ValueError as error:
+            yield PropertyError("key", str(error))
+    elif key is not None and (not key or "\n" in key or "\0" in key or "://" in key):
+        yield PropertyError("key", f"is {key!r}, wanted a file of the bundle, or an armoured key")
+    if key is None and properties.ensure == "present" and not properties.url.startswith("file:"):
+        yield PropertyError(
+            "key", "is missing; it is required unless url is file:", because=["url", "ensure"]
+        )
