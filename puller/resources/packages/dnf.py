@@ -86,9 +86,16 @@ class Dnf(Manager):
         return bool(self._locks.about(job, name))
 
     def hold(self, job: Job, names: Sequence[str], *, held: bool) -> None:
-        packages, verb = [rpm_name(name) for name in names], "add" if held else "delete"
+        verb = "add" if held else "delete"
+        packages = [self._without_architecture(job, name) for name in names]
         completed = self._with_packages(job.execute, ("dnf", "-q", "versionlock", verb), packages)
         output(f"dnf versionlock {verb}", completed)
+
+    def _without_architecture(self, job: Job, name: str) -> str:
+        """``glibc`` of ``glibc.i686``, as a lock is on all architectures; ``python3.11`` has none."""
+        name = rpm_name(name)
+        endings = (f".{one.architecture}" for one in self.found(job, name).installed)
+        return next((name.removesuffix(end) for end in endings if name.endswith(end)), name)
 
     def read_package(self, job: Job, path: str) -> Record:
         # Whether its signature is one that is trusted here is decided when it is installed.
@@ -194,11 +201,7 @@ class Dnf(Manager):
                 "held wants dnf's plugin versionlock, which is not here (package python3-dnf-plugin-versionlock)"
             )
         locked = parse_locks(output("dnf versionlock list", completed))
-        return {
-            name: True
-            for name in names
-            if not locked.isdisjoint((name, rpm_name(name), _without_suffix(name)))
-        }
+        return {name: True for name in names if self._without_architecture(job, name) in locked}
 
     def _list_updates(self, job: Job, names: Sequence[str]) -> Mapping[str, Sequence[Record]]:
         # check-update and not repoquery, which does not regard the priorities of repositories.

@@ -80,7 +80,6 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
             seen = Seen(system.lstat(path))
             files[path] = Seen(seen.found, system.read(path)) if seen.kind == "present" else seen
         if self._is_wanted:
-            self._layout.require(self.properties)
             self._others = self._find_others()
         return RepositoryState(
             files, frozenset(path for path, seen in files.items() if self._is_of_another(path, seen))
@@ -170,6 +169,7 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
         """The content of each file, in the order in which they are put in place."""
         if not self._is_wanted:
             return dict.fromkeys(self._layout.paths(self.properties.name))
+        self._layout.require(self.properties)
         return self._layout.files(self.properties, self._key())
 
     def _key(self) -> Key | None:

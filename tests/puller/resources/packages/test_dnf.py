@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from puller.errors import ResourceError
-from puller.resources.packages.dnf import Dnf, parse_records, parse_updates
+from puller.resources.packages.dnf import Dnf, parse_locks, parse_records, parse_updates
 from puller.resources.packages.job import Job
 from puller.resources.packages.manager import Installed, Record, Wanted
 from puller.system.commands import Completed
@@ -162,3 +162,12 @@ def test_the_table_of_updates_is_read() -> None:
 def test_nothing_newer_is_no_candidate(fedora: Fedora, job: NewJob, simulator: ModuleType) -> None:
     fedora.packages = [simulator.Rpm("tool", "1:1.5-1.el9")]
     assert Dnf().candidate(job(fedora, "tool"), "tool") is None
+
+
+def test_the_locks_of_both_generations_are_read() -> None:
+    fourth = "tool-0:1.0-1.el9.*\n!unwanted-0:2-1.*\nlib-x11-1:2.0~rc1-3.*\n"
+    fifth = (
+        "# Added by 'versionlock add' command on 2026-11-22\nPackage name: tool\nevr = 1.0-1.el9\n\n"
+        "Package name: lib-x11\nevr = 1:2.0-3\n"
+    )
+    assert parse_locks(fourth) == parse_locks(fifth) == {"tool", "lib-x11"}

@@ -584,3 +584,18 @@ def test_who_wants_it_gone_agrees_with_who_wants_it_purged(one: str, other: str,
             Package.agree(first, second)
     else:
         assert Package.agree(first, second).ensure == agreed
+
+
+def test_a_lock_is_on_all_architectures_of_a_package_and_on_no_other(
+    package: MakePackage, converge: Converge
+) -> None:
+    machine = a_fedora("1.0-1")
+    machine.packages.append(Rpm("python3", "3.9-1"))
+    machine.locks = ["python3-0:3.9-1.*"]
+    machine.packages.append(Rpm("python3.11", "3.11-1"))
+    assert converge(package(machine, "python3.11", held=True)) == ["held is false, wanted true"]
+    converge(package(machine, "tool.x86_64", held=True))
+    assert machine.locks == ["python3-0:3.9-1.*", "python3.11-0:3.11-1.*", "tool-0:1.0-1.*"]
+    assert predict(package(machine, "tool", held=True)) == "stable"
+    converge(package(machine, "tool:x86_64", held=False))
+    assert machine.locks == ["python3-0:3.9-1.*", "python3.11-0:3.11-1.*"]

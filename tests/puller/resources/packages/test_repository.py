@@ -558,9 +558,9 @@ def test_what_would_break_or_open_the_package_manager_is_refused(
 
 def test_what_only_one_package_manager_knows_is_a_failure_on_the_other(repository: MakeRepository) -> None:
     with pytest.raises(ResourceError, match="suites is given, which apt has and dnf has not"):
-        repository(family="RedHat").look()
+        predict(repository(family="RedHat"))
     with pytest.raises(ResourceError, match="suites is missing; apt wants some"):
-        repository(url="https://x", key="web.asc").look()
+        predict(repository(url="https://x", key="web.asc"))
     with pytest.raises(
         ResourceError, match="wanted Debian \\(apt\\) or RedHat \\(dnf\\), or a provider named"
     ):

@@ -1,0 +1,157 @@
+"""Repositories and what packages may be, on the real dnf and rpm, below a directory as in ``test_packages_dnf.py``.
+
+Packages are signed with a key that gpg makes here (Debian: ``apt-get install gpg gpg-agent rpm``).
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from runpy import run_path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from puller.engine.engine import Engine, Settings
+from puller.engine.pending_refreshes import PendingRefreshes
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Inputs
+from puller.reporting.report import Event
+from puller.resources.packages.layouts import DnfLayout
+from puller.system.protocol import System
+
+if TYPE_CHECKING:
+    from tests.system.test_packages_dnf import Fedora
+    from tests.system.test_repositories_apt import Signer
+
+pytestmark = [pytest.mark.packages, pytest.mark.root]
+
+dnf: Any = SimpleNamespace(**run_path(str(Path(__file__).with_name("test_packages_dnf.py"))))
+apt: Any = SimpleNamespace(**run_path(str(Path(__file__).with_name("test_repositories_apt.py"))))
+Apply = Callable[..., dict[str, Event]]
+
+
+@pytest.fixture
+def fedora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fedora:
+    """A machine that knows no repository but those in ``repositories``."""
+    machine: Fedora = dnf.Fedora(tmp_path)
+    configuration = (tmp_path / "dnf.conf").read_text().partition("[local]")[0]
+    (tmp_path / "dnf.conf").write_text(configuration)
+    for name in ("repositories", "keys"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(DnfLayout, "root", str(tmp_path / "repositories"))
+    monkeypatch.setattr(DnfLayout, "keys", str(tmp_path / "keys"))
+    return machine
+
+
+@pytest.fixture(scope="module")
+def key() -> Iterator[Signer]:
+    with apt.signer() as made:
+        yield made
+
+
+@pytest.fixture
+def apply(fedora: Fedora, tmp_path: Path) -> Apply:
+    def build(*resources: dict[str, Any], noop: bool = False) -> dict[str, Event]:
+        path = tmp_path / "manifest.yaml"
+        path.write_text(yaml.safe_dump({"resources": list(resources)}))
+        manifest = load_manifest(path, "manifest.yaml", Inputs({"os": {"family": "RedHat"}}, {}))
+        system: System = dnf.LookingOnly(fedora) if noop else fedora
+        pending = PendingRefreshes(tmp_path / "owed.json", "test", noop=True)
+        engine = Engine(manifest, system, lambda url: b"", pending, Settings(noop=noop))
+        return {event.name: event for event in engine.apply()}
+
+    return build
+
+
+def states(events: dict[str, Event]) -> dict[str, str]:
+    return {name: event.state.value for name, event in events.items()}
+
+
+def sign(fedora: Fedora, key: Signer) -> None:
+    defines = [f"--define=_gpg_path {key.home}", "--define=_gpg_name test@example.com"]
+    packages = list(map(str, fedora.repository.rglob("*.rpm")))
+    subprocess.run(["rpmsign", *defines, "--addsign", *packages], check=True, capture_output=True)
+
+
+def a_repository(fedora: Fedora, **properties: Any) -> dict[str, Any]:
+    return {"repository": [{"web": {"url": f"file://{fedora.repository}", **properties}}]}
+
+
+@pytest.mark.parametrize("armoured", [True, False])
+def test_a_repository_brings_signed_packages_in_the_same_run_and_goes_again(
+    fedora: Fedora, apply: Apply, key: Signer, tmp_path: Path, armoured: bool
+) -> None:
+    fedora.add("tool", "1.0-1")
+    sign(fedora, key)
+    fedora.publish(fetch=False)
+    (tmp_path / "key").write_bytes(key.public(armoured=armoured))
+    wanted = (a_repository(fedora, key="key", priority=10), {"package": ["tool"]})
+    assert states(apply(*wanted, noop=True)) == {"web": "would change", "tool": "would change"}
+    done = apply(*wanted)
+    assert states(done) == {"web": "changed", "tool": "changed"}, done["tool"].errors
+    assert fedora.versions("tool") == ["1.0-1"]
+    fedora.looked.clear()
+    assert set(states(apply(*wanted)).values()) == {"stable"}
+    assert fedora.looked == ["rpm -q"]
+    assert states(apply({"repository": [{"web": {"ensure": "absent"}}]})) == {"web": "changed"}
+    assert [*(tmp_path / "repositories").iterdir(), *(tmp_path / "keys").iterdir()] == []
+
+
+def test_what_nobody_signed_is_not_installed_and_what_is_not_there_is_not_taken(
+    fedora: Fedora, apply: Apply, key: Signer, tmp_path: Path
+) -> None:
+    fedora.add("tool", "1.0-1")
+    fedora.publish(fetch=False)
+    (tmp_path / "key").write_bytes(key.public())
+    gone = {"repository": [{"gone": {"url": "file:///srv/gone-for-good"}}]}
+    done = apply(gone, a_repository(fedora, key="key"), {"package": ["tool"]})
+    assert states(done) == {"gone": "failed", "web": "changed", "tool": "failed"}
+    assert "cannot be read, so nothing was changed" in done["gone"].errors[0]
+    assert [path.name for path in (tmp_path / "repositories").iterdir()] == ["web.repo"]
+    assert fedora.versions("tool") == []
+
+
+def test_names_that_packages_provide_and_files_are_packages_too(
+    fedora: Fedora, apply: Apply, tmp_path: Path
+) -> None:
+    fedora.add("server", "1.0-1", more="Provides: virtual = 2, mail")
+    fedora.add("weak", "1.0-1", more="Recommends: server")
+    fedora.publish(fetch=False)
+    configuration = f"[local]\nname=local\nbaseurl=file://{fedora.repository}\ngpgcheck=0\n"
+    (tmp_path / "repositories/local.repo").write_text(configuration)
+    fedora.publish()
+    alone = {"package": [{"weak": {"options": {"recommends": False}}}]}
+    assert states(apply(alone)) == {"weak": "changed"}
+    assert fedora.versions("server") == []
+    wanted = {"package": ["virtual", {"never": {"ensure": "purged"}}]}
+    assert states(apply(wanted, noop=True)) == {"virtual": "would change", "never": "stable"}
+    assert states(apply(wanted)) == {"virtual": "changed", "never": "stable"}
+    fedora.looked.clear()
+    assert states(apply(wanted)) == {"virtual": "stable", "never": "stable"}
+    assert fedora.looked == ["rpm -q"]
+    gone = apply({"package": [{"mail": {"ensure": "absent"}}]})
+    assert gone["mail"].errors == [
+        "is no package here, but provided by server, which would have to go; wanted absent"
+    ]
+    (file,) = fedora.repository.rglob("server-1.0-1*.rpm")
+    file.rename(tmp_path / "server.rpm")
+    assert fedora.do("dnf", "-q", "remove", "-y", "server").exit_code == 0
+    source = {"package": [{"server": {"source": "server.rpm"}}]}
+    assert states(apply(source, noop=True)) == {"server": "would change"}
+    assert states(apply(source)) == {"server": "changed"}
+    assert states(apply(source)) == {"server": "stable"}
+    assert fedora.versions("server") == ["1.0-1"]
+
+
+def test_a_hold_wants_the_plugin(fedora: Fedora, apply: Apply) -> None:
+    done = apply({"package": [{"tool": {"held": False, "ensure": "absent"}}]})
+    assert states(done) == {"tool": "stable"}, "what is not installed is not held"
+    fedora.add("tool", "1.0-1")
+    (file,) = fedora.repository.rglob("tool*.rpm")
+    assert fedora.do("rpm", "-i", "--nosignature", str(file)).exit_code == 0
+    done = apply({"package": [{"tool": {"held": True}}]})
+    assert "held wants dnf's plugin versionlock, which is not here" in done["tool"].errors[0]
