@@ -105,7 +105,7 @@ def _read(descriptor: int, deadline: float) -> bytes | None:
 
 def _raise(identity: Identity, said: bytes | None) -> None:
     if said is None:
-        raise ResourceError(f"what is done as {identity.name} was not done within {LIMIT:.0f} s")
+        raise ResourceError(f"what is done as {identity.name} was not done within {LIMIT:g} s")
     try:
         failure = msgspec.json.decode(said, type=_Failure)
     except msgspec.DecodeError:

@@ -114,7 +114,9 @@ class Accounts(LocalSystem):
         self.inputs.append(command.input)
         options, names = getopt.gnu_getopt(arguments, OPTIONS[tool])
         try:
-            getattr(self, tool)(dict(options), *names, **({"text": command.input.decode()} if not names else {}))
+            getattr(self, tool)(
+                dict(options), *names, **({"text": command.input.decode()} if not names else {})
+            )
         except ToolFailed as error:
             return Completed(error.code, None, False, "", f"{tool}: {error}", 0.1)
         self.after()

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from puller.resources.accounts.group import GroupProperties
+from puller.resources.accounts.group_properties import GroupProperties
 from puller.resources.accounts.user_properties import UserProperties
 from puller.resources.agreeing import agree
 

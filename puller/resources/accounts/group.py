@@ -5,7 +5,7 @@
 * An id that another group has, and a group that is somebody's primary one, are refused before a tool finds out.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -13,28 +13,10 @@ import msgspec
 from puller.errors import ResourceError
 from puller.resources.accounts import tools
 from puller.resources.accounts.databases import Known
-from puller.resources.accounts.names import (
-    check_ensure,
-    check_id,
-    check_membership,
-    check_name,
-    check_others,
-)
-from puller.resources.base import Difference, Properties, PropertyError, Resource
+from puller.resources.accounts.group_properties import GroupProperties, check_group
+from puller.resources.base import Difference, PropertyError, Resource
 from puller.system.protocol import UNKNOWN_ID
-
-
-class GroupProperties(Properties, frozen=True):
-    """The properties of a group."""
-
-    gid: int | None = None
-    """Its id; chosen by the system when not given."""
-    system: bool = False
-    """Make it with an id of the range for the system's own; of a group that is there nothing is compared."""
-    members: tuple[str, ...] | None = None
-    """Users that it lists; left as they are when not given."""
-    membership: str = "minimum"
-    """``minimum``: other members stay; ``inclusive``: they are removed."""
+from puller.values.reference import Reference
 
 
 class GroupState(msgspec.Struct, frozen=True):
@@ -210,21 +192,27 @@ class Group(Resource[GroupProperties, GroupState]):
 
     @classmethod
     def check(cls, properties: GroupProperties) -> Iterator[PropertyError]:
-        yield from check_name(properties.name)
-        yield from check_ensure(properties.ensure)
-        yield from check_id("gid", properties.gid)
-        yield from check_others("members", properties.members or ())
-        yield from check_membership("members", properties.members, properties.membership)
-        if properties.name == "root" and properties.ensure == "absent":
-            yield PropertyError("ensure", "is 'absent', and root is not removed", because=["name"])
-        if properties.gid is not None and (properties.gid == 0) is not (properties.name == "root"):
-            yield PropertyError("gid", f"is {properties.gid}, and 0 is root's alone", because=["name"])
+        return check_group(properties)
 
     @classmethod
     def agree(cls, first: GroupProperties, second: GroupProperties) -> GroupProperties:
         from puller.resources.accounts.agreement import agree_on_group  # few manifests declare a group twice
 
         return agree_on_group(first, second)
+
+    @classmethod
+    def follows(
+        cls, properties: GroupProperties, declared: Callable[[str], Sequence[Any]]
+    ) -> Iterable[Reference]:
+        from puller.resources.accounts.order import before_group
+
+        return before_group(properties, declared("user"), declared("group"))
+
+    @classmethod
+    def contradictions(cls, declared: Callable[[str], Sequence[Any]]) -> Iterable[tuple[Any, Any, str]]:
+        from puller.resources.accounts.order import contradictions
+
+        return contradictions(declared("user"), declared("group"))
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import msgspec
 
 _BLANKS = " \t"
+_BETWEEN = re.compile(r"[ \t]+")
 _OPTION = re.compile(r'[A-Za-z0-9-]+(?:="(?:[^"\\]|\\.)*")?')
 _PARTS = {
     "ssh-ed25519": (32,),
@@ -66,9 +67,9 @@ def find_key(line: str) -> Key | None:
     """The key in a line of a file; ``None`` where there is none that could be one."""
     line = line.strip(_BLANKS)
     options, rest = "", line
-    if line.partition(" ")[0].partition("\t")[0] not in _PARTS:
+    if _BETWEEN.split(line, maxsplit=1)[0] not in _PARTS:
         options, rest = _after_options(line)
-    words = rest.split(None, 2)
+    words = _BETWEEN.split(rest, maxsplit=2)
     if len(words) < 2 or words[0] not in _PARTS:
         return None
     return Key(words[0], words[1], options, words[2] if len(words) > 2 else "")

@@ -6,7 +6,7 @@
 * A user whom a directory service knows and passwd(5) does not is refused.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from puller.resources.accounts.databases import Databases, Known, User, login_defs
@@ -21,6 +21,7 @@ from puller.resources.accounts.user_state import (
 )
 from puller.resources.base import Difference, PropertyError, Resource
 from puller.system.protocol import UNKNOWN_ID
+from puller.values.reference import Reference
 
 _WORDS = {"password": "changed the password", "locked": "locked the user", "home": "made the home"}
 
@@ -168,3 +169,11 @@ class Account(Resource[UserProperties, UserState]):
         from puller.resources.accounts.agreement import agree_on_user  # few manifests declare a user twice
 
         return agree_on_user(first, second)
+
+    @classmethod
+    def follows(
+        cls, properties: UserProperties, declared: Callable[[str], Sequence[Any]]
+    ) -> Iterable[Reference]:
+        from puller.resources.accounts.order import before_user
+
+        return before_user(properties, declared("group"))

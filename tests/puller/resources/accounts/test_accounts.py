@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.root
 
 ROOT = Path(__file__).parents[4]
-simulator: Any = SimpleNamespace(**run_path(str(ROOT / "tests/simulators/accounts.py")))  # no package to import from
+simulator: Any = SimpleNamespace(
+    **run_path(str(ROOT / "tests/simulators/accounts.py"))
+)  # no package to import from
 CASES: dict[str, list[dict[str, Any]]] = yaml.safe_load((ROOT / "tests/cases/accounts.yaml").read_text())
 TABLE = [
     pytest.param(kind, case, id=f"{kind}, {case['case']}") for kind, cases in CASES.items() for case in cases

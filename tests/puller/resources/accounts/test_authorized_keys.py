@@ -1,0 +1,241 @@
+"""``~/.ssh/authorized_keys``, whose owner may put anything there at any moment."""
+
+import os
+import signal
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from puller.errors import MutationInNoop, ResourceError
+from puller.resources.accounts.authorized_keys import LARGEST, KeysState, Wanted, look, write
+from puller.resources.accounts.keys import parse_key
+from puller.system import acting
+from puller.system.acting import act_as
+from puller.system.identity import Identity
+from puller.system.local import LocalSystem
+from puller.system.noop import NoopSystem
+
+pytestmark = pytest.mark.root
+
+UID, GID = 30017, 30018
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINENO5BBHYBbDqOgk1cPiqa+N259bg97G1XeVSYa0YiN a"
+OTHER = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA b"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    directory = tmp_path / "home"
+    directory.mkdir()
+    os.chown(directory, UID, GID)
+    return directory
+
+
+def wanted(home: Path, *keys: str, exclusive: bool = False) -> Wanted:
+    return Wanted(tuple(map(parse_key, keys or (KEY,))), exclusive, "a", UID, GID, str(home))
+
+
+def identity(home: Path) -> Identity:
+    return Identity("a", UID, GID, (GID,), str(home), "/bin/sh")
+
+
+def apply(keys: Wanted) -> KeysState:
+    """Look, write, look again; gives what was found."""
+    found = look(keys)
+    if not found.is_right:
+        write(keys, lambda act: LocalSystem().act_as(identity(Path(keys.home)), act))
+    assert look(keys).is_right
+    return found
+
+
+def put(home: Path, content: str = "", *, uid: int = UID, mode: int = 0o600) -> Path:
+    """The directory and the file, as the user has made them."""
+    directory = home / ".ssh"
+    directory.mkdir(mode=0o700)
+    os.chown(directory, UID, GID)
+    path = directory / "authorized_keys"
+    path.write_text(content)
+    os.chown(path, uid, GID if uid == UID else uid)
+    path.chmod(mode)
+    return path
+
+
+def test_directory_and_file_are_made_as_the_user_and_for_the_user_alone(home: Path) -> None:
+    assert apply(wanted(home)) == KeysState(missing=1)
+    for path, mode in ((home / ".ssh", 0o700), (home / ".ssh/authorized_keys", 0o600)):
+        found = path.lstat()
+        assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (UID, GID, mode)
+    assert (home / ".ssh/authorized_keys").read_text() == f"{KEY}\n"
+
+
+def test_no_keys_and_no_file_is_in_order(home: Path) -> None:
+    assert look(Wanted((), True, "a", UID, GID, str(home))).is_right
+    assert not (home / ".ssh").exists()
+
+
+def test_a_directory_and_a_file_that_others_can_read_are_closed(home: Path) -> None:
+    path = put(home, f"{KEY}\n", mode=0o644)
+    path.parent.chmod(0o755)
+    assert apply(wanted(home)).attributes == (".ssh has mode 0755", ".ssh/authorized_keys has mode 0644")
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_another_group_becomes_the_primary_one(home: Path) -> None:
+    path = put(home, f"{KEY}\n")
+    os.chown(path, UID, 0)
+    assert apply(wanted(home)).attributes == (".ssh/authorized_keys has group 0",)
+    assert path.stat().st_gid == GID
+
+
+def test_a_file_of_root_becomes_the_users_with_all_its_keys(home: Path) -> None:
+    path = put(home, f"{OTHER}\n", uid=0, mode=0o644)
+    apply(wanted(home))
+    assert (path.stat().st_uid, path.read_text()) == (UID, f"{OTHER}\n{KEY}\n")
+
+
+def test_a_file_of_root_that_the_user_cannot_read_is_only_replaced_whole(home: Path) -> None:
+    path = put(home, f"{OTHER}\n", uid=0)
+    with pytest.raises(ResourceError, match="belongs to user 0, wanted a file of a"):
+        look(wanted(home))
+    apply(wanted(home, exclusive=True))
+    assert path.read_text() == f"{KEY}\n"
+
+
+# Hostile cases
+
+
+def link_directory(home: Path, secret: Path) -> None:
+    (home / ".ssh").symlink_to(secret.parent)
+
+
+def link_file(home: Path, secret: Path) -> None:
+    put(home).unlink()
+    (home / ".ssh/authorized_keys").symlink_to(secret)
+
+
+def hard_link(home: Path, secret: Path) -> None:
+    put(home).unlink()
+    os.link(secret, home / ".ssh/authorized_keys")
+
+
+def fifo(home: Path, secret: Path) -> None:
+    put(home).unlink()
+    os.mkfifo(home / ".ssh/authorized_keys")
+
+
+def file_as_directory(home: Path, secret: Path) -> None:
+    (home / ".ssh").write_text("")
+
+
+def directory_of_somebody_else(home: Path, secret: Path) -> None:
+    (home / ".ssh").mkdir()
+
+
+HOSTILE = [
+    (link_directory, r"/\.ssh is a link, which is not followed; wanted a directory of a"),
+    (link_file, "authorized_keys is a link, which is not followed; wanted a file of a"),
+    (hard_link, "has 2 names|belongs to user 0"),
+    (fifo, "authorized_keys is not a file|belongs to"),
+    (file_as_directory, r"/\.ssh is not a directory"),
+    (directory_of_somebody_else, "belongs to user 0, wanted a directory of a"),
+]
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "etc/authorized_keys"
+    path.parent.mkdir()
+    path.write_text(f"secret {OTHER}\n")
+    path.chmod(0o600)
+    return path
+
+
+@pytest.mark.parametrize(("prepare", "why"), HOSTILE)
+def test_what_somebody_has_put_in_the_way_is_refused_and_nothing_comes_of_it(
+    home: Path, secret: Path, prepare: Callable[[Path, Path], None], why: str
+) -> None:
+    before = [path.lstat() for path in (secret.parent, secret)]
+    prepare(home, secret)
+    for exclusive in (False, True):
+        with pytest.raises(ResourceError, match=why):
+            apply(wanted(home, exclusive=exclusive))
+    after = [path.lstat() for path in (secret.parent, secret)]
+    assert [(one.st_mode, one.st_uid) for one in before] == [(one.st_mode, one.st_uid) for one in after]
+    assert secret.read_text() == f"secret {OTHER}\n"
+
+
+@pytest.mark.parametrize(("prepare", "why"), HOSTILE)
+def test_what_comes_into_the_way_after_the_look_is_refused_by_the_users_own_process(
+    home: Path, secret: Path, prepare: Callable[[Path, Path], None], why: str
+) -> None:
+    assert look(wanted(home)).missing == 1
+
+    def act_later(act: Callable[[], object]) -> None:
+        prepare(home, secret)
+        act_as(identity(home), act)
+
+    with pytest.raises(ResourceError, match=why):
+        write(wanted(home), act_later)
+    assert secret.read_text() == f"secret {OTHER}\n"
+    assert sorted(os.listdir(secret.parent)) == ["authorized_keys"]
+
+
+def test_a_home_that_the_user_cannot_write_to_is_a_failure_with_the_path(home: Path) -> None:
+    os.chown(home, 0, 0)
+    home.chmod(0o755)
+    with pytest.raises(PermissionError) as failure:
+        apply(wanted(home))
+    assert failure.value.filename == str(home / ".ssh/authorized_keys")
+
+
+def test_a_file_that_is_too_large_is_refused(home: Path) -> None:
+    put(home, "#" * (LARGEST + 1))
+    with pytest.raises(ResourceError, match=f"has more than {LARGEST} bytes"):
+        look(wanted(home))
+
+
+# The process of the user
+
+
+def test_what_acts_as_a_user_has_the_ids_of_the_user_and_no_way_back(home: Path) -> None:
+    def act() -> None:
+        ids = (os.getresuid(), os.getresgid(), os.getgroups())
+        assert ids == ((UID,) * 3, (GID,) * 3, [GID])
+        try:
+            os.setuid(0)
+        except PermissionError:
+            raise ResourceError("all as it should be") from None
+
+    with pytest.raises(ResourceError, match="all as it should be"):
+        act_as(identity(home), act)
+    assert os.geteuid() == 0
+
+
+def test_an_error_of_the_system_arrives_with_its_number_and_path(home: Path) -> None:
+    with pytest.raises(FileNotFoundError) as failure:
+        act_as(identity(home), lambda: os.stat("/nowhere"))
+    assert failure.value.filename == "/nowhere"
+
+
+def test_a_bug_in_the_child_is_a_failure_and_unwinds_nothing_of_ours(home: Path) -> None:
+    with pytest.raises(ResourceError, match="division by zero"):
+        act_as(identity(home), lambda: 1 / 0)
+
+
+def test_a_child_that_its_user_has_killed_is_a_failure(home: Path) -> None:
+    with pytest.raises(ResourceError, match="what is done as a was ended on its way"):
+        act_as(identity(home), lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+
+def test_a_child_that_its_user_has_stopped_is_not_waited_for(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acting, "LIMIT", 0.1)
+    with pytest.raises(ResourceError, match="what is done as a was not done within 0.1 s"):
+        act_as(identity(home), lambda: os.kill(os.getpid(), signal.SIGSTOP))
+
+
+def test_a_dry_run_acts_as_nobody(home: Path) -> None:
+    with pytest.raises(MutationInNoop):
+        NoopSystem().act_as(identity(home), lambda: None)
