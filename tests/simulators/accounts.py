@@ -1,4 +1,4 @@
-"""The tools for accounts in memory, as far as Puller calls them: each takes our commands and changes databases in files.
+"""The tools for accounts, as far as Puller calls them: each takes our commands and changes databases in files.
 
 The table of ``tests/cases/accounts.yaml`` is put to these and, by ``tests/system/test_accounts.py``, to the real tools.
 """
@@ -73,7 +73,7 @@ class Database:
 
 
 class Accounts(LocalSystem):
-    """A machine whose accounts are in files below ``directory``; ``elsewhere`` are users and groups that are not local."""
+    """A machine whose accounts are in files below ``directory``; those in ``elsewhere`` are not local."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """What users and groups of one manifest have to do with each other: which come first, and which cannot both be.
 
-* Groups before users, as these are made with them; a group that lists users after those, unless they name it themselves.
+* Groups before users, who are made with them; but a group that lists users after these, unless they name it themselves.
 * Users who go before groups that go: one that is somebody's primary group cannot.
 * Groups without listed members are a chain in the order of the manifest, and a user waits for its last one: a thousand
   users and a thousand groups are no million of pairs.
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from puller.resources.accounts.group_properties import GroupProperties
 from puller.resources.accounts.user_properties import UserProperties
+from puller.resources.base import Properties
 from puller.values.reference import Reference
 
 
@@ -54,7 +55,7 @@ def _previous(group: GroupProperties, groups: Sequence[GroupProperties]) -> Grou
     return None
 
 
-def _named_by(user: UserProperties) -> set[str]:
+def _named_by(user: Properties) -> set[str]:
     """The groups that a user is made with: the primary one, which may be that of the same name, and the others."""
     if not isinstance(user, UserProperties):  # one of which only the name can be resolved
         return set()

@@ -213,8 +213,13 @@ def test_all_users_and_groups_are_one_reading_of_the_databases(
 ) -> None:
     machine.bring(*(f"useradd -M -d /x -- u{number}" for number in range(50)))
     read = []
-    names = databases.Names
-    monkeypatch.setattr(databases, "Names", lambda *contents: read.append(1) or names(*contents))
+
+    class Counted(databases.Names):
+        def __init__(self, passwd: bytes, group: bytes) -> None:
+            read.append(1)
+            super().__init__(passwd, group)
+
+    monkeypatch.setattr(databases, "Names", Counted)
     users = ", ".join(f"{{u{number}: {{locked: true}}}}" for number in range(50))
     groups = ", ".join(f"{{u{number}: {{}}}}" for number in range(50))
     assert {event.state for event in apply(f"[{{group: [{groups}]}}, {{user: [{users}]}}]").values()} == {
@@ -344,7 +349,7 @@ def test_a_lock_that_is_given_back_in_time_is_no_failure(
     def give_back(seconds: float) -> None:
         holder.communicate()
 
-    monkeypatch.setattr(tools.time, "sleep", give_back)
+    monkeypatch.setattr("puller.resources.accounts.tools.time.sleep", give_back)
     assert outcomes(apply("[{user: {name: a}}]")) == {"user#a": "changed"}
 
 
@@ -414,7 +419,7 @@ def test_a_home_with_a_mount_below_is_not_removed(
 def test_the_hash_is_on_standard_input_and_nowhere_else(
     machine: Accounts, apply: Apply, tmp_path: Path
 ) -> None:
-    machine.bring("useradd -M -d /x -- a", f"chpasswd -e a:$y$j9T$salt$" + "b" * 43)
+    machine.bring("useradd -M -d /x -- a", "chpasswd -e a:$y$j9T$salt$" + "b" * 43)
     text = f"[{{user: {{name: a, password: {HASH}}}}}]"
     for noop in (True, False):
         (event,) = apply(text, noop=noop).values()

@@ -232,7 +232,7 @@ def test_a_child_that_its_user_has_stopped_is_not_waited_for(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(acting, "LIMIT", 0.1)
-    with pytest.raises(ResourceError, match="what is done as a was not done within 0.1 s"):
+    with pytest.raises(ResourceError, match=r"what is done as a was not done within 0\.1 s"):
         act_as(identity(home), lambda: os.kill(os.getpid(), signal.SIGSTOP))
 
 
