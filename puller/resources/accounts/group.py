@@ -5,7 +5,7 @@
 * An id that another group has, and a group that is somebody's primary one, are refused before a tool finds out.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ from puller.errors import ResourceError
 from puller.resources.accounts import tools
 from puller.resources.accounts.databases import Known
 from puller.resources.accounts.group_properties import GroupProperties, check_group
-from puller.resources.base import Difference, PropertyError, Resource
+from puller.resources.base import Declared, Difference, PropertyError, Resource
 from puller.system.protocol import UNKNOWN_ID
 from puller.values.reference import Reference
 
@@ -201,15 +201,13 @@ class Group(Resource[GroupProperties, GroupState]):
         return agree_on_group(first, second)
 
     @classmethod
-    def follows(
-        cls, properties: GroupProperties, declared: Callable[[str], Sequence[Any]]
-    ) -> Iterable[Reference]:
+    def follows(cls, properties: GroupProperties, declared: Declared) -> Iterable[Reference]:
         from puller.resources.accounts.order import before_group
 
         return before_group(properties, declared("user"), declared("group"))
 
     @classmethod
-    def contradictions(cls, declared: Callable[[str], Sequence[Any]]) -> Iterable[tuple[Any, Any, str]]:
+    def contradictions(cls, declared: Declared) -> Iterable[tuple[Any, Any, str]]:
         from puller.resources.accounts.order import contradictions
 
         return contradictions(declared("user"), declared("group"))

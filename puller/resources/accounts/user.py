@@ -6,7 +6,7 @@
 * A user whom a directory service knows and passwd(5) does not is refused.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from puller.resources.accounts.databases import Databases, Known, User, login_defs
@@ -19,7 +19,7 @@ from puller.resources.accounts.user_state import (
     look_at,
     manages_home,
 )
-from puller.resources.base import Difference, PropertyError, Resource
+from puller.resources.base import Declared, Difference, PropertyError, Resource
 from puller.system.protocol import UNKNOWN_ID
 from puller.values.reference import Reference
 
@@ -171,9 +171,7 @@ class Account(Resource[UserProperties, UserState]):
         return agree_on_user(first, second)
 
     @classmethod
-    def follows(
-        cls, properties: UserProperties, declared: Callable[[str], Sequence[Any]]
-    ) -> Iterable[Reference]:
+    def follows(cls, properties: UserProperties, declared: Declared) -> Iterable[Reference]:
         from puller.resources.accounts.order import before_user
 
         return before_user(properties, declared("group"))
