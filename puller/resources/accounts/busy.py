@@ -19,8 +19,11 @@ def require_idle(name: str, uid: int) -> None:
 
 
 def find_process(uid: int) -> tuple[int, str] | None:
-    """The id and the name of a process of a user; ``None`` when there is none."""
-    ours = _root("self")
+    """The id and the name of a process of a user; ``None`` when there is none, or no /proc to see it in."""
+    try:
+        ours = _root("self")
+    except FileNotFoundError:
+        return None
     for pid in filter(str.isdecimal, os.listdir(PROC)):
         try:
             with open(f"{PROC}/{pid}/status", encoding="utf-8", errors="replace") as lines:

@@ -14,7 +14,9 @@ import msgspec
 from puller.errors import ConfigurationError
 from puller.manifest.declaration import Declaration, Home
 from puller.manifest.host_catalog import HostCatalog
+from puller.manifest.implied_order import with_implied
 from puller.manifest.manifest import Manifest
+from puller.manifest.order import ordered
 from puller.manifest.problems import Problems
 from puller.reporting.report import Event, State
 from puller.resources.base import Properties, ResourceType
@@ -112,12 +114,18 @@ def with_taken_back(
     # Made anew: ``replace`` would take along what the catalog has found out about its own resources.
     return HostCatalog(
         [*catalog.declarations, *taken],
-        [*range(begin, begin + len(first)), *catalog.order],
+        [*(begin + position for position in _as_implied(taken)), *catalog.order],
         msgspec.structs.replace(catalog.links, subscribers=subscribers, subscriptions=subscriptions),
         manifests=catalog.manifests,
         owners=[*catalog.owners, *owners],
         shared=catalog.shared,
     )
+
+
+def _as_implied(taken: Sequence[Declaration]) -> list[int]:
+    """The positions as they are, but for what types say of their order: a group goes when its users are gone."""
+    edges = with_implied(taken, {})
+    return ordered(len(taken), lambda position: edges.get(position, ()))
 
 
 def _index(catalog: HostCatalog) -> dict[str, int]:

@@ -1,0 +1,85 @@
+"""Users and groups over the versions of a bundle: changed, brought back, taken away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from runpy import run_path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from puller.resources.accounts import databases, user_state
+from puller.system.local import LocalSystem
+from tests.conftest import Host, Publisher
+from tests.puller.run.left.test_way_back import story
+
+if TYPE_CHECKING:
+    from tests.simulators.accounts import Accounts
+
+pytestmark = pytest.mark.root
+
+SIMULATOR = Path(__file__).parents[3] / "simulators/accounts.py"
+simulator: Any = SimpleNamespace(**run_path(str(SIMULATOR)))  # tests are not a package to import from
+
+
+@pytest.fixture
+def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    directory = tmp_path / "homes"
+    directory.mkdir()
+    monkeypatch.setattr(user_state, "HOMES", str(directory))
+    return directory
+
+
+@pytest.fixture
+def machine(tmp_path: Path, homes: Path, monkeypatch: pytest.MonkeyPatch) -> Accounts:
+    """The accounts of the host: what the agent's own system does to users and groups is done to them."""
+    monkeypatch.setattr(databases, "DIRECTORY", str(tmp_path / "etc"))
+    found: Accounts = simulator.Accounts(tmp_path / "etc")
+    monkeypatch.setattr(LocalSystem, "execute", lambda system, command: found.execute(command))
+    monkeypatch.setattr(LocalSystem, "user_id", lambda system, name: found.user_id(name))
+    monkeypatch.setattr(LocalSystem, "group_id", lambda system, name: found.group_id(name))
+    return found
+
+
+BOTH = "  - user: [{app: {group: web, shell: /bin/sh}}]\n  - group: [{web: {gid: 5001}}]\n"
+
+
+def test_a_version_and_the_one_before_it_again(machine: Accounts, host: Host, publisher: Publisher) -> None:
+    for version, shell in (("1.0.0", "/bin/sh"), ("2.0.0", "/bin/bash"), ("3.0.0", "/bin/sh")):
+        publisher.publish(version, story(0, BOTH.replace("/bin/sh", shell)))
+        assert host.run().status == 0
+        assert machine.passwd.lines["app"][6] == shell
+        machine.ran.clear()
+        assert host.run().status == 0
+        assert set(host.states().values()) == {"stable"}
+        assert machine.ran == []
+
+
+def test_who_leaves_a_bundle_goes_where_puller_made_them_before_their_group_and_without_the_home(
+    machine: Accounts, host: Host, publisher: Publisher, homes: Path
+) -> None:
+    machine.bring("useradd -M -d /x -- found")
+    publisher.publish("1.0.0", "removed: absent\n" + story(0, BOTH, "  - user: [{found: {comment: x}}]\n"))
+    assert host.run().status == 0
+    machine.ran.clear()
+    publisher.publish("2.0.0", "removed: absent\n" + story(0))
+    assert host.run().status == 0
+    assert machine.ran == [["userdel", "--", "app"], ["groupdel", "--", "web"]]
+    assert "found" in machine.passwd.lines
+    assert (homes / "app").is_dir()
+
+
+def test_a_bundle_that_is_given_up_takes_its_users_along_and_tells_whom_it_has_changed(
+    machine: Accounts, host: Host, publisher: Publisher, homes: Path
+) -> None:
+    machine.bring("useradd -M -d /x -s /bin/sh -- theirs", "useradd -M -d /x -s /bin/sh -- ours")
+    publisher.publish("1.0.0", story(0, "  - user: [{ours: {shell: /bin/sh}}]\n"))
+    assert host.run().status == 0
+    changed = "  - user: [{ours: {shell: /bin/bash}}, {theirs: {shell: /bin/bash}}]\n"
+    publisher.publish("2.0.0", story(2, BOTH, changed))
+    done = host.run()
+    assert done.status == 7
+    assert {"app", "web"}.isdisjoint({*machine.passwd.lines, *machine.group.lines})
+    assert machine.passwd.lines["ours"][6] == "/bin/sh"
+    assert "user#theirs was changed or run" in done.output
