@@ -1,4 +1,4 @@
-"""What is done in places of a user, done as that user: by a child of this process that has their ids and no way back.
+"""Work in places of a user, done as that user: by a child of this process that has their ids and no way back.
 
 * What the user has put there (links, names of files of others) leads the child to nothing that the user cannot reach.
 * The child runs no other program, and what it raises is raised here.

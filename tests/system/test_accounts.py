@@ -186,17 +186,17 @@ def test_a_user_with_a_process_is_refused_before_the_tools_refuse_them(
 
 
 def test_no_process_of_the_run_shows_the_hash(debian: Machine) -> None:
-    strace = debian.root / "usr/bin/chpasswd"
-    original = strace.with_suffix(".real")
-    strace.rename(original)
+    tool = debian.root / "usr/sbin/chpasswd"
+    original = tool.with_suffix(".real")
+    tool.rename(original)
     try:
-        strace.write_text(
+        tool.write_text(
             '#!/bin/sh\ntr "\\0" "\\n" < /proc/$$/cmdline > /root/seen\nexec chpasswd.real "$@"\n'
         )
-        strace.chmod(0o755)
+        tool.chmod(0o755)
         assert "user#a changed" in debian.apply("user", "a", {"password": VALUES["HASH"]})
     finally:
-        original.rename(strace)
+        original.rename(tool)
     assert "salt" not in (debian.root / "root/seen").read_text()
     assert debian.field("a") == VALUES["HASH"]
 

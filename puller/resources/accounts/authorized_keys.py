@@ -47,7 +47,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class KeysState(msgspec.Struct, frozen=True):
-    """What differs from the wanted keys: numbers of keys, and attributes in words."""
+    """The difference from the wanted keys: numbers of keys, and attributes in words."""
 
     missing: int = 0
     changed: int = 0
@@ -66,7 +66,7 @@ class KeysState(msgspec.Struct, frozen=True):
         return ", ".join([*counted, *self.attributes])
 
     def done(self) -> str:
-        """What a change does: ``added 1 key, removed 2``."""
+        """The change in words: ``added 1 key, removed 2``."""
         counted = {"added": self.missing, "changed": self.changed, "removed": self.surplus}
         words = [f"{what} {number}" for what, number in counted.items() if number]
         if not words:
@@ -82,7 +82,7 @@ def all_missing(wanted: Sequence[Key]) -> KeysState:
 
 
 def look(wanted: Wanted) -> KeysState:
-    """What differs. Raises ``ResourceError`` for what is in the way, and ``OSError``."""
+    """The difference of what is there. Raises ``ResourceError`` for what is in the way, and ``OSError``."""
     with _directory(wanted) as directory:
         if directory is None:
             return all_missing(wanted.keys)

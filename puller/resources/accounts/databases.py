@@ -52,7 +52,7 @@ class Ageing(msgspec.Struct, frozen=True):
 
 
 class Names:
-    """What passwd and group say; of two lines with one name, or one id, the first counts, as for the system."""
+    """All users and groups; of two lines with one name, or one id, the first counts, as for the system."""
 
     def __init__(self, passwd: bytes, group: bytes) -> None:
         self.users = {user.name: user for user in reversed([*_users(passwd)])}
@@ -160,7 +160,7 @@ class Known:
 
 
 def login_defs() -> dict[str, str]:
-    """What login.defs(5) says of new accounts; nothing where there is none."""
+    """The settings of login.defs(5) for new accounts; none where there is no such file."""
     try:
         with open(f"{DIRECTORY}/login.defs", encoding="utf-8", errors="surrogateescape") as lines:
             words = [line.split(None, 1) for line in lines if not line.lstrip().startswith("#")]

@@ -37,6 +37,7 @@ class Group(Resource[GroupProperties, GroupState]):
     _notes: tuple[str, ...] = ()
 
     def look(self) -> GroupState:
+        """The group as it is now; raises ``ResourceError`` for one that is not local."""
         name, known = self.properties.name, self._known
         if known.is_gone("group", name):
             return GroupState()

@@ -39,7 +39,7 @@ class Key(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> tuple[str, str]:
-        """What tells it from other keys."""
+        """The part that tells it from other keys."""
         return self.type, self.body
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What users and groups of one manifest have to do with each other: which come first, and which cannot both be.
+"""Users and groups of one manifest beside each other: which come first, and which cannot both be.
 
 * Groups before users, who are made with them; but a group that lists users after these, unless they name it themselves.
 * Users who go before groups that go: one that is somebody's primary group cannot.

@@ -1,4 +1,4 @@
-"""What cannot be done to a user, said before anything is changed; a dry run says the same.
+"""Refusals of what cannot be done to a user, before anything is changed; a dry run says the same.
 
 Tools find most of it out by themselves, some only when half of it is done, and some not at all.
 """

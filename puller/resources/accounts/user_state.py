@@ -1,4 +1,4 @@
-"""What is there of a user, and what of it is not as wanted. Nothing here changes anything.
+"""The state of a user, and what of it is not as wanted. Nothing here changes anything.
 
 * Only what is managed is looked at: the hashes by who manages one, a home by who manages that.
 * The primary group is never one of the supplementary ones, whether it lists the user or not.
