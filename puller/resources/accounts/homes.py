@@ -38,6 +38,9 @@ def require_new(home: str, uid: int | None, context: Context) -> None:
             f"home {home} belongs to {user_name(found.st_uid)} {what}, so it is not given to a new user; declare it"
             " as a file with the owner that it should have, and the user with manage_home: false"
         )
+    from puller.system.mounts import refuse_mounted  # for the few users that are new where something is
+
+    refuse_mounted(home, "given to a new user")
 
 
 def clear_for_new(home: str, uid: int | None, context: Context) -> None:

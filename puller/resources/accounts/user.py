@@ -68,6 +68,8 @@ class Account(Resource[UserProperties, UserState]):
             return "Would have removed the user" + (" and its home" if properties.remove_home else "")
         if properties.uid is not None:
             self.context.system.expect_account("user", user.name, properties.uid)
+        if any(one.property == "home" for one in differences) and manages_home(properties):
+            self._expect_home(user)
         return f"Would have {', '.join(self._words(differences, actual))}"
 
     def _words(self, differences: Sequence[Difference], actual: UserState) -> Iterator[str]:
@@ -146,6 +148,12 @@ class Account(Resource[UserProperties, UserState]):
             system.expect_account("group", name, UNKNOWN_ID)
         if manages_home(properties):
             system.expect(properties.home or default_home(name), "directory")
+
+    def _expect_home(self, user: User) -> None:
+        home, system = self.properties.home or user.home, self.context.system
+        system.expect(home, "directory")
+        if home != user.home:
+            system.expect(user.home, "absent")
 
     def _expect_gone(self, user: User) -> None:
         """userdel takes away the group of the same name, too, when it is nobody else's."""

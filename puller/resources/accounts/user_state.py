@@ -131,14 +131,24 @@ def _of_passwd(
     if properties.uid not in (None, user.uid):
         yield Difference("uid", str(user.uid), str(properties.uid))
     known = Known(context)
-    if properties.group is not None and gid_of(properties.group, known, context) != user.gid:
-        yield Difference("group", known.group_with(user.gid) or str(user.gid), str(properties.group))
+    primary = known.names.groups_by_id.get(user.gid)
+    name = primary.name if primary else str(user.gid)
+    if properties.group is not None and not _is_primary(properties.group, user, name, context):
+        yield Difference("group", name, str(properties.group))
     if properties.groups is not None:
-        yield from _of_groups(properties, actual, known.group_with(user.gid))
+        yield from _of_groups(properties, actual, name)
     for name in ("home", "shell", "comment"):
         wanted, found = getattr(properties, name), getattr(user, name)
         if wanted not in (None, found):
             yield Difference(name, found or "empty", wanted or "empty")
+
+
+def _is_primary(group: str | int, user: User, name: str, context: Context) -> bool:
+    """Whether a group is the primary one, also in a dry run that would have given it another id before."""
+    known = Known(context)
+    if name == str(group) and not known.is_gone("group", name):
+        return True
+    return gid_of(group, known, context) == user.gid
 
 
 def _of_groups(properties: UserProperties, actual: UserState, primary: str) -> Iterator[Difference]:

@@ -607,3 +607,33 @@ def test_two_declarations_of_a_group_are_joined_where_both_can_be_met(
     for pair in ((first, second), (second, first)):
         (declaration,) = load(text(*pair)).declarations
         assert ordered(declaration.properties) == ordered(expected.properties)
+
+
+def test_a_group_that_gets_another_id_in_a_dry_run_is_still_the_primary_one(
+    machine: Accounts, apply: Apply
+) -> None:
+    machine.bring("groupadd -g 5001 g", "useradd -M -d /x -g g -- a", "gpasswd -M a g")
+    text = "[{group: {name: g, gid: 5002}}, {user: {name: a, group: g, groups: [], membership: inclusive}}]"
+    assert outcomes(apply(text, noop=True))["user#a"] == "stable"
+    assert outcomes(apply(text)) == {"group#g": "changed", "user#a": "stable"}
+
+
+def test_a_home_that_is_moved_is_in_its_new_place_for_a_dry_run(
+    machine: Accounts, apply: Apply, homes: Path
+) -> None:
+    machine.bring(f"useradd -m -u 3001 -d {homes}/a -- a")
+    text = """
+    - user: {name: a, home: DIR/homes/b}
+    - file: {name: DIR/homes/b/x, owner: a, group: a, mode: '0644', content: x}
+    """
+    assert [event.errors for event in apply(text, noop=True).values()] == [[], []]
+    assert {event.state for event in apply(text).values()} == {State.CHANGED}
+
+
+def test_an_empty_directory_that_something_is_mounted_at_is_given_to_nobody(
+    machine: Accounts, apply: Apply, homes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (homes / "a").mkdir()
+    monkeypatch.setattr(mounts, "mount_points", lambda: ["/", f"{homes}/a"])
+    (failure,) = outcomes(apply("[{user: {name: a}}]")).values()
+    assert failure == f"{homes}/a is a mount point, which cannot be given to a new user"
