@@ -6,7 +6,7 @@ Types of ours are read by their ``parse``; msgspec asks for it through ``parse_v
 import re
 from collections.abc import Iterator, Mapping
 from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
@@ -59,7 +59,9 @@ def _explain_value(kind: Any, value: object, path: Path, place: str) -> Iterator
     inner = list(_explain_inside(kind, value, path, place))
     yield from inner
     if not inner:
-        yield path, f"{path[0]} {_sentence(said, value, place)}"
+        choices = "" if place else _choices(kind)
+        sentence = f"is {_shown(value)}, wanted {choices}" if choices else _sentence(said, value, place)
+        yield path, f"{path[0]} {sentence}"
 
 
 def _explain_inside(kind: Any, value: object, path: Path, place: str) -> Iterator[tuple[Path, str]]:
@@ -98,6 +100,15 @@ def key_type(kind: Any, key: object) -> Any:
     if (struct := _struct_in(kind)) is None:
         return item_type(kind, dict)
     return next((field.type for field in msgspec.structs.fields(struct) if field.encode_name == key), Any)
+
+
+def _choices(kind: Any) -> str:
+    """What a value may be, where some of it is one of a few words."""
+    found = [member for member in members(kind) if member is not type(None)]
+    words = [word for member in found if get_origin(member) is Literal for word in get_args(member)]
+    if not words:
+        return ""
+    return " or ".join([*(_WORDS[member.__name__] for member in found if isinstance(member, type)), *words])
 
 
 def _sentence(error: str, value: object, place: str) -> str:

@@ -102,7 +102,7 @@ AT_ONCE: Mapping[str, tuple[str, list[str]]] = {
     "service": (
         "service: [{-x: {ensure: x, enable: 1}}]",
         [
-            "enable is 1, wanted true or false",
+            "enable is 1, wanted true or false or masked",
             "ensure is 'x', wanted running or stopped",
             "name is '-x', wanted letters, digits and . _ + : ~ - @, the first a letter or digit",
         ],
