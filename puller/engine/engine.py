@@ -29,6 +29,7 @@ from puller.reporting.report import Event, Health, State
 from puller.resources.base import Context, Difference, Resource
 from puller.resources.registry import choose_provider
 from puller.system.protocol import System
+from puller.values.refresh import Refresh
 
 
 class Observer(Protocol):
@@ -75,7 +76,7 @@ class Engine:
 
     1. What cannot be resolved here, is not managed, or has unmet requirements gets its event at once.
     2. A provider is chosen. A change of what it subscribes to, in this run or in one that was cut short, makes its
-       refresh due.
+       refresh due; of what it only reloads for, a reload.
     3. It is looked at.
     4. What differs is said in sentences; nothing is *stable*.
     5. In noop: what would be done is said, and that is all.
@@ -179,7 +180,7 @@ class Engine:
         if declaration.failure:
             return _event(declaration, State.FAILED, errors=[f"{declaration.where}: {declaration.failure}"])
         if unmanaged := why_unmanaged(declaration):
-            self._pending.clear([declaration.reference])
+            self._pending.conclude(declaration.reference)
             return _event(declaration, State.SKIPPED, skip_reason=unmanaged)
         if unmet := self._progress.unmet_requirements(index):
             return _event(
@@ -190,7 +191,7 @@ class Engine:
         context, properties = self._context_of(declaration, noop=noop), declaration.properties
         worker = choose_provider(declaration.type, properties.provider, context.scope.facts)
         resource = worker(properties, context)
-        refresh = self._progress.is_refresh_due(index, declaration, self._pending.before, noop=noop)
+        refresh = self._progress.due_refresh(index, declaration, self._pending.before, noop=noop)
         return self._converge(index, declaration, resource, refresh=refresh, noop=noop)
 
     def _evaluate_late(self, declaration: Declaration) -> str:
@@ -247,12 +248,18 @@ class Engine:
         return self._noop_system
 
     def _converge(
-        self, index: int, declaration: Declaration, resource: Resource[Any, Any], *, refresh: bool, noop: bool
+        self,
+        index: int,
+        declaration: Declaration,
+        resource: Resource[Any, Any],
+        *,
+        refresh: Refresh,
+        noop: bool,
     ) -> Event:
         # 3. Look.
         actual = resource.look()
         # 4. What differs.
-        differences = resource.differences(actual, refresh=refresh)
+        differences = _differences(resource, actual, refresh)
         begun = self._transactions.begun.pop(index, None)
         event = _event(
             declaration,
@@ -268,7 +275,7 @@ class Engine:
             if noop:
                 self._predict(event, resource, differences, actual)
             else:
-                actual = self._change(members, differences, begun)
+                actual = self._change(members, differences, begun, refresh)
                 event.state = State.REFRESHED if any(d.refresh for d in differences) else State.CHANGED
         elif begun:  # changed already, in one transaction with a resource before it
             event.differences = begun.differences
@@ -282,7 +289,7 @@ class Engine:
         if not noop and event.state is not State.FAILED:
             # 9. Its own refresh is not pending any more.
             if refresh:
-                self._pending.clear([declaration.reference])
+                self._pending.conclude(declaration.reference)
             # 10. Its health checks.
             self._check_health(declaration, event)
         return event
@@ -307,7 +314,11 @@ class Engine:
             self._progress.note_reach(reach, resource.type_name)
 
     def _change(
-        self, members: Sequence[Member], differences: Sequence[Difference], begun: Begun | None
+        self,
+        members: Sequence[Member],
+        differences: Sequence[Difference],
+        begun: Begun | None,
+        refresh: Refresh,
     ) -> Any:
         """Change the first of the members, and look at it again; raises ``ResourceError`` when it still differs."""
         index, resource, actual = members[0]
@@ -324,7 +335,7 @@ class Engine:
                 resource.change(differences, actual)
         except Exception:
             # No refresh is pending for a change that did not happen at all.
-            if newly_pending and _is_unchanged(resource, differences):
+            if newly_pending and _is_unchanged(resource, differences, refresh):
                 self._pending.clear(newly_pending)
             raise
         # 8. Look again.
@@ -376,11 +387,15 @@ def _applied(declaration: Declaration) -> list[str]:
     return applied_as(declaration)
 
 
-def _is_unchanged(resource: Resource[Any, Any], before: Sequence[Difference]) -> bool:
+def _differences(resource: Resource[Any, Any], actual: Any, refresh: Refresh) -> Sequence[Difference]:
+    if refresh is Refresh.RELOAD:
+        return resource.reload_differences(actual)
+    return resource.differences(actual, refresh=refresh is Refresh.WHOLE)
+
+
+def _is_unchanged(resource: Resource[Any, Any], before: Sequence[Difference], refresh: Refresh) -> bool:
     """Whether the same differs as before; when that cannot be told, no."""
     try:
-        return list(resource.differences(resource.look(), refresh=any(d.refresh for d in before))) == list(
-            before
-        )
+        return list(_differences(resource, resource.look(), refresh)) == list(before)
     except (OSError, PullerError, HieraError, BundleError):
         return False

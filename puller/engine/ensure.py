@@ -27,8 +27,6 @@ from puller.system.signals import StopRequests
 from puller.values.reference import Reference
 from puller.values.suggestions import Path as KeyPath
 
-_REFERENCES = ("require", "after", "subscribe")
-
 
 class Wanted(msgspec.Struct, frozen=True):
     """A resource as it was asked for; ``properties`` have its name."""
@@ -52,10 +50,9 @@ def ensure(
     """
     # 1. References.
     properties, resource_type = dict(wanted.properties), find_type(wanted.type)
-    known = resource_type.properties_type.__struct_fields__ if resource_type else ()
-    references = {
-        name: _references(name, properties.pop(name, None)) for name in _REFERENCES if name in known
-    }
+    fields = msgspec.structs.fields(resource_type.properties_type) if resource_type else ()
+    names = [field.name for field in fields if field.type == tuple[Reference, ...]]
+    references = {name: _references(name, properties.pop(name, None)) for name in names}
     # 2. A manifest of one resource.
     manifest = _load({"resources": [{wanted.type: properties}]}, inputs)
     # 3. Events of the session.
@@ -114,25 +111,31 @@ def _link(
     manifest: Manifest, references: Mapping[str, Sequence[Reference]], session: Session | None
 ) -> list[Event]:
     """Let references mean events of the session; gives these, as the engine takes them."""
-    required, subscribed = references.get("require", ()), references.get("subscribe", ())
+    required = references.get("require", ())
+    subscribed = [(name, one) for name in ("subscribe", "reload") for one in references.get(name, ())]
     if not required and not subscribed:
         return []
     if session is None:
-        raise UsageError(f"{(*required, *subscribed)[0]}: references are to events of a session; none is set")
+        one = (*required, *(reference for _, reference in subscribed))[0]
+        raise UsageError(f"{one}: references are to events of a session; none is set")
     recorded, links, first = session.events(), manifest.links, len(manifest.declarations)
     own = first - 1
     since = _last_success(recorded, manifest.declarations[own].reference)
     # The numbers after those of the manifest's own resources are the events of the session.
     found = [_find(recorded, reference, session) for reference in required]
     news = [
-        event for reference in subscribed if (event := _news(recorded, reference, since, session)) is not None
+        (name, event)
+        for name, reference in subscribed
+        if (event := _news(recorded, reference, since, session)) is not None
     ]
     for index in range(first):
         # All of them, for an ``apply`` resource brings those of its child manifest.
         met = [(reference, first + number) for number, reference in enumerate(required)]
         links.requirements[index] = [*met, *links.requirements.get(index, [])]
-    links.subscriptions[own] = [first + len(found) + number for number in range(len(news))]
-    return [event.event for event in (*found, *news)]
+    for number, (name, _) in enumerate(news, start=first + len(found)):
+        each = links.reloads if name == "reload" else links.subscriptions
+        each.setdefault(own, []).append(number)
+    return [event.event for event in (*found, *(event for _, event in news))]
 
 
 def _news(events: Sequence[Recorded], reference: Reference, since: int, session: Session) -> Recorded | None:

@@ -25,6 +25,7 @@ from puller.manifest.declaration import Declaration
 from puller.manifest.entries import FOR
 from puller.manifest.recording import Recorder, Uses
 from puller.reporting.report import Event
+from puller.values.refresh import Refresh, subscriber_of
 
 
 def explain_resource(
@@ -88,10 +89,16 @@ def _explained(
     links = {
         "requires": [str(reference) for reference, _ in catalog.requirements(index)],
         "subscribes": [str(catalog.declarations[i].reference) for i in catalog.subscriptions(index)],
-        "refreshes": [str(reference) for reference in catalog.subscribers_of(index)],
+        "reloads_for": [str(catalog.declarations[i].reference) for i in catalog.reloads(index)],
+        "refreshes": [_refreshed(listed) for listed in catalog.subscribers_of(index)],
         "below": [_name(parent) for parent in found.parents()],
     }
     return explained | {name: references for name, references in links.items() if references}
+
+
+def _refreshed(listed: str) -> str:
+    reference, refresh = subscriber_of(listed)
+    return f"{reference} (reload)" if refresh is Refresh.RELOAD else str(reference)
 
 
 def _name(parent: Declaration) -> str:

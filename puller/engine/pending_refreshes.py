@@ -2,6 +2,7 @@
 
 * A refresh is recorded on disk before the change that causes it, and cleared after it succeeded; so a crash, a failure
   or a reboot in between delays it to the next run and never loses it.
+* What is to reload is on record as such; when it is to be refreshed as well, both are.
 * A file that is not understood is set aside under a name of its own, and ``notes`` says so: the run goes on.
 """
 
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from puller.state.state_file import StateFile
+from puller.values.refresh import reload_of, subscriber_of
 
 
 class PendingRefreshes:
@@ -44,7 +46,7 @@ class PendingRefreshes:
         self._pending = {name: set(names) for name, names in self._all.items() if name in own or shares(name)}
         """By scope."""
         self.before = self._names()
-        """Subscribers that an earlier run left without their refresh."""
+        """Subscribers that an earlier run left without their refresh, as ``puller.values.refresh`` lists them."""
 
     def record(self, subscribers: Iterable[str]) -> frozenset[str]:
         """Record that these are to be refreshed; gives those that were not recorded already."""
@@ -53,14 +55,18 @@ class PendingRefreshes:
             return new
         new -= self._names()
         for subscriber in new:
-            scope = self._owners.get(subscriber, self._scope)
+            scope = self._owners.get(subscriber_of(subscriber)[0], self._scope)
             self._pending.setdefault(scope, set()).add(subscriber)
         if new:
             self._save()
         return new
 
+    def conclude(self, reference: str) -> None:
+        """Take a resource off the record that was refreshed, or need not be."""
+        self.clear([reference, reload_of(reference)])
+
     def clear(self, subscribers: Iterable[str]) -> None:
-        """Take off the record what was refreshed, or need not be."""
+        """Take these off the record, as they are listed."""
         if done := self._names().intersection(subscribers):
             for names in self._pending.values():
                 names -= done
@@ -68,7 +74,9 @@ class PendingRefreshes:
 
     def keep_only(self, known: Iterable[str], may_be: Callable[[str], bool] = lambda name: False) -> None:
         """Forget subscribers that the catalog does not have any more; ``may_be`` tells of those that it may have."""
-        self.clear([name for name in self._names().difference(known) if not may_be(name)])
+        resources = {subscriber_of(name)[0] for name in known}
+        names = ((name, subscriber_of(name)[0]) for name in self._names())
+        self.clear([name for name, one in names if one not in resources and not may_be(one)])
 
     def _names(self) -> frozenset[str]:
         return frozenset(name for names in self._pending.values() for name in names)

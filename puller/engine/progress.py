@@ -5,12 +5,13 @@
   ``control`` left out counts as met (``resources.md`` section 2).
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from puller.manifest.catalog import Catalog
 from puller.manifest.declaration import Declaration, Home
 from puller.manifest.ways import why_no_way
 from puller.reporting.report import Event, State
+from puller.values.refresh import Refresh, reload_of
 
 
 class Progress:
@@ -67,17 +68,25 @@ class Progress:
                 unmet.append(str(reference))
         return list(dict.fromkeys(unmet))  # one name may stand for several child manifests
 
-    def is_refresh_due(
+    def due_refresh(
         self, index: int, declaration: Declaration, pending: Collection[str], *, noop: bool
-    ) -> bool:
-        """Whether a resource is to be refreshed; ``pending`` are those that an earlier run left without it."""
-        subscriptions = [self.events[other] for other in self._catalog.subscriptions(index)]
-        if not subscriptions:
-            return False
-        if declaration.reference in pending or any(event and event.changed for event in subscriptions):
-            return True
+    ) -> Refresh:
+        """The refresh of a resource that is due; ``pending`` are those that an earlier run left without it."""
+        subscriptions, reloads = self._catalog.subscriptions(index), self._catalog.reloads(index)
+        if not subscriptions and not reloads:  # as for most resources
+            return Refresh.NONE
+        reference = declaration.reference
+        if reference in pending or self._has_changed(subscriptions, noop=noop):
+            return Refresh.WHOLE
+        if reload_of(reference) in pending or self._has_changed(reloads, noop=noop):
+            return Refresh.RELOAD if reloads else Refresh.WHOLE
+        return Refresh.NONE
+
+    def _has_changed(self, indexes: Iterable[int], *, noop: bool) -> bool:
+        """Whether any of these has changed, or in noop would have."""
+        events = [event for index in indexes if (event := self.events[index]) is not None]
         # What an upstream would have changed refreshes only what is itself predicted (a noop resource changed nothing).
-        return noop and any(event and event.state is State.WOULD_CHANGE for event in subscriptions)
+        return any(event.changed or (noop and event.state is State.WOULD_CHANGE) for event in events)
 
     # Child manifests
 

@@ -39,8 +39,12 @@ class Catalog(msgspec.Struct):
         """The resources whose changes refresh this one."""
         return self.links.subscriptions.get(index, [])
 
+    def reloads(self, index: int) -> list[int]:
+        """The resources whose changes ask this one only to reload."""
+        return self.links.reloads.get(index, [])
+
     def subscribers_of(self, index: int) -> list[Reference]:
-        """The resources that are refreshed when this one changes."""
+        """The resources that are refreshed when this one changes, as ``puller.values.refresh`` lists them."""
         return self.links.subscribers.get(index, [])
 
     def children(self, index: int) -> list[int]:
@@ -48,7 +52,7 @@ class Catalog(msgspec.Struct):
         return self.links.children.get(index, [])
 
     def subscribers(self) -> set[Reference]:
-        """Every resource that subscribes to another."""
+        """Every resource that subscribes to another, listed in the same way."""
         return {reference for references in self.links.subscribers.values() for reference in references}
 
     @property

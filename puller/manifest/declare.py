@@ -288,6 +288,6 @@ class Draft(msgspec.Struct):
 
 
 _NOTHING: frozenset[str] = frozenset()
-_BEFORE = frozenset({"name", "alias", "require", "after", "subscribe"})
+_BEFORE = frozenset({"name", "alias", "require", "after", "subscribe", "reload"})
 """What must be known before the first resource is applied."""
-_ALWAYS_SHOWN = frozenset({"name", "alias", "ensure", "provider", "require", "after", "subscribe"})
+_ALWAYS_SHOWN = frozenset({"name", "alias", "ensure", "provider", "require", "after", "subscribe", "reload"})

@@ -19,6 +19,7 @@ from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.order import CycleError, ordered
 from puller.manifest.source import ManifestSource
 from puller.values.reference import Reference
+from puller.values.refresh import reload_of
 
 
 class HostCatalog(Catalog, kw_only=True, dict=True):
@@ -67,7 +68,8 @@ class HostCatalog(Catalog, kw_only=True, dict=True):
             return self.order
         part = {index for index, owner in enumerate(self.owners) if owner == number}
         part |= {index for index, numbers in self.shared.items() if number in numbers}
-        part |= {index for index, others in self.links.subscriptions.items() if not part.isdisjoint(others)}
+        refreshed = (*self.links.subscriptions.items(), *self.links.reloads.items())
+        part |= {index for index, others in refreshed if not part.isdisjoint(others)}
         return [index for index in self.order if index in part]
 
     def numbers_of(self, declaration: Declaration) -> list[int]:
@@ -84,8 +86,8 @@ class HostCatalog(Catalog, kw_only=True, dict=True):
 
     def owners_of_subscribers(self, names: Sequence[str]) -> dict[str, str]:
         """The resources that subscribe to others, each with the name of what it belongs to; ``names`` by number."""
-        found = (index for index, others in self.links.subscriptions.items() if others)
-        return {str(self.declarations[index].reference): names[self.owners[index]] for index in found}
+        found = (*self.links.subscriptions.items(), *self.links.reloads.items())
+        return {str(self.declarations[index].reference): names[self.owners[index]] for index, _ in found}
 
     def joined(self, manifest: Manifest) -> "HostCatalog":
         """A catalog with one more manifest; raises ``ManifestError`` for one that does not fit.
@@ -207,7 +209,11 @@ class _Joining:
         place = self.places.__getitem__
         for index, required in own.requirements.items():
             links.requirements.setdefault(place(index), []).extend((name, place(at)) for name, at in required)
-        for merged, found in ((links.subscriptions, own.subscriptions), (links.first, own.first)):
+        for merged, found in (
+            (links.subscriptions, own.subscriptions),
+            (links.reloads, own.reloads),
+            (links.first, own.first),
+        ):
             for index, others in found.items():
                 merged.setdefault(place(index), []).extend(map(place, others))
         for index, children in own.children.items():
@@ -230,6 +236,9 @@ class _Joining:
             elif name == "subscribe":
                 links.subscriptions.setdefault(index, []).append(at)
                 links.subscribers.setdefault(at, []).append(reference)
+            elif name == "reload":
+                links.reloads.setdefault(index, []).append(at)
+                links.subscribers.setdefault(at, []).append(reload_of(reference))
 
     def _order(self, links: Links) -> list[int]:
         own = [self.places[index] for index in self.manifest.order]

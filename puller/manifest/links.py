@@ -18,6 +18,7 @@ from puller.manifest.implied_order import with_implied
 from puller.manifest.order import CycleError, ordered
 from puller.manifest.ways import has_conditions
 from puller.values.reference import Reference
+from puller.values.refresh import reload_of
 from puller.values.suggestions import did_you_mean
 
 APPLY = "apply"
@@ -33,7 +34,10 @@ class Links(msgspec.Struct):
 
     requirements: dict[int, Found] = {}
     subscriptions: dict[int, list[int]] = {}
+    reloads: dict[int, list[int]] = {}
+    """Further subscriptions, to what it only has to reload for."""
     subscribers: dict[int, list[Reference]] = {}
+    """As ``puller.values.refresh`` lists them."""
     first: dict[int, list[int]] = {}
     """All that comes before a resource, whatever the reason."""
     children: dict[int, list[int]] = {}
@@ -63,7 +67,13 @@ def link(
     for position, declaration in enumerate(declarations):
         properties = declaration.properties
         # Most have none: of ten thousand resources only those with links cost anything here.
-        if properties.require or properties.after or declaration.type.subscriptions(properties):
+        kind = declaration.type
+        if (
+            properties.require
+            or properties.after
+            or kind.subscriptions(properties)
+            or kind.reloads(properties)
+        ):
             _link(position, declaration, names, links)
     _hand_down(declarations, applied_by, links)
     links.first = with_implied(declarations, links.first)
@@ -74,6 +84,7 @@ def _link(position: int, declaration: Declaration, names: "Names", links: Links)
     required: Found = []
     after: Found = []
     subscribed: Found = []
+    reloaded: Found = []
     outside: Outside = []
     # Each place has its own relative names, and says for itself what is wrong.
     for place in declaration.places():
@@ -81,13 +92,20 @@ def _link(position: int, declaration: Declaration, names: "Names", links: Links)
         required += _find_all(place, "require", properties.require, names, outside)
         after += _find_all(place, "after", properties.after, names, outside)
         subscribed += _find_all(place, "subscribe", place.type.subscriptions(properties), names, outside)
+        reloaded += _find_all(place, "reload", place.type.reloads(properties), names, outside)
     if outside:
         links.outside[position] = _once(outside)
     links.requirements[position] = _once(required)
-    links.first[position] = _once(other for _, other in (*required, *after, *subscribed))
-    links.subscriptions[position] = list(_with_children((other for _, other in subscribed), links.children))
-    for other in links.subscriptions[position]:
-        links.subscribers.setdefault(other, []).append(declaration.reference)
+    links.first[position] = _once(other for _, other in (*required, *after, *subscribed, *reloaded))
+    reference = declaration.reference
+    for found, each, listed in (
+        (subscribed, links.subscriptions, reference),
+        (reloaded, links.reloads, reload_of(reference)),
+    ):
+        if found:
+            each[position] = list(_with_children((other for _, other in found), links.children))
+            for other in each[position]:
+                links.subscribers.setdefault(other, []).append(listed)
 
 
 def order(declarations: Sequence[Declaration], links: Links) -> list[int]:

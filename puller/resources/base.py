@@ -206,6 +206,10 @@ class Resource(ABC, Generic[P, S]):
     def differences(self, actual: S, *, refresh: bool = False) -> Sequence[Difference]:
         """Everything that is not as wanted; empty is *stable*. ``refresh``: a subscribed resource changed."""
 
+    def reload_differences(self, actual: S) -> Sequence[Difference]:
+        """Everything that is not as wanted when only resources of its ``reloads`` changed."""
+        return self.differences(actual, refresh=True)
+
     @abstractmethod
     def change(self, differences: Sequence[Difference], actual: S) -> None:
         """Make it so. Raises ``OSError`` or ``ResourceError``; the engine looks again afterwards."""
@@ -303,6 +307,12 @@ class Resource(ABC, Generic[P, S]):
     def subscriptions(cls, properties: Properties) -> tuple[Reference, ...]:
         """The resources that this one is refreshed by; only types that can refresh have any."""
         return getattr(properties, "subscribe", ())
+
+    @classmethod
+    def reloads(cls, properties: Properties) -> tuple[Reference, ...]:
+        """The resources whose change asks for less than a refresh: to read its configuration again."""
+        del properties
+        return ()
 
     @classmethod
     def accept(cls, raw: dict[str, Any]) -> dict[str, Any]:

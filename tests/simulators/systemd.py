@@ -29,6 +29,7 @@ FILES = {
     "static.service": SLEEP,
     "indirect.service": SLEEP + "[Install]\nAlso=plain.service\n",
     "instance@.service": SLEEP + INSTALL,
+    "reloads.service": SLEEP + "ExecReload=/bin/true\n" + INSTALL,
     "fails.service": FAILS + INSTALL,
     "bad.service": "[Service]\nType=oneshot\n" + INSTALL,
 }
@@ -191,6 +192,7 @@ class SimulatedSystemd(LocalSystem):
         self.masks = 0
         self.refuses_names: set[str] = set()
         self.on_start: Callable[[SimulatedUnit], None] = lambda unit: None
+        self.on_reload: Callable[[SimulatedUnit], Completed | None] = lambda unit: None
         self.read_at = 0.0
         """When systemd read its files, in seconds since 1970."""
         self._read_all()
@@ -364,6 +366,11 @@ class SimulatedSystemd(LocalSystem):
         return None
 
     _restart = _start
+
+    def _reload(self, unit: SimulatedUnit, where: str) -> Completed | None:
+        if unit.active != "active" or "ExecReload=" not in (unit.read or ""):
+            return done("", 1, f"Failed to reload {unit.id}: Job type reload is not applicable.")
+        return self.on_reload(unit)
 
     def _stop(self, unit: SimulatedUnit, where: str) -> None:
         unit.active, unit.sub, unit.loaded, unit.passing = "inactive", "dead", False, []

@@ -53,8 +53,8 @@ def resource_lines(found: Mapping[str, Any]) -> Iterator[str]:
     if "on_record" in found:
         yield "  on record"
         yield from (f"    {sentence}" for sentence in found["on_record"])
-    for name in ("requires", "subscribes", "refreshes", "below"):
-        yield from (f"  {name} {reference}" for reference in found.get(name, ()))
+    for name in ("requires", "subscribes", "reloads_for", "refreshes", "below"):
+        yield from (f"  {name.replace('_', ' ')} {reference}" for reference in found.get(name, ()))
     yield from _last_run_lines(found.get("last_run"))
 
 

@@ -3,6 +3,8 @@
 * Running and enabled are independent of each other; what is not asked for is left alone.
 * A change of what it subscribes to restarts a service that should run and runs, once; it starts one that does not run,
   and does nothing to one that should be stopped.
+* A change of what it reloads for lets a service read its configuration again that runs since before; one that has to be
+  started or restarted has read it then.
 * A unit that does not exist is stopped and disabled. What cannot be (one that does not exist runs, a masked one starts,
   one is disabled that has no way to be) is said before anything is changed.
 """
@@ -20,6 +22,7 @@ from puller.values.reference import Reference
 
 _ENSURE = ("running", "stopped")
 _MASKED = "masked"
+_CONFIGURATION = "configuration"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:~@-]*")
 _LONGEST_NAME = 255  # bytes; systemd's limit
 
@@ -41,6 +44,8 @@ class ServiceProperties(Properties, frozen=True):
     """Whether it starts at boot, or ``masked``: nothing can start it; left as it is when not given."""
     subscribe: tuple[Reference, ...] = ()
     """Resources whose change restarts the service."""
+    reload: tuple[Reference, ...] = ()
+    """Resources whose change lets the service read its configuration again, without a restart."""
 
 
 class Service(Resource[ServiceProperties, Unit]):
@@ -51,7 +56,9 @@ class Service(Resource[ServiceProperties, Unit]):
     providers = ("systemd",)
 
     def look(self) -> Unit:
-        return self._systemd.unit(self.properties.name)
+        unit = self._systemd.unit(self.properties.name)
+        self._require_reload(unit)
+        return unit
 
     def differences(self, actual: Unit, *, refresh: bool = False) -> Sequence[Difference]:
         ensure = self.properties.ensure
@@ -63,6 +70,12 @@ class Service(Resource[ServiceProperties, Unit]):
         if self.properties.enable is not None and not self._is_as_enabled_as_wanted(actual):
             found.append(Difference("enable", actual.file_state or "disabled", self._wanted_at_boot))
         return found
+
+    def reload_differences(self, actual: Unit) -> Sequence[Difference]:
+        found = self.differences(actual)
+        if self.properties.ensure == "stopped" or not actual.is_running:
+            return found
+        return [Difference(_CONFIGURATION, "read before a change", "read again", refresh=True), *found]
 
     @property
     def _wanted_at_boot(self) -> str:
@@ -81,9 +94,10 @@ class Service(Resource[ServiceProperties, Unit]):
         1. Ask for the unit alone: its file may have come or changed since all units were asked about.
         2. Let systemd read its file, if it has not.
         3. Decide anew, as what is to be done follows from the unit as it is now.
-        4. Refuse what cannot be: a unit that does not exist or is masked, one that has no way to be disabled.
+        4. Refuse what cannot be: a unit that does not exist or is masked, one that has no way to be disabled, or to
+           reload.
         5. Unmask what Puller itself has masked, and decide anew.
-        6. Start, stop or restart it, once for all that it subscribes to, and look whether that lasts; enable or
+        6. Start, stop, restart or reload it, once for all that it subscribes to, and look whether that lasts; enable or
            disable it. Both independent of each other.
         """
         systemd, name = self._systemd, self.properties.name
@@ -94,22 +108,29 @@ class Service(Resource[ServiceProperties, Unit]):
             systemd.read_files()
             unit = systemd.ask(name, waits=False)
         # 3. Decide
-        refresh = any(difference.refresh for difference in differences)
-        differences = self.differences(unit, refresh=refresh)
+        due = next((difference.property for difference in differences if difference.refresh), "")
+        differences = self._decide(unit, due)
         # 4. Refuse
+        self._require_reload(unit)
         self._refuse_what_cannot_be(unit, differences)
         # 5. Unmask
         if self._is_to_be_unmasked(unit):
             systemd.unmask(unit)
             unit = systemd.ask(name, waits=False)
-            differences = self.differences(unit, refresh=refresh)
+            differences = self._decide(unit, due)
             self._refuse_what_cannot_be(unit, differences)
         # 6. Do it
         for difference in differences:
             if difference.property == "enable":
                 self._enable(unit)
             else:
-                self._start_or_stop(unit, refresh=difference.refresh)
+                self._act(unit, difference)
+
+    def _decide(self, unit: Unit, due: str) -> Sequence[Difference]:
+        """What differs now; ``due`` is the property of the refresh that is due."""
+        if due == _CONFIGURATION:
+            return self.reload_differences(unit)
+        return self.differences(unit, refresh=bool(due))
 
     def noop_message(self, differences: Sequence[Difference], actual: Unit) -> str:
         self._refuse_what_cannot_be(actual, differences)
@@ -118,7 +139,8 @@ class Service(Resource[ServiceProperties, Unit]):
             if difference.property == "enable":
                 words.append(difference.wanted)
             elif difference.refresh:
-                words.append("restarted via subscribe")
+                is_reload = difference.property == _CONFIGURATION
+                words.append("reloaded" if is_reload else "restarted via subscribe")
             else:
                 words.append("started" if difference.wanted == "running" else "stopped")
         return f"Would have {', would have '.join(words)}"
@@ -143,6 +165,16 @@ class Service(Resource[ServiceProperties, Unit]):
         return context.noop and any(
             context.uncertain(path) or context.system.exists(path) for path in unit.files()
         )
+
+    def _require_reload(self, unit: Unit) -> None:
+        """Raise ``ResourceError`` for a unit that could not reload, before anything changes that it would have to."""
+        properties = self.properties
+        if not properties.reload or properties.ensure == "stopped":
+            return
+        # Of what systemd has not read as it is, it is not known.
+        if unit.load == "loaded" and not unit.can_reload and not unit.needs_reload:
+            what = "cannot reload (CanReload=no); let it subscribe to what it reads, which restarts it"
+            raise ResourceError(f"{unit.id} {what}")
 
     def _refuse_what_cannot_be(self, unit: Unit, differences: Sequence[Difference]) -> None:
         """Raise for what ``change`` would fail at, so that noop predicts it."""
@@ -169,13 +201,15 @@ class Service(Resource[ServiceProperties, Unit]):
             what = "is in the place of the link that a mask is; remove it, or disable the service instead"
             raise ResourceError(f"{place} {what}")
 
-    def _start_or_stop(self, unit: Unit, *, refresh: bool) -> None:
+    def _act(self, unit: Unit, difference: Difference) -> None:
         started = time.time()  # the journal of a failure begins here
         wants_running = self.properties.ensure == "running"
         try:
             if not wants_running:
                 self._systemd.stop(unit)
-            elif refresh:
+            elif difference.property == _CONFIGURATION:
+                self._systemd.reload(unit)
+            elif difference.refresh:
                 self._systemd.restart(unit)
             else:
                 self._systemd.start(unit)
@@ -199,6 +233,17 @@ class Service(Resource[ServiceProperties, Unit]):
             return ""
         lines = self._systemd.journal(unit, since)
         return "\n".join(["; its journal says:", *lines]) if lines else ""
+
+    @classmethod
+    def reloads(cls, properties: Properties) -> tuple[Reference, ...]:
+        return getattr(properties, "reload", ())
+
+    @classmethod
+    def agree(cls, first: ServiceProperties, second: ServiceProperties) -> ServiceProperties:
+        """As others do; and it reloads for what either says."""
+        from puller.resources.agreeing import agree  # few manifests declare a service twice
+
+        return agree(first, second, rules={"reload": lambda one, other: tuple(dict.fromkeys((*one, *other)))})
 
     @classmethod
     def check(cls, properties: ServiceProperties) -> Iterator[PropertyError]:

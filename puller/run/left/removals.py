@@ -24,6 +24,7 @@ from puller.resources.registry import find_remover
 from puller.run.left.declared import Declared
 from puller.run.left.managed import Left
 from puller.values.reference import Reference
+from puller.values.refresh import Refresh, subscriber_of
 from puller.values.removed import ABSENT
 
 
@@ -102,20 +103,22 @@ def with_taken_back(
     if not first:
         return catalog
     begin, index = len(catalog.declarations), _index(catalog)
-    subscribers, subscriptions = {**catalog.links.subscribers}, {**catalog.links.subscriptions}
+    links = catalog.links
+    subscribers, subscriptions, reloads = {**links.subscribers}, {**links.subscriptions}, {**links.reloads}
     owners = [numbers[one.bundle] for one in first]
     taken = [one.declaration(catalog.manifests[owner]) for one, owner in zip(first, owners, strict=True)]
     for position, one in enumerate(first, start=begin):
-        known = [name for name in one.subscribers if name in index]
+        known = [listed for listed in one.subscribers if subscriber_of(listed)[0] in index]
         if known:
-            subscribers[position] = [Reference(name) for name in known]
-        for name in known:
-            subscriptions[index[name]] = [*subscriptions.get(index[name], ()), position]
+            subscribers[position] = [Reference(listed) for listed in known]
+        for reference, refresh in map(subscriber_of, known):
+            each, at = reloads if refresh is Refresh.RELOAD else subscriptions, index[reference]
+            each[at] = [*each.get(at, ()), position]
     # Made anew: ``replace`` would take along what the catalog has found out about its own resources.
     return HostCatalog(
         [*catalog.declarations, *taken],
         [*(begin + position for position in _as_implied(taken)), *catalog.order],
-        msgspec.structs.replace(catalog.links, subscribers=subscribers, subscriptions=subscriptions),
+        msgspec.structs.replace(links, subscribers=subscribers, subscriptions=subscriptions, reloads=reloads),
         manifests=catalog.manifests,
         owners=[*catalog.owners, *owners],
         shared=catalog.shared,

@@ -626,7 +626,228 @@ def test_options_end_before_a_name(machine: SimulatedSystemd, service: Make) -> 
     assert all(one[-2] == "--" for one in named if one[0] == "systemctl")
 
 
+# Reloads
+
+
+def apply_reload(resource: Resource[Any, Any]) -> list[str]:
+    """What the engine does when only a resource of ``reload`` has changed."""
+    actual = resource.look()
+    differences = resource.reload_differences(actual)
+    if differences:
+        resource.change(differences, actual)
+        assert not resource.differences(resource.look())
+    return [str(difference) for difference in differences]
+
+
+def predict_reload(resource: Resource[Any, Any]) -> str:
+    actual = resource.look()
+    differences = resource.reload_differences(actual)
+    return resource.noop_message(differences, actual) if differences else "stable"
+
+
+RELOAD = {"reload": ["file#/etc/app.conf"]}
+
+
+@pytest.mark.parametrize(
+    ("steps", "desired", "told", "message"),
+    [
+        (["start"], {}, ["reload"], "Would have reloaded"),
+        (["start"], {"enable": True}, ["reload", "enable"], "Would have reloaded, would have enabled"),
+        (["start", "enable"], {"enable": False}, ["reload", "disable"],
+         "Would have reloaded, would have disabled"),
+        ([], {}, ["start"], "Would have started"),
+        ([], {"enable": True}, ["start", "enable"], "Would have started, would have enabled"),
+        ([], {"ensure": "stopped"}, [], "stable"),
+        (["start"], {"ensure": "stopped"}, ["stop"], "Would have stopped"),
+        (["start"], {"ensure": "stopped", "enable": "masked"}, ["stop", "mask"],
+         "Would have stopped, would have masked"),
+    ],
+)  # fmt: skip
+def test_what_a_reload_comes_to(
+    machine: SimulatedSystemd,
+    service: Make,
+    steps: list[str],
+    desired: dict[str, Any],
+    told: list[str],
+    message: str,
+) -> None:
+    """One that has to be started has read everything then, and one that should be stopped reads nothing."""
+    for step in steps:
+        machine.execute(Command(["systemctl", step, "reloads"]))
+    machine.ran.clear()
+    assert predict_reload(service("reloads", noop=True, **RELOAD, **desired)) == message
+    assert machine.told() == []
+    apply_reload(service("reloads", **RELOAD, **desired))
+    assert machine.told() == [f"{verb} reloads.service" for verb in told]
+    assert apply(service("reloads", **RELOAD, **desired)) == []
+
+
+@pytest.mark.parametrize("steps", [[], ["start"]])
+@pytest.mark.parametrize("noop", [True, False])
+def test_a_unit_that_cannot_reload_is_a_failure_before_it_would_have_to(
+    machine: SimulatedSystemd, service: Make, steps: list[str], noop: bool
+) -> None:
+    for step in steps:
+        machine.execute(Command(["systemctl", step, "plain"]))
+    message = r"^plain\.service cannot reload \(CanReload=no\); let it subscribe to what it reads"
+    with pytest.raises(ResourceError, match=message):
+        service("plain", noop=noop, **RELOAD).look()
+    assert service("plain", noop=noop, ensure="stopped", **RELOAD).look()
+
+
+def test_a_unit_that_does_not_exist_yet_may_be_one_that_can_reload(
+    machine: SimulatedSystemd, service: Make
+) -> None:
+    dry = service("late", noop=True, uncertain=True, **RELOAD)
+    assert predict_reload(dry) == "Would have started"
+
+
+def test_what_was_written_just_now_decides_whether_a_unit_can_reload(
+    machine: SimulatedSystemd, service: Make
+) -> None:
+    machine.execute(Command(["systemctl", "start", "plain"]))
+    service("plain").look()
+    machine.files["plain.service.d/reload.conf"] = "[Service]\nExecReload=/bin/true\n"
+    machine.ran.clear()
+    assert predict_reload(service("plain", noop=True, new_run=True, **RELOAD)) == "Would have reloaded"
+    apply_reload(service("plain", new_run=True, **RELOAD))
+    assert machine.told() == ["daemon-reload", "reload plain.service"]
+    del machine.files["plain.service.d/reload.conf"]
+    with pytest.raises(ResourceError, match="cannot reload"):
+        service("plain", new_run=True, **RELOAD).look()
+
+
+def test_a_reload_that_fails_is_told_with_the_journal(machine: SimulatedSystemd, service: Make) -> None:
+    machine.execute(Command(["systemctl", "start", "reloads"]))
+    machine.journal = ["line 3: what is this"]
+    machine.on_reload = lambda unit: simulator.done("", 1, "Job for reloads.service failed.")
+    with pytest.raises(ResourceError) as failure:
+        apply_reload(service("reloads", **RELOAD))
+    assert str(failure.value) == (
+        "systemctl reload reloads.service: exit code 1; it said: Job for reloads.service failed;"
+        " its journal says:\nline 3: what is this"
+    )
+
+
+def test_a_service_that_ends_over_its_reload_has_failed(machine: SimulatedSystemd, service: Make) -> None:
+    machine.execute(Command(["systemctl", "start", "reloads"]))
+
+    def end(unit: SimulatedUnit) -> None:
+        unit.active, unit.sub = "failed", "failed"
+
+    machine.on_reload = end
+    with pytest.raises(ResourceError, match=r"reloads\.service is stopped \(failed\), though systemctl"):
+        apply_reload(service("reloads", **RELOAD))
+
+
 # In a run
+
+
+BOTH = """
+    resources:
+      - file:
+          - DIR/unit: {content: UNIT, IDS, alias: unit}
+          - DIR/conf: {content: CONF, IDS, alias: conf}
+      - service: [{reloads: {subscribe: [file#unit], reload: [file#conf]MORE}}]
+"""
+
+
+@pytest.fixture
+def run_both(
+    load: Callable[..., Manifest], machine: SimulatedSystemd, tmp_path: Path
+) -> Callable[..., State]:
+    """``run_both(unit, conf)``: what became of the service in a run in which its two files get these texts."""
+
+    def apply_all(unit: str, conf: str, more: str = "", *, noop: bool = False) -> State:
+        ids = f"owner: '{os.geteuid()}', group: '{os.getegid()}', mode: '0644'"
+        text = BOTH.replace("DIR", str(tmp_path)).replace("IDS", ids).replace("MORE", more)
+        manifest = load(text.replace("UNIT", unit).replace("CONF", conf))
+        pending = PendingRefreshes(tmp_path / "owed.json", "web", noop=noop)
+        system = simulator.LookingOnly(machine) if noop else machine
+        machine.ran.clear()
+        return Engine(manifest, system, lambda url: b"", pending, Settings(noop=noop)).apply()[-1].state
+
+    return apply_all
+
+
+def test_a_change_restarts_or_reloads_as_its_service_says_and_a_restart_is_enough_for_both(
+    machine: SimulatedSystemd, run_both: Callable[..., State]
+) -> None:
+    assert run_both("a", "a") is State.CHANGED
+    assert machine.told() == ["start reloads.service"], "what was started is not reloaded"
+    assert run_both("a", "b", noop=True) is State.WOULD_CHANGE
+    assert run_both("a", "b") is State.REFRESHED
+    assert machine.told() == ["reload reloads.service"]
+    assert run_both("b", "c") is State.REFRESHED
+    assert machine.told() == ["restart reloads.service"]
+    assert run_both("b", "c") is State.STABLE
+    assert run_both("c", "c") is State.REFRESHED
+    assert machine.told() == ["restart reloads.service"]
+
+
+class Ended(BaseException):
+    """What a test raises in the place of a kill."""
+
+
+@pytest.mark.parametrize(
+    ("killed", "then", "told"),
+    [
+        (("a", "b"), ("a", "b"), "reload"),
+        (("b", "a"), ("b", "a"), "restart"),
+        (("b", "b"), ("b", "b"), "restart"),
+        (("b", "a"), ("b", "b"), "restart"),
+        (("a", "b"), ("b", "b"), "restart"),
+    ],
+)
+@pytest.mark.parametrize("how", ["fails", "is killed"])
+def test_which_refresh_is_pending_survives_a_run_that_was_cut_short(
+    machine: SimulatedSystemd,
+    run_both: Callable[..., State],
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+    killed: tuple[str, str],
+    then: tuple[str, str],
+    told: str,
+) -> None:
+    run_both("a", "a")
+    act = machine._act
+
+    def interrupted(verb: str, unit: SimulatedUnit, where: str) -> Completed:
+        if verb not in ("restart", "reload"):
+            return act(verb, unit, where)
+        if how == "fails":
+            return Completed(1, None, False, "", "no", 0.0)
+        raise Ended
+
+    with monkeypatch.context() as patched:
+        patched.setattr(machine, "_act", interrupted)
+        if how == "fails":
+            assert run_both(*killed) is State.FAILED
+        else:
+            with pytest.raises(Ended):
+                run_both(*killed)
+    assert run_both(*then) is State.REFRESHED
+    assert machine.told() == [f"{told} reloads.service"]
+    assert run_both(*then) is State.STABLE
+
+
+def test_a_pending_restart_stays_one_when_the_service_only_reloads_for_it_by_now(
+    machine: SimulatedSystemd, run_both: Callable[..., State], tmp_path: Path
+) -> None:
+    run_both("a", "a")
+    PendingRefreshes(tmp_path / "owed.json", "web").record(["service#reloads", "reload service#reloads"])
+    assert run_both("a", "a") is State.REFRESHED
+    assert machine.told() == ["restart reloads.service"]
+    assert PendingRefreshes(tmp_path / "owed.json", "web").before == set()
+
+
+def test_a_service_that_is_not_managed_waits_for_nothing(
+    run_both: Callable[..., State], machine: SimulatedSystemd, tmp_path: Path
+) -> None:
+    run_both("a", "a")
+    PendingRefreshes(tmp_path / "owed.json", "web").record(["reload service#reloads"])
+    run_both("a", "a", ", control: {if: 'false'}")
+    assert PendingRefreshes(tmp_path / "owed.json", "web").before == set()
 
 
 MANIFEST = """
