@@ -23,6 +23,7 @@ _OWN = {
     "apply": "puller.resources.apply:Apply",
     "archive": "puller.resources.archives.archive:Archive",
     "cron": "puller.resources.services.cron:Cron",
+    "checkout": "puller.resources.checkouts.checkout:Checkout",
     "exec": "puller.resources.exec:Exec",
     "file": "puller.resources.files.file:File",
     "link": "puller.resources.files.link:Link",
@@ -39,6 +40,7 @@ _OWN = {
 
 _REMOVERS = {
     "archive": "puller.resources.archives.left:LeftArchive",
+    "checkout": "puller.resources.checkouts.left:LeftCheckout",
     "file": "puller.resources.files.left:LeftFile",
     "link": "puller.resources.files.left:LeftLink",
     "scaffold": "puller.resources.scaffolds.left:LeftScaffold",

@@ -255,6 +255,13 @@ class LocalSystem:
                 raise
             os.fsync(parent)
 
+    def rename(self, path: str, to: str, looked_at: os.stat_result) -> None:
+        name = os.path.basename(path)
+        with _open_parent(path, "") as parent:
+            _require_same(path, looked_at, _stat_at(parent, name))
+            os.rename(name, os.path.basename(to), src_dir_fd=parent, dst_dir_fd=parent)
+            os.fsync(parent)
+
     def set_labels(self, path: str, labels: Mapping[str, bytes], looked_at: os.stat_result) -> None:
         with _open_parent(path, "") as parent, naming(path):
             descriptor = os.open(os.path.basename(path), _PINNED, dir_fd=parent)

@@ -134,6 +134,9 @@ class NoopSystem(LocalSystem):
     ) -> None:
         raise MutationInNoop(f"{path}: would be made in noop")
 
+    def rename(self, path: str, to: str, looked_at: os.stat_result) -> None:
+        raise MutationInNoop(f"{path}: would be renamed in noop")
+
     def set_labels(self, path: str, labels: Mapping[str, bytes], looked_at: os.stat_result) -> None:
         raise MutationInNoop(f"{path}: labels would be set in noop")
 

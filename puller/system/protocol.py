@@ -122,6 +122,9 @@ class System(Protocol):
         ``owner`` is the ids of user and group; those of the running process when not given.
         """
 
+    def rename(self, path: str, to: str, looked_at: os.stat_result) -> None:
+        """Give what is at a path another name in its directory; an empty directory of that name is replaced."""
+
     def set_labels(self, path: str, labels: Mapping[str, bytes], looked_at: os.stat_result) -> None:
         """Give the path itself these extended attributes and no others, as far as others can be removed."""
 

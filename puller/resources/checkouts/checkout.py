@@ -1,0 +1,355 @@
+"""The ``checkout`` resource: working trees of git (``types.md`` section 9).
+
+* A tree is at one commit, detached from every branch: what the remote does to its branches is followed, not merged.
+* What somebody has changed by hand is given up with ``force: true`` alone; files that are not of the commit stay.
+* For a fixed revision that is checked out, one process looks for changed files, and nothing is asked of the network.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from bundles.masking import mask_location
+from puller.errors import ResourceError
+from puller.resources.base import Difference, Properties, PropertyError, Resource
+from puller.resources.checkouts import steps
+from puller.resources.checkouts.git import Git, is_installed
+from puller.resources.checkouts.goals import Goal, goal_here, latest
+from puller.resources.checkouts.remote import Remote
+from puller.resources.checkouts.repository import Repository
+from puller.resources.owners import (
+    UNKNOWN_ID,
+    attribute_differences,
+    group_id,
+    group_name,
+    user_id,
+    user_name,
+)
+from puller.resources.paths import PathState, check_managed, require_parent
+from puller.system.identity import Identity
+from puller.system.protocol import UNKNOWN_ID, Attributes
+
+_ENSURE = ("present", "latest", "absent")
+# git-check-ref-format(1); a commit is one of these, too.
+_NO_REVISION = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^[-/.+]|[/.]$|\.lock(/|$)|/\.|^@$|^HEAD$")
+_SHOWN = 5  # changed files that a sentence names
+_GIT = "/usr/bin/git"
+
+
+class CheckoutProperties(Properties, frozen=True):
+    """The properties of a checkout; its name is the directory."""
+
+    url: str = ""
+    """Where it is cloned from: ``https://``, ``ssh://``, ``git://``, ``file://``, ``user@host:path`` or a path."""
+    revision: str = ""
+    """Branch, tag or commit; what the remote has checked out itself when not given."""
+    depth: int | None = None
+    """Commits of history to fetch; all when not given."""
+    owner: str | int | None = None
+    """Name, or id when all digits, of the user that the tree belongs to and that git runs as."""
+    group: str | int | None = None
+    """Name, or id when all digits, of the group that the tree belongs to."""
+    force: bool = False
+    """Give up what was changed or committed by hand."""
+
+
+class CheckoutState(PathState, frozen=True):
+    """The state of the directory, and of the repository in it."""
+
+    is_repository: bool = False
+    is_empty: bool = False
+    is_left: bool = False
+    """Whether a killed run has left a part of it beside its place."""
+    url: str = ""
+    head: str = ""
+    """The commit that is checked out."""
+    goal: Goal = Goal()
+    changed: tuple[str, ...] = ()
+    """Files of the commit that are not as it has them."""
+    is_cut_short: bool = False
+    """Whether that is what a killed checkout has left, and nobody's work."""
+
+    @property
+    def kind(self) -> str:
+        """``present`` (a repository), ``absent`` (an empty directory, too), or what else is there."""
+        if self.is_repository:
+            return "present"
+        return "absent" if self.is_empty else {"present": "file"}.get(super().kind, super().kind)
+
+
+class Checkout(Resource[CheckoutProperties, CheckoutState]):
+    """A working tree of git."""
+
+    type_name = "checkout"
+    properties_type = CheckoutProperties
+    providers = ("git",)
+    secret_properties = frozenset({"url"})
+
+    def __init__(self, properties: CheckoutProperties, context: Any) -> None:
+        super().__init__(properties, context)
+        self._notes: list[str] = []
+
+    def look(self) -> CheckoutState:
+        path, system = self.properties.name, self.context.system
+        self._notes = []
+        found = system.lstat(path)
+        if found is None or not stat.S_ISDIR(found.st_mode):
+            is_gone = found is None and self.properties.ensure == "absent"
+            return CheckoutState(found, is_left=is_gone and system.lstat(steps.staging_of(path)) is not None)
+        repository = Repository(path, found, system)
+        if not repository.is_there():
+            return CheckoutState(found, is_empty=not system.children(path))
+        state = CheckoutState(found, is_repository=True, url=repository.url(), head=repository.head())
+        if self._git_comes() or (self.properties.ensure == "absent" and self.properties.force):
+            return msgspec.structs.replace(state, goal=Goal(state.head, is_here=True))
+        git = self._git(path, found.st_uid, found.st_gid)
+        changed, cut_short = self._changed(repository, git)
+        goal = self._goal(repository, git)
+        return msgspec.structs.replace(state, goal=goal, changed=tuple(changed), is_cut_short=cut_short)
+
+    def differences(self, actual: CheckoutState, *, refresh: bool = False) -> Sequence[Difference]:
+        del refresh
+        ensure = "absent" if self.properties.ensure == "absent" else "present"
+        if actual.kind != ensure:
+            return [Difference("ensure", actual.kind, ensure)]
+        if ensure == "absent":
+            return [Difference("ensure", "taken away in part", "absent")] if actual.is_left else ()
+        return [*self._of_owner(actual), *self._of_repository(actual)]
+
+    def change(self, differences: Sequence[Difference], actual: CheckoutState) -> None:
+        """Make it so (``types.md`` section 9).
+
+        1. Refuse what cannot be done, or may lose what was done by hand.
+        2. Take it away, clone it, or bring it to another commit.
+        """
+        # 1. Refuse
+        self._refuse_what_cannot_be(actual, differences)
+        # 2. Do it
+        path, system, found = self.properties.name, self.context.system, actual.found
+        if self.properties.ensure == "absent":
+            if found is None:
+                steps.remove_staging(path, system)
+            else:
+                steps.remove(path, found, system)
+        elif found is None or actual.is_empty:
+            attributes = self._attributes_of_new(found)
+            git = self._git(steps.staging_of(path), attributes.uid, attributes.gid)
+            self._notes = steps.make(path, attributes, self._wanted, git)
+        else:
+            properties = {difference.property for difference in differences}
+            self._notes = steps.update(
+                Repository(path, found, system),
+                actual.goal,
+                self._wanted,
+                self._git(path, found.st_uid, found.st_gid),
+                other_url="url" in properties,
+                other_files="content" in properties,
+            )
+
+    def noop_message(self, differences: Sequence[Difference], actual: CheckoutState) -> str:
+        self._refuse_what_cannot_be(actual, differences)
+        path, system = self.properties.name, self.context.system
+        if self.properties.ensure == "absent":
+            system.expect(path, "absent")
+            return "Would have removed the checkout"
+        if actual.kind == "absent":
+            system.expect(path, "directory")
+            at = f" at {self.properties.revision}" if self.properties.revision else ""
+            return f"Would have cloned {self._remote.url}{at}"
+        properties = {difference.property for difference in differences}
+        done = ["changed the url"] if "url" in properties else []
+        done += ["discarded local changes"] if "content" in properties else []
+        done += [self._move(actual)] if "revision" in properties else []
+        return f"Would have {', would have '.join(done)}"
+
+    def reach(self) -> str:
+        return self.properties.name
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return self._notes
+
+    def final_ensure(self, actual: CheckoutState) -> str:
+        return actual.kind
+
+    def describe(self, actual: CheckoutState) -> dict[str, Any]:
+        found = actual.found
+        if found is None or not actual.is_repository:
+            return {"ensure": actual.kind}
+        owners = {"owner": user_name(found.st_uid), "group": group_name(found.st_gid)}
+        url, changed = mask_location(actual.url), list(actual.changed)
+        return {"ensure": "present", "url": url, "commit": actual.head, "changed": changed, **owners}
+
+    def changed_paths(self, actual: CheckoutState) -> None:
+        """More than paths tell: what is in a tree comes back by applying what declares it."""
+
+    # What is wanted
+
+    @property
+    def _remote(self) -> Remote:
+        return Remote.parse(self.properties.url)
+
+    @property
+    def _wanted(self) -> steps.Wanted:
+        return steps.Wanted(self.properties.revision, self.properties.depth)
+
+    def _attributes_of_new(self, found: os.stat_result | None) -> Attributes:
+        """Owner and group as they are declared, else those of the empty directory that was there."""
+        properties, context = self.properties, self.context
+        uid, gid = (found.st_uid, found.st_gid) if found else (os.geteuid(), os.getegid())
+        if properties.owner is not None:
+            uid = user_id(properties.owner, context)
+            gid = Identity.find(uid).gid if uid != UNKNOWN_ID else UNKNOWN_ID
+        if properties.group is not None:
+            gid = group_id(properties.group, context)
+        return Attributes(uid, gid, stat.S_IMODE(found.st_mode) if found else 0o755)
+
+    def _goal(self, repository: Repository, git: Git) -> Goal:
+        revision = self.properties.revision
+        if self.properties.ensure != "latest":
+            return goal_here(revision if self.properties.ensure == "present" else "", repository, git)
+        try:
+            return latest(revision, repository, git)
+        except ResourceError as error:
+            if not self.context.noop:
+                raise
+            self._notes.append(f"whether it is the latest is not known: {error}")
+            return Goal(repository.head(), is_here=True)
+
+    # What is there
+
+    def _git(self, directory: str, uid: int, gid: int) -> Git:
+        is_ours = (uid, gid) == (os.geteuid(), os.getegid())
+        identity = None if is_ours else Identity.find(uid, gid)
+        remote = self._remote if self.properties.url else None
+        return Git(self.context.system, directory, identity, remote, self.properties.sensitive)
+
+    def _git_comes(self) -> bool:
+        """In noop: whether git is not there, and an earlier resource may bring it."""
+        return self.context.noop and not is_installed() and self.context.uncertain(_GIT)
+
+    def _changed(self, repository: Repository, git: Git) -> tuple[list[str], bool]:
+        """The files that were changed, and whether a killed checkout had begun to change all of them."""
+        changed, begun, head = git.changed_files(), repository.record.begun, repository.head()
+        if not (changed and begun and head and git.resolve(begun)):
+            return changed, False
+        theirs = {*changed} - git.differing(head, begun)
+        return [name for name in changed if name in theirs] or changed, not theirs
+
+    def _of_owner(self, actual: CheckoutState) -> list[Difference]:
+        owner, group, found = self.properties.owner, self.properties.group, actual.found
+        if found is None or (owner is None and group is None):
+            return []
+        uid = found.st_uid if owner is None else user_id(owner, self.context)
+        gid = found.st_gid if group is None else group_id(group, self.context)
+        wanted = Attributes(uid, gid, stat.S_IMODE(found.st_mode))
+        return attribute_differences(found, wanted, owner, group)
+
+    def _of_repository(self, actual: CheckoutState) -> Iterator[Difference]:
+        goal, url = actual.goal, self._remote.url
+        if actual.url != url:
+            yield Difference("url", mask_location(actual.url) or "none", url)
+        if goal.commit != actual.head or not goal.commit:
+            wanted = self.properties.revision or "the remote's HEAD"
+            known = f" ({goal.commit[:12]})" if goal.commit and goal.commit != wanted else ""
+            yield Difference("revision", actual.head[:12] or "no commit", f"{wanted}{known}")
+        if actual.changed:
+            what = "left in part" if actual.is_cut_short else f"changed in {_listed(actual.changed)}"
+            yield Difference("content", what, "as it was checked out")
+
+    def _move(self, actual: CheckoutState) -> str:
+        """What noop says of a change from one commit to another."""
+        old, new = actual.head[:12] or "nothing", actual.goal.commit[:12]
+        if self.properties.ensure == "latest" and new:
+            return f"updated from {old} to {new}"
+        at = f"checked out {self.properties.revision or 'HEAD'}"
+        at += f" ({old}..{new})" if new else ""
+        return at if actual.goal.is_here else f"{at} from {self._remote.url}"
+
+    # What may be done
+
+    def _refuse_what_cannot_be(self, actual: CheckoutState, differences: Sequence[Difference]) -> None:
+        """Raise for what ``change`` would fail at, so that noop predicts it."""
+        path, kind = self.properties.name, actual.kind
+        if kind not in ("present", "absent"):
+            what = "a directory without a repository" if kind == "directory" else f"a {kind}"
+            raise ResourceError(f"{path} is {what}; remove it first")
+        if self.properties.ensure == "absent" or kind == "absent":
+            from puller.system.mounts import refuse_mounted  # for the few trees that come and go
+
+            refuse_mounted(path, "removed" if self.properties.ensure == "absent" else "replaced")
+        if kind == "absent" and self.properties.ensure != "absent":
+            require_parent(path, self.context)
+            self._attributes_of_new(actual.found)  # raises for an owner or group that there is not
+        if self.properties.ensure != "absent" and not is_installed() and not self._git_comes():
+            raise ResourceError("git is not installed; it is in the package git")
+        if kind == "present":
+            self._refuse_another_owner(differences)
+            self._refuse_to_lose(actual, differences)
+
+    def _refuse_another_owner(self, differences: Sequence[Difference]) -> None:
+        other = [str(difference) for difference in differences if difference.property in ("owner", "group")]
+        if other:
+            why = "what its configuration runs would run as somebody else"
+            raise ResourceError(
+                f"{', '.join(other)}; a repository is not given away, because {why}: remove it first"
+            )
+
+    def _refuse_to_lose(self, actual: CheckoutState, differences: Sequence[Difference]) -> None:
+        """Raise for what was done by hand, unless it may be given up."""
+        path, found = self.properties.name, actual.found
+        if self.properties.force or found is None or self._git_comes():
+            return
+        if actual.changed and not actual.is_cut_short:
+            what = f"has local changes in {_listed(actual.changed)}"
+            raise ResourceError(f"{path} {what}; force: true gives them up")
+        is_removed = self.properties.ensure == "absent"
+        if not is_removed and "revision" not in {difference.property for difference in differences}:
+            return
+        known = Repository(path, found, self.context.system).record.known
+        if actual.head and (is_removed or actual.head not in known):
+            git = self._git(path, found.st_uid, found.st_gid)
+            if own := git.own_commit(known, everywhere=is_removed):
+                what = f"has the commit {own[:12]}, which no branch of the remote has"
+                raise ResourceError(f"{path} {what}; force: true gives it up")
+
+    # At load
+
+    @classmethod
+    def check(cls, properties: CheckoutProperties) -> Iterator[PropertyError]:
+        if properties.ensure not in _ENSURE:
+            yield PropertyError("ensure", f"is {properties.ensure!r}, wanted one of {', '.join(_ENSURE)}")
+        yield from check_managed(properties.name)
+        if not properties.url and properties.ensure != "absent":
+            yield PropertyError(
+                "url", "is missing; it is required unless ensure is absent", because=["ensure"]
+            )
+        if properties.url:
+            try:
+                Remote.parse(properties.url)
+            except ValueError as error:
+                yield PropertyError("url", str(error))
+        if properties.revision and _NO_REVISION.search(properties.revision):
+            yield PropertyError("revision", f"is {properties.revision!r}, wanted a branch, tag or commit")
+        if properties.depth is not None and properties.depth < 1:
+            yield PropertyError("depth", f"is {properties.depth}, wanted at least 1")
+        for name in ("owner", "group"):
+            if getattr(properties, name) == "":
+                yield PropertyError(name, "is empty, wanted a name or an id")
+
+    @classmethod
+    def fills(cls, properties: CheckoutProperties) -> Sequence[str]:
+        return (properties.name,) if properties.ensure != "absent" else ()
+
+    @classmethod
+    def is_whole(cls, properties: CheckoutProperties) -> bool:
+        return properties.ensure == "absent" or bool(properties.revision and properties.ensure == "present")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

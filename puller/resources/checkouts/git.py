@@ -1,0 +1,181 @@
+"""Calls of git, which runs nothing but itself, ssh and what its owner has told it to run as that owner.
+
+* It runs as the owner of the working tree, with ids set before it is started, and never as root in a tree of somebody
+  else: the configuration of a repository names programs.
+* No hooks, no submodules, no programs of filters for large files, no questions; only transports that fetch.
+* Credentials are in its environment, which only its user and root can read; its arguments everybody can.
+"""
+
+import os
+from collections.abc import Callable, Collection, Mapping
+
+import msgspec
+
+from puller.errors import ResourceError
+from puller.resources.checkouts.remote import PROTOCOLS, Remote
+from puller.system.commands import SEARCH_PATH, Command, Completed
+from puller.system.identity import Identity
+from puller.system.protocol import System
+
+_LOCAL = 600.0  # seconds
+_NETWORK = 3600.0  # seconds; one that stands still is given up after a minute
+_OUTPUT_LIMIT = 64 * 1024 * 1024  # bytes; an answer must be whole
+_TAIL = 10  # lines of what a failed git printed
+
+_SETTINGS = {
+    "core.hooksPath": "/dev/null",
+    "core.fsmonitor": "false",
+    "protocol.ext.allow": "never",
+    "submodule.recurse": "false",
+    "fetch.recurseSubmodules": "false",
+    "filter.lfs.clean": "",
+    "filter.lfs.smudge": "",
+    "filter.lfs.process": "",
+    "filter.lfs.required": "false",
+    "advice.detachedHead": "false",
+    "gc.autoDetach": "false",  # what is left behind would be ended with the command
+    "http.lowSpeedLimit": "1000",
+    "http.lowSpeedTime": "60",
+}
+_ENVIRONMENT = {
+    "LC_ALL": "C.UTF-8",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "",
+    "GIT_SSH_COMMAND": "ssh -oBatchMode=yes",
+    "GIT_ALLOW_PROTOCOL": PROTOCOLS,
+    "GIT_LFS_SKIP_SMUDGE": "1",
+}
+
+
+Runner = Callable[[Command], Completed]
+
+
+class StillRunning(ResourceError):
+    """A git that was killed, so that its locks and half of its work may be left."""
+
+
+def is_installed() -> bool:
+    """Whether there is a git to call."""
+    return any(os.access(f"{directory}/git", os.X_OK) for directory in SEARCH_PATH.split(":"))
+
+
+class Git(msgspec.Struct, frozen=True):
+    """Git in one directory, as its owner. Methods raise ``ResourceError``."""
+
+    system: System
+    directory: str
+    identity: Identity | None
+    """``None``: the user that Puller runs as."""
+    remote: Remote | None = None
+    is_sensitive: bool = False
+    """Whether nothing that it prints may be shown."""
+
+    def changed_files(self, *, untracked: bool = False) -> list[str]:
+        """The files of the commit that are not as it has them; with ``untracked`` also those that are not of it."""
+        others = ["--untracked-files=normal", "--ignored"] if untracked else ["--untracked-files=no"]
+        entries = self._ask("status", "--porcelain", "-z", "--no-renames", "--ignore-submodules=all", *others)
+        return [entry[3:] for entry in entries.split("\0") if entry]
+
+    def resolve(self, name: str) -> str:
+        """The commit that a name means here; empty when it means none, or an id several."""
+        arguments = ("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+        completed = self._run(self.system.query, arguments, _LOCAL)
+        return completed.stdout.strip() if completed.exit_code == 0 else ""
+
+    def differing(self, one: str, other: str) -> set[str]:
+        """The files that differ between two commits."""
+        return {
+            *filter(
+                None, self._ask("diff", "--name-only", "--no-renames", "-z", one, other, "--").split("\0")
+            )
+        }
+
+    def own_commit(self, known: Collection[str], *, everywhere: bool) -> str:
+        """A commit of HEAD that no branch or tag of the remote has, nor ``known`` has; empty when there is none.
+
+        ``everywhere``: of all branches of this machine, and of the stash, too.
+        """
+        here = ("HEAD", "--branches", "--glob=refs/stash") if everywhere else ("HEAD",)
+        without = ("--not", "--remotes", "--tags", *known)
+        return self._ask("rev-list", "--max-count=1", "--ignore-missing", *here, *without, "--").strip()
+
+    def list_remote(self, *patterns: str) -> dict[str, str]:
+        """The ids of refs of the remote, by their names in full."""
+        text = self._ask("ls-remote", "--", self.url, *patterns, network=True)
+        pairs = (line.split("\t", 1) for line in text.splitlines() if "\t" in line)
+        return {name: one for one, name in pairs}
+
+    def clone(self, depth: int | None) -> None:
+        """Clone the remote into this directory, which is empty, without files."""
+        shallow = ("--depth", str(depth)) if depth else ()
+        # Objects are copied also from a repository of this machine, whose owner could change them afterwards.
+        options = ("--quiet", "--no-checkout", "--no-local", "--origin=origin", "--template=", *shallow)
+        self._do("clone", *options, "--", self.url, ".", network=True)
+
+    def set_url(self, *, is_new: bool) -> None:
+        """Make the repository one of the remote; ``is_new``: it was of none."""
+        self._do("remote", "add" if is_new else "set-url", "origin", self.url)
+
+    def fetch(self, *references: str, depth: int | None = None, complete: bool = False) -> None:
+        """Fetch these; of all history when it is to be ``complete``."""
+        history = ("--unshallow",) if complete else ("--depth", str(depth)) if depth else ()
+        self._do("fetch", "--quiet", "--force", *history, "--", "origin", *references, network=True)
+
+    def discard(self) -> None:
+        """Make every file of the commit what it was when it was checked out."""
+        self._do("reset", "--hard", "--quiet", "HEAD", "--")
+
+    def checkout(self, revision: str, *, again: bool = False) -> None:
+        """Check out a commit; ``again``: one whose files may be there already, in part.
+
+        A file that is not of the commit before, and would be overwritten, is a failure with its name.
+        """
+        how = ("--force",) if again else ("--no-overwrite-ignore",)
+        self._do("checkout", "--quiet", "--detach", *how, revision, "--")
+
+    @property
+    def url(self) -> str:
+        """The remote without credentials."""
+        if self.remote is None:
+            raise ResourceError("url is missing")
+        return self.remote.url
+
+    def _ask(self, *arguments: str, network: bool = False) -> str:
+        completed = self._run(self.system.query, arguments, _NETWORK if network else _LOCAL)
+        return self._output(arguments, completed)
+
+    def _do(self, *arguments: str, network: bool = False) -> None:
+        completed = self._run(self.system.execute, arguments, _NETWORK if network else _LOCAL)
+        self._output(arguments, completed)
+
+    def _run(self, run: Runner, arguments: tuple[str, ...], timeout: float) -> Completed:
+        settings = [word for key, value in _SETTINGS.items() for word in ("-c", f"{key}={value}")]
+        command = Command(
+            ["git", *settings, *arguments],
+            self._environment,
+            self.directory,
+            timeout=timeout,
+            output_limit=_OUTPUT_LIMIT,
+            identity=self.identity,
+        )
+        try:
+            return run(command)
+        except FileNotFoundError as error:
+            if is_installed():
+                raise
+            raise ResourceError("git is not installed; it is in the package git") from error
+
+    @property
+    def _environment(self) -> Mapping[str, str]:
+        # A look takes no lock, and no repository above is taken for this one.
+        own = {"GIT_OPTIONAL_LOCKS": "0", "GIT_CEILING_DIRECTORIES": os.path.dirname(self.directory)}
+        return {**_ENVIRONMENT, **own, **(self.remote.environment if self.remote else {})}
+
+    def _output(self, arguments: tuple[str, ...], completed: Completed) -> str:
+        if completed.exit_code == 0:
+            return completed.stdout
+        printed = completed.stderr.strip() or completed.stdout.strip()
+        tail = "\n".join(printed.splitlines()[-_TAIL:]) if not self.is_sensitive else ""
+        sentence = f"git {arguments[0]}: {completed.outcome}" + (f"; it printed:\n{tail}" if tail else "")
+        raise (StillRunning if completed.exit_code is None else ResourceError)(sentence)

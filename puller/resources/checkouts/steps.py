@@ -1,0 +1,175 @@
+"""The changes of a working tree: made beside its place and renamed, brought to another commit, taken away.
+
+* A tree appears at its place with all that is in it, on the disk. A killed clone leaves a directory under a name of
+  Puller's, which the next change of the tree removes.
+* What a killed git has left in a repository is known by the record of what was begun: its locks, and the files that it
+  was about to change.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from bundles.filesystem.trees import sync_filesystem
+from puller.errors import ResourceError
+from puller.resources.checkouts.git import Git, StillRunning
+from puller.resources.checkouts.goals import Goal, goal_here
+from puller.resources.checkouts.repository import Record, Repository
+from puller.system.protocol import Attributes, System
+from puller.system.safe_paths import open_safely
+
+_ALL = ("+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*")
+
+
+class Wanted(NamedTuple):
+    """The revision of a remote, and how much of its history."""
+
+    revision: str
+    depth: int | None
+
+
+def staging_of(path: str) -> str:
+    """The directory in which a tree is made before it gets its name, and taken away after it has lost it."""
+    above, name = os.path.split(path)
+    return os.path.join(above, f".{name[:200]}.puller-checkout")
+
+
+def make(path: str, attributes: Attributes, wanted: Wanted, git: Git) -> list[str]:
+    """Clone into the place of nothing, or of an empty directory; gives what should be known. Raises ``ResourceError``.
+
+    1. Make a directory beside the place, in which ``git`` works.
+    2. Clone without files, and without a branch of this machine, which nobody would ever bring up to date.
+    3. Check out what is wanted.
+    4. Bring it to the disk, and give it its name.
+    """
+    system, staging = git.system, staging_of(path)
+    # 1. Directory
+    remove_staging(path, system)
+    system.make_directory(staging, attributes)
+    try:
+        # 2. Clone
+        git.clone(wanted.depth)
+        repository = _repository_at(staging, system)
+        goal = goal_here(wanted.revision, repository, git)
+        # 3. Check out
+        branch = repository.branch()
+        notes = _reach(goal, wanted, repository, git, Record())
+        repository.remove(branch)
+        # 4. Place
+        _sync(staging)
+        if (now := system.lstat(staging)) is None:
+            raise ResourceError(f"{staging} was removed by somebody else")
+        system.rename(staging, path, now)
+    except Exception:
+        with contextlib.suppress(OSError, ResourceError):  # the failure is another one
+            remove_staging(path, system)
+        raise
+    return notes
+
+
+def update(
+    repository: Repository, goal: Goal, wanted: Wanted, git: Git, *, other_url: bool, other_files: bool
+) -> list[str]:
+    """Bring a repository to the remote of ``git`` and to a commit; gives what should be known.
+
+    ``other_files``: whether files of the commit were changed, which is given up.
+    """
+    before = repository.record
+    if before.begun:
+        repository.remove_locks()
+    head = repository.head()
+    with _begun(repository, before, goal.commit if goal.is_here else head):
+        if other_url:
+            git.set_url(is_new=not repository.url())
+        if other_files and before.begun:
+            git.checkout(before.begun, again=True)
+        elif other_files:
+            git.discard()
+        notes = []
+        if not goal.is_here or goal.commit != repository.head():
+            notes = _reach(goal, wanted, repository, git, before)
+        else:
+            repository.save(msgspec.structs.replace(before, begun=""))
+        _sync(repository.path)
+    return notes
+
+
+@contextlib.contextmanager
+def _begun(repository: Repository, before: Record, commit: str) -> Iterator[None]:
+    """Note what is begun; it stays on record when git, or this process, is killed."""
+    repository.save(msgspec.structs.replace(before, begun=commit))
+    try:
+        yield
+    except StillRunning:
+        raise
+    except Exception:
+        with contextlib.suppress(OSError, ResourceError):  # the failure is another one
+            repository.save(msgspec.structs.replace(before, begun=""))
+        raise
+
+
+def _reach(goal: Goal, wanted: Wanted, repository: Repository, git: Git, before: Record) -> list[str]:
+    """Check a goal out, fetched if need be."""
+    notes = [goal.note] if goal.note else []
+    found = goal.commit
+    if not goal.is_here:
+        found, more = _fetch(goal, wanted, repository, git)
+        notes += more
+        repository.save(msgspec.structs.replace(before, begun=found))
+    if not found:
+        raise ResourceError(f"{git.url} has no commit")
+    git.checkout(found)
+    repository.save(Record(wanted.revision, found, repository.head()))
+    return notes
+
+
+def _fetch(goal: Goal, wanted: Wanted, repository: Repository, git: Git) -> tuple[str, list[str]]:
+    """Fetch a goal; gives what the remote has by that name, and what should be known."""
+    depth = wanted.depth if repository.is_shallow else None
+    if goal.reference and goal.reference != goal.commit:
+        git.fetch(goal.reference, depth=depth)
+        return repository.fetched(), []
+    if goal.reference:
+        try:
+            git.fetch(goal.reference, depth=depth)
+        except StillRunning:
+            raise
+        except ResourceError:  # many servers give only what a branch or tag names
+            pass
+        else:
+            return goal.commit, []
+    git.fetch(*_ALL, complete=repository.is_shallow)
+    if found := git.resolve(wanted.revision):
+        return found, ["the commit alone could not be fetched, so all history was"]
+    raise ResourceError(f"{git.url} has no commit {wanted.revision}, or several that begin so")
+
+
+def remove(path: str, found: os.stat_result, system: System) -> None:
+    """Take a tree away: its name at once, so that nobody takes what is left of it for something else."""
+    remove_staging(path, system)
+    system.rename(path, staging_of(path), found)
+    remove_staging(path, system)
+
+
+def remove_staging(path: str, system: System) -> None:
+    """Take away what a killed run has left beside the place."""
+    staging = staging_of(path)
+    if (found := system.lstat(staging)) is not None:
+        system.remove_tree(staging, found)
+
+
+def _repository_at(path: str, system: System) -> Repository:
+    found = system.lstat(path)
+    repository = Repository(path, found, system) if found is not None else None
+    if repository is None or not repository.is_there():
+        raise ResourceError(f"git has left no repository in {path}")
+    return repository
+
+
+def _sync(path: str) -> None:
+    """All at once: what a crash takes of the files would count as a local change."""
+    with open_safely(path) as descriptor:
+        sync_filesystem(descriptor)

@@ -1,0 +1,95 @@
+"""A checkout over the versions of a bundle: another revision and back, taken away, undone; its credentials nowhere."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Host, Publisher
+from tests.puller.resources.checkouts.conftest import Remote, git
+from tests.puller.run.left.test_way_back import copies, story
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Remote:
+    found = Remote(tmp_path / "remote")
+    found.commit("one", tag="v1")
+    found.commit("two", tag="v2")
+    return found
+
+
+def checkout(remote: Remote, name: str = "app", **properties: Any) -> str:
+    """A resource of the manifest."""
+    values = ", ".join(f"{key}: '{value}'" for key, value in {"url": remote.url, **properties}.items())
+    return f'  - checkout: [{{"{{{{ facts.machine }}}}/{name}": {{{values}}}}}]\n'
+
+
+def text(host: Host, name: str = "app") -> str:
+    return (host.machine / name / "file").read_text()
+
+
+def test_a_version_and_the_one_before_it_again(host: Host, publisher: Publisher, remote: Remote) -> None:
+    for version, revision, wanted in (("1.0.0", "v1", "one"), ("2.0.0", "v2", "two"), ("3.0.0", "v1", "one")):
+        publisher.publish(version, story(0, checkout(remote, revision=revision)))
+        assert host.run().status == 0
+        assert text(host) == wanted
+        assert host.run().status == 0
+        assert set(host.states().values()) == {"stable"}
+
+
+def test_a_bundle_that_is_given_up_leaves_the_revision_before_it(
+    host: Host, publisher: Publisher, remote: Remote
+) -> None:
+    publisher.publish("1.0.0", story(0, checkout(remote, revision="v1")))
+    assert host.run().status == 0
+    new = checkout(remote, "new", revision="v2")
+    publisher.publish("2.0.0", story(2, checkout(remote, revision="v2"), new))
+    remote.commit("three", tag="v3")
+    outcome = host.run()
+    assert outcome.status == 7, outcome.output
+    assert "not_undone" not in host.report()["bundles"][0] or not host.report()["bundles"][0]["not_undone"]
+    assert text(host) == "one"
+    assert not (host.machine / "new").exists()
+    assert copies(host) == []
+    assert host.run().status == 20
+    assert set(host.states().values()) == {"stable"}
+
+
+def test_it_is_taken_away_where_nothing_in_it_is_anybodys(
+    host: Host, publisher: Publisher, remote: Remote
+) -> None:
+    names = ("clean", "changed", "untracked", "ignored", "committed", "below")
+    publisher.publish(
+        "1.0.0", "removed: absent\n" + story(0, *(checkout(remote, name, revision="v1") for name in names))
+    )
+    assert host.run().status == 0
+    (host.machine / "changed/file").write_text("by hand")
+    (host.machine / "untracked/upload").write_text("precious")
+    (host.machine / "ignored/.git/info").mkdir(exist_ok=True)
+    (host.machine / "ignored/.git/info/exclude").write_text("secret\n")
+    (host.machine / "ignored/secret").write_text("precious")
+    git(host.machine / "committed", "commit", "--quiet", "--allow-empty", "--message", "by hand")
+    below = '  - file: [{"{{ facts.machine }}/below/conf": {content: x, owner: 0, group: 0, mode: "0644"}}]\n'
+    publisher.publish("2.0.0", "removed: absent\n" + story(0, below.replace(" 0,", ' "{{ facts.uid }}",')))
+    assert host.run().status == 0, host.run().output
+    assert {name for name in names if (host.machine / name).exists()} == {*names} - {"clean"}
+    assert "it has files that were changed, or are not of its commit, so it stays" in host.run("-v").output
+
+
+def test_credentials_are_shown_nowhere(host: Host, publisher: Publisher) -> None:
+    publisher.publish(
+        "1.0.0",
+        story(
+            0, '  - checkout: [{"{{ facts.machine }}/app": {url: "http://joe:s3cret-t0ken@127.0.0.1:9/x"}}]\n'
+        ),
+    )
+    outcome = host.run("-v")
+    assert outcome.status == 6
+    assert "git clone" in outcome.output
+    assert "s3cret" not in outcome.output
+    for command in (("explain", f"checkout#{host.machine}/app"), ("status",), ("run", "--noop", "-v")):
+        assert "s3cret" not in host.puller(*command).output
+    kept = (path for path in host.state.rglob("*") if path.is_file() and "bundles" not in path.parts)
+    assert not [path for path in kept if b"s3cret" in path.read_bytes()]
+    assert not os.path.lexists(host.machine / "app")
