@@ -22,7 +22,6 @@ from puller.resources.checkouts.goals import Goal, goal_here, latest
 from puller.resources.checkouts.remote import Remote
 from puller.resources.checkouts.repository import Repository
 from puller.resources.owners import (
-    UNKNOWN_ID,
     attribute_differences,
     group_id,
     group_name,
