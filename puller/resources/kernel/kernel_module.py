@@ -1,0 +1,341 @@
+"""The ``kernel_module`` resource: whether a module of the kernel is loaded, at boot and now (``types.md`` section 8).
+
+* Two small files say it: one of modules-load.d(5), one of modprobe.d(5). A file that says anything of another module is
+  somebody's, and is neither replaced nor removed.
+* What other files say counts: a module that one of them keeps out is not loaded at boot, whatever is written beside it.
+* A module that is loaded stays as it is loaded: other options are in force when it is loaded again.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from puller.errors import ResourceError
+from puller.resources.base import Declared, Difference, Properties, PropertyError, Resource
+from puller.resources.kernel import module_files
+from puller.resources.kernel.modprobe import load, require_modprobe, unload
+from puller.resources.kernel.module_files import (
+    CONFIGURED,
+    LOADED_AT_BOOT,
+    Line,
+    Modules,
+    lines_of,
+    normalized,
+)
+from puller.resources.owners import attribute_differences
+from puller.system.protocol import Attributes
+
+_ENSURE = ("present", "loaded", "absent", "blacklisted")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,54}")  # the kernel's limit is 55 characters
+_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+_HEADER = "# Written by Puller.\n"
+_TRUE, _FALSE = ("y", "1", "on", "yes", "true"), ("n", "0", "off", "no", "false")
+
+
+class KernelModuleProperties(Properties, frozen=True):
+    """The properties of a module; in its name ``-`` and ``_`` are the same."""
+
+    options: dict[str, str | int] | tuple[str, ...] = ()
+    """Parameters that it is loaded with: a mapping, or a list of ``key=value``."""
+
+
+class ModuleFile(msgspec.Struct, frozen=True):
+    """A file of a module: its ``lstat``, ``None`` when it is not there, and its content."""
+
+    path: str
+    found: os.stat_result | None
+    content: bytes = b""
+
+
+class ModuleState(msgspec.Struct, frozen=True):
+    """The files of a module, and whether it is loaded; ``None`` where the kernel does not say."""
+
+    at_boot: ModuleFile
+    configured: ModuleFile
+    is_loaded: bool | None
+
+
+class KernelModule(Resource[KernelModuleProperties, ModuleState]):
+    """A module of the kernel."""
+
+    type_name = "kernel_module"
+    properties_type = KernelModuleProperties
+    providers = ("modprobe",)
+
+    def look(self) -> ModuleState:
+        loaded = self._modules.loaded
+        is_loaded = None if loaded is None else self._name in loaded or self._name in self._modules.built_in
+        at_boot, configured = _paths_of(self.properties.name)
+        return ModuleState(self._file(at_boot), self._file(configured), is_loaded)
+
+    def differences(self, actual: ModuleState, *, refresh: bool = False) -> Sequence[Difference]:
+        del refresh
+        self._refuse_what_cannot_be(actual)
+        return [*self._of_files(actual), *self._of_kernel(actual)]
+
+    def change(self, differences: Sequence[Difference], actual: ModuleState) -> None:
+        """Make it so (``types.md`` section 8).
+
+        1. Refuse what cannot be done.
+        2. Write or remove its files; first what it is loaded with, then when.
+        3. Load it, or unload it unless it is in use: then the files are as they should be, and that is the failure.
+        """
+        # 1. Refuse
+        self._refuse_to_write(differences, actual)
+        # 2. Files
+        named = {difference.property for difference in differences}
+        for file, wanted in reversed(self._wanted(actual)):
+            if named & _properties_of(file.path):
+                self._write(file, wanted)
+        # 3. Load or unload
+        if "module" in named and self.properties.ensure == "loaded":
+            load(self.properties.name, self.context.system)
+        elif "module" in named:
+            self._refuse_in_use()
+            unload(self.properties.name, self.context.system)
+
+    def noop_message(self, differences: Sequence[Difference], actual: ModuleState) -> str:
+        self._refuse_to_write(differences, actual)
+        named, done = {difference.property for difference in differences}, []
+        for file, wanted in self._wanted(actual):
+            if named & _properties_of(file.path):
+                self.context.system.expect(file.path, "absent" if wanted is None else "file")
+                done.append(f"{'removed' if wanted is None else 'written'} {file.path}")
+        if "module" in named and self.properties.ensure == "loaded":
+            done.append("loaded the module")
+        elif "module" in named:
+            self._refuse_in_use()
+            done.append("unloaded the module")
+        return f"Would have {', would have '.join(done)}"
+
+    def final_ensure(self, actual: ModuleState) -> str:
+        commands = {line.command for line in self._lines() if line.command != "install" or line.is_never}
+        if "blacklist" in commands and "install" in commands:
+            return "blacklisted"
+        if actual.is_loaded and self.properties.ensure != "present":
+            return "loaded"
+        return "present" if "load" in commands else "absent"
+
+    def is_there(self, actual: ModuleState) -> bool:
+        return actual.at_boot.found is not None or actual.configured.found is not None
+
+    def describe(self, actual: ModuleState) -> dict[str, Any]:
+        files = [file.path for file in (actual.at_boot, actual.configured) if file.found is not None]
+        return {"ensure": self.final_ensure(actual), "loaded": actual.is_loaded, "files": files}
+
+    def changed_paths(self, actual: ModuleState) -> Iterable[str] | None:
+        # What is loaded or unloaded beside the files is not restored with them.
+        return None if [*self._of_kernel(actual)] else _paths_of(self.properties.name)
+
+    @property
+    def notes(self) -> Sequence[str]:
+        notes = [*self._not_in_force()] if self.properties.ensure in ("present", "loaded") else []
+        if self.properties.ensure == "blacklisted" and (line := self._elsewhere("load")):
+            notes.append(f"{line.path} names it to be loaded at boot, which it is kept from")
+        return notes
+
+    # What is wanted
+
+    @property
+    def _name(self) -> str:
+        return normalized(self.properties.name)
+
+    def _wanted(self, actual: ModuleState) -> list[tuple[ModuleFile, bytes | None]]:
+        """The files with their wanted contents; ``None`` for one that is to be absent."""
+        ensure, options = self.properties.ensure, _as_texts(self.properties.options)
+        at_boot, configured = "", ""
+        if ensure == "blacklisted" and (
+            actual.configured.found is not None or not self._is_kept_out_elsewhere()
+        ):
+            configured = f"blacklist {self._name}\ninstall {self._name} /bin/false\n"
+        elif ensure in ("present", "loaded"):
+            at_boot = f"{self._name}\n"
+            configured = f"options {self._name} {' '.join(options)}\n" if options else ""
+        texts = ((actual.at_boot, at_boot), (actual.configured, configured))
+        return [(file, f"{_HEADER}{text}".encode() if text else None) for file, text in texts]
+
+    def _of_files(self, actual: ModuleState) -> Iterator[Difference]:
+        for file, wanted in self._wanted(actual):
+            is_there = "absent" if file.found is None else "present"
+            if (file.found is None) is not (wanted is None):
+                yield Difference(file.path, is_there, "present" if wanted is not None else "absent")
+            elif file.found is not None and wanted is not None:
+                if file.content != wanted:
+                    yield Difference(file.path, "another one", f"{wanted.decode().removeprefix(_HEADER)!r}")
+                yield from attribute_differences(
+                    file.found, _attributes(), "root", "root", f" of {file.path}"
+                )
+
+    def _of_kernel(self, actual: ModuleState) -> Iterator[Difference]:
+        ensure = self.properties.ensure
+        if ensure == "loaded" and not actual.is_loaded:
+            yield Difference("module", "not loaded", "loaded")
+        elif ensure in ("absent", "blacklisted") and actual.is_loaded:
+            yield Difference("module", "loaded", "not loaded")
+
+    # What is there
+
+    @property
+    def _modules(self) -> Modules:
+        return Modules.of(self.context)
+
+    def _file(self, path: str) -> ModuleFile:
+        system = self.context.system
+        found = system.lstat(path)
+        if found is None:
+            return ModuleFile(path, None)
+        if not stat.S_ISREG(found.st_mode):
+            raise ResourceError(f"{path} is no regular file; remove it first")
+        return ModuleFile(path, found, system.read(path))
+
+    def _lines(self) -> list[Line]:
+        """What is said of the module; in noop, what the run would have removed before it does not count."""
+        lines, exists = self._modules.lines(self._name), self.context.system.exists
+        return [line for line in lines if exists(line.path)] if self.context.noop else lines
+
+    def _elsewhere(self, command: str, *, never: bool = False) -> Line | None:
+        """A line of another file than the module's own."""
+        own = _paths_of(self.properties.name)
+        lines = (line for line in self._lines() if line.command == command and line.path not in own)
+        return next((line for line in lines if line.is_never or not never), None)
+
+    def _is_kept_out_elsewhere(self) -> bool:
+        return None not in (self._elsewhere("blacklist"), self._elsewhere("install", never=True))
+
+    def _not_in_force(self) -> Iterator[str]:
+        """Options that a module which is loaded was not loaded with."""
+        if self._name not in (self._modules.loaded or {}):
+            return
+        for option in _as_texts(self.properties.options):
+            key, _, wanted = option.partition("=")
+            actual = self._modules.parameter(self._name, normalized(key))
+            if actual is not None and not _same_value(actual, wanted.strip('"')):
+                yield f"{key} is {actual} now; {wanted} is in force after it is loaded again"
+
+    # What may be done
+
+    def _refuse_what_cannot_be(self, actual: ModuleState) -> None:
+        """Raise for what no change can bring about, also where the files are as they should be."""
+        ensure, name = self.properties.ensure, self.properties.name
+        if ensure in ("absent", "blacklisted"):
+            if self._name in self._modules.built_in:
+                raise ResourceError(f"{name} is built into the kernel, so nothing keeps it out")
+            if ensure == "absent" and (line := self._elsewhere("load")):
+                raise ResourceError(f"{line.path} loads {name} at boot; take it out there")
+            return
+        if line := self._elsewhere("blacklist") or self._elsewhere("install", never=True):
+            raise ResourceError(f"{line.path} keeps {name} out ({line.command}); take it out there")
+        if ensure == "loaded" and actual.is_loaded is None:
+            raise ResourceError(
+                "the kernel does not say what is loaded (no /proc/modules, as in a container)"
+            )
+        if not actual.is_loaded and actual.is_loaded is not None:
+            self._require_available()
+
+    def _require_available(self) -> None:
+        """Raise ``ResourceError`` for a module that the running kernel has not, and no earlier resource may bring."""
+        available, release = self._modules.available, os.uname().release
+        if self.context.uncertain(f"{module_files.ROOT}/lib/modules/{release}"):
+            return
+        if available is None and self.properties.ensure == "loaded":
+            raise ResourceError(f"no modules of the running kernel, {release}, are installed")
+        if available is not None and self._name not in available:
+            raise ResourceError(
+                f"there is no module {self.properties.name} for the running kernel, {release}"
+            )
+
+    def _refuse_to_write(self, differences: Sequence[Difference], actual: ModuleState) -> None:
+        """Raise ``ResourceError`` for a file that is somebody else's, and where a tool is missing."""
+        for file in (actual.at_boot, actual.configured):
+            others = {line.module for line in lines_of(file.path)} - {self._name} if file.found else ()
+            if others:
+                what = f"says something of {', '.join(sorted(others))}"
+                raise ResourceError(
+                    f"{file.path} {what}, so it is not replaced or removed; put that elsewhere"
+                )
+        if "module" in {difference.property for difference in differences}:
+            require_modprobe(self.context)
+
+    def _refuse_in_use(self) -> None:
+        found = (self._modules.loaded or {}).get(self._name)
+        if found is not None and found.is_in_use:
+            raise ResourceError(f"{self.properties.name} is {found.by}, so it cannot be unloaded")
+
+    def _write(self, file: ModuleFile, content: bytes | None) -> None:
+        system, directory = self.context.system, os.path.dirname(file.path)
+        if content is None and file.found is not None:
+            system.remove(file.path, file.found)
+        elif content is not None:
+            if not system.is_directory(directory):
+                system.make_directory(directory, msgspec.structs.replace(_attributes(), mode=0o755))
+            system.replace_file(file.path, [content], _attributes(), file.found)
+        self._modules.forget()
+
+    # At load
+
+    @classmethod
+    def check(cls, properties: KernelModuleProperties) -> Iterator[PropertyError]:
+        ensure = properties.ensure
+        if ensure not in _ENSURE:
+            yield PropertyError("ensure", f"is {ensure!r}, wanted one of {', '.join(_ENSURE)}")
+        if not _NAME.fullmatch(properties.name):
+            wanted = "wanted at most 55 letters, digits, '_' and '-', the first no '-'"
+            yield PropertyError("name", f"is {properties.name!r}, {wanted}")
+        if properties.options and ensure in ("absent", "blacklisted"):
+            yield PropertyError("options", f"has no meaning with ensure: {ensure}", because=["ensure"])
+        for option in _as_texts(properties.options):
+            key, mark, value = option.partition("=")
+            text = value[1:-1] if len(value) > 1 and value[0] == value[-1] == '"' else value
+            if not _KEY.fullmatch(key) or (mark and not text) or not _is_plain(text, is_quoted=text != value):
+                yield PropertyError(
+                    "options", f"has {option!r}, wanted key=value without quotes and backslashes"
+                )
+
+    @classmethod
+    def places(cls, properties: KernelModuleProperties) -> Sequence[str]:
+        return _paths_of(properties.name)
+
+    @classmethod
+    def contradictions(cls, declared: Declared) -> Iterator[tuple[Any, Any, str]]:
+        known: dict[str, Any] = {}
+        for properties in declared(cls.type_name):
+            first = known.setdefault(normalized(properties.name), properties)
+            if first is not properties:
+                yield first, properties, "is the same module by another name"
+
+
+def _paths_of(name: str) -> tuple[str, str]:
+    """The files of a module, when it is loaded and with what."""
+    root, file = module_files.ROOT, f"{normalized(name)}.conf"
+    return f"{root}{LOADED_AT_BOOT}/{file}", f"{root}{CONFIGURED}/{file}"
+
+
+def _properties_of(path: str) -> set[str]:
+    """What the differences of a file are named by."""
+    return {path, *(f"{name} of {path}" for name in ("owner", "group", "mode"))}
+
+
+def _attributes() -> Attributes:
+    return Attributes(os.geteuid(), os.getegid(), 0o644)
+
+
+def _as_texts(options: Mapping[str, str | int] | Sequence[str]) -> list[str]:
+    """The options as modprobe.d has them."""
+    if not isinstance(options, Mapping):
+        return [*options]
+    return [f'{key}="{value}"' if " " in str(value) else f"{key}={value}" for key, value in options.items()]
+
+
+def _is_plain(value: str, *, is_quoted: bool) -> bool:
+    """Whether modprobe hands a value on as it is."""
+    return value.isprintable() and not set(value) & {'"', "\\", "'"} and (is_quoted or " " not in value)
+
+
+def _same_value(one: str, other: str) -> bool:
+    """Whether two values of a parameter are the same; a switch has several words for each of its states."""
+    pair = {one.lower(), other.lower()}
+    return len(pair) == 1 or pair <= {*_TRUE} or pair <= {*_FALSE}

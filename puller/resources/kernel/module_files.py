@@ -1,0 +1,195 @@
+"""Modules of the kernel as its files and those of modprobe say: what is loaded, built in or available, and what is set.
+
+* ``/proc/modules``, ``modules.builtin`` and ``modules.dep`` are of the running kernel. A container has none of them.
+* In the directories of modprobe.d(5) and modules-load.d(5) a file hides those of its name in directories further down.
+* Names with ``-`` and ``_`` are the same.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from typing import NamedTuple, Self
+
+import msgspec
+
+from puller.resources.base import Context
+
+ROOT = ""
+"""Before every path; another one in tests."""
+
+LOADED_AT_BOOT = "/etc/modules-load.d"
+CONFIGURED = "/etc/modprobe.d"
+_LOAD = (LOADED_AT_BOOT, "/run/modules-load.d", "/usr/local/lib/modules-load.d", "/usr/lib/modules-load.d")
+_CONFIGURE = (
+    CONFIGURED,
+    "/run/modprobe.d",
+    "/usr/local/lib/modprobe.d",
+    "/usr/lib/modprobe.d",
+    "/lib/modprobe.d",
+)
+_SUFFIX = re.compile(r"\.ko(\.\w+)?$")
+_NEVER = re.compile(r"(/usr)?/bin/(true|false)|:")
+
+
+def normalized(name: str) -> str:
+    """A name as the kernel has it."""
+    return name.replace("-", "_")
+
+
+class Line(NamedTuple):
+    """A line of modprobe.d, or a name of modules-load.d, whose ``command`` is ``load``."""
+
+    path: str
+    command: str
+    module: str
+    """As the kernel has it."""
+    rest: str = ""
+
+    @property
+    def is_never(self) -> bool:
+        """Whether it says that the module is never loaded by its name."""
+        return self.command == "install" and _NEVER.fullmatch(self.rest) is not None
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """A line of ``/proc/modules``."""
+
+    references: str
+    """How many use it; ``-`` where the kernel does not unload."""
+    users: tuple[str, ...]
+    """The modules among them, and ``[permanent]``."""
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether the kernel would not unload it."""
+        return self.references != "0" or "[permanent]" in self.users
+
+    @property
+    def by(self) -> str:
+        """Who uses it, in words."""
+        return f"in use by {', '.join(self.users)}" if self.users else f"in use ({self.references} times)"
+
+
+class Modules:
+    """All modules of the machine, for all resources of a run: read once, and again after a change."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[int, int] | None = None
+        self._files: dict[str, tuple[tuple[int, ...], tuple[Line, ...]]] = {}
+        self._lines: dict[str, list[Line]] = {}
+
+    @classmethod
+    def of(cls, context: Context) -> Self:
+        """The modules of a run, as they are now. Raises ``OSError``."""
+        found: Self = context.shared.setdefault(cls, cls())
+        seen = (context.changes(), context.system.executed)
+        if found._seen != seen:
+            found.__dict__.pop("loaded", None)
+            found._read_files()
+            found._seen = seen
+        return found
+
+    def forget(self) -> None:
+        """Read again what is asked for next: something was written."""
+        self._seen = None
+
+    @cached_property
+    def loaded(self) -> dict[str, Loaded] | None:
+        """The modules that are loaded, by name; ``None`` where the kernel does not say."""
+        text = _text(f"{ROOT}/proc/modules")
+        if text is None:
+            return None
+        found = {}
+        for line in text.splitlines():
+            name, _, references, users, *_ = f"{line} - -".split(" ")
+            found[name] = Loaded(
+                references, tuple(user for user in users.split(",") if user not in ("", "-"))
+            )
+        return found
+
+    @cached_property
+    def built_in(self) -> frozenset[str]:
+        """The modules that are a part of the running kernel."""
+        return frozenset(_names(_text(f"{self._of_kernel}/modules.builtin") or ""))
+
+    @cached_property
+    def available(self) -> frozenset[str] | None:
+        """The modules that can be loaded into the running kernel; ``None`` where its modules are not installed."""
+        text = _text(f"{self._of_kernel}/modules.dep")
+        return None if text is None else frozenset(_names(text))
+
+    def lines(self, name: str) -> list[Line]:
+        """All that is said of a module."""
+        return self._lines.get(normalized(name), [])
+
+    def parameter(self, name: str, key: str) -> str | None:
+        """The value of a parameter of a loaded module; ``None`` when it is not told."""
+        try:
+            text = _text(f"{ROOT}/sys/module/{normalized(name)}/parameters/{key}")
+        except OSError:  # some can only be written
+            return None
+        return None if text is None else text.strip()
+
+    @property
+    def _of_kernel(self) -> str:
+        return f"{ROOT}/lib/modules/{os.uname().release}"
+
+    def _read_files(self) -> None:
+        known, self._files = self._files, {}
+        for path in (*_paths(_LOAD), *_paths(_CONFIGURE)):
+            try:
+                found = os.stat(path)
+            except FileNotFoundError:  # a link to nothing, or /dev/null in its place
+                continue
+            identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+            before = known.get(path)
+            is_same = before is not None and before[0] == identity
+            self._files[path] = before if before and is_same else (identity, tuple(lines_of(path)))
+        self._lines = {}
+        for _, lines in self._files.values():
+            for line in lines:
+                self._lines.setdefault(line.module, []).append(line)
+
+
+def lines_of(path: str) -> Iterator[Line]:
+    """The lines of a file of one of the directories. Raises ``OSError``."""
+    text = _text(path) or ""
+    if "/modules-load.d/" in path:
+        names = (line.strip() for line in text.splitlines())
+        yield from (Line(path, "load", normalized(name)) for name in names if name and name[0] not in "#;")
+        return
+    for line in text.replace("\\\n", " ").splitlines():
+        words = line.split(None, 2)
+        if len(words) > 1 and not words[0].startswith("#"):
+            yield Line(path, words[0], normalized(words[1]), words[2].strip() if len(words) > 2 else "")
+
+
+def _paths(directories: tuple[str, ...]) -> list[str]:
+    """The files that count: of each name the first."""
+    found: dict[str, str] = {}
+    for directory in (f"{ROOT}{one}" for one in directories):
+        try:
+            names = os.listdir(directory)
+        except FileNotFoundError:
+            continue
+        for name in names:
+            if name.endswith(".conf"):
+                found.setdefault(name, f"{directory}/{name}")
+    return sorted(found.values())
+
+
+def _names(text: str) -> Iterator[str]:
+    """The modules at the beginnings of the lines of ``modules.builtin`` and ``modules.dep``."""
+    for line in text.splitlines():
+        path = line.partition(":")[0]
+        yield normalized(_SUFFIX.sub("", path[path.rfind("/") + 1 :]))
+
+
+def _text(path: str) -> str | None:
+    """The content of a file of the system; ``None`` when it is not there."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
+            return stream.read()
+    except FileNotFoundError:
+        return None
