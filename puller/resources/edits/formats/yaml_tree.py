@@ -1,24 +1,224 @@
-"""Settings in yaml texts."""
+"""Settings of yaml documents: only the bytes of a value or an entry change (``types.md`` section 4.4).
+
+* libyaml says where everything stands (``yaml_nodes``); what is written is PyYAML's, in the style of the file.
+* Anchors, aliases, tags and merge keys elsewhere stay as they are; on the way to a value, or in it, they are refused,
+  as an edit there would change more than it says. Aliases are never followed.
+* A key is found by its text, with or without quotes.
+"""
 
 from collections.abc import Iterator
+from typing import Any
 
 from puller.resources.base import PropertyError
-from puller.resources.edits.formats.format import Found, Setting
+from puller.resources.edits.formats.format import FormatError, Found, Setting
+from puller.resources.edits.formats.lines import ending_of
+from puller.resources.edits.formats.trees import (
+    MISSING,
+    Way,
+    edited_tree,
+    find_in,
+    line_at,
+    line_end,
+    line_start,
+    nested,
+    tree_problems,
+    way_of,
+)
+from puller.resources.edits.formats.yaml_nodes import Document, Member, Node, document_of
+from puller.resources.edits.formats.yaml_write import (
+    BlockStyle,
+    can_be_literal,
+    flow,
+    is_block,
+    scalar,
+)
 
 NEW_TEXT = ""
 
 
 def problems(setting: Setting) -> Iterator[PropertyError]:
-    raise NotImplementedError
+    """What is wrong with a setting whatever the file says."""
+    yield from tree_problems(setting)
 
 
 def find(text: str, setting: Setting) -> Found:
-    raise NotImplementedError
+    """What the document says. Raises ``FormatError`` when it cannot be parsed, or something is in the way."""
+    document, way = document_of(text), way_of(setting)
+    _refuse_marks(text, document, way)
+    found = find_in(document.tree, way, lambda: line_at(text, _members(document, way)[-1].start))
+    return found if type(found.value) in (int, float, bool, list, dict, type(None)) else _as_text(found)
 
 
 def with_value(text: str, setting: Setting) -> str:
-    raise NotImplementedError
+    """The text with the value. Raises ``FormatError`` as :func:`find`."""
+    return _edited(text, setting, setting.value)
 
 
 def without(text: str, setting: Setting) -> str:
-    raise NotImplementedError
+    """The text without the entry. Raises ``FormatError`` as :func:`find`."""
+    return _edited(text, setting, MISSING)
+
+
+def _as_text(found: Found) -> Found:
+    return Found(is_there=found.is_there, value=str(found.value), line=found.line)
+
+
+def _edited(text: str, setting: Setting, value: Any) -> str:
+    document = document_of(text)
+    _refuse_marks(text, document, way_of(setting))
+    new = edited_tree(text, setting, value, _tree, _set)
+    if new is not text and document_of(new).marks != document.marks:
+        raise FormatError("the edit would change an anchor, an alias or a tag")
+    return new
+
+
+def _tree(text: str) -> Any:
+    return document_of(text).tree
+
+
+def _refuse_marks(text: str, document: Document, way: Way) -> None:
+    nodes = [document.root, *(member.node for member in _members(document, way))]
+    for node in nodes:
+        if node and node.mark:
+            raise FormatError(
+                f"line {line_at(text, node.start)} has {node.mark}, where an edit would change more"
+            )
+        if node and node.members and "<<" in node.members:
+            line = line_at(text, node.members["<<"].start)
+            raise FormatError(f"line {line} has a merge key, so what counts here may be elsewhere")
+    if len(nodes) > len(way) and nodes[-1] and nodes[-1].has_marks:
+        raise FormatError(
+            f"line {line_at(text, nodes[-1].start)} has a value with anchors, aliases or tags in it"
+        )
+
+
+def _members(document: Document, way: Way) -> list[Member]:
+    """Those of a way that are there."""
+    found: list[Member] = []
+    node = document.root
+    for name in way:
+        if node is None or not node.members or name not in node.members:
+            break
+        found.append(node.members[name])
+        node = found[-1].node
+    return found
+
+
+def _set(text: str, way: Way, value: Any) -> str:
+    document = document_of(text)
+    members = _members(document, way)
+    edit = _Edit(text, document.style)
+    if value is MISSING:
+        return edit.without(document.root, members)
+    rest = nested(way[len(members) + 1 :], value)
+    container = members[-1].node if members else document.root
+    if len(members) == len(way):
+        return edit.with_value(members, value)
+    if container is not None and container.members:
+        return edit.with_member(container, way[len(members)], rest)
+    if members:
+        return edit.with_value(members, {way[len(members)]: rest})
+    return edit.with_root(container, {way[0]: rest})
+
+
+class _Edit:
+    """The ways to change a text, each of which returns the new one."""
+
+    def __init__(self, text: str, style: BlockStyle) -> None:
+        self.text = text
+        self.style = style
+        self.newline = ending_of(text)
+
+    def with_root(self, root: Node | None, value: dict[str, Any]) -> str:
+        """With the first entries of a document."""
+        [(key, item)] = value.items()
+        lines = self.style.entry(key, item)
+        if root is not None and root.is_flow:  # {}
+            return self.text[: root.start] + self.newline.join(lines) + self.text[root.end :]
+        return self.with_lines(len(self.text), lines)
+
+    def with_lines(self, place: int, lines: list[str]) -> str:
+        """With lines at a place where one begins, or where the last one lacks its ending."""
+        before = self.text[:place]
+        if before and not before.endswith("\n"):
+            before += self.newline
+        return before + "".join(line + self.newline for line in lines) + self.text[place:]
+
+    def with_member(self, container: Node, name: str, value: Any) -> str:
+        """With a new entry at the end of a mapping that has some."""
+        *_, last = (container.members or {}).values()
+        if container.is_flow:
+            end = last.node.end
+            return f"{self.text[:end]}, {scalar(name, flow=True)}: {flow(value)}{self.text[end:]}"
+        indentation = self.indentation(last)
+        lines = [f"{indentation}{line}" if line else "" for line in self.style.entry(name, value)]
+        return self.with_lines(line_end(self.text, last.node.content_end), lines)
+
+    def with_value(self, members: list[Member], value: Any) -> str:
+        """With another value of an entry that is there."""
+        member, node = members[-1], members[-1].node
+        is_literal = can_be_literal(value) and node.style not in ("'", '"')
+        if node.in_flow or (node.is_flow and not node.is_empty and is_block(value)):
+            return self.with_inline(member, flow(value))
+        if is_block(value) or is_literal:
+            return self.with_block(member, value)
+        return self.with_inline(member, scalar(value, style=node.style))
+
+    def with_inline(self, member: Member, written: str) -> str:
+        """With a value that stands on the line of its key."""
+        node, text = member.node, self.text
+        if node.start == node.end:
+            return f"{text[: member.colon]} {written}{text[member.colon :]}"
+        if not node.is_block:
+            return f"{text[: node.start]}{written}{text[node.end :]}"
+        ending = self.newline if text[: line_end(text, node.content_end)].endswith("\n") else ""
+        return f"{text[: member.colon]} {written}{self.comment(member)}{ending}{self.behind(member)}"
+
+    def with_block(self, member: Member, value: Any) -> str:
+        """With a value that has lines of its own; the comment behind the key, or behind the old value, stays there."""
+        node = member.node
+        style = BlockStyle(self.style.step, self.style.offset)
+        if node.is_block and node.column is not None:
+            width = node.column - len(self.indentation(member))
+            style = BlockStyle(width, style.offset) if node.members else BlockStyle(style.step, width)
+        indentation = self.indentation(member)
+        head, *rest = style.value(value)
+        lines = [f"{indentation}{line}" if line else "" for line in rest]
+        first = f"{self.text[: member.colon]}{head}{self.comment(member)}{self.newline}"
+        below = "".join(line + self.newline for line in lines)
+        return first + below + self.behind(member)
+
+    def comment(self, member: Member) -> str:
+        """What stands behind the colon of a key and its value, if that is on one line; blanks before it included."""
+        node = member.node
+        start = member.colon if node.is_block or node.start == node.end else node.end
+        comment = self.text[start : line_end(self.text, start)].rstrip()
+        return "" if node.style in ("|", ">") else comment
+
+    def without(self, root: Node | None, members: list[Member]) -> str:
+        """Without the last of the members."""
+        member = members[-1]
+        container = members[-2].node if len(members) > 1 else root
+        siblings = list(container.members.values()) if container and container.members else [member]
+        if container is not None and container.is_flow:
+            return self.without_in_flow(container, siblings, siblings.index(member))
+        if len(siblings) > 1:
+            return self.text[: line_start(self.text, member.start)] + self.behind(member)
+        if len(members) > 1:
+            return self.with_inline(members[-2], "{}")
+        return f"{self.text[: line_start(self.text, member.start)]}{{}}{self.newline}{self.behind(member)}"
+
+    def without_in_flow(self, container: Node, siblings: list[Member], index: int) -> str:
+        if len(siblings) == 1:
+            return f"{self.text[: container.start]}{{}}{self.text[container.end :]}"
+        if index:
+            return self.text[: siblings[index - 1].node.end] + self.text[siblings[index].node.end :]
+        return self.text[: siblings[0].start] + self.text[siblings[1].start :]
+
+    def behind(self, member: Member) -> str:
+        """The text from the line behind an entry."""
+        return self.text[line_end(self.text, member.node.content_end) :]
+
+    def indentation(self, member: Member) -> str:
+        """The blanks before a key of a block mapping."""
+        return self.text[line_start(self.text, member.start) : member.start]

@@ -1,0 +1,153 @@
+"""What yaml, toml and json have in common: a way of names into a tree of mappings, and the proof of an edit.
+
+* The text is edited by positions, so that only the bytes of a value, key or entry change. Libraries that write a whole
+  tree (ruamel.yaml, tomlkit) also keep comments, but not every blank, quote and line end.
+* Whatever was edited is parsed again, and must be the old tree with that one change.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from puller.resources.base import PropertyError
+from puller.resources.edits.formats.format import FormatError, Found, Setting
+from puller.resources.edits.formats.pairs import is_text
+from puller.values.identical import identical
+
+MAX_DEPTH = 100
+"""How deep a document, and a wanted value, may be nested."""
+MISSING = msgspec.UNSET
+"""Stands for what is not in a tree."""
+_KINDS: tuple[tuple[Any, str], ...] = (
+    *((Mapping, "a mapping"), (list, "a list"), (str, "a text")),
+    *((bool, "a truth value"), (int | float, "a number")),
+)
+Way = tuple[str, ...]
+
+
+def way_of(setting: Setting) -> Way:
+    """The names that lead to the value."""
+    return tuple(setting.key.split(".")) if isinstance(setting.key, str) else setting.key
+
+
+def look_up(tree: Any, way: Way) -> Any:
+    """What a tree has at the end of a way, or ``MISSING``. Raises :class:`FormatError` for anything in the way.
+
+    Nothing (``null``) on the way is as good as an empty mapping.
+    """
+    for depth, name in enumerate(way):
+        if tree is None:
+            return MISSING
+        if not isinstance(tree, Mapping):
+            where = ".".join(way[:depth]) or "the document"
+            raise FormatError(f"{where} is {kind_of(tree)}, wanted a mapping that can have {name}")
+        tree = tree.get(name, MISSING)
+        if tree is MISSING:
+            return MISSING
+    return tree
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, for messages, which must not show it."""
+    return next((words for kind, words in _KINDS if isinstance(value, kind)), "no plain value")
+
+
+def nested(names: Sequence[str], value: Any) -> Any:
+    """The value below mappings of these names."""
+    for name in reversed(names):
+        value = {name: value}
+    return value
+
+
+def changed(tree: Any, way: Way, value: Any) -> dict[str, Any]:
+    """The tree with another value at the end of a way; ``MISSING`` takes the key away."""
+    name, rest = way[0], way[1:]
+    copy = dict(tree or {})
+    if rest:
+        copy[name] = changed(copy.get(name), rest, value)
+    elif value is MISSING:
+        del copy[name]
+    else:
+        copy[name] = value
+    return copy
+
+
+def find_in(tree: Any, way: Way, line_of: Callable[[], int | None]) -> Found:
+    """What a tree says at the end of a way."""
+    value = look_up(tree, way)
+    return Found(is_there=False) if value is MISSING else Found(is_there=True, value=value, line=line_of())
+
+
+def edited_tree(
+    text: str, setting: Setting, value: Any, read: Callable[[str], Any], edit: Callable[[str, Way, Any], str]
+) -> str:
+    """The text in which ``edit`` has put a value, or taken one away for ``MISSING``, where that changes anything.
+
+    ``read`` gives the tree of a text. Raises :class:`FormatError` where the new text says anything else.
+    """
+    way, tree = way_of(setting), read(text)
+    found = look_up(tree, way)
+    if identical(found, value):
+        return text
+    new = edit(text, way, value)
+    try:
+        is_right = identical(read(new), changed(tree, way, value))
+    except FormatError:
+        is_right = False
+    if not is_right:
+        raise FormatError(f"{'.'.join(way)} cannot be edited without changing something else")
+    return new
+
+
+def line_at(text: str, position: int) -> int:
+    """The line of a place, counted from 1."""
+    return text.count("\n", 0, position) + 1
+
+
+def line_start(text: str, position: int) -> int:
+    """Where the line of a place begins."""
+    return text.rfind("\n", 0, position) + 1
+
+
+def line_end(text: str, position: int) -> int:
+    """Where the line of a place ends, behind its LF."""
+    end = text.find("\n", position)
+    return len(text) if end < 0 else end + 1
+
+
+def tree_problems(
+    setting: Setting, *, null: bool = True, special_floats: bool = True
+) -> Iterator[PropertyError]:
+    """What is wrong with a key, and a value, of a tree."""
+    way = way_of(setting)
+    if not all(isinstance(name, str) and is_text(name) and "\0" not in name for name in way):
+        yield PropertyError("key", f"is {list(way)!r}, wanted texts", because=["format"])
+    elif not way or (isinstance(setting.key, str) and "" in way):
+        sentence = f"is {setting.key!r}, wanted names with dots between them, or a list of names"
+        yield PropertyError("key", sentence, because=["format"])
+    if setting.value is not msgspec.UNSET:
+        problem = _value_problem(setting.value, null=null, special_floats=special_floats, depth=len(way))
+        if problem:
+            yield PropertyError("value", problem, because=["format"])
+
+
+def _value_problem(value: Any, *, null: bool, special_floats: bool, depth: int) -> str | None:
+    if depth > MAX_DEPTH:
+        return f"is nested more than {MAX_DEPTH} deep"
+    if isinstance(value, Mapping | list | tuple):
+        items = [*value.keys(), *value.values()] if isinstance(value, Mapping) else value
+        problems = (
+            _value_problem(item, null=null, special_floats=special_floats, depth=depth + 1) for item in items
+        )
+        if isinstance(value, Mapping) and not all(isinstance(key, str) for key in value):
+            return "has a key that is no text: put it in quotes"
+        return next(filter(None, problems), None)
+    if value is None:
+        return None if null else "is null, which this format does not have"
+    if isinstance(value, float) and not special_floats and not math.isfinite(value):
+        return f"is {value}, which this format does not have"
+    if isinstance(value, str):
+        return None if is_text(value) else "has half a character, which no file can hold"
+    return None if isinstance(value, bool | int | float) else f"is {kind_of(value)}"

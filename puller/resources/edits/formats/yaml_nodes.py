@@ -1,0 +1,213 @@
+"""Where everything in a yaml document stands: libyaml's events as nodes with positions.
+
+Aliases stay names, so that a document that would unfold to gigabytes is as large as its text.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import yaml
+
+from puller.resources.edits.formats.format import FormatError
+from puller.resources.edits.formats.trees import MAX_DEPTH, line_at
+from puller.resources.edits.formats.yaml_write import BlockStyle, Unclear, read_plain
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class Node(msgspec.Struct):
+    """A value of the document, by its places in the text."""
+
+    start: int
+    end: int
+    """Behind it; of a block that is the next one's start."""
+    content_end: int
+    """Behind the last character that belongs to it."""
+    is_flow: bool = False
+    """A collection in brackets or braces."""
+    is_block: bool = False
+    """A collection of lines, or a text behind ``|`` or ``>``."""
+    in_flow: bool = False
+    """Inside of brackets or braces."""
+    is_empty: bool = True
+    """A collection with nothing in it."""
+    style: str | None = None
+    """Of a scalar: its quotes, ``|`` or ``>``."""
+    column: int | None = None
+    """Of a collection of lines: where these begin."""
+    members: "dict[str, Member] | None" = None
+    """Of a mapping."""
+    mark: str = ""
+    """``an anchor``, ``a tag``, ``an alias``."""
+    has_marks: bool = False
+    """Also those of what is in it."""
+    value: Any = None
+
+
+class Member(msgspec.Struct):
+    """An entry of a mapping."""
+
+    start: int
+    colon: int
+    """Behind it."""
+    node: Node
+
+
+class Document(msgspec.Struct, frozen=True):
+    """A text that was read."""
+
+    root: Node | None
+    tree: Any
+    marks: tuple[str, ...]
+    """All anchors, aliases and tags, in their order."""
+    style: BlockStyle
+
+
+@lru_cache(maxsize=16)
+def document_of(text: str) -> Document:
+    """What a text is. Raises :class:`FormatError` for what cannot be parsed, equal keys, and a second document."""
+    if text.startswith("\ufeff"):
+        raise FormatError("the document begins with a byte order mark")
+    builder = _Builder(text)
+    try:
+        for event in yaml.parse(text, Loader=_LOADER):
+            builder.take(event)
+    except yaml.YAMLError as error:
+        mark: Any = getattr(error, "problem_mark", None)
+        where = f"line {line_at(text, mark.index)}" if mark is not None else "the document"
+        raise FormatError(f"{where} is no yaml: {getattr(error, 'problem', None) or 'not valid'}") from None
+    except UnicodeEncodeError as error:
+        raise FormatError(f"line {line_at(text, error.start)} is not UTF-8, as yaml is") from None
+    return builder.document()
+
+
+class _Open(msgspec.Struct):
+    """A collection that has not ended; ``key`` is what waits for its value."""
+
+    node: Node
+    key: tuple[str, int, int] | None = None
+
+
+class _Builder:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.root: Node | None = None
+        self.documents = 0
+        self.open: list[_Open] = []
+        self.marks: list[str] = []
+        self.step: int | None = None
+        self.offset: int | None = None
+
+    def document(self) -> Document:
+        style = BlockStyle(2 if self.step is None else self.step, self.offset or 0)
+        tree = self.root.value if self.root else None
+        return Document(self.root, tree, tuple(self.marks), style)
+
+    def take(self, event: Any) -> None:
+        """Reads one event."""
+        if isinstance(event, yaml.DocumentStartEvent):
+            self.documents += 1
+            if self.documents > 1:
+                line = line_at(self.text, event.start_mark.index)
+                raise FormatError(f"line {line} begins a second document, wanted one")
+        elif isinstance(event, yaml.AliasEvent):
+            node = self.node(event, value=Unclear(f"*{event.anchor}"), mark="an alias")
+            self.marks.append(f"*{event.anchor}")
+            self.put(node)
+        elif isinstance(event, yaml.ScalarEvent):
+            self.put(self.scalar(event))
+        elif isinstance(event, yaml.CollectionStartEvent):
+            self.begin(event)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            self.end(event)
+
+    def node(self, event: Any, **more: Any) -> Node:
+        start, end = event.start_mark.index, event.end_mark.index
+        in_flow = bool(self.open) and self.open[-1].node.is_flow
+        return Node(start=start, end=end, content_end=end, in_flow=in_flow, **more)
+
+    def scalar(self, event: Any) -> Node:
+        style = event.style or None
+        mark = self.mark(event)
+        value = event.value if style else read_plain(event.value)
+        node = self.node(event, style=style, value=Unclear(event.value) if mark else value, mark=mark)
+        if style in ("|", ">"):
+            node.is_block = True
+            written = self.text[node.start : node.end]
+            keeps = "+" in written.partition("\n")[0].partition("#")[0]
+            node.content_end = node.end - 1 if keeps else node.start + len(written.rstrip())
+        return node
+
+    def mark(self, event: Any) -> str:
+        """What keeps a node from being edited alone, for messages."""
+        if event.anchor:
+            self.marks.append(f"&{event.anchor}")
+        if event.tag:
+            self.marks.append(str(event.tag))
+        return "an anchor" if event.anchor else "a tag" if event.tag else ""
+
+    def begin(self, event: Any) -> None:
+        is_mapping = isinstance(event, yaml.MappingStartEvent)
+        node = self.node(
+            event, mark=self.mark(event), is_flow=bool(event.flow_style), value={} if is_mapping else []
+        )
+        node.members = {} if is_mapping else None
+        node.is_block = not node.is_flow
+        node.column = None if node.is_flow else event.start_mark.column
+        node.content_end = node.start
+        if node.is_block:
+            self.learn(node)
+        self.open.append(_Open(node))
+        if len(self.open) > MAX_DEPTH:
+            raise FormatError(f"the document is nested more than {MAX_DEPTH} deep")
+
+    def learn(self, node: Node) -> None:
+        """Takes the first of each kind for the style of the file."""
+        parent = self.open[-1].node if self.open else None
+        if parent is None or parent.members is None or parent.column is None or node.column is None:
+            return
+        width = node.column - parent.column
+        if node.members is None:
+            self.offset = width if self.offset is None else self.offset
+        else:
+            self.step = width if self.step is None else self.step
+
+    def end(self, event: Any) -> None:
+        node = self.open.pop().node
+        node.end = event.end_mark.index
+        if node.is_flow:
+            node.content_end = node.end
+        self.put(node)
+
+    def put(self, node: Node) -> None:
+        """Puts what is complete into what it is in."""
+        node.has_marks = node.has_marks or bool(node.mark)
+        if not self.open:
+            self.root = node
+            return
+        parent = self.open[-1]
+        into = parent.node
+        into.has_marks = into.has_marks or node.has_marks
+        into.is_empty = False
+        into.content_end = max(into.content_end, node.content_end)
+        if into.members is None:
+            into.value.append(node.value)
+        elif parent.key is None:
+            parent.key = self.name(node), node.start, node.end
+        else:
+            self.put_member(into, *parent.key, node)
+            parent.key = None
+
+    def name(self, node: Node) -> str:
+        """The text of a key; of one that is no text at all, something that no setting can ask for."""
+        if node.members is not None or isinstance(node.value, list) or node.mark:
+            return f"\0{self.text[node.start : node.content_end]}"
+        return str(node.value) if isinstance(node.value, str) else self.text[node.start : node.end]
+
+    def put_member(self, into: Node, name: str, start: int, end: int, node: Node) -> None:
+        if into.members is None or name in into.members:
+            raise FormatError(f"line {line_at(self.text, start)} has the key {name!r} again")
+        colon = self.text.find(":", end, node.start)
+        into.members[name] = Member(start, node.start if colon < 0 else colon + 1, node)
+        into.value[name] = node.value
