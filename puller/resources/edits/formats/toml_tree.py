@@ -1,24 +1,320 @@
-"""Settings in toml texts."""
+"""Settings of toml documents: only the bytes of a value or an entry change (``types.md`` section 4.4).
 
-from collections.abc import Iterator
+* The standard library reads a document; ``toml_scan`` knows where everything stands.
+* A replaced text keeps its quotes. A new key stands behind the last one of its table; in an inline table, or beside
+  dotted keys, it is written as these are. A new table stands at the end, after a blank line.
+* tomlkit, which writes whole tables, puts a key behind the comments that belong to the next table.
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
 
 from puller.resources.base import PropertyError
-from puller.resources.edits.formats.format import Found, Setting
+from puller.resources.edits.formats.format import FormatError, Found, Setting
+from puller.resources.edits.formats.lines import ending_of
+from puller.resources.edits.formats.toml_scan import Entry, Table, scan
+from puller.resources.edits.formats.trees import (
+    MAX_DEPTH,
+    MISSING,
+    Way,
+    edited_tree,
+    find_in,
+    line_at,
+    line_end,
+    line_start,
+    look_up,
+    tree_problems,
+    way_of,
+)
+from puller.values.identical import identical
 
 NEW_TEXT = ""
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_HEAD = re.compile(r"(?:#[^\n]*\n)+(?=\r?\n)")
+_BLANK_LINES = re.compile(r"(?:[ \t]*\r?\n)*")
+_INTEGERS = range(-(2**63), 2**63)
+
+
+class _Document(msgspec.Struct, frozen=True):
+    tree: dict[str, Any]
+    tables: list[Table]
+    entries: dict[Way, tuple[Entry, Entry | None]]
+    """All entries by their ways, with that of the inline table that they stand in."""
+
+    def entry(self, way: Way) -> Entry | None:
+        """The entry whose value is at the end of a way."""
+        return self.entries[way][0] if way in self.entries else None
+
+    def table(self, way: Way) -> Table | None:
+        """The table of that header."""
+        return next((table for table in self.tables if table.way == way and not table.is_array), None)
+
+    def below(self, way: Way) -> tuple[Entry, Entry | None] | None:
+        """The last entry that makes a mapping without a header of its own: in braces, or with dotted keys."""
+        found = None
+        for other, (entry, inline) in self.entries.items():
+            is_below = len(other) > len(way) and other[: len(way)] == way
+            start = len(other) - len(entry.keys)
+            if is_below and (start < len(way) or (inline is not None and inline.way == way)):
+                found = entry, inline
+        return found
 
 
 def problems(setting: Setting) -> Iterator[PropertyError]:
-    raise NotImplementedError
+    """What is wrong with a setting whatever the file says."""
+    yield from tree_problems(setting, null=False)
+    if setting.value is not msgspec.UNSET and _has_long_integer(setting.value):
+        yield PropertyError("value", "has an integer of more than 64 bits", because=["format"])
 
 
 def find(text: str, setting: Setting) -> Found:
-    raise NotImplementedError
+    """What the document says. Raises ``FormatError`` when it cannot be parsed, or something is in the way."""
+    document, way = _document(text), way_of(setting)
+    return find_in(document.tree, way, lambda: _line_of(text, document, way))
 
 
 def with_value(text: str, setting: Setting) -> str:
-    raise NotImplementedError
+    """The text with the value. Raises ``FormatError`` as :func:`find`."""
+    return edited_tree(text, setting, setting.value, _tree, _set)
 
 
 def without(text: str, setting: Setting) -> str:
-    raise NotImplementedError
+    """The text without the key or table. Raises ``FormatError`` as :func:`find`."""
+    return edited_tree(text, setting, MISSING, _tree, _set)
+
+
+def _set(text: str, way: Way, value: Any) -> str:
+    document = _document(text)
+    if value is MISSING:
+        return _without(text, document, way)
+    old = look_up(document.tree, way)
+    if old is MISSING:
+        return _with_new(text, document, way, value)
+    if entry := document.entry(way):
+        written = _written(value, text[entry.value_start : entry.value_end])
+        return text[: entry.value_start] + written + text[entry.value_end :]
+    if isinstance(old, Mapping) and isinstance(value, Mapping):
+        return _merged(text, way, old, value)
+    return _set(_without(text, document, way), way, value)
+
+
+def _merged(text: str, way: Way, old: Mapping[str, Any], value: Mapping[str, Any]) -> str:
+    """The text in which a table of several statements has other keys and values."""
+    for name in value:
+        if not identical(value[name], old.get(name, MISSING)):
+            text = _set(text, (*way, name), value[name])
+    for name in old:
+        if name not in value:
+            text = _set(text, (*way, name), MISSING)
+    return text
+
+
+# New keys
+
+
+def _with_new(text: str, document: _Document, way: Way, value: Any) -> str:
+    """The text with a key that is not there."""
+    depth = len(way) - 1
+    while look_up(document.tree, way[:depth]) is MISSING:
+        depth -= 1
+    container, rest = way[:depth], way[depth:]
+    if depth and (below := document.below(container)):
+        return _beside(text, *below, container, rest, value)
+    if depth and (entry := document.entry(container)):  # {}
+        written = f"{{{_assigned(_keys(rest), value)}}}"
+        return text[: entry.value_start] + written + text[entry.value_end :]
+    table = document.table(container)
+    has_header = isinstance(value, Mapping) and bool(value)
+    if len(rest) > 1 or table is None or has_header:
+        lines = _table_lines(way, value) if has_header else _table_lines(way[:-1], {way[-1]: value})
+        return _with_lines(text, len(text), ["", *lines] if text and not _ends_blank(text) else lines)
+    return _in_table(text, table, _assigned(_keys(rest), value))
+
+
+def _beside(text: str, entry: Entry, inline: Entry | None, container: Way, rest: Way, value: Any) -> str:
+    """The text with an entry behind another one of the same mapping, written like it."""
+    start = len(entry.way) - len(entry.keys)
+    line = _assigned([*entry.keys[: len(container) - start], *_keys(rest)], value)
+    if inline is not None:
+        return f"{text[: entry.value_end]}, {line}{text[entry.value_end :]}"
+    indentation = text[line_start(text, entry.start) : entry.start]
+    return _with_lines(text, line_end(text, entry.value_end), [indentation + line])
+
+
+def _in_table(text: str, table: Table, line: str) -> str:
+    """The text with a statement at the end of a table, before the comments that follow."""
+    if table.entries:
+        last = table.entries[-1]
+        indentation = text[line_start(text, last.start) : last.start]
+        return _with_lines(text, line_end(text, last.value_end), [indentation + line])
+    if table.header_end or not text:
+        return _with_lines(text, table.header_end, [line])
+    head = _HEAD.match(text)
+    return _with_lines(text, head.end(), [line]) if head else _with_lines(text, 0, [line, ""])
+
+
+def _table_lines(way: Way, value: Mapping[str, Any]) -> list[str]:
+    """A table with a header, and those that are in it, each after a blank line."""
+    tables = {name: item for name, item in value.items() if isinstance(item, Mapping) and item}
+    own = [_assigned(_keys([name]), item) for name, item in value.items() if name not in tables]
+    lines = [f"[{'.'.join(_keys(way))}]", *own] if own or not tables else []
+    for name, item in tables.items():
+        lines += [*([""] if lines else []), *_table_lines((*way, name), item)]
+    return lines
+
+
+def _with_lines(text: str, place: int, lines: list[str]) -> str:
+    newline = ending_of(text)
+    before = text[:place]
+    if before and not before.endswith("\n"):
+        before += newline
+    return before + "".join(line + newline for line in lines) + text[place:]
+
+
+def _ends_blank(text: str) -> bool:
+    """Whether the last line of a text is blank."""
+    return text.endswith("\n") and not text[line_start(text, len(text) - 1) :].strip()
+
+
+# Keys that go
+
+
+def _without(text: str, document: _Document, way: Way) -> str:
+    """The text without a key, or a table and all that is in it."""
+    if tables := [table for table in document.tables if table.way[: len(way)] == way]:
+        text = _without_tables(text, tables, way[:-1])
+    while look_up(_document(text).tree, way) is not MISSING:
+        document = _document(text)
+        entry, inline = document.entries.get(way) or document.below(way) or (None, None)
+        if entry is None:
+            raise FormatError(f"{'.'.join(way)} cannot be taken out of this document")
+        text = _without_entry(text, entry, inline)
+    return text
+
+
+def _without_tables(text: str, tables: list[Table], parent: Way) -> str:
+    """The text without tables; what they stood in stays, if need be as a header."""
+    new = text
+    for table in reversed(tables):
+        end = table.end(text)
+        if _ends_blank(text[: table.start]) or not table.start:
+            end += len(_BLANK_LINES.match(text, end)[0])  # type: ignore[index]
+        new = new[: table.start] + new[end:]
+    if parent and look_up(_document(new).tree, parent) is MISSING:
+        start = tables[0].start
+        new = _with_lines(new[:start], start, [f"[{'.'.join(_keys(parent))}]"]) + new[start:]
+    return new
+
+
+def _without_entry(text: str, entry: Entry, inline: Entry | None) -> str:
+    """The text without an entry; what a dotted key has made stays."""
+    if inline is not None and inline.entries is not None:
+        start, end = _in_braces(inline.entries, inline.entries.index(entry), inline)
+    else:
+        start, end = line_start(text, entry.start), line_end(text, entry.value_end)
+    new = text[:start] + text[end:]
+    if len(entry.keys) > 1 and look_up(_document(new).tree, entry.way[:-1]) is MISSING:
+        new = f"{text[: entry.start]}{'.'.join(entry.keys[:-1])} = {{}}{text[entry.value_end :]}"
+    return new
+
+
+def _in_braces(entries: list[Entry], index: int, inline: Entry) -> tuple[int, int]:
+    """What goes with an entry of an inline table."""
+    if len(entries) == 1:
+        return inline.value_start + 1, inline.value_end - 1
+    if index:
+        return entries[index - 1].value_end, entries[index].value_end
+    return entries[0].start, entries[1].start
+
+
+# Values as text
+
+
+def _assigned(keys: list[str], value: Any) -> str:
+    return f"{'.'.join(keys)} = {_written(value)}"
+
+
+def _keys(names: Sequence[str]) -> list[str]:
+    return [name if _BARE_KEY.fullmatch(name) else _basic(name) for name in names]
+
+
+def _written(value: Any, old: str = "") -> str:
+    """A value as toml has it; a text in the quotes of ``old`` where these can hold it."""
+    if isinstance(value, str):
+        return _text(value, old)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping):
+        items = ", ".join(_assigned(_keys([name]), item) for name, item in value.items())
+        return f"{{{items}}}"
+    return f"[{', '.join(map(_written, value))}]" if isinstance(value, list | tuple) else repr(value)
+
+
+def _text(value: str, old: str) -> str:
+    is_plain = all(sign.isprintable() or sign == "\t" for sign in value)
+    if old.startswith("'") and is_plain and "'" not in value:
+        return f"'{value}'"
+    return _basic(value)
+
+
+def _basic(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _has_long_integer(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_has_long_integer, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_has_long_integer, value))
+    return isinstance(value, int) and value not in _INTEGERS
+
+
+# Documents
+
+
+def _tree(text: str) -> Any:
+    return _document(text).tree
+
+
+def _line_of(text: str, document: _Document, way: Way) -> int | None:
+    if entry := document.entry(way):
+        return line_at(text, entry.start)
+    if table := next((table for table in document.tables if table.way[: len(way)] == way), None):
+        return line_at(text, table.start)
+    below = document.below(way)
+    return line_at(text, below[0].start) if below else None
+
+
+@lru_cache(maxsize=16)
+def _document(text: str) -> _Document:
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        message, _, place = str(error).rpartition(" (at ")
+        line = re.match(r"line \d+", place)
+        where = line[0] if line else "the end of the document"
+        raise FormatError(f"{where} is no toml: {message.lower()}") from None
+    except RecursionError:
+        raise FormatError(f"the document is nested more than {MAX_DEPTH} deep") from None
+    except ValueError:  # an integer of thousands of digits, a date that there is none
+        raise FormatError("the document has a number or date that cannot be read") from None
+    tables = scan(text)
+    entries: dict[Way, tuple[Entry, Entry | None]] = {}
+    for table in tables:
+        if not table.is_array:
+            _collect(table.entries, None, entries)
+    return _Document(tree, tables, entries)
+
+
+def _collect(
+    found: list[Entry], inline: Entry | None, entries: dict[Way, tuple[Entry, Entry | None]]
+) -> None:
+    for entry in found:
+        entries[entry.way] = entry, inline
+        _collect(entry.entries or [], entry, entries)

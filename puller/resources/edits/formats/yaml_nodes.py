@@ -75,7 +75,7 @@ def document_of(text: str) -> Document:
             builder.take(event)
     except yaml.YAMLError as error:
         mark: Any = getattr(error, "problem_mark", None)
-        where = f"line {line_at(text, mark.index)}" if mark is not None else "the document"
+        where = f"line {line_at(text, mark.index)}" if mark else "the document"
         raise FormatError(f"{where} is no yaml: {getattr(error, 'problem', None) or 'not valid'}") from None
     except UnicodeEncodeError as error:
         raise FormatError(f"line {line_at(text, error.start)} is not UTF-8, as yaml is") from None
@@ -109,7 +109,8 @@ class _Builder:
         if isinstance(event, yaml.DocumentStartEvent):
             self.documents += 1
             if self.documents > 1:
-                line = line_at(self.text, event.start_mark.index)
+                start: Any = event.start_mark
+                line = line_at(self.text, start.index)
                 raise FormatError(f"line {line} begins a second document, wanted one")
         elif isinstance(event, yaml.AliasEvent):
             node = self.node(event, value=Unclear(f"*{event.anchor}"), mark="an alias")
