@@ -86,7 +86,7 @@ def _set(text: str, way: Way, value: Any) -> str:
     node, depth = _deepest(document.root, way)
     if depth == len(way) or node.members is None:
         container = _deepest(document.root, way[: depth - 1])[0]
-        is_long = _has_lines(text, container, way[depth - 1])
+        is_long = depth > 0 and _has_lines(text, container, way[depth - 1])
         written = _written(text, document, node.start, nested(way[depth:], value), is_long=is_long)
         return f"{text[: node.start]}{written}{text[node.end :]}"
     return _inserted(text, document, node, way[depth], nested(way[depth + 1 :], value))

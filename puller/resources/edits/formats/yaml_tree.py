@@ -12,6 +12,7 @@ from typing import Any
 from puller.resources.base import PropertyError
 from puller.resources.edits.formats.format import FormatError, Found, Setting
 from puller.resources.edits.formats.lines import ending_of
+from puller.resources.edits.formats.pairs import indentation_of
 from puller.resources.edits.formats.trees import (
     MISSING,
     Way,
@@ -191,9 +192,11 @@ class _Edit:
     def comment(self, member: Member) -> str:
         """What stands behind the colon of a key and its value, if that is on one line; blanks before it included."""
         node = member.node
+        if node.style in ("|", ">"):
+            return ""
         start = member.colon if node.is_block or node.start == node.end else node.end
-        comment = self.text[start : line_end(self.text, start)].rstrip()
-        return "" if node.style in ("|", ">") else comment
+        end = line_end(self.text, start)
+        return self.text[start : min(end, node.start) if node.is_block else end].rstrip()
 
     def without(self, root: Node | None, members: list[Member]) -> str:
         """Without the last of the members."""
@@ -221,4 +224,4 @@ class _Edit:
 
     def indentation(self, member: Member) -> str:
         """The blanks before a key of a block mapping."""
-        return self.text[line_start(self.text, member.start) : member.start]
+        return indentation_of(self.text[line_start(self.text, member.start) : member.start])

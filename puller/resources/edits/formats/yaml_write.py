@@ -83,8 +83,8 @@ def is_block(value: Any) -> bool:
 
 def scalar(value: Any, *, style: str | None = None, flow: bool = False) -> str:
     """A text, number, truth value or nothing, or a collection that is empty, on one line; a text in such quotes."""
-    if isinstance(value, str) and "\n" in value:
-        style = '"'
+    if isinstance(value, str) and not value.replace("\t", "").isprintable():
+        style = '"'  # where line ends and the like are written as escapes
     quotes = style if isinstance(value, str) and style in ("'", '"') else None
     written = _dumped([value], quotes, flow=flow)
     return written[1:-1] if flow else written[2:]
