@@ -11,7 +11,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import accumulate, islice
+from itertools import accumulate
 
 import msgspec
 
@@ -42,7 +42,7 @@ class _Assignment(msgspec.Struct, frozen=True):
     """The value with its quotes."""
     tail: str
     """What follows on the line."""
-    refusal: str
+    refusal: str = ""
     """Why it cannot be looked at, or changed."""
 
     @property
@@ -148,30 +148,48 @@ def _read(lines: Lines, whole: str, found: Scan) -> Iterator[tuple[str, _Assignm
         match = _ASSIGNED.match(content, start)
         if match is None:
             continue
-        refusal = ""
-        if inside := word.inside or found.inside.get(index):
+        inside = word.inside or found.inside.get(index)
+        if inside:
             refusal = f"is inside {inside}"
-        elif end > len(content):
-            refusal = "has a value that goes on in the next line"
-        elif match[2]:
-            refusal = "adds to what the key had"
-        elif not _BEFORE.fullmatch(content, 0, start):
+        elif not _is_first(content, start):
             refusal = "sets the key behind something else"
-        elif not _ends_command(content[_end_of_list(whole, found.words, number) - starts[index] :]):
-            refusal = "has a command behind the value, as there are no quotes around it all"
-        head, written, tail = content[: match.end()], content[match.end() : end], content[end:]
-        yield match[1], _Assignment(index, head, written, tail, refusal)
+        else:
+            refusal = _refusal(whole, found.words, number, starts[index], content)
+        if refusal:  # nothing of the line is kept, as a hostile one may have thousands of words
+            yield match[1], _Assignment(index, "", "", "", refusal)
+        else:
+            head, written, tail = content[: match.end()], content[match.end() : end], content[end:]
+            yield match[1], _Assignment(index, head, written, tail)
+
+
+def _is_first(content: str, start: int) -> bool:
+    """Whether nothing but ``export`` stands before a place in a line."""
+    before = _BEFORE.match(content)
+    return before is not None and before.end() == start
+
+
+def _refusal(whole: str, words: list[Word], number: int, start: int, content: str) -> str:
+    """Why the first assignment of a line that begins at ``start`` cannot be edited."""
+    word = words[number]
+    assigned = _ASSIGNED.match(whole, word.start)
+    if word.end - start > len(content):
+        return "has a value that goes on in the next line"
+    if assigned and assigned[2]:
+        return "adds to what the key had"
+    if not _ends_command(content[_end_of_list(whole, words, number) - start :]):
+        return "has a command behind the value, as there are no quotes around it all"
+    return ""
 
 
 def _end_of_list(whole: str, words: list[Word], number: int) -> int:
     """Where the assignments that begin with a word end."""
-    word = words[number]
-    for following in islice(words, number + 1, None):
-        is_next = not whole[word.end : following.start].strip(" \t")
+    while number + 1 < len(words):
+        following = words[number + 1]
+        is_next = not whole[words[number].end : following.start].strip(" \t")
         if not (is_next and _ASSIGNED.match(whole, following.start)):
             break
-        word = following
-    return word.end
+        number += 1
+    return words[number].end
 
 
 def _ends_command(behind: str) -> bool:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -55,6 +56,7 @@ class _Reader(yaml.constructor.SafeConstructor, yaml.resolver.Resolver):
 _READER = _Reader()
 
 
+@lru_cache(maxsize=4096)
 def read_plain(text: str) -> Any:
     """The value of a scalar without quotes; an :class:`Unclear` where the versions of YAML differ."""
     try:
