@@ -118,6 +118,8 @@ class Transactions:
     def _rest_of(self, whole: Hashable, first: int) -> Iterator[Member]:
         """The parts after the first that differ and wait for nothing that has not had its turn."""
         indexes = self._parts.indexes_of(whole)
+        if first not in indexes:  # what it is a part of was not known before its turn
+            return
         joined = {first}
         for other in indexes[indexes.index(first) + 1 :]:
             if other in self.begun or not self._may_join(other, joined, first):

@@ -30,12 +30,17 @@ _OWN = {
     "link": "puller.resources.files.link:Link",
     "group": "puller.resources.accounts.group:Group",
     "mount": "puller.resources.kernel.mount:Mount",
+    "block": "puller.resources.edits.block:Block",
+    "exec": "puller.resources.exec:Exec",
+    "file": "puller.resources.files.file:File",
+    "line": "puller.resources.edits.line:Line",
     "package": "puller.resources.packages.package:Package",
     "repository": "puller.resources.packages.repository:Repository",
     "scaffold": "puller.resources.scaffolds.scaffold:Scaffold",
     "service": "puller.resources.services.service:Service",
     "user": "puller.resources.accounts.user:Account",
     "sysctl": "puller.resources.kernel.sysctl:Sysctl",
+    "setting": "puller.resources.edits.setting:Setting",
 }
 
 

@@ -95,8 +95,10 @@ class LocalSystem:
     def will_be_written(self, path: str, *, below: bool = False) -> bool:
         return False
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, looked_at: os.stat_result | None = None) -> bytes:
         with open(_open_regular(path), "rb", buffering=0) as stream:
+            if looked_at is not None:
+                _require_same(path, looked_at, os.fstat(stream.fileno()))
             return stream.readall()
 
     def read_chunks(self, path: str) -> Iterator[bytes]:

@@ -59,8 +59,11 @@ class System(Protocol):
     def will_be_written(self, path: str, *, below: bool = False) -> bool:
         """In noop: whether this run would have put a file here, or have changed its content; or one ``below``."""
 
-    def read(self, path: str) -> bytes:
-        """The content of a regular file; a link, FIFO or device in its place is an error."""
+    def read(self, path: str, looked_at: os.stat_result | None = None) -> bytes:
+        """The content of a regular file; a link, FIFO or device in its place is an error.
+
+        So is any file but the one that was ``looked_at``, if that is given.
+        """
 
     def read_chunks(self, path: str) -> Iterator[bytes]:
         """The content of a regular file, piece by piece."""

@@ -1,0 +1,138 @@
+"""The ``block`` resource: lines between two markers (``types.md`` section 4.3).
+
+* Markers are whole lines, each of which is there once, the first one first: anything else is refused, not guessed.
+* A block that is there is not moved.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from puller.errors import ResourceError
+from puller.resources.base import Declared, Difference, PropertyError
+from puller.resources.edits.edit import Edit, EditProperties
+from puller.resources.edits.patterns import check_one_line, check_places, in_words, place_for
+from puller.resources.edits.text import Edited, Text
+
+_MARK = "{mark}"
+
+
+class BlockProperties(EditProperties, frozen=True):
+    """The properties of a block."""
+
+    content: str | None = None
+    """The lines of the block; none take it away."""
+    marker: str | None = None
+    """The line before and after it, with BEGIN and END for ``{mark}``; ``# {mark} puller NAME`` by default."""
+    insert_after: str | None = None
+    """Where a new block goes: behind the last line that matches this pattern; ``EOF``, the default, is the end."""
+    insert_before: str | None = None
+    """Where a new block goes: before the first line that matches this pattern; ``BOF`` is the beginning."""
+
+    @property
+    def markers(self) -> tuple[str, str]:
+        """The lines before and after the block."""
+        marker = f"# {_MARK} puller {self.name}" if self.marker is None else self.marker
+        return marker.replace(_MARK, "BEGIN"), marker.replace(_MARK, "END")
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines between the markers; a newline at the end makes no difference."""
+        content = (self.content or "").removesuffix("\n")
+        return content.split("\n") if content else []
+
+
+class Block(Edit[BlockProperties]):
+    """A block of lines in a file."""
+
+    type_name = "block"
+    properties_type = BlockProperties
+    secret_properties = frozenset({"content"})
+
+    @classmethod
+    def edit(cls, properties: BlockProperties, text: Text) -> Edited | None:
+        place = _find(properties, text)
+        lines = properties.lines if properties.ensure == "present" else []
+        if not lines:
+            return None if place is None else _without(text, *place)
+        if place is None:
+            begin, end = properties.markers
+            index = place_for(text, properties.insert_after, properties.insert_before)
+            made = text.inserted(index, [begin, *lines, end])
+            return Edited(made, Difference("ensure", "absent", "present"))
+        return _replaced(text, *place, lines)
+
+    @classmethod
+    def finds(cls, properties: BlockProperties, text: Text) -> bool:
+        return _find(properties, text) is not None
+
+    @classmethod
+    def shown(cls, properties: BlockProperties, text: Text) -> dict[str, Any]:
+        place = _find(properties, text)
+        if place is None:
+            return {}
+        begin, end = place
+        content = "".join(f"{line}\n" for line in text.lines[begin + 1 : end])
+        return {"begin": begin + 1, "end": end + 1, "content": content}
+
+    @classmethod
+    def check(cls, properties: BlockProperties) -> Iterator[PropertyError]:
+        yield from super().check(properties)
+        yield from check_places(properties.insert_after, properties.insert_before)
+        yield from _check_marker(properties)
+        if properties.content is None and properties.ensure == "present":
+            yield PropertyError(
+                "content", "is missing; it is required unless ensure is absent", because=["ensure"]
+            )
+        if "\0" in (properties.content or ""):
+            yield PropertyError("content", "has a NUL in it")
+        for line in sorted({*properties.markers}.intersection(properties.lines)):
+            yield PropertyError("content", f"has the marker {line!r} in it", because=["marker"])
+
+    @classmethod
+    def contradictions(cls, declared: Declared) -> Iterator[tuple[Any, Any, str]]:
+        from puller.resources.edits.contradictions import of_blocks
+
+        yield from super().contradictions(declared)
+        yield from of_blocks(declared(cls.type_name))
+
+
+def _find(properties: BlockProperties, text: Text) -> tuple[int, int] | None:
+    """The indexes of the markers; raises ``ResourceError`` when they are not one of each, the first one first."""
+    (begin, end), count = properties.markers, (1, 1)
+    begins, ends = text.indexes_of(begin), text.indexes_of(end)
+    if not begins and not ends:
+        return None
+    if (len(begins), len(ends)) == count and begins[0] < ends[0]:
+        return begins[0], ends[0]
+    found = [_at(marker, indexes) for marker, indexes in ((begin, begins), (end, ends))]
+    raise ResourceError(f"{', '.join(found)}; wanted one of each, in this order")
+
+
+def _at(marker: str, indexes: Sequence[int]) -> str:
+    return f"{marker!r} is at {in_words(indexes)}" if indexes else f"{marker!r} is missing"
+
+
+def _without(text: Text, begin: int, end: int) -> Edited:
+    difference = Difference("ensure", f"present at {in_words([begin, end])}", "absent")
+    return Edited(text.without(range(begin, end + 1)), difference)
+
+
+def _replaced(text: Text, begin: int, end: int, lines: list[str]) -> Edited | None:
+    old = text.lines[begin + 1 : end]
+    if list(old) == lines:
+        return None
+    made = text.without(range(begin + 1, end)).inserted(begin + 1, lines)
+    return Edited(made, Difference("content", _counted(old), "another one of " + _counted(lines)))
+
+
+def _counted(lines: Sequence[str]) -> str:
+    return f"{len(lines)} line{'s' if len(lines) != 1 else ''}"
+
+
+def _check_marker(properties: BlockProperties) -> Iterator[PropertyError]:
+    if properties.marker is None:
+        yield from check_one_line("name", properties.name)
+    else:
+        if _MARK not in properties.marker:
+            yield PropertyError("marker", f"is {properties.marker!r}, wanted a line with {_MARK}")
+        yield from check_one_line("marker", properties.marker)

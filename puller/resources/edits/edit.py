@@ -1,0 +1,335 @@
+"""What line, block and setting have in common: one read and one write of a file, however many resources edit it.
+
+* The file is read as it is, and each edit says what it makes of the text. All that differ are made in memory, one after
+  the other, validated once, and written by the one atomic write: owner, group, mode and labels stay.
+* Nothing is written that was not planned on what is there: a file that somebody else has changed meanwhile is left.
+"""
+
+import os
+import stat
+from abc import abstractmethod
+from collections.abc import Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import msgspec
+
+from puller.errors import ChangedMeanwhile, ResourceError
+from puller.resources.base import Context, Declared, Difference, Properties, PropertyError, Resource
+from puller.resources.checksums import OTHER, SENSITIVE
+from puller.resources.edits.places import Place, Texts
+from puller.resources.edits.plan import Plan
+from puller.resources.edits.text import Edited, Text
+from puller.resources.paths import check_path, require_parent
+from puller.system.protocol import Attributes
+
+if TYPE_CHECKING:  # imported when something is validated
+    from puller.resources.validation import Validation
+
+_NEW_MODE = 0o644
+
+
+class EditProperties(Properties, frozen=True):
+    """The properties of every edit."""
+
+    path: str = ""
+    """The file; the name of the resource when that is a path."""
+    create: bool = False
+    """Make the file when it is missing, for root with mode 0644; its directory has to be there."""
+    validate: str | None = None
+    """A command that is asked about a private copy, in the place of ``{}``, before it becomes the file."""
+    validate_in_place: bool = False
+    """``validate`` sees the copy at the file's own path, in a mount namespace of its own."""
+
+    @property
+    def file(self) -> str:
+        """The path of the file."""
+        return self.path or self.name
+
+    @property
+    def validation(self) -> "Validation | None":
+        """How what is written is validated, if it is."""
+        if self.validate is None:
+            return None
+        from puller.resources.validation import Validation  # few files are validated
+
+        return Validation(self.validate, self.validate_in_place, self.provider == "shell")
+
+
+class EditState(msgspec.Struct, frozen=True):
+    """The file, and what an edit does to it: ``None`` when nothing is to be done."""
+
+    place: Place
+    edited: Edited | None
+
+
+P = TypeVar("P", bound=EditProperties)
+
+
+class Edit(Resource[P, EditState]):
+    """An edit of a part of a file; types say what it is."""
+
+    providers = ("posix", "shell")
+    command_lines = frozenset({"validate", "health_checks"})
+
+    # What types say
+
+    @classmethod
+    @abstractmethod
+    def edit(cls, properties: Any, text: Text) -> Edited | None:
+        """What it makes of the text of a file; ``None`` when nothing is to be done. Raises ``ResourceError``."""
+
+    @classmethod
+    @abstractmethod
+    def finds(cls, properties: Any, text: Text) -> bool:
+        """Whether what it wants is in a text, in any shape. Raises ``ResourceError``."""
+
+    @classmethod
+    @abstractmethod
+    def shown(cls, properties: Any, text: Text) -> dict[str, Any]:
+        """What a text has of it, as plain values (``puller state``). Raises ``ResourceError``."""
+
+    @classmethod
+    def new_text(cls, properties: Any) -> Text:
+        """The text of a file that is made, before the first edit."""
+        del properties
+        return Text((), is_ended=True)
+
+    # Looking
+
+    @classmethod
+    def edited(cls, properties: Any, text: Text) -> Edited | None:
+        """What it makes of the text of a file that may be missing. Raises ``ResourceError``."""
+        if text.exists:
+            return cls.edit(properties, text)
+        if properties.ensure == "absent":
+            return None
+        if not properties.create:
+            raise _Missing(f"{properties.file} does not exist; create: true makes it")
+        return cls.edit(properties, cls.new_text(properties))
+
+    def look(self) -> EditState:
+        properties, context = self.properties, self.context
+        place = Texts.of(context).at(properties.file, context)
+        try:
+            edited = self._asked(place)
+        except _Missing:
+            if not _is_brought(properties.file, context):
+                raise
+            edited = Edited(place.text, Difference("ensure", "absent", properties.ensure))
+        return EditState(place, edited)
+
+    def _asked(self, place: Place) -> Edited | None:
+        plan = self._plan(place)
+        if plan.knows(self.properties):
+            return plan.asked(self.properties, noop=self.context.noop)
+        return self.edited(self.properties, place.text)
+
+    def _plan(self, place: Place) -> Plan:
+        """The plan for all edits of the file, made once for each text of it."""
+        plans = Texts.of(self.context).plans
+        known = plans.get(place.path)
+        if known is None or known[0] is not place.text:
+            parts = self.context.parts(self.whole(self.properties))
+            plans[place.path] = known = (place.text, Plan(place.text, parts))
+        return known[1]
+
+    def differences(self, actual: EditState, *, refresh: bool = False) -> Sequence[Difference]:
+        if actual.edited is None:
+            return ()
+        difference = actual.edited.difference
+        is_shown = difference.property == "ensure" or not self.properties.sensitive
+        return [difference if is_shown else Difference(difference.property, OTHER, SENSITIVE)]
+
+    def final_ensure(self, actual: EditState) -> str:
+        if actual.edited is None:
+            return self.properties.ensure
+        return "present" if self.is_there(actual) else "absent"
+
+    def is_there(self, actual: EditState) -> bool:
+        text = actual.place.text
+        try:
+            return text.exists and self.finds(self.properties, text)
+        except ResourceError:  # what cannot be told, nobody has seen missing
+            return True
+
+    def changed_paths(self, actual: EditState) -> tuple[str, ...]:
+        return (actual.place.real,)
+
+    def describe(self, actual: EditState) -> dict[str, Any]:
+        text = actual.place.text
+        described = {"ensure": self.final_ensure(actual), "path": actual.place.path, "exists": text.exists}
+        return described if self.properties.sensitive else {**described, **self.shown(self.properties, text)}
+
+    # Changing
+
+    @classmethod
+    def whole(cls, properties: Any) -> Hashable:
+        return whole_of(properties.file)
+
+    def change(self, differences: Sequence[Difference], actual: EditState) -> None:
+        self.change_together([(self, actual)])
+
+    @classmethod
+    def change_together(cls, members: Sequence[tuple[Self, EditState]]) -> None:
+        """Make the edits on one text, and write it (``types.md`` section 4.1).
+
+        1. Make them, but for those that cannot be made now: these say so when they are looked at again.
+        2. Refuse what cannot be written.
+        3. Require that the file is what was read: its times may be too coarse to tell.
+        4. Write it, if all commands that are asked find it valid.
+        """
+        (first, actual), *_ = members
+        context, place = first.context, actual.place
+        # 1. Make
+        if (made := _made(members)) is place.text:
+            return
+        # 2. Refuse
+        validations = _validations(members)
+        _refuse(place, context, validations)
+        # 3. Require
+        if place.found is not None and context.system.read(place.real, place.found) != place.text.data:
+            raise ChangedMeanwhile(f"{place.path}: was changed by somebody else while Puller looked at it")
+        # 4. Write
+        _write(made.data, place, context, validations)
+
+    def noop_message(self, differences: Sequence[Difference], actual: EditState) -> str:
+        validations = _validations([(self, actual)])
+        _refuse(actual.place, self.context, validations)
+        self.context.system.expect(actual.place.path, "file")
+        return f"Would have changed {actual.place.path}" + (" (not validated)" if validations else "")
+
+    @classmethod
+    def diff_together(cls, members: Sequence[tuple[Self, EditState]]) -> str | None:
+        from puller.resources.diff import unified  # only when something is shown
+
+        (first, actual), *_ = members
+        place = actual.place
+        if _is_secret(first.context, place) or (made := _made(members)) is place.text:
+            return None
+        return unified(_printable(place.text), _printable(made), place.path)
+
+    # At load
+
+    @classmethod
+    def check(cls, properties: Any) -> Iterator[PropertyError]:
+        if properties.ensure not in ("present", "absent"):
+            yield PropertyError("ensure", f"is {properties.ensure!r}, wanted present or absent")
+        yield from _check_file(properties)
+        if properties.validate is not None or properties.validate_in_place or properties.provider == "shell":
+            from puller.resources.validation import check_validate
+
+            yield from check_validate(
+                properties.validate, in_place=properties.validate_in_place, provider=properties.provider
+            )
+
+    @classmethod
+    def contradictions(cls, declared: Declared) -> Iterator[tuple[Any, Any, str]]:
+        from puller.resources.edits.contradictions import with_others
+
+        return with_others(cls.type_name, declared)
+
+    @classmethod
+    def places(cls, properties: Any) -> tuple[str, ...]:
+        return (properties.file,) if properties.file.startswith("/") else ()
+
+    @classmethod
+    def is_whole(cls, properties: Any) -> bool:
+        return False
+
+
+class _Missing(ResourceError):
+    """The file is not there."""
+
+
+def whole_of(path: str) -> Hashable:
+    """What all edits of a file have in common: its path as it is written; where that leads, the machine says."""
+    return ("edits", path)
+
+
+def _is_brought(path: str, context: Context) -> bool:
+    """In noop: whether an earlier resource would have made the file."""
+    return context.noop and (context.system.will_be_written(path) or context.uncertain(path))
+
+
+def _made(members: Sequence[tuple[Edit[Any], EditState]]) -> Text:
+    """The text with all edits that can be made; raises ``ResourceError`` of the first when none can."""
+    (_, actual), *_ = members
+    text, failures = actual.place.text, []
+    for resource, _ in members:
+        try:
+            edited = resource.edited(resource.properties, text)
+        except ResourceError as failure:
+            failures.append(failure)
+        else:
+            text = text if edited is None else edited.text
+    if failures and text is actual.place.text:
+        raise failures[0]
+    return text
+
+
+def _validations(members: Sequence[tuple[Edit[Any], EditState]]) -> "list[Validation]":
+    """The different commands that are asked: of edits that are made, and of those that are content with the file."""
+    (first, actual), *_ = members
+    plan = Texts.of(first.context).plans.get(actual.place.path)
+    parts = first.context.parts(whole_of(actual.place.path))
+    content = [part.properties for part in parts if plan and plan[1].is_content(part.properties)]
+    asked = [*(resource.properties for resource, _ in members), *content]
+    return list(dict.fromkeys(one.validation for one in asked if one.validation is not None))
+
+
+def _refuse(place: Place, context: Context, validations: "Sequence[Validation]") -> None:
+    """Raise ``ResourceError`` for a file that is not written, so that noop predicts it."""
+    if place.found is None:
+        require_parent(place.path, context)
+    else:
+        from puller.system.mounts import refuse_mounted  # for the few files that are changed
+
+        refuse_mounted(place.real, "replaced")
+        if place.found.st_nlink > 1:
+            names = f"has {place.found.st_nlink} names (hard links), so it may be somebody else's file"
+            raise ResourceError(f"{place.path}: {names}, and is not edited")
+    for validation in validations:
+        validation.require_possible(context)
+
+
+def _write(data: bytes, place: Place, context: Context, validations: "Sequence[Validation]") -> None:
+    from bundles.filesystem.free_space import needing  # for the few files that are changed
+
+    is_secret = _is_secret(context, place)
+    verifiers = [one.verifier(place.path, context, secret=is_secret) for one in validations]
+
+    def verify(copy: str) -> None:
+        for verifier in verifiers:
+            verifier(copy)
+
+    Texts.of(context).forget()
+    with needing(len(data)):
+        context.system.replace_file(
+            place.real, [data], _attributes(place), place.found, verify=verify if verifiers else None
+        )
+
+
+def _attributes(place: Place) -> Attributes:
+    found = place.found
+    if found is None:
+        return Attributes(os.geteuid(), os.getegid(), _NEW_MODE)
+    return Attributes(found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode))
+
+
+def _is_secret(context: Context, place: Place) -> bool:
+    """Whether the file holds what is not to be shown: what one edit has written is beside what another one changes."""
+    return any(part.properties.sensitive for part in context.parts(whole_of(place.path)))
+
+
+def _printable(text: Text) -> bytes:
+    """The text with what is not UTF-8 written out."""
+    return text.data.decode("utf-8", "backslashreplace").encode("utf-8")
+
+
+def _check_file(properties: Any) -> Iterator[PropertyError]:
+    if not properties.file.startswith("/") and not properties.path:
+        yield PropertyError("path", "is missing; it is required unless the name is an absolute path")
+        return
+    yield from check_path("path" if properties.path else "name", properties.file)
+    if properties.file == "/":
+        yield PropertyError("path" if properties.path else "name", "is '/', which is no file")

@@ -1,0 +1,170 @@
+"""The ``line`` resource: one line of a file, present or absent (``types.md`` section 4.2).
+
+* An equal line anywhere is enough, and what is there already is not moved.
+* What a pattern matches more than once is not guessed: it is refused, unless all of it is meant.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from puller.errors import ResourceError
+from puller.resources.base import Declared, Difference, PropertyError
+from puller.resources.edits.edit import Edit, EditProperties
+from puller.resources.edits.patterns import (
+    check_one_line,
+    check_pattern,
+    check_places,
+    compiled,
+    in_words,
+    matching,
+    place_for,
+)
+from puller.resources.edits.text import Edited, Text
+
+
+class LineProperties(EditProperties, frozen=True):
+    """The properties of a line."""
+
+    line: str | None = None
+    """The line, without its end."""
+    match: str | None = None
+    """A pattern (Python's ``re``, searched in one line): the line that is replaced; for ``absent`` all that go."""
+    match_all: bool = False
+    """Every line that matches becomes ``line``."""
+    insert_after: str | None = None
+    """Where a new line goes: behind the last line that matches this pattern; ``EOF``, the default, is the end."""
+    insert_before: str | None = None
+    """Where a new line goes: before the first line that matches this pattern; ``BOF`` is the beginning."""
+    back_references: bool = False
+    r"""``\1``, ``\g<1>`` and ``\g<name>`` in ``line`` are what the groups of ``match`` have matched."""
+
+
+class Line(Edit[LineProperties]):
+    """A line of a file."""
+
+    type_name = "line"
+    properties_type = LineProperties
+    secret_properties = frozenset({"line"})
+
+    @classmethod
+    def edit(cls, properties: LineProperties, text: Text) -> Edited | None:
+        if properties.ensure == "absent":
+            return _without(text, _found(properties, text))
+        line, match = properties.line or "", properties.match
+        if properties.back_references:
+            return _expanded(properties, text, matching(text, match or ""))
+        if properties.match_all and (matches := matching(text, match or "")):
+            return _replaced(text, dict.fromkeys([*matches, *text.indexes_of(line)], line))
+        if equal := text.indexes_of(line):
+            return _replaced(text, {equal[-1]: line})
+        if match is not None and (matches := matching(text, match)):
+            _require_one(matches)
+            return _replaced(text, {matches[0]: line})
+        index = place_for(text, properties.insert_after, properties.insert_before)
+        return Edited(text.inserted(index, [line]), Difference("ensure", "absent", "present"))
+
+    @classmethod
+    def finds(cls, properties: LineProperties, text: Text) -> bool:
+        return bool(_found(properties, text))
+
+    @classmethod
+    def shown(cls, properties: LineProperties, text: Text) -> dict[str, Any]:
+        found = _found(properties, text)
+        return {"lines": [{"number": index + 1, "text": text.lines[index]} for index in found]}
+
+    @classmethod
+    def check(cls, properties: LineProperties) -> Iterator[PropertyError]:
+        yield from super().check(properties)
+        yield from check_pattern("match", properties.match)
+        yield from check_places(properties.insert_after, properties.insert_before)
+        if properties.line is not None:
+            yield from check_one_line("line", properties.line)
+        yield from _check_company(properties)
+
+    @classmethod
+    def contradictions(cls, declared: Declared) -> Iterator[tuple[Any, Any, str]]:
+        from puller.resources.edits.contradictions import of_lines
+
+        yield from super().contradictions(declared)
+        yield from of_lines(declared(cls.type_name))
+
+
+def _found(properties: LineProperties, text: Text) -> list[int]:
+    """The indexes of the lines that it is about."""
+    equal = () if properties.line is None else text.indexes_of(properties.line)
+    matches = () if properties.match is None else matching(text, properties.match)
+    return sorted({*equal, *matches})
+
+
+def _without(text: Text, indexes: Sequence[int]) -> Edited | None:
+    if not indexes:
+        return None
+    return Edited(text.without(indexes), Difference("ensure", f"present at {in_words(indexes)}", "absent"))
+
+
+def _replaced(text: Text, wanted: dict[int, str]) -> Edited | None:
+    """The text with other lines at these indexes; a wanted line that is the last one gets an end."""
+    lines, last = text.lines, len(text.lines) - 1
+    others = sorted(index for index, line in wanted.items() if lines[index] != line)
+    unended = [last] if last in wanted and not text.is_ended else []
+    if not others and not unended:
+        return None
+    made = text.replaced({index: wanted[index] for index in [*others, *unended]})
+    if not others:
+        return Edited(made, Difference("line", "the last one, without a newline", "with one"))
+    actual = repr(lines[others[0]]) if len(others) == 1 else "another one"
+    return Edited(made, Difference("line", f"{actual} at {in_words(others)}", repr(wanted[others[0]])))
+
+
+def _expanded(properties: LineProperties, text: Text, matches: Sequence[int]) -> Edited | None:
+    """The text with what the groups have matched filled in; nothing is done without a match."""
+    pattern, template = compiled(properties.match or ""), properties.line or ""
+    wanted = {}
+    for index in matches:
+        if (found := pattern.search(text.lines[index])) is not None:
+            wanted[index] = found.expand(template)
+    edited = _replaced(text, wanted)
+    if edited is not None and not properties.match_all:
+        _require_one(matches)
+    return edited
+
+
+def _require_one(matches: Sequence[int]) -> None:
+    if len(matches) > 1:
+        raise ResourceError(f"{in_words(matches)} match; narrow match or set match_all")
+
+
+def _check_company(properties: LineProperties) -> Iterator[PropertyError]:
+    """All that is missing beside what is given."""
+    has_line, has_match = properties.line is not None, properties.match is not None
+    if properties.ensure == "present" and not has_line:
+        yield PropertyError("line", "is missing; it is required unless ensure is absent", because=["ensure"])
+    if properties.ensure == "absent" and not has_line and not has_match:
+        yield PropertyError("line", "is missing, and match too; one of them is required", because=["match"])
+    for name in ("match_all", "back_references"):
+        if getattr(properties, name) and not has_match:
+            yield PropertyError("match", f"is missing; it is required with {name}", because=[name])
+    if properties.back_references and has_line and has_match:
+        yield from _check_references(properties.line or "", properties.match or "")
+
+
+def _check_references(template: str, pattern: str) -> Iterator[PropertyError]:
+    """The problem of a line that refers to what its pattern has not."""
+    try:
+        written = compiled(pattern).sub(template, "")
+    except IndexError as error:
+        yield PropertyError("line", f"is {template!r}: {error}", because=["match", "back_references"])
+    except re.error as error:
+        if _is_pattern(pattern):
+            yield PropertyError("line", f"is {template!r}: {error}", because=["match", "back_references"])
+    else:
+        yield from check_one_line("line", written)
+
+
+def _is_pattern(pattern: str) -> bool:
+    try:
+        compiled(pattern)
+    except re.error:
+        return False
+    return True

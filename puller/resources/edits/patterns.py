@@ -1,0 +1,77 @@
+"""Patterns of lines, and the places that they mean."""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+from puller.resources.base import PropertyError
+from puller.resources.edits.text import Text
+
+LONGEST = 4096
+"""Characters of a pattern."""
+FIRST, LAST = "BOF", "EOF"
+"""In place of a pattern: the beginning and the end of the file."""
+
+
+@cache
+def compiled(pattern: str) -> re.Pattern[str]:
+    """The pattern, compiled once however many resources use it; raises ``re.error``."""
+    return re.compile(pattern)
+
+
+def matching(text: Text, pattern: str) -> list[int]:
+    """The indexes of all lines in which a pattern is found."""
+    search = compiled(pattern).search
+    return [index for index, line in enumerate(text.lines) if search(line)]
+
+
+def place_for(text: Text, insert_after: str | None, insert_before: str | None) -> int:
+    """The index of a new line: after the last match, before the first one, else the end of the file."""
+    if insert_before == FIRST:
+        return 0
+    if insert_before is not None:
+        search = compiled(insert_before).search
+        return next((index for index, line in enumerate(text.lines) if search(line)), len(text.lines))
+    if insert_after in (None, LAST):
+        return len(text.lines)
+    found = matching(text, str(insert_after))
+    return found[-1] + 1 if found else len(text.lines)
+
+
+def in_words(indexes: Sequence[int]) -> str:
+    """The numbers of lines for people: ``line 3``, ``lines 3, 9 and 12``."""
+    *before, last = (str(index + 1) for index in indexes)
+    return f"lines {', '.join(before)} and {last}" if before else f"line {last}"
+
+
+def check_pattern(name: str, pattern: str | None) -> Iterator[PropertyError]:
+    """All that is wrong with the pattern in a property."""
+    if pattern is None:
+        return
+    if len(pattern) > LONGEST:
+        yield PropertyError(name, f"has {len(pattern)} characters, wanted at most {LONGEST}")
+        return
+    try:
+        compiled(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        yield PropertyError(name, f"is {pattern!r}, which is not a pattern: {error}")
+
+
+def check_places(insert_after: str | None, insert_before: str | None) -> Iterator[PropertyError]:
+    """All that is wrong with ``insert_after`` and ``insert_before``."""
+    yield from check_pattern("insert_after", insert_after)
+    yield from check_pattern("insert_before", insert_before)
+    if insert_after is not None and insert_before is not None:
+        yield PropertyError(
+            "insert_before", "cannot be given together with insert_after", because=["insert_after"]
+        )
+    if insert_after == FIRST:
+        yield PropertyError("insert_after", f"is {FIRST}, wanted a pattern or {LAST}")
+    if insert_before == LAST:
+        yield PropertyError("insert_before", f"is {LAST}, wanted a pattern or {FIRST}")
+
+
+def check_one_line(name: str, line: str) -> Iterator[PropertyError]:
+    """The problem of a property that is written as one line and is none."""
+    if "\n" in line or "\0" in line or line.endswith("\r"):
+        yield PropertyError(name, f"is {line!r}, wanted one line, without its end and without NUL")

@@ -1,0 +1,109 @@
+"""What all edits of one file come to on one text, made in the order of the run.
+
+* Each is asked on the text that is there, once, however many of them there are; when all are content, that is all.
+* Otherwise they are made in memory, and each is asked again at the end. What a later one has undone contradicts it:
+  neither is made, or both would change the file in every run.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from puller.errors import ResourceError
+from puller.resources.base import Part
+from puller.resources.edits.text import Edited, Text
+
+Asked = Edited | ResourceError | None
+"""What an edit makes of a text, why it cannot, or ``None`` when it is content."""
+
+
+class _Step(NamedTuple):
+    """One edit that was made, or had nothing to do."""
+
+    part: Part
+    asked: Edited | None
+    after: Text
+
+
+class Plan:
+    """The plan for the edits ``parts``, in order, on one text."""
+
+    def __init__(self, text: Text, parts: Sequence[Part]) -> None:
+        self._known = {id(part.properties) for part in parts}
+        self._now = {id(part.properties): ask(part, text) for part in parts}
+        self._later: dict[int, Edited | None] = {}
+        self._failures: dict[int, ResourceError] = {}
+        if any(asked is not None for asked in self._now.values()):
+            self._make(text, parts)
+
+    def knows(self, properties: Any) -> bool:
+        """Whether a resource is one of the parts."""
+        return id(properties) in self._known
+
+    def is_content(self, properties: Any) -> bool:
+        """Whether a part has nothing to do on the text as it is."""
+        return self.knows(properties) and self._now[id(properties)] is None
+
+    def asked(self, properties: Any, *, noop: bool) -> Edited | None:
+        """What a part does on the text as it is; or, where it cannot yet, on the one that those before it leave.
+
+        Raises ``ResourceError`` for what cannot be done, or contradicts another part.
+        """
+        key = id(properties)
+        if key in self._failures:
+            raise self._failures[key]
+        asked = self._now[key]
+        if not isinstance(asked, ResourceError):
+            return asked
+        later = self._later.get(key)
+        # Of those before it some may fail: only in noop is it sure that they have left what they were to leave.
+        if later is None and not (noop and key in self._later):
+            raise asked
+        return later
+
+    def _make(self, text: Text, parts: Sequence[Part]) -> None:
+        while True:
+            steps = list(self._steps(text, parts))
+            if (pair := _contradiction(steps)) is None:
+                self._later = {id(step.part.properties): step.asked for step in steps}
+                return
+            sentence = (
+                f"{pair[0].reference} and {pair[1].reference} contradict each other: one undoes the other"
+            )
+            self._failures |= {id(part.properties): ResourceError(sentence) for part in pair}
+
+    def _steps(self, text: Text, parts: Sequence[Part]) -> "list[_Step]":
+        """The edits one after the other, without those that fail."""
+        steps = []
+        for part in parts:
+            if id(part.properties) in self._failures:
+                continue
+            asked = ask(part, text)
+            if isinstance(asked, Edited) and ask(part, asked.text) is not None:
+                asked = ResourceError(f"{asked.difference}, and after the change it would differ again")
+            if isinstance(asked, ResourceError):
+                self._failures[id(part.properties)] = asked
+                continue
+            text = text if asked is None else asked.text
+            steps.append(_Step(part, asked, text))
+        return steps
+
+
+def ask(part: Part, text: Text) -> Asked:
+    """The answer of an edit about a text."""
+    try:
+        edited: Edited | None = part.type.edited(part.properties, text)  # type: ignore[attr-defined]  # parts of a file are edits
+    except ResourceError as error:
+        return error
+    return edited
+
+
+def _contradiction(steps: Sequence[_Step]) -> tuple[Part, Part] | None:
+    """The first edit that is undone at the end, and the one that has undone it."""
+    if not steps:
+        return None
+    final = steps[-1].after
+    for index, step in enumerate(steps):
+        if step.after is not final and ask(step.part, final) is not None:
+            later = steps[index + 1 :]
+            return step.part, next(other.part for other in later if ask(step.part, other.after) is not None)
+    return None

@@ -1,0 +1,133 @@
+"""The ``setting`` resource: one value of a configuration file, by its key (``types.md`` section 4.4).
+
+Values are compared as values, and a change touches nothing but this one: what the formats are is in ``formats``.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from puller.resources.base import Declared, Difference, PropertyError
+from puller.resources.edits.edit import Edit, EditProperties
+from puller.resources.edits.formats.format import FORMATS, Found, format_named
+from puller.resources.edits.formats.format import Setting as Wanted
+from puller.resources.edits.text import Edited, Text
+
+_TREES = ("yaml", "toml", "json")
+
+
+class SettingProperties(EditProperties, frozen=True):
+    """The properties of a setting."""
+
+    key: str | tuple[str, ...] = ""
+    """The key. In yaml, toml and json dots lead into the tree, and a list of texts is the way."""
+    section: str | None = None
+    """The section of an ini file; without it what comes before the first one."""
+    value: Any = msgspec.UNSET
+    """The value: text; in yaml, toml and json any value."""
+    format: str = ""
+    """The format of the file: ``ini``, ``shell``, ``keyvalue``, ``yaml``, ``toml`` or ``json``."""
+    separator: str | None = None
+    """What stands between key and value of a new line, in ini (`` = `` by default) and keyvalue (a blank)."""
+
+    @property
+    def is_tree(self) -> bool:
+        """Whether values have types, and keys lead into a tree."""
+        return self.format in _TREES
+
+    @property
+    def wanted(self) -> Any:
+        """The value; where only text is possible, a number that an expression gave is its decimal text."""
+        value = self.value
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return str(value) if is_number and not self.is_tree else value
+
+    @property
+    def setting(self) -> Wanted:
+        """The setting as the formats want it."""
+        value = self.wanted if self.ensure == "present" else msgspec.UNSET
+        return Wanted(key=self.key, section=self.section, value=value, separator=self.separator)
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """The setting that it is, apart from the value."""
+        way = tuple(self.key.split(".")) if self.is_tree and isinstance(self.key, str) else self.key
+        return self.section, way
+
+
+class Setting(Edit[SettingProperties]):
+    """A setting in a configuration file."""
+
+    type_name = "setting"
+    properties_type = SettingProperties
+    secret_properties = frozenset({"value"})
+
+    @classmethod
+    def new_text(cls, properties: SettingProperties) -> Text:
+        return Text.of_whole(format_named(properties.format).NEW_TEXT)
+
+    @classmethod
+    def edit(cls, properties: SettingProperties, text: Text) -> Edited | None:
+        form, setting, is_present = (
+            format_named(properties.format),
+            properties.setting,
+            properties.ensure == "present",
+        )
+        change = form.with_value if is_present else form.without
+        if (whole := change(text.whole, setting)) is text.whole:
+            return None
+        found = form.find(text.whole, setting)
+        return Edited(Text.of_whole(whole), _difference(found, properties))
+
+    @classmethod
+    def finds(cls, properties: SettingProperties, text: Text) -> bool:
+        return _found(properties, text).is_there
+
+    @classmethod
+    def shown(cls, properties: SettingProperties, text: Text) -> dict[str, Any]:
+        found = _found(properties, text) if text.exists else Found(is_there=False)
+        return {"value": found.value, "line": found.line} if found.is_there else {}
+
+    @classmethod
+    def accept(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        value, form = raw.get("value"), raw.get("format")
+        # Here, before expressions are replaced: a number that one gives is meant as its text.
+        if isinstance(value, int | float) and form in FORMATS and form not in _TREES:
+            raise PropertyError("value", f"is {value!r}, wanted text: quote it", because=["format"])
+        return raw
+
+    @classmethod
+    def check(cls, properties: SettingProperties) -> Iterator[PropertyError]:
+        yield from super().check(properties)
+        if properties.value is msgspec.UNSET and properties.ensure == "present":
+            yield PropertyError(
+                "value", "is missing; it is required unless ensure is absent", because=["ensure"]
+            )
+        if not properties.key:
+            yield PropertyError("key", "is missing")
+        if properties.format not in FORMATS:
+            what = f"is {properties.format!r}" if properties.format else "is missing"
+            yield PropertyError("format", f"{what}, wanted one of {', '.join(FORMATS)}")
+        elif properties.key:
+            yield from format_named(properties.format).problems(properties.setting)
+
+    @classmethod
+    def contradictions(cls, declared: Declared) -> Iterator[tuple[Any, Any, str]]:
+        from puller.resources.edits.contradictions import of_settings
+
+        yield from super().contradictions(declared)
+        yield from of_settings(declared(cls.type_name))
+
+
+def _found(properties: SettingProperties, text: Text) -> Found:
+    return format_named(properties.format).find(text.whole, properties.setting)
+
+
+def _difference(found: Found, properties: SettingProperties) -> Difference:
+    is_present = properties.ensure == "present"
+    if not is_present or not found.is_there:
+        return Difference("ensure", "absent" if is_present else "present", properties.ensure)
+    wanted = repr(properties.wanted)
+    is_again = repr(found.value) == wanted
+    return Difference("value", f"{wanted}, and given before that" if is_again else repr(found.value), wanted)

@@ -1,0 +1,104 @@
+"""The text of a file as edits see it: lines that end at LF only, and whatever else is in it, carried through unchanged.
+
+* Bytes that are not UTF-8 stay what they are: they are half of a surrogate pair each, which no pattern of text means.
+* In a file whose first line ends with CRLF nobody sees the CR, and lines that are written get one.
+* A text is a value: what changes it gives another one, and the very same object means that nothing is to be done.
+"""
+
+from collections.abc import Collection, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from puller.resources.base import Difference
+
+
+class Text:
+    """The text of a file; ``exists`` is false for that of a file that is not there."""
+
+    def __init__(self, raw: Sequence[str], *, is_ended: bool, exists: bool = True) -> None:
+        """``raw`` are its lines without LF; ``is_ended`` says whether the last has one."""
+        self._raw = raw
+        self.is_ended = is_ended or not raw
+        self.exists = exists
+
+    @classmethod
+    def of(cls, data: bytes) -> "Text":
+        """The text that these bytes are."""
+        return cls.of_whole(data.decode("utf-8", "surrogateescape"))
+
+    @classmethod
+    def of_whole(cls, whole: str) -> "Text":
+        """The text that is written so."""
+        raw = whole.split("\n")
+        is_ended = not raw[-1]
+        return cls(raw[:-1] if is_ended else raw, is_ended=is_ended)
+
+    @classmethod
+    def missing(cls) -> "Text":
+        """The text of a file that is not there."""
+        return cls((), is_ended=True, exists=False)
+
+    @cached_property
+    def whole(self) -> str:
+        """All of it."""
+        return "\n".join(self._raw) + ("\n" if self._raw and self.is_ended else "")
+
+    @cached_property
+    def data(self) -> bytes:
+        """The bytes that it is."""
+        return self.whole.encode("utf-8", "surrogateescape")
+
+    @cached_property
+    def is_crlf(self) -> bool:
+        """Whether its first line ends with CRLF."""
+        has_end = len(self._raw) > 1 or self.is_ended
+        return bool(self._raw) and has_end and self._raw[0].endswith("\r")
+
+    @cached_property
+    def lines(self) -> Sequence[str]:
+        """The lines as patterns and comparisons see them."""
+        return [line.removesuffix("\r") for line in self._raw] if self.is_crlf else self._raw
+
+    @cached_property
+    def _indexes(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for index, line in enumerate(self.lines):
+            found.setdefault(line, []).append(index)
+        return found
+
+    def indexes_of(self, line: str) -> Sequence[int]:
+        """The indexes of all lines that are equal to this one, in order."""
+        return self._indexes.get(line, ())
+
+    # Other texts
+
+    def replaced(self, lines: dict[int, str]) -> "Text":
+        """With other lines at these indexes; the last one has an end then, if it is among them."""
+        raw = list(self._raw)
+        for index, line in lines.items():
+            raw[index] = self._written(line)
+        return Text(raw, is_ended=self.is_ended or len(raw) - 1 in lines)
+
+    def inserted(self, index: int, lines: Sequence[str]) -> "Text":
+        """With new lines before the one at an index, or behind the last, which is completed before that."""
+        raw = list(self._raw)
+        if index == len(raw) and not self.is_ended:
+            raw[-1] = self._written(self.lines[-1])
+        raw[index:index] = map(self._written, lines)
+        return Text(raw, is_ended=self.is_ended or index == len(self._raw))
+
+    def without(self, indexes: Collection[int]) -> "Text":
+        """Without the lines at these indexes."""
+        gone = frozenset(indexes)
+        raw = [line for index, line in enumerate(self._raw) if index not in gone]
+        return Text(raw, is_ended=self.is_ended or len(self._raw) - 1 in gone)
+
+    def _written(self, line: str) -> str:
+        return f"{line}\r" if self.is_crlf else line
+
+
+class Edited(NamedTuple):
+    """What an edit makes of a text, and what it is that differs."""
+
+    text: Text
+    difference: Difference
