@@ -204,7 +204,13 @@ class Edit(Resource[P, EditState]):
 
         (first, actual), *_ = members
         place = actual.place
-        if _is_secret(first.context, place) or (made := _made(members)) is place.text:
+        if _is_secret(first.context, place):
+            return None
+        try:
+            made = _made(members)
+        except ResourceError:  # in noop of a file that is not there yet; else the change says it
+            return None
+        if made is place.text:
             return None
         return unified(_printable(place.text), _printable(made), place.path)
 

@@ -22,6 +22,9 @@ from puller.resources.edits.patterns import (
 )
 from puller.resources.edits.text import Edited, Text
 
+_MORE_LINES = re.compile(r"(?<!\\)(?:\\\\)*\\[nr0]")
+"""An escape that Python fills in with the end of a line, or with NUL."""
+
 
 class LineProperties(EditProperties, frozen=True):
     """The properties of a line."""
@@ -150,21 +153,15 @@ def _check_company(properties: LineProperties) -> Iterator[PropertyError]:
 
 
 def _check_references(template: str, pattern: str) -> Iterator[PropertyError]:
-    """The problem of a line that refers to what its pattern has not."""
+    """The problem of a line that refers to what its pattern has not, or would be more than one line."""
+    because = ["match", "back_references"]
     try:
-        written = compiled(pattern).sub(template, "")
-    except IndexError as error:
-        yield PropertyError("line", f"is {template!r}: {error}", because=["match", "back_references"])
-    except re.error as error:
-        if _is_pattern(pattern):
-            yield PropertyError("line", f"is {template!r}: {error}", because=["match", "back_references"])
-    else:
-        yield from check_one_line("line", written)
-
-
-def _is_pattern(pattern: str) -> bool:
+        search = compiled(pattern)
+    except re.error:  # which is the pattern's own problem
+        return
     try:
-        compiled(pattern)
-    except re.error:
-        return False
-    return True
+        search.sub(template, "")
+    except (re.error, IndexError) as error:
+        yield PropertyError("line", f"is {template!r}: {error}", because=because)
+    if _MORE_LINES.search(template):
+        yield PropertyError("line", f"is {template!r}, wanted one line, without NUL", because=because)
