@@ -52,6 +52,11 @@ _REMOVERS = {
     "link": "puller.resources.files.left:LeftLink",
     "scaffold": "puller.resources.scaffolds.left:LeftScaffold",
     "sysctl": "puller.resources.kernel.left:LeftSysctl",
+    "block": "puller.resources.edits.left:LeftBlock",
+    "file": "puller.resources.files.left:LeftFile",
+    "line": "puller.resources.edits.left:LeftLine",
+    "scaffold": "puller.resources.scaffolds.left:LeftScaffold",
+    "setting": "puller.resources.edits.left:LeftSetting",
 }
 
 

@@ -5,13 +5,16 @@
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from puller.errors import ResourceError
 from puller.resources.base import Declared, Difference, PropertyError
 from puller.resources.edits.edit import Edit, EditProperties
 from puller.resources.edits.patterns import check_one_line, check_places, in_words, place_for
 from puller.resources.edits.text import Edited, Text
+
+if TYPE_CHECKING:  # imported when something is changed
+    from puller.resources.edits.receipts import Made
 
 _MARK = "{mark}"
 
@@ -29,9 +32,14 @@ class BlockProperties(EditProperties, frozen=True):
     """Where a new block goes: before the first line that matches this pattern; ``BOF`` is the beginning."""
 
     @property
+    def template(self) -> str:
+        """The marker that is given, or the one with its name."""
+        return f"# {_MARK} puller {self.name}" if self.marker is None else self.marker
+
+    @property
     def markers(self) -> tuple[str, str]:
         """The lines before and after the block."""
-        marker = f"# {_MARK} puller {self.name}" if self.marker is None else self.marker
+        marker = self.template
         return marker.replace(_MARK, "BEGIN"), marker.replace(_MARK, "END")
 
     @property
@@ -51,6 +59,8 @@ class Block(Edit[BlockProperties]):
     @classmethod
     def edit(cls, properties: BlockProperties, text: Text) -> Edited | None:
         place = _find(properties, text)
+        if properties.content is None and properties.ensure == "present":  # it is only asked what there is
+            return None
         lines = properties.lines if properties.ensure == "present" else []
         if not lines:
             return None if place is None else _without(text, *place)
@@ -73,6 +83,12 @@ class Block(Edit[BlockProperties]):
         begin, end = place
         content = "".join(f"{line}\n" for line in text.lines[begin + 1 : end])
         return {"begin": begin + 1, "end": end + 1, "content": content}
+
+    @classmethod
+    def made(cls, properties: BlockProperties) -> "Made":
+        from puller.resources.edits.receipts import Made
+
+        return Made(properties.file, marker=properties.template)
 
     @classmethod
     def check(cls, properties: BlockProperties) -> Iterator[PropertyError]:

@@ -25,6 +25,14 @@ def with_others(type_name: str, declared: Declared) -> Found:
         elif file.ensure in ("absent", "directory") and properties.ensure == "present":
             yield file, properties, f"edits a file that is to be {file.ensure}"
 
+    scaffolds = [
+        scaffold for scaffold in declared("scaffold") if scaffold.ensure == "present" and scaffold.purge
+    ]
+    for properties in declared(type_name) if scaffolds else ():
+        for scaffold in scaffolds:
+            if properties.ensure == "present" and properties.file.startswith(f"{scaffold.name.rstrip('/')}/"):
+                yield scaffold, properties, "edits a file where another resource leaves only what is its own"
+
 
 def of_lines(lines: Sequence[Any]) -> Found:
     """One line that is to be there and to be absent, and what matches that is to be two different lines."""

@@ -22,7 +22,8 @@ from puller.resources.edits.text import Edited, Text
 from puller.resources.paths import check_path, require_parent
 from puller.system.protocol import Attributes
 
-if TYPE_CHECKING:  # imported when something is validated
+if TYPE_CHECKING:  # imported when something is changed
+    from puller.resources.edits.receipts import Made
     from puller.resources.validation import Validation
 
 _NEW_MODE = 0o644
@@ -89,6 +90,11 @@ class Edit(Resource[P, EditState]):
         """What a text has of it, as plain values (``puller state``). Raises ``ResourceError``."""
 
     @classmethod
+    @abstractmethod
+    def made(cls, properties: Any) -> "Made":
+        """What takes it away again."""
+
+    @classmethod
     def new_text(cls, properties: Any) -> Text:
         """The text of a file that is made, before the first edit."""
         del properties
@@ -152,12 +158,17 @@ class Edit(Resource[P, EditState]):
         except ResourceError:  # what cannot be told, nobody has seen missing
             return True
 
-    def changed_paths(self, actual: EditState) -> tuple[str, ...]:
-        return (actual.place.real,)
+    def changed_paths(self, actual: EditState) -> Iterator[str]:
+        from puller.resources.edits.receipts import Receipts
+
+        yield actual.place.real
+        if self.properties.ensure == "present":
+            yield Receipts.of(self.context).path(actual.place.path)
 
     def describe(self, actual: EditState) -> dict[str, Any]:
         text = actual.place.text
-        described = {"ensure": self.final_ensure(actual), "path": actual.place.path, "exists": text.exists}
+        ensure = "present" if self.is_there(actual) else "absent"
+        described = {"ensure": ensure, "path": actual.place.path, "exists": text.exists}
         return described if self.properties.sensitive else {**described, **self.shown(self.properties, text)}
 
     # Changing
@@ -176,7 +187,8 @@ class Edit(Resource[P, EditState]):
         1. Make them, but for those that cannot be made now: these say so when they are looked at again.
         2. Refuse what cannot be written.
         3. Require that the file is what was read: its times may be too coarse to tell.
-        4. Write it, if all commands that are asked find it valid.
+        4. Keep on record what has to go when nobody declares it any more.
+        5. Write it, if all commands that are asked find it valid.
         """
         (first, actual), *_ = members
         context, place = first.context, actual.place
@@ -189,7 +201,9 @@ class Edit(Resource[P, EditState]):
         # 3. Require
         if place.found is not None and context.system.read(place.real, place.found) != place.text.data:
             raise ChangedMeanwhile(f"{place.path}: was changed by somebody else while Puller looked at it")
-        # 4. Write
+        # 4. Record
+        _note(members)
+        # 5. Write
         _write(made.data, place, context, validations)
 
     def noop_message(self, differences: Sequence[Difference], actual: EditState) -> str:
@@ -273,6 +287,21 @@ def _made(members: Sequence[tuple[Edit[Any], EditState]]) -> Text:
     return text
 
 
+def _note(members: Sequence[tuple[Edit[Any], EditState]]) -> None:
+    """Note what is made, and what becomes of what was made before."""
+    from puller.resources.edits.receipts import Receipts
+
+    (first, actual), *_ = members
+    made: dict[str, Made] = {}
+    changed: dict[str, Made] = {}
+    for resource, found in members:
+        properties = resource.properties
+        if properties.ensure == "present":
+            group = changed if resource.is_there(found) else made
+            group[f"{resource.type_name}#{properties.name}"] = resource.made(properties)
+    Receipts.of(first.context).note(actual.place.path, made, changed)
+
+
 def _validations(members: Sequence[tuple[Edit[Any], EditState]]) -> "list[Validation]":
     """The different commands that are asked: of edits that are made, and of those that are content with the file."""
     (first, actual), *_ = members
@@ -334,7 +363,8 @@ def _printable(text: Text) -> bytes:
 
 def _check_file(properties: Any) -> Iterator[PropertyError]:
     if not properties.file.startswith("/") and not properties.path:
-        yield PropertyError("path", "is missing; it is required unless the name is an absolute path")
+        wanted = "an absolute path where path is not given"
+        yield PropertyError("name", f"is {properties.name!r}, wanted {wanted}", because=["path"])
         return
     yield from check_path("path" if properties.path else "name", properties.file)
     if properties.file == "/":

@@ -6,7 +6,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from puller.errors import ResourceError
 from puller.resources.base import Declared, Difference, PropertyError
@@ -21,6 +21,9 @@ from puller.resources.edits.patterns import (
     place_for,
 )
 from puller.resources.edits.text import Edited, Text
+
+if TYPE_CHECKING:  # imported when something is changed
+    from puller.resources.edits.receipts import Made
 
 _MORE_LINES = re.compile(r"(?<!\\)(?:\\\\)*\\[nr0]")
 """An escape that Python fills in with the end of a line, or with NUL."""
@@ -54,7 +57,9 @@ class Line(Edit[LineProperties]):
     def edit(cls, properties: LineProperties, text: Text) -> Edited | None:
         if properties.ensure == "absent":
             return _without(text, _found(properties, text))
-        line, match = properties.line or "", properties.match
+        line, match = properties.line, properties.match
+        if line is None:  # as it is only asked what there is
+            return None
         if properties.back_references:
             return _expanded(properties, text, matching(text, match or ""))
         if properties.match_all and (matches := matching(text, match or "")):
@@ -69,12 +74,20 @@ class Line(Edit[LineProperties]):
 
     @classmethod
     def finds(cls, properties: LineProperties, text: Text) -> bool:
-        return bool(_found(properties, text))
+        return _says_nothing(properties) or bool(_found(properties, text))
 
     @classmethod
     def shown(cls, properties: LineProperties, text: Text) -> dict[str, Any]:
+        if _says_nothing(properties):
+            return {"count": len(text.lines)}
         found = _found(properties, text)
         return {"lines": [{"number": index + 1, "text": text.lines[index]} for index in found]}
+
+    @classmethod
+    def made(cls, properties: LineProperties) -> "Made":
+        from puller.resources.edits.receipts import Made, checksum_of
+
+        return Made(properties.file, lines=(checksum_of(properties.line or ""),))
 
     @classmethod
     def check(cls, properties: LineProperties) -> Iterator[PropertyError]:
@@ -91,6 +104,11 @@ class Line(Edit[LineProperties]):
 
         yield from super().contradictions(declared)
         yield from of_lines(declared(cls.type_name))
+
+
+def _says_nothing(properties: LineProperties) -> bool:
+    """Whether it is only asked what there is (``puller state``)."""
+    return properties.line is None and properties.match is None
 
 
 def _found(properties: LineProperties, text: Text) -> list[int]:

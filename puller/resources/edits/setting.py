@@ -4,7 +4,7 @@ Values are compared as values, and a change touches nothing but this one: what t
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,6 +13,9 @@ from puller.resources.edits.edit import Edit, EditProperties
 from puller.resources.edits.formats.format import FORMATS, Found, format_named
 from puller.resources.edits.formats.format import Setting as Wanted
 from puller.resources.edits.text import Edited, Text
+
+if TYPE_CHECKING:  # imported when something is changed
+    from puller.resources.edits.receipts import Made
 
 _TREES = ("yaml", "toml", "json")
 
@@ -69,6 +72,8 @@ class Setting(Edit[SettingProperties]):
 
     @classmethod
     def edit(cls, properties: SettingProperties, text: Text) -> Edited | None:
+        if not properties.key or properties.format not in FORMATS:  # it is only asked what there is
+            return None
         form, setting, is_present = (
             format_named(properties.format),
             properties.setting,
@@ -86,7 +91,7 @@ class Setting(Edit[SettingProperties]):
 
     @classmethod
     def shown(cls, properties: SettingProperties, text: Text) -> dict[str, Any]:
-        found = _found(properties, text) if text.exists else Found(is_there=False)
+        found = _found(properties, text)
         return {"value": found.value, "line": found.line} if found.is_there else {}
 
     @classmethod
@@ -96,6 +101,12 @@ class Setting(Edit[SettingProperties]):
         if isinstance(value, int | float) and form in FORMATS and form not in _TREES:
             raise PropertyError("value", f"is {value!r}, wanted text: quote it", because=["format"])
         return raw
+
+    @classmethod
+    def made(cls, properties: SettingProperties) -> "Made":
+        from puller.resources.edits.receipts import Made
+
+        return Made(properties.file, format=properties.format, section=properties.section, key=properties.key)
 
     @classmethod
     def check(cls, properties: SettingProperties) -> Iterator[PropertyError]:
@@ -121,6 +132,8 @@ class Setting(Edit[SettingProperties]):
 
 
 def _found(properties: SettingProperties, text: Text) -> Found:
+    if not text.exists or not properties.key or properties.format not in FORMATS:
+        return Found(is_there=False)
     return format_named(properties.format).find(text.whole, properties.setting)
 
 

@@ -111,7 +111,7 @@ def test_what_is_written_wrong_is_said_when_the_manifest_is_read(
 def test_a_name_of_several_lines_wants_a_marker(apply: Apply, place: Path) -> None:
     path = place / "file"
     path.write_text("")
-    with pytest.raises(ManifestError, match="name is .*, wanted one line"):
+    with pytest.raises(ManifestError, match=r"name is .*, wanted one line"):
         apply({"block#a\nb": {"path": str(path), **TWO}})
     apply({"block#a\nb": {"path": str(path), **TWO, "marker": "; {mark} ab"}})
     assert path.read_text() == "; BEGIN ab\nx\ny\n; END ab\n"

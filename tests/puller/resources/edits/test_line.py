@@ -172,7 +172,7 @@ def test_the_name_is_the_path_when_it_is_one(apply: Apply, place: Path) -> None:
     apply({f"line#{path}": {"line": "a"}})
     assert path.read_text() == "a\n"
     with pytest.raises(
-        ManifestError, match="path is missing; it is required unless the name is an absolute path"
+        ManifestError, match="name is 'a', wanted an absolute path where path is not given"
     ):
         apply({"line#a": {"line": "a"}})
     with pytest.raises(ManifestError, match="name is '/a//b', wanted an absolute path"):

@@ -1,0 +1,96 @@
+"""What edits have put into files and nobody declares any more: taken out again, by the receipt.
+
+* A line that took the place of another one is not on it, nor is a setting that had a value: what was there before is
+  not known, and what is there now stays.
+* What another resource wants to be there stays, also when that is declared under another name now.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from puller.resources.base import Difference
+from puller.resources.edits.block import Block, BlockProperties
+from puller.resources.edits.edit import Edit, EditState, whole_of
+from puller.resources.edits.line import Line, LineProperties
+from puller.resources.edits.places import Place, Texts
+from puller.resources.edits.plan import ask
+from puller.resources.edits.receipts import Made, Receipts, checksum_of
+from puller.resources.edits.setting import Setting, SettingProperties
+from puller.resources.edits.text import Text
+
+
+class _Left(Edit[Any]):
+    """What an edit has made, to be absent: its name is all that is given."""
+
+    _wanted_by = ""
+
+    def look(self) -> EditState:
+        made = Receipts.of(self.context).find(self._reference)
+        if made is None:
+            return EditState(Place(self.properties.name, "", None, Text.missing()), None)
+        place = Texts.of(self.context).at(made.path, self.context)
+        self.properties = self.taken_back(self.properties, made, place.text)
+        edited = self.edited(self.properties, place.text)
+        self._wanted_by = "" if edited is None else self._who_wants(place.text, edited.text)
+        return EditState(place, None if self._wanted_by else edited)
+
+    @classmethod
+    @abstractmethod
+    def taken_back(cls, properties: Any, made: Made, text: Text) -> Any:
+        """The properties that take it away."""
+
+    def _who_wants(self, before: Text, after: Text) -> str:
+        """The first edit of the file that is content now, and would not be then."""
+        parts = self.context.parts(whole_of(self.properties.file))
+        wanting = (part for part in parts if ask(part, before) is None and ask(part, after) is not None)
+        return next((part.reference for part in wanting), "")
+
+    @property
+    def _reference(self) -> str:
+        return f"{self.type_name}#{self.properties.name}"
+
+    def change(self, differences: Sequence[Difference], actual: EditState) -> None:
+        super().change(differences, actual)
+        Receipts.of(self.context).forget(self.properties.file, self._reference)
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return [f"{self._wanted_by} wants it, so it stays"] if self._wanted_by else ()
+
+    @classmethod
+    def whole(cls, properties: Any) -> None:
+        """Alone: where it is, only the receipt says."""
+
+    @classmethod
+    def places(cls, properties: Any) -> tuple[str, ...]:
+        return ()
+
+
+class LeftLine(_Left, Line):
+    """A line that was made, to be absent."""
+
+    @classmethod
+    def taken_back(cls, properties: LineProperties, made: Made, text: Text) -> LineProperties:
+        line = next((line for line in text.lines if checksum_of(line) in made.lines), None)
+        return msgspec.structs.replace(properties, path=made.path, line=line)
+
+
+class LeftBlock(_Left, Block):
+    """A block that was made, to be absent."""
+
+    @classmethod
+    def taken_back(cls, properties: BlockProperties, made: Made, text: Text) -> BlockProperties:
+        return msgspec.structs.replace(properties, path=made.path, marker=made.marker)
+
+
+class LeftSetting(_Left, Setting):
+    """A setting that was made, to be absent."""
+
+    @classmethod
+    def taken_back(cls, properties: SettingProperties, made: Made, text: Text) -> SettingProperties:
+        return msgspec.structs.replace(
+            properties, path=made.path, format=made.format, section=made.section, key=made.key
+        )

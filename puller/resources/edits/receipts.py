@@ -1,0 +1,106 @@
+"""Receipts of what edits have put into files, so that it can be taken out when nobody declares it any more.
+
+* It is noted before it is written. Of a line only the checksum is kept, since it may be secret.
+* What was there before, in whatever shape, is not on it; what is on it is kept up to date when the edit changes it.
+* A receipt that is not understood is set aside; what it spoke of stays.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+
+from puller.resources.base import Context
+from puller.resources.checksums import sha256
+from puller.state.directories import Directories
+from puller.state.state_file import StateFile
+
+_LARGEST = 64 * 1024 * 1024  # bytes
+_LONGEST_NAME = 200  # bytes; file systems take 255
+
+
+class Made(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one edit has put into the file at ``path``: a line, a block or a setting."""
+
+    path: str
+    lines: tuple[str, ...] = ()
+    """Checksums of the line and of the one before it: a write may have failed."""
+    marker: str = ""
+    format: str = ""
+    section: str | None = None
+    key: str | tuple[str, ...] = ""
+
+
+class Receipt(msgspec.Struct, omit_defaults=True):
+    """What edits have put into one file, by reference."""
+
+    path: str
+    edits: dict[str, Made] = {}
+    format: int = 1
+
+
+class Receipts:
+    """The receipts of this host, one for each file. Methods raise ``OSError``."""
+
+    def __init__(self, state_directory: Path | None, *, noop: bool = False) -> None:
+        self._directory = (state_directory or Directories.of_user().state) / "edits"
+        self._noop = noop
+
+    @classmethod
+    def of(cls, context: Context) -> "Receipts":
+        """Those of the run."""
+        return cls(context.state_directory, noop=context.noop)
+
+    def path(self, path: str) -> str:
+        """The receipt's own place: who brings back what an edit has changed brings this back, too."""
+        name = quote(path, safe="")
+        return str(
+            self._directory / f"{name if len(name) <= _LONGEST_NAME else sha256([path.encode()])}.json"
+        )
+
+    def find(self, reference: str) -> Made | None:
+        """What an edit has made, in the file that it was put into last; ``None`` when that is not known."""
+        if not self._directory.is_dir():
+            return None
+        newest_first = sorted(self._directory.glob("*.json"), key=lambda path: -path.stat().st_mtime_ns)
+        loaded = (self._load(path) for path in newest_first)
+        return next((each.edits[reference] for each in loaded if each and reference in each.edits), None)
+
+    def note(self, path: str, made: Mapping[str, Made], changed: Mapping[str, Made]) -> None:
+        """Note what is about to be ``made``, and of what was made before how it is about to be ``changed``."""
+        before = self._edits_of(path)
+        after = {reference: each for reference, each in changed.items() if reference in before} | {**made}
+        for reference, each in after.items():
+            if (old := before.get(reference)) is not None and old.lines[-1:] != each.lines:
+                after[reference] = msgspec.structs.replace(each, lines=(*old.lines[-1:], *each.lines))
+        self._save(path, before, {**before, **after})
+
+    def forget(self, path: str, reference: str) -> None:
+        """What an edit has made is gone."""
+        before = self._edits_of(path)
+        self._save(path, before, {name: each for name, each in before.items() if name != reference})
+
+    def _save(self, path: str, before: dict[str, Made], after: dict[str, Made]) -> None:
+        if after == before:
+            return
+        file = self._file(Path(self.path(path)))
+        if after:
+            file.save(Receipt(path, after))
+        else:
+            file.remove()
+
+    def _edits_of(self, path: str) -> dict[str, Made]:
+        found = self._load(Path(self.path(path)))
+        return found.edits if found is not None and found.path == path else {}
+
+    def _load(self, path: Path) -> Receipt | None:
+        return self._file(path).load(lambda sentence: None, noop=self._noop)
+
+    def _file(self, path: Path) -> StateFile[Receipt]:
+        return StateFile(path, Receipt, "", largest=_LARGEST)
+
+
+def checksum_of(line: str) -> str:
+    """The checksum by which a line is found again."""
+    return sha256([line.encode("utf-8", "surrogateescape")])
