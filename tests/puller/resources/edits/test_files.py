@@ -75,13 +75,13 @@ def test_a_file_that_an_edit_behind_makes_is_not_there_yet(apply: Apply, place: 
 @pytest.mark.parametrize("how", ["file", "exec"])
 def test_a_file_that_an_earlier_resource_brings_is_foretold(apply: Apply, place: Path, how: str) -> None:
     path = place / "file"
-    brings: dict[str, dict[str, Any]] = {
+    all_brings: dict[str, dict[str, dict[str, Any]]] = {
         "file": {
             f"file#{path}": {"ensure": "exists", "owner": os.geteuid(), "group": os.getegid(), "mode": "0640"}
         },
         "exec": {f"exec#touch {path}": {"creates": str(path)}},
-    }[how]
-    edits = {**brings, **line(path)}
+    }
+    edits = {**all_brings[how], **line(path)}
     assert [str(event.state) for event in apply(edits, noop=True).values()] == ["would change"] * 2
     assert [str(event.state) for event in apply(edits).values()] == ["changed"] * 2
     assert path.read_text() == "a\n"

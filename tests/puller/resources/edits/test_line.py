@@ -171,9 +171,7 @@ def test_the_name_is_the_path_when_it_is_one(apply: Apply, place: Path) -> None:
     path.write_text("")
     apply({f"line#{path}": {"line": "a"}})
     assert path.read_text() == "a\n"
-    with pytest.raises(
-        ManifestError, match="name is 'a', wanted an absolute path where path is not given"
-    ):
+    with pytest.raises(ManifestError, match="name is 'a', wanted an absolute path where path is not given"):
         apply({"line#a": {"line": "a"}})
     with pytest.raises(ManifestError, match="name is '/a//b', wanted an absolute path"):
         apply({"line#/a//b": {"line": "a"}})

@@ -1,0 +1,163 @@
+"""Edits over the versions of a bundle: what leaves it, what comes back, and what a version on trial has edited."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.conftest import Host, Publisher
+
+BEFORE = "[main]\nlevel = 1\n; end\nold=1\n"
+MACHINE = "{{ facts.machine }}"
+THREE: dict[str, dict[str, Any]] = {
+    "line#l": {"line": "# a line"},
+    "block#b": {"content": "x\ny\n", "insert_before": "BOF"},
+    "setting#s": {"format": "ini", "section": "main", "key": "new", "value": "2"},
+}
+AFTER = "# BEGIN puller b\nx\ny\n# END puller b\n[main]\nlevel = 1\n; end\nold=1\nnew = 2\n# a line\n"
+
+
+def story(
+    edits: dict[str, dict[str, Any]], *, removed: str = "absent", code: int = 0, name: str = "app.conf"
+) -> str:
+    """A manifest with these edits of one file, and a health check that ends with ``code``."""
+    entries = [
+        {kind: [{name_: {"path": f"{MACHINE}/{name}", **properties}}]}
+        for (kind, _, name_), properties in ((key.partition("#"), each) for key, each in edits.items())
+    ]
+    check = {"name": "app", "command": f"sh -c 'exit {code}'"}
+    entries.append({"file": [{f"{MACHINE}/check": {"content": f"{code}\n", "health_checks": [check]}}]})
+    entries[-1]["file"][0][f"{MACHINE}/check"] |= {
+        "owner": "{{ facts.uid }}",
+        "group": "{{ facts.gid }}",
+        "mode": "0644",
+    }
+    return yaml.safe_dump({"removed": removed, "resources": entries})
+
+
+@pytest.fixture
+def path(host: Host) -> Path:
+    host.machine.mkdir(parents=True)
+    found = host.machine / "app.conf"
+    found.write_text(BEFORE)
+    return found
+
+
+def left(host: Host) -> dict[str, bool]:
+    found = host.status()["bundles"][0].get("left_behind", [])
+    return {one["reference"]: one["made"] for one in found}
+
+
+def test_what_was_put_in_is_taken_out_and_the_next_run_changes_nothing(
+    host: Host, publisher: Publisher, path: Path
+) -> None:
+    publisher.publish("1.0.0", story(THREE))
+    assert host.run().status == 0
+    assert path.read_text() == AFTER
+    publisher.publish("2.0.0", story({}))
+    said = host.run("--noop").output
+    assert said.count(f"Would have changed {path}") == 3
+    assert path.read_text() == AFTER
+    assert host.run().status == 0
+    assert path.read_text() == BEFORE
+    assert [host.states()[name] for name in THREE] == ["changed"] * 3
+    assert left(host) == {}
+    assert host.run("--detailed-exitcodes").status == 0
+    assert set(host.states()) == {"file#check"}
+    assert list((host.state / "edits").iterdir()) == []
+    publisher.publish("3.0.0", story(THREE))
+    assert host.run().status == 0
+    assert path.read_text() == AFTER
+
+
+def test_without_the_word_it_stays_and_is_listed(host: Host, publisher: Publisher, path: Path) -> None:
+    publisher.publish("1.0.0", story(THREE, removed="keep"))
+    host.run()
+    publisher.publish("2.0.0", story({}, removed="keep"))
+    assert host.run().status == 0
+    assert path.read_text() == AFTER
+    assert left(host) == dict.fromkeys(THREE, True)
+
+
+def test_what_was_there_in_another_shape_is_not_taken_out(
+    host: Host, publisher: Publisher, path: Path
+) -> None:
+    edits = {
+        "line#l": {"line": "old=2", "match": "^old="},
+        "line#there": {"line": "; end"},
+        "setting#s": {"format": "ini", "section": "main", "key": "level", "value": "2"},
+    }
+    publisher.publish("1.0.0", story(edits))
+    host.run()
+    publisher.publish("2.0.0", story({}))
+    assert host.run().status == 0
+    assert path.read_text() == "[main]\nlevel = 2\n; end\nold=2\n"
+    assert left(host) == dict.fromkeys(edits, False)
+
+
+def test_a_line_that_has_become_another_one_since_is_taken_out_as_it_is(
+    host: Host, publisher: Publisher, path: Path
+) -> None:
+    for version, text in (("1.0.0", "new=1"), ("2.0.0", "new=2"), ("3.0.0", "new=3")):
+        publisher.publish(version, story({"line#l": {"line": text, "match": "^new="}}))
+        assert host.run().status == 0
+    assert path.read_text() == f"{BEFORE}new=3\n"
+    publisher.publish("4.0.0", story({}))
+    assert host.run().status == 0
+    assert path.read_text() == BEFORE
+
+
+def test_what_another_name_wants_now_stays(host: Host, publisher: Publisher, path: Path) -> None:
+    publisher.publish("1.0.0", story(THREE))
+    host.run()
+    publisher.publish("2.0.0", story({"line#renamed": THREE["line#l"]}))
+    assert host.run().status == 0
+    assert path.read_text() == BEFORE + "# a line\n"
+    assert host.states()["line#renamed"] == host.states()["line#l"] == "stable"
+    assert left(host) == {}
+
+
+def test_a_version_that_is_given_up_has_edited_nothing(host: Host, publisher: Publisher, path: Path) -> None:
+    publisher.publish("1.0.0", story({"line#first": {"line": "first"}}))
+    assert host.run().status == 0
+    path.chmod(0o640)
+    before = path.read_text()
+    made = {"line#made": {"line": "made", "path": f"{MACHINE}/made", "create": True}}
+    publisher.publish("2.0.0", story({"line#first": {"line": "first"}, **THREE, **made}, code=2))
+    assert host.run().status == 7
+    assert (path.read_text(), path.stat().st_mode & 0o777) == (before, 0o640)
+    assert not (host.machine / "made").exists()
+    assert host.enforced == "1.0.0"
+    assert left(host) == {}
+    host.run()
+    assert set(host.states().values()) == {"stable"}
+    publisher.publish("3.0.0", story({}))
+    assert host.run().status == 0
+    assert path.read_text() == BEFORE
+
+
+def test_another_version_edits_what_the_one_before_has_edited_and_back(
+    host: Host, publisher: Publisher, path: Path
+) -> None:
+    one = {**THREE, "block#b": {**THREE["block#b"], "content": "z\n"}}
+    publisher.publish("1.0.0", story(one))
+    host.run()
+    first = path.read_text()
+    publisher.publish("2.0.0", story(THREE))
+    host.run()
+    assert path.read_text() != first
+    publisher.publish("3.0.0", story(one))
+    host.run()
+    assert path.read_text() == first
+
+
+def test_a_secret_line_is_in_no_receipt(host: Host, publisher: Publisher, path: Path) -> None:
+    publisher.publish("1.0.0", story({"line#l": {"line": "password=canary", "sensitive": True}}))
+    host.run()
+    assert "canary" in path.read_text()
+    for receipt in (host.state / "edits").iterdir():
+        assert "canary" not in receipt.read_text()
+    publisher.publish("2.0.0", story({}))
+    host.run()
+    assert path.read_text() == BEFORE
