@@ -193,6 +193,8 @@ def _or_expression(schema: Schema) -> Schema:
     """A value, an expression that gives it or a part of it, or ``null`` for that of the defaults."""
     default = {"default": schema["default"]} if "default" in schema else {}
     value = {key: item for key, item in schema.items() if key != "default"}
+    if not value:  # anything is allowed already
+        return schema
     if isinstance(value.get("items"), dict):
         value["items"] = _or_expression(value["items"])
     choices = [*value.pop("anyOf", []), *([value] if value else [])]

@@ -256,6 +256,7 @@ NO_INPUT = "takes nothing that could be a secret"
 HOST = ("--config CONFIG",)
 ON_BUNDLE = "BUNDLE --facts FACTS --data HOME/data.yaml --private-key HOME/private.pem"
 ENSURE = "--owner root --group root --data HOME/data.yaml"
+EDIT = "--data HOME/data.yaml"
 KEYS = "--passphrase-file HOME/passphrase"
 TABLE: Mapping[str, str | tuple[str, ...]] = {
     "run": HOST,
@@ -273,6 +274,22 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
         f"MACHINE/ensured --content '{{{{ data.token }}}}' --mode 9 {ENSURE} --diff",
         f"MACHINE/ensured --source http://u:C:sourceuser@WEB/missing?C:sourcequery --mode 0600 {ENSURE}",
         f"MACHINE/ensured --content C:ensured --mode 0600 --encoding nonsense --sensitive {ENSURE}",
+    ),
+    "ensure line": (
+        f"edited --path MACHINE/edited --create --line C:ensured --sensitive {EDIT} --diff -v",
+        f"edited --path MACHINE/edited --line C:other --match 'C:ens.*' --sensitive {EDIT} --diff -v",
+        f"edited --path MACHINE/edited --line C:ensured --match ( --sensitive {EDIT}",
+        f"edited --path MACHINE/edited --line C:ensured --validate 'false {{}}' --sensitive {EDIT}",
+    ),
+    "ensure block": (
+        f"edited --path MACHINE/edited-block --create --content C:ensured --sensitive {EDIT} --diff -v",
+        f"edited --path MACHINE/edited-block --content C:other --sensitive {EDIT} --diff -v",
+        f"edited --path MACHINE/edited-block --content C:other --marker nothing --sensitive {EDIT}",
+    ),
+    "ensure setting": (
+        f"edited --path MACHINE/edited-ini --create --format ini --key k --value C:ensured --sensitive {EDIT} -v",
+        f"edited --path MACHINE/edited-ini --format ini --key k --value C:other --sensitive {EDIT} --diff -v",
+        f"edited --path MACHINE/edited-ini --format json --key k --value C:other --sensitive {EDIT} --diff -v",
     ),
     "ensure exec": (
         "name --command 'sh -c \"echo $P; exit 1\"' --environment P=C:ensured --sensitive",

@@ -5,6 +5,7 @@ from typing import Any
 
 from puller.resources.base import Declared
 from puller.resources.edits.patterns import compiled
+from puller.resources.registry import find_type
 from puller.values.identical import identical
 
 Found = Iterator[tuple[Any, Any, str]]
@@ -12,19 +13,11 @@ Found = Iterator[tuple[Any, Any, str]]
 
 def with_others(type_name: str, declared: Declared) -> Found:
     """Edits of a file that another resource makes what it wants, whatever is in it."""
-    from puller.resources.files.properties import CONTENT_SOURCES  # few manifests have edits
-
     files = {file.name: file for file in declared("file")}
     for properties in declared(type_name) if files else ():
         file = files.get(properties.file)
-        if file is None or (file.ensure == "exists" and properties.ensure == "present"):
-            continue
-        given = [name for name in CONTENT_SOURCES if getattr(file, name) is not None]
-        if file.ensure == "present" and given:
-            yield file, properties, f"edits a file whose {given[0]} is managed as a whole"
-        elif file.ensure in ("absent", "directory") and properties.ensure == "present":
-            yield file, properties, f"edits a file that is to be {file.ensure}"
-
+        if file is not None and (what := _makes_whole(file, properties)):
+            yield file, properties, what
     scaffolds = [
         scaffold for scaffold in declared("scaffold") if scaffold.ensure == "present" and scaffold.purge
     ]
@@ -32,6 +25,17 @@ def with_others(type_name: str, declared: Declared) -> Found:
         for scaffold in scaffolds:
             if properties.ensure == "present" and properties.file.startswith(f"{scaffold.name.rstrip('/')}/"):
                 yield scaffold, properties, "edits a file where another resource leaves only what is its own"
+
+
+def _makes_whole(file: Any, edit: Any) -> str:
+    """A sentence about an edit of a file that is made whole in every run; empty for one that is not."""
+    is_file = find_type("file")
+    if is_file is None or not is_file.is_whole(file):
+        return ""
+    if file.ensure in ("absent", "directory"):
+        return f"edits a file that is to be {file.ensure}" if edit.ensure == "present" else ""
+    # Written once: the edits are made after that.
+    return "" if file.ensure == "exists" else "edits a file whose content is managed as a whole"
 
 
 def of_lines(lines: Sequence[Any]) -> Found:

@@ -1,4 +1,4 @@
-"""What line, block and setting have in common: one read and one write of a file, however many resources edit it.
+"""Edits of files: one read and one write of each, however many lines, blocks and settings of it are managed.
 
 * The file is read as it is, and each edit says what it makes of the text. All that differ are made in memory, one after
   the other, validated once, and written by the one atomic write: owner, group, mode and labels stay.
@@ -77,7 +77,7 @@ class Edit(Resource[P, EditState]):
     @classmethod
     @abstractmethod
     def edit(cls, properties: Any, text: Text) -> Edited | None:
-        """What it makes of the text of a file; ``None`` when nothing is to be done. Raises ``ResourceError``."""
+        """The text that it makes of another one; ``None`` when nothing is to be done. Raises ``ResourceError``."""
 
     @classmethod
     @abstractmethod
@@ -87,12 +87,12 @@ class Edit(Resource[P, EditState]):
     @classmethod
     @abstractmethod
     def shown(cls, properties: Any, text: Text) -> dict[str, Any]:
-        """What a text has of it, as plain values (``puller state``). Raises ``ResourceError``."""
+        """The part of a text that is about it, as plain values (``puller state``). Raises ``ResourceError``."""
 
     @classmethod
     @abstractmethod
     def made(cls, properties: Any) -> "Made":
-        """What takes it away again."""
+        """The receipt that it is taken out by."""
 
     @classmethod
     def new_text(cls, properties: Any) -> Text:
@@ -104,7 +104,7 @@ class Edit(Resource[P, EditState]):
 
     @classmethod
     def edited(cls, properties: Any, text: Text) -> Edited | None:
-        """What it makes of the text of a file that may be missing. Raises ``ResourceError``."""
+        """The text that it makes of one whose file may be missing. Raises ``ResourceError``."""
         if text.exists:
             return cls.edit(properties, text)
         if properties.ensure == "absent":
@@ -182,7 +182,7 @@ class Edit(Resource[P, EditState]):
 
     @classmethod
     def change_together(cls, members: Sequence[tuple[Self, EditState]]) -> None:
-        """Make the edits on one text, and write it (``types.md`` section 4.1).
+        """Make the edits on one text, and write it (``types.md`` section 4.1); raises ``OSError``, ``ResourceError``.
 
         1. Make them, but for those that cannot be made now: these say so when they are looked at again.
         2. Refuse what cannot be written.
@@ -262,7 +262,7 @@ class _Missing(ResourceError):
 
 
 def whole_of(path: str) -> Hashable:
-    """What all edits of a file have in common: its path as it is written; where that leads, the machine says."""
+    """The key that all edits of a file have in common: its path as written; where that leads, the machine says."""
     return ("edits", path)
 
 

@@ -1,4 +1,4 @@
-"""What edits have put into files and nobody declares any more: taken out again, by the receipt.
+"""Edits that nobody declares any more: taken out of their files again, by the receipt.
 
 * A line that took the place of another one is not on it, nor is a setting that had a value: what was there before is
   not known, and what is there now stays.

@@ -47,7 +47,7 @@ class Texts:
 
     @classmethod
     def of(cls, context: Context) -> "Texts":
-        """Those of this run."""
+        """The texts of this run."""
         found: Texts = context.shared.setdefault(cls, cls())
         return found
 

@@ -1,4 +1,4 @@
-"""What all edits of one file come to on one text, made in the order of the run.
+"""The plan for all edits of one file on one text, in the order of the run.
 
 * Each is asked on the text that is there, once, however many of them there are; when all are content, that is all.
 * Otherwise they are made in memory, and each is asked again at the end. What a later one has undone contradicts it:
@@ -13,7 +13,7 @@ from puller.resources.base import Part
 from puller.resources.edits.text import Edited, Text
 
 Asked = Edited | ResourceError | None
-"""What an edit makes of a text, why it cannot, or ``None`` when it is content."""
+"""The outcome of an edit, why it cannot be made, or ``None`` when it is content."""
 
 
 class _Step(NamedTuple):
@@ -44,7 +44,7 @@ class Plan:
         return self.knows(properties) and self._now[id(properties)] is None
 
     def asked(self, properties: Any, *, noop: bool) -> Edited | None:
-        """What a part does on the text as it is; or, where it cannot yet, on the one that those before it leave.
+        """The outcome of a part on the text as it is; or, where it cannot yet, on the one that those before it leave.
 
         Raises ``ResourceError`` for what cannot be done, or contradicts another part.
         """

@@ -21,7 +21,7 @@ _LONGEST_NAME = 200  # bytes; file systems take 255
 
 
 class Made(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one edit has put into the file at ``path``: a line, a block or a setting."""
+    """A line, a block or a setting that an edit has put into the file at ``path``."""
 
     path: str
     lines: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class Made(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Receipt(msgspec.Struct, omit_defaults=True):
-    """What edits have put into one file, by reference."""
+    """All that edits have put into one file, by reference."""
 
     path: str
     edits: dict[str, Made] = {}
@@ -49,7 +49,7 @@ class Receipts:
 
     @classmethod
     def of(cls, context: Context) -> "Receipts":
-        """Those of the run."""
+        """The receipts of the run."""
         return cls(context.state_directory, noop=context.noop)
 
     def path(self, path: str) -> str:
@@ -60,7 +60,7 @@ class Receipts:
         )
 
     def find(self, reference: str) -> Made | None:
-        """What an edit has made, in the file that it was put into last; ``None`` when that is not known."""
+        """The thing that an edit has made, in the file that it was put into last; ``None`` when that is not known."""
         if not self._directory.is_dir():
             return None
         newest_first = sorted(self._directory.glob("*.json"), key=lambda path: -path.stat().st_mtime_ns)
@@ -77,7 +77,7 @@ class Receipts:
         self._save(path, before, {**before, **after})
 
     def forget(self, path: str, reference: str) -> None:
-        """What an edit has made is gone."""
+        """The thing that an edit has made is gone."""
         before = self._edits_of(path)
         self._save(path, before, {name: each for name, each in before.items() if name != reference})
 

@@ -96,6 +96,7 @@ class Setting(Edit[SettingProperties]):
 
     @classmethod
     def accept(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        """The properties as they are; raises ``PropertyError`` for a value that has to be quoted."""
         value, form = raw.get("value"), raw.get("format")
         # Here, before expressions are replaced: a number that one gives is meant as its text.
         if isinstance(value, int | float) and form in FORMATS and form not in _TREES:

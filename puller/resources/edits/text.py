@@ -98,7 +98,7 @@ class Text:
 
 
 class Edited(NamedTuple):
-    """What an edit makes of a text, and what it is that differs."""
+    """The outcome of an edit: the text that it makes, and what it is that differs."""
 
     text: Text
     difference: Difference

@@ -179,9 +179,9 @@ def test_a_template_may_render_the_list_of_resources(load: Load, tmp_path: Path)
 
 
 def test_a_problem_in_a_rendered_list_names_the_template(load: Load, tmp_path: Path) -> None:
-    (tmp_path / "resources.j2").write_text("- file: {name: /a, ensure: absent}\n- flie: {name: /b}\n")
+    (tmp_path / "resources.j2").write_text("- file: {name: /a, ensure: absent}\n- fiel: {name: /b}\n")
     assert problems(load, "resources_template: resources.j2\n") == (
-        "web/resources.j2 (rendered):2: resources[1]: unknown resource type 'flie' (did you mean 'file'?)",
+        "web/resources.j2 (rendered):2: resources[1]: unknown resource type 'fiel' (did you mean 'file'?)",
     )
 
 

@@ -9,7 +9,8 @@
 """
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from importlib import import_module
+from typing import Any, Protocol, cast
 
 import msgspec
 
@@ -66,31 +67,16 @@ class Format(Protocol):
         """The text without the key; ``text`` itself when nothing is to be done. Raises :class:`FormatError`."""
 
 
+_MODULES = {
+    "ini": "ini",
+    "shell": "shell",
+    "keyvalue": "keyvalue",
+    "yaml": "yaml_tree",
+    "toml": "toml_tree",
+    "json": "json_tree",
+}
+
+
 def format_named(name: str) -> Format:
-    """The format of that name, one of ``FORMATS``; only its module and libraries are imported."""
-    # One import each, so that the types of all modules are checked.
-    if name == "ini":
-        from puller.resources.edits.formats import ini
-
-        return ini
-    if name == "shell":
-        from puller.resources.edits.formats import shell
-
-        return shell
-    if name == "keyvalue":
-        from puller.resources.edits.formats import keyvalue
-
-        return keyvalue
-    if name == "yaml":
-        from puller.resources.edits.formats import yaml_tree
-
-        return yaml_tree
-    if name == "toml":
-        from puller.resources.edits.formats import toml_tree
-
-        return toml_tree
-    if name == "json":
-        from puller.resources.edits.formats import json_tree
-
-        return json_tree
-    raise ValueError(f"{name!r} is no format, wanted one of {', '.join(FORMATS)}")
+    """The format of that name, one of ``FORMATS``; only its module and libraries are imported. Raises ``KeyError``."""
+    return cast(Format, import_module(f"{__package__}.{_MODULES[name]}"))

@@ -53,16 +53,20 @@ REFUSED: list[tuple[str, list[str]]] = [
         [f"file: [{{/f: {{content: x, {FILE}}}}}]", "line: [{a: {path: /f, line: x}}]"],
     ),
     (
-        "block#/f: edits a file whose source is managed as a whole: file#/f",
+        "block#/f: edits a file whose content is managed as a whole: file#/f",
         [f"file: [{{/f: {{source: /g, {FILE}}}}}]", "block: [{/f: {content: x}}]"],
     ),
     (
-        "setting#a: edits a file whose template is managed as a whole: file#/f",
+        "setting#a: edits a file whose content is managed as a whole: file#/f",
         [f"file: [{{/f: {{template: /g, {FILE}}}}}]", f"setting: [{{a: {{{INI}, value: '1'}}}}]"],
     ),
     (
         "line#a: edits a file that is to be absent: file#/f",
         ["file: [{/f: {ensure: absent}}]", "line: [{a: {path: /f, line: x}}]"],
+    ),
+    (
+        "line#a: edits a file where another resource leaves only what is its own: scaffold#/d",
+        ["scaffold: [{/d: {source: /t, purge: true}}]", "line: [{a: {path: /d/sub/f, line: x}}]"],
     ),
     (
         "line#a: edits a file that is to be directory: file#/f",
@@ -101,6 +105,8 @@ FINE = [
     [f"file: [{{/f: {{ensure: exists, content: x, {FILE}}}}}]", "line: [{a: {path: /f, line: x}}]"],
     [f"file: [{{/f: {{{FILE}}}}}]", "line: [{a: {path: /f, line: x}}]"],
     ["file: [{/f: {ensure: absent}}]", "line: [{a: {path: /f, line: x, ensure: absent}}]"],
+    ["scaffold: [{/d: {source: /t}}]", "line: [{a: {path: /d/f, line: x}}]"],
+    ["scaffold: [{/d: {source: /t, purge: true}}]", "line: [{a: {path: /dd/f, line: x}}]"],
 ]
 
 

@@ -1,0 +1,40 @@
+"""The examples of the pages of edits: what they say comes of a file is what comes of it."""
+
+import re
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+PAGES = Path(__file__).parents[4] / "docs" / "resources"
+FENCED = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
+
+
+@pytest.mark.parametrize("name", ["line", "block", "setting"])
+def test_the_example_of_a_page_makes_what_the_page_says(
+    name: str, apply: Callable[..., Any], place: Path
+) -> None:
+    section = (PAGES / f"{name}.md").read_text().split("## An example\n")[1].split("\n## ")[0]
+    (_, manifest), *texts = FENCED.findall(section)
+    path = place / "file"
+    resources: dict[str, Any] = {}
+    for entry in yaml.safe_load(textwrap.dedent(manifest))["resources"]:
+        ((kind, items),) = entry.items()
+        defaults: dict[str, Any] = next((item["defaults"] for item in items if "defaults" in item), {})
+        for item in items:
+            ((title, properties),) = item.items()
+            if title != "defaults":
+                given = {**defaults, **properties, "path": str(path)}
+                resources[f"{kind}#{title}"] = {
+                    **given,
+                    **({"validate": "test -s {}"} if "validate" in given else {}),
+                }
+    (_, before), (_, after) = texts
+    path.write_text(before)
+    for expected in ("changed", "stable"):
+        events = apply(resources)
+        assert {str(event.state) for event in events.values()} == {expected}, events
+        assert path.read_text() == after
