@@ -1,0 +1,92 @@
+"""``examples/configurations``: nine machines of the shape that real configurations have, in the words of our types."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples/configurations"
+NAMES = sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir())
+MOST_COMMANDS = 25
+DEBIAN = {
+    "os": {
+        "family": "Debian",
+        "name": "Debian",
+        "hardware": "x86_64",
+        "release": {"full": "12.11", "major": "12"},
+        "distro": {"codename": "bookworm"},
+    },
+    "networking": {"hostname": "fallingrocks", "fqdn": "fallingrocks.example.com"},
+    "kernel": "Linux",
+    "is_virtual": True,
+    "mountpoints": {"/": {}, "/proc": {}, "/dev/shm": {}},
+    "node_type": "staffvm",
+    "software_stack": "none",
+    "environment": "production",
+    "cluster": "none",
+    "cloud": {"provider": "none", "region": "none"},
+    "prefixes": ["node"],
+    "links": {"/bin": "usr/bin", "/sbin": "usr/sbin"},
+    "accounts": {
+        "root": {"uid": 0, "home": "/root", "shell": "/bin/bash", "password": True},
+        "daemon": {"uid": 1, "home": "/usr/sbin", "shell": "/usr/sbin/nologin", "password": False},
+        "sync": {"uid": 4, "home": "/bin", "shell": "/bin/sync", "password": False},
+        "ann": {"uid": 1000, "home": "/home/ann", "shell": "/bin/bash", "password": True},
+    },
+    "used_filesystems": {"proc": True, "overlay": True},
+}
+
+Invoke = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def facts(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("facts") / "debian.yaml"
+    path.write_text(yaml.safe_dump(DEBIAN))
+    return str(path)
+
+
+def rendered(invoke: Invoke, facts: str, name: str) -> list[tuple[str, str]]:
+    """The resources of an example on the machine of these facts: type and name."""
+    shown = invoke("render", str(EXAMPLES / name), "--facts", facts, "--no-system-facts")
+    assert shown.exit_code == 0, shown.output
+    entries = yaml.safe_load(shown.output)["resources"]
+    return [
+        (kind, str(resource))
+        for entry in entries
+        for kind, found in entry.items()
+        for resource in named(found)
+    ]
+
+
+def named(body: Any) -> list[str]:
+    if isinstance(body, dict):
+        return [body["name"]]
+    return [
+        name for item in body for name in ([item] if isinstance(item, str) else item) if name != "defaults"
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_is_in_order_as_it_is_written(invoke: Invoke, facts: str, name: str) -> None:
+    checked = invoke("lint", str(EXAMPLES / name), "--facts", facts, "--no-system-facts")
+    assert checked.exit_code == 0, checked.output
+
+
+def test_all_of_them_need_few_commands_each_with_its_reason(invoke: Invoke, facts: str) -> None:
+    counts = Counter(kind for name in NAMES for kind, _ in rendered(invoke, facts, name))
+    assert len(NAMES) == 9
+    assert counts.total() >= 450
+    assert counts["exec"] <= MOST_COMMANDS
+    for path in EXAMPLES.rglob("*.yaml"):
+        text = path.read_text()
+        for found in re.finditer(r"^  - exec:\n(.*?)(?=^  - |\Z)", text, re.MULTILINE | re.DOTALL):
+            commands = len(re.findall(r"^      - (?!defaults)", found[1], re.MULTILINE))
+            assert found[1].count("# A true exec: ") == commands, f"{path}: a command without its reason"
