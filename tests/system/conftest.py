@@ -383,10 +383,10 @@ def debian(debian_disk: Path) -> Iterator[Machine]:
 
 
 @contextlib.contextmanager
-def powered_on(root: Path) -> Iterator[Machine]:
-    """Boot what is on a disk, and wait until it is up."""
+def powered_on(root: Path, *options: str) -> Iterator[Machine]:
+    """Boot what is on a disk, and wait until it is up; ``options`` are those of systemd-nspawn."""
     log = root.with_name("console.log")
-    with boot(root, log) as init:
+    with boot(root, log, *options) as init:
         machine = Machine(root, init, log)
         wait_until(lambda: is_up(machine), "the machine has booted", 300, machine.say)
         yield machine
@@ -400,13 +400,13 @@ def is_up(machine: Machine) -> bool:
 
 
 @contextlib.contextmanager
-def boot(root: Path, log: Path) -> Iterator[int]:
+def boot(root: Path, log: Path, *options: str) -> Iterator[int]:
     """Boot a tree, give the process id of its init; power it off afterwards, if need be by force."""
     command = [
         # Should pytest be killed, the container goes with it.
         "setpriv", "--pdeathsig", "KILL",
         "systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--boot", "--console=pipe",
-        f"--directory={root}",
+        f"--directory={root}", *options,
     ]  # fmt: skip
     with log.open("wb") as output:
         container = subprocess.Popen(
