@@ -4,7 +4,7 @@ What fails is told of each by itself: its entry in fstab is then as it was befor
 """
 
 import os
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from puller.errors import ResourceError
 from puller.resources.base import Context
@@ -13,6 +13,7 @@ from puller.resources.kernel.fstab import Edit
 from puller.resources.kernel.mount_plan import NEVER_UNMOUNTED, Change, fstab_file
 from puller.resources.kernel.mount_sources import is_device_missing
 from puller.resources.kernel.mount_table import Mounts
+from puller.resources.kernel.processes import Processes, some
 from puller.resources.paths import PathState
 from puller.system.protocol import Attributes
 
@@ -30,24 +31,25 @@ def change_mounts(context: Context, changes: Sequence[Change]) -> Mapping[int, E
     """
     failed: dict[int, Exception] = {}
 
-    def for_each(do: Callable[[Context, Change], None]) -> None:
-        for place, change in enumerate(changes):
+    def for_each(do: Callable[[Context, Change], None], places: Iterable[int]) -> None:
+        for place in places:
             if place not in failed:
                 try:
-                    do(context, change)
+                    do(context, changes[place])
                 except (OSError, ResourceError) as error:
                     failed[place] = error
 
     # 1. Refuse
+    in_order, processes = range(len(changes)), Processes()
     going = {change.actual.point for change in changes if change.plan.first}
-    for_each(lambda context, change: refuse_what_cannot_be(context, change, going))
-    # 2. Unmount
-    for_each(_before)
+    for_each(lambda context, change: refuse_what_cannot_be(context, change, going, processes), in_order)
+    # 2. Unmount, what is below before what is above
+    for_each(_before, sorted(in_order, key=lambda place: changes[place].actual.point, reverse=True))
     # 3. Write
     written = [change for place, change in enumerate(changes) if place not in failed]
     _write(context, written, [edit for change in written if (edit := change.edit)])
     # 4. Mount
-    for_each(_after)
+    for_each(_after, in_order)
     # 5. Put back
     undone = [change for place, change in enumerate(changes) if place in failed and change in written]
     _write(context, undone, [change.way_back for change in undone if change.edit])
@@ -59,29 +61,32 @@ def change_mounts(context: Context, changes: Sequence[Change]) -> Mapping[int, E
 def foretell(context: Context, change: Change) -> None:
     """In noop: raise for what is known to fail; let those after it know what would not be mounted any more."""
     going: set[str] = context.shared.setdefault(Change, set())
-    refuse_what_cannot_be(context, change, going)
+    processes: Processes = context.shared.setdefault(Processes, Processes())
+    refuse_what_cannot_be(context, change, going, processes)
     if change.plan.first:
         going.add(change.actual.point)
     if "mounted" in change.plan.then:
         context.system.expect(change.wanted.point, "directory")
 
 
-def refuse_what_cannot_be(context: Context, change: Change, going: Container[str]) -> None:
+def refuse_what_cannot_be(
+    context: Context, change: Change, going: Container[str], processes: Processes
+) -> None:
     """Raise ``ResourceError`` for what is known to fail, before anything is done; ``going`` are points not to count."""
     steps = {*change.plan.first, *change.plan.then}
     if "unmounted" in steps:
-        _refuse_to_unmount(context, change.actual.point, going)
+        _refuse_to_unmount(context, change.actual.point, going, processes)
     if "mounted" in steps:
         _refuse_to_mount(context, change)
 
 
-def _refuse_to_unmount(context: Context, point: str, going: Container[str]) -> None:
+def _refuse_to_unmount(context: Context, point: str, going: Container[str], processes: Processes) -> None:
     if why := _why_kept(point, context):
         raise ResourceError(f"{point} is never unmounted: {why}")
     if below := [one for one in Mounts.current(context).below(point) if one not in going]:
-        raise ResourceError(f"{point} is in use: {mounting.say(below)} is mounted below it")
-    if by := mounting.holders(point):
-        raise ResourceError(f"{point} is in use by {mounting.say(by)}")
+        raise ResourceError(f"{point} is in use: {some(below)} is mounted below it")
+    if by := processes.in_use(point):
+        raise ResourceError(f"{point} is in use by {some(by)}")
 
 
 def _refuse_to_mount(context: Context, change: Change) -> None:
@@ -93,7 +98,7 @@ def _refuse_to_mount(context: Context, change: Change) -> None:
     found = system.lstat(point)
     if PathState(found).kind == "symbolic link":
         raise ResourceError(f"{point} is a symbolic link; name what it leads to")
-    if found is None and not system.exists(point) and os.path.isfile(device):
+    if found is None and not system.exists(point) and device.startswith("/") and os.path.isfile(device):
         raise ResourceError(f"there is no file {point}, over which the file {device} could be mounted")
     if change.actual.mounted is None and found is not None and _holds_anything(point):
         change.note(f"what is in the directory {point} is hidden while something is mounted there")

@@ -6,6 +6,7 @@
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -93,11 +94,18 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
             except (OSError, ResourceError) as error:
                 failed[place] = error
         # 2. The file
-        if done := [resource for place, (resource, _) in enumerate(members) if place not in failed]:
-            edits = [resource._edit for resource in done]
-            done[0]._file.write(done[0].context.system, lambda text: edited(text, edits))
-            done[0]._remember(done)
+        cls._write([resource for place, (resource, _) in enumerate(members) if place not in failed])
         return failed
+
+    @classmethod
+    def _write(cls, resources: "Sequence[Sysctl]") -> None:
+        files: dict[str, list[Sysctl]] = {}
+        for resource in resources:  # what is taken away may be in another file than the one that it names
+            files.setdefault(resource._file.path, []).append(resource)
+        for of_one in files.values():
+            edits = [resource._edit for resource in of_one]
+            of_one[0]._file.write(of_one[0].context.system, partial(edited, edits=edits))
+            of_one[0]._remember(of_one)
 
     def noop_message(self, differences: Sequence[Difference], actual: SysctlState) -> str:
         self._refuse_what_cannot_be(actual)
@@ -148,7 +156,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
 
         file, system = members[0][0]._file, members[0][0].context.system
         edits = [resource._edit for resource, actual in members if not resource._why_not(actual)]
-        _, before, after = file.plan(system, lambda text: edited(text, edits))
+        _, before, after = file.plan(system, partial(edited, edits=edits))
         return unified(before, after, file.path) if before != after else None
 
     # What is there

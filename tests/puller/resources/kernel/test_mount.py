@@ -12,13 +12,15 @@ from runpy import run_path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError
 from puller.reporting.report import Event, State
-from puller.resources.kernel import fstab, mount_changes, mount_plan, mount_table, mounting
+from puller.resources.kernel import fstab, mount_changes, mount_plan, mount_table, mounting, processes
+from puller.resources.kernel.mount import Mount
 from puller.resources.kernel.mount_table import MountTable
 from puller.system.local import LocalSystem
 from puller.system.noop import NoopSystem
@@ -89,7 +91,7 @@ def machine(load: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(fstab, "FSTAB", str(found.fstab))
     monkeypatch.setattr(mount_table, "MOUNTINFO", str(found.mountinfo))
     monkeypatch.setattr(mounting, "SYSTEMD", str(tmp_path / "systemd"))
-    monkeypatch.setattr(mounting, "PROC", str(found.proc))
+    monkeypatch.setattr(processes, "PROC", str(found.proc))
     return found
 
 
@@ -196,6 +198,19 @@ def test_what_is_mounted_below_goes_before_what_is_above(machine: Machine) -> No
     entries = [mount("a", "absent"), mount("a/b", "unmounted")]
     assert machine.apply(*entries, noop=True)["a"].noop_message == "Would have unmounted"
     machine.apply(*entries)
+    assert machine.ran == ["umount b", "umount a"]
+
+
+def test_nor_does_their_order_matter_where_none_is_implied(
+    machine: Machine, make: Callable[..., Any]
+) -> None:
+    """As when both are taken away because nobody declares them any more."""
+    members = []
+    for name in ("a", "a/b"):
+        machine.add(name)
+        members.append(make(Mount, {"name": f"{machine.points}/{name}", "ensure": "absent"}))
+        members[-1].context = msgspec.structs.replace(members[0].context, system=machine.system)
+    assert not Mount.change_together([(member, member.look()) for member in members])
     assert machine.ran == ["umount b", "umount a"]
 
 

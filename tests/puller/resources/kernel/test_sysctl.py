@@ -415,6 +415,23 @@ def test_what_is_left_is_taken_from_the_file_that_it_was_put_into(
     assert not left.differences(left.look())
 
 
+def test_what_is_left_in_one_file_puts_nothing_of_another_into_it(
+    machine: Machine, make: Callable[..., Any]
+) -> None:
+    machine.apply(sysctl("vm.swappiness", 10))
+    other = machine.boot / "other.conf"
+    left = make(LeftSysctl, {"name": "vm.swappiness", "ensure": "absent"})
+    declared = make(Sysctl, {"name": "net.ipv4.ip_forward", "value": 1, "path": str(other)})
+    for resource in (left, declared):
+        context = msgspec.structs.replace(
+            left.context, state_directory=machine.state, system=Kernel(machine.proc)
+        )
+        resource.context = context
+    assert not Sysctl.change_together([(left, left.look()), (declared, declared.look())])
+    assert machine.conf.read_text() == ""
+    assert other.read_text() == "net.ipv4.ip_forward = 1\n"
+
+
 def test_nothing_to_do_opens_each_key_once_and_the_file_once(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
