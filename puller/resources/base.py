@@ -276,6 +276,11 @@ class Resource(ABC, Generic[P, S]):
         name = self.properties.name
         return (name,) if self.has_state and name.startswith("/") else None
 
+    def way_back(self, actual: S) -> Properties | None:
+        """The properties that make of it what it was in ``actual``, where paths do not tell; ``None`` where none do."""
+        del actual
+        return None
+
     def describe(self, actual: S) -> dict[str, Any]:
         """The state that was seen, as plain values (``puller state``)."""
         found: dict[str, Any] = msgspec.to_builtins(actual, enc_hook=str)

@@ -126,6 +126,16 @@ class Mount(Resource[MountProperties, MountState]):
         del actual
         return None  # a mount is more than its line in fstab
 
+    def way_back(self, actual: MountState) -> Properties | None:
+        if actual.entry is None:  # somebody has mounted it by hand, with options that nobody knows
+            return None
+        before = actual.entry.fields
+        ensure = "present" if actual.mounted is None else "mounted"
+        return MountProperties(
+            name=before.point, ensure=ensure, device=before.device, type=before.type, options=before.options,
+            dump=before.dump, pass_=before.passno,
+        )  # fmt: skip
+
     def describe(self, actual: MountState) -> dict[str, Any]:
         described: dict[str, Any] = {"ensure": self.final_ensure(actual)}
         if (mounted := actual.mounted) is not None:

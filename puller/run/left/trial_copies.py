@@ -20,7 +20,7 @@ import msgspec
 
 from bundles.filesystem.atomic import open_directory, replace_file, sync_directory
 from puller.manifest.declaration import Declaration
-from puller.resources.base import Difference, Resource
+from puller.resources.base import Difference, Properties, Resource
 from puller.resources.files.restored import Original
 from puller.resources.paths import PathState
 from puller.resources.registry import find_remover
@@ -70,7 +70,17 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     reference: str
 
 
-Line = Began | Changed | Made | Done
+class Was(msgspec.Struct, frozen=True, tag="was", omit_defaults=True):
+    """A resource that was there before it was changed; ``properties`` make of it what it was."""
+
+    reference: str
+    properties: dict[str, Any]
+    subscribers: tuple[str, ...] = ()
+    noted: int = 0
+    """See ``Changed.noted``."""
+
+
+Line = Began | Changed | Made | Was | Done
 
 
 class TrialCopies:
@@ -206,7 +216,7 @@ class TrialObserver:
         self._whole = whole
         self._tell = tell
         self._kinds = {line.path: line.original.kind for line in copies.lines if isinstance(line, Changed)}
-        self._others = {line.reference for line in copies.lines if isinstance(line, Made | Done)}
+        self._others = {line.reference for line in copies.lines if isinstance(line, Made | Was | Done)}
 
     def before_change(
         self,
@@ -219,23 +229,31 @@ class TrialObserver:
         owner = _Owner(str(declaration.reference), tuple(self._subscribers(declaration.reference)))
         paths, system = resource.changed_paths(actual), resource.context.system
         if paths is None:
-            self._keep_more(declaration, owner, is_there=resource.is_there(actual), system=system)
+            self._keep_more(declaration, owner, resource, actual)
             return
         # A directory whose attributes alone change keeps all that is in it.
         below = any(difference.property == "ensure" for difference in differences)
         for path in paths:
             self._keep(path, system, owner, below=below)
 
-    def _keep_more(self, declaration: Declaration, owner: _Owner, *, is_there: bool, system: System) -> None:
+    def _keep_more(
+        self, declaration: Declaration, owner: _Owner, resource: Resource[Any, Any], actual: Any
+    ) -> None:
         """Keep that a resource was made or changed of which paths do not tell what that is."""
-        reference, properties = owner.reference, declaration.properties
+        reference, properties, system = owner.reference, declaration.properties, resource.context.system
         for path in declaration.type.places(properties):
             if path != properties.name and system.lstat(path) is None:
                 self._keep(path, system, owner)
         if reference not in self._others:
             self._others.add(reference)
-            is_made = not is_there and find_remover(declaration.type.type_name) is not None
-            self._append(Made(reference, owner.subscribers) if is_made else Done(reference))
+            is_made = not resource.is_there(actual) and find_remover(declaration.type.type_name) is not None
+            self._append(Made(*owner) if is_made else self._was(owner, resource.way_back(actual)))
+
+    def _was(self, owner: _Owner, before: Properties | None) -> Line:
+        if before is None:
+            return Done(owner.reference)
+        properties: dict[str, Any] = msgspec.to_builtins(before, enc_hook=str)
+        return Was(owner.reference, properties, owner.subscribers, time.time_ns())
 
     def close(self) -> None:
         """Nothing more is changed."""

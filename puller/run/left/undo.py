@@ -11,13 +11,16 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from puller.errors import ConfigurationError
+from puller.manifest.properties import decode
 from puller.reporting.report import Event, State
 from puller.resources.files.left import LeftFile
 from puller.resources.files.properties import FileProperties
 from puller.resources.files.restored import Restored, RestoredProperties
+from puller.resources.registry import find_type
 from puller.run.left.declared import Declared
 from puller.run.left.removals import TakenBack, removal
-from puller.run.left.trial_copies import Began, Changed, Done, Line, Made, TrialCopies
+from puller.run.left.trial_copies import Began, Changed, Done, Line, Made, TrialCopies, Was
 from puller.values.removed import ABSENT
 
 
@@ -45,7 +48,7 @@ class Undo(msgspec.Struct, frozen=True):
     def noted(self, taken_back: TakenBack) -> int:
         """When it was kept what one of the resources brings back; see ``Changed.noted``."""
         line = self.lines[taken_back.reference]
-        return line.noted if isinstance(line, Changed) else 0
+        return line.noted if isinstance(line, Changed | Was) else 0
 
     def restored(self) -> set[str]:
         """The files that were there before the trial, whoever made them."""
@@ -129,6 +132,8 @@ def _taken_back(line: Line, copies: TrialCopies, *, packages: bool) -> TakenBack
     if isinstance(line, Made):
         is_kept = line.reference.startswith("package#") and not packages
         return None if is_kept else removal(line.reference, line.subscribers)
+    if isinstance(line, Was):
+        return _as_it_was(line)
     if not isinstance(line, Changed) or line.lost:
         return None
     if not _was_there(line):
@@ -139,9 +144,20 @@ def _taken_back(line: Line, copies: TrialCopies, *, packages: bool) -> TakenBack
     return TakenBack(Restored, properties, line.subscribers)
 
 
+def _as_it_was(line: Was) -> TakenBack | None:
+    """The resource that makes of another what it was; ``None`` when its type is not there any more, or is another."""
+    try:
+        found = find_type(line.reference.partition("#")[0])
+        if found is not None:
+            return TakenBack(found, decode(found, line.properties), line.subscribers)
+    except (ConfigurationError, msgspec.ValidationError):
+        pass
+    return None
+
+
 def _sentence(line: Line) -> str:
     if isinstance(line, Changed):
         return f"file#{line.path} was changed: it {line.lost}"
     if isinstance(line, Made):
         return f"{line.reference} was made, and stays"
-    return f"{line.reference} was changed or run" if isinstance(line, Done) else ""
+    return f"{line.reference} was changed or run" if isinstance(line, Done | Was) else ""

@@ -1,14 +1,18 @@
 """The way back from a bundle that fails its trial: everything that it made or changed is as it was before."""
 
 import os
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import pytest
 
 from puller.system import kernel_files
+from puller.system.commands import Command, Completed
+from puller.system.local import LocalSystem
 from tests.conftest import Host, Publisher
 
 TOP = """\
@@ -180,6 +184,50 @@ def test_a_parameter_of_the_kernel_gets_its_value_back(
     assert key.read_text() == "60\n"
     assert key.stat().st_ino == inode
     assert conf.read_text() == "# by hand\n"
+
+
+@pytest.fixture
+def mounts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """A simulated machine of mounts, with something mounted at ``mnt/old``."""
+    simulator = run_path(str(Path(__file__).parents[3] / "simulators/mounts.py"))
+    system = simulator["MountingSystem"](tmp_path)
+    for constant, path in (("fstab.FSTAB", system.fstab), ("mount_table.MOUNTINFO", system.mountinfo)):
+        monkeypatch.setattr(f"puller.resources.kernel.{constant}", str(path))
+    monkeypatch.setattr("puller.resources.kernel.processes.PROC", str(tmp_path / "mnt"))
+
+    def execute(real: LocalSystem, command: Command) -> Completed:
+        real.executed += 1
+        done: Completed = system.execute(command)
+        return done
+
+    monkeypatch.setattr(LocalSystem, "execute", execute)
+    (tmp_path / "mnt/old").mkdir(parents=True)
+    system.fstab.write_text(f"tmpfs {tmp_path}/mnt/old tmpfs size=1m 0 0 # by hand\n")
+    system.mountinfo.write_text(simulator["FIRST"])
+    system.add(50, "tmpfs", f"{tmp_path}/mnt/old", "tmpfs", ("size=1m",))
+    return system
+
+
+MOUNT = "  - mount: [{DIR/mnt/NAME: {device: tmpfs, type: tmpfs, options: [size=5m]}}]\n"
+
+
+@pytest.mark.parametrize("change", [MOUNT, "  - mount: [{DIR/mnt/NAME: {ensure: absent}}]\n"])
+def test_mounts_are_as_they_were(
+    host: Host, publisher: Publisher, mounts: Any, change: str, tmp_path: Path
+) -> None:
+    before = mounts.fstab.read_text(), mounts.mountinfo.read_text()
+    publisher.publish("1.0.0", story(0))
+    assert host.run().status == 0
+    parts = (change.replace("NAME", "old") + MOUNT.replace("NAME", "new")).replace("DIR", str(tmp_path))
+    publisher.publish("2.0.0", story(2, parts))
+    outcome = host.run()
+    assert outcome.status == 7
+    assert "was changed or run" not in outcome.output
+    after = mounts.fstab.read_text(), mounts.mountinfo.read_text()
+    numbers_and_comment = re.compile("(?m)^[0-9]+ | 0:[0-9]+| # by hand$")
+    assert [numbers_and_comment.sub("", text) for text in after] == [
+        numbers_and_comment.sub("", text) for text in before
+    ]
 
 
 def test_a_rollback_by_the_operator_undoes_a_trial_too(settled: Host, publisher: Publisher) -> None:
