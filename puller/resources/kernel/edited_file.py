@@ -36,7 +36,7 @@ class EditedFile(Generic[T]):
         return shared.get(path) or shared.setdefault(path, cls(path, parse))
 
     def current(self, context: Context) -> T:
-        """What the file comes to now; a missing one is empty."""
+        """The value of the file as it is now; a missing one is empty."""
         if (changes := context.changes()) != self._changes:
             found = self._look(context.system)
             if (identity := _identity(found)) != self._identity:

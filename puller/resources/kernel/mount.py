@@ -58,6 +58,7 @@ class Mount(Resource[MountProperties, MountState]):
     removable = True
 
     def look(self) -> MountState:
+        """The state of the point; raises ``ResourceError`` for one of autofs, and for several lines in fstab."""
         table, entry = Mounts.current(self.context), self._entry()
         point = self._real_point(table)
         layers = table.at(point)
@@ -88,6 +89,7 @@ class Mount(Resource[MountProperties, MountState]):
         return found
 
     def change(self, differences: Sequence[Difference], actual: MountState) -> None:
+        """Make it so alone; raises ``OSError``, ``ResourceError``."""
         del differences
         for failure in self.change_together([(self, actual)]).values():
             raise failure
@@ -210,7 +212,7 @@ class Mount(Resource[MountProperties, MountState]):
 
     @classmethod
     def follows(cls, properties: MountProperties, declared: Declared) -> Iterator[Reference]:
-        """What is mounted above comes first, and what holds the device; what is to go, goes after what is below."""
+        """The mounts above come first, and those that hold the device; before what is to go, go the mounts below."""
         if properties.ensure in _GONE:
             below = f"{properties.name}/"
             names = (other.name for other in declared(cls.type_name) if other.name.startswith(below))

@@ -1,4 +1,4 @@
-"""What is to be done for a mount, from what is wanted and what is there (``types.md`` section 6); nothing is done."""
+"""The steps for a mount, from what is wanted and what is there (``types.md`` section 6); nothing is done here."""
 
 from collections.abc import Callable, Sequence
 
@@ -50,7 +50,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What is to be done for one mount; ``note`` takes sentences to be told of it."""
+    """The work for one mount; ``note`` takes sentences to be told of it."""
 
     wanted: Fields
     plan: Plan

@@ -1,4 +1,4 @@
-"""What is mounted, compared with what is to be mounted: devices by all their names, directories by where they are.
+"""Mounts compared with what is to be mounted: devices by all their names, directories by where they are.
 
 * The name of a file system that has no device (``tmpfs``, ``proc``) says nothing, and is not compared.
 * ``UUID=`` and the like are looked up in ``/dev/disk``: no process is started, and nothing is read from a device.

@@ -1,4 +1,4 @@
-"""What is mounted, as the kernel tells this process (proc(5), ``mountinfo``), read once for all mounts of a run.
+"""The mounts that the kernel tells this process of (proc(5), ``mountinfo``), read once for all mounts of a run.
 
 * Of several mounts at one point the topmost counts. One that is hidden, as something is mounted above it in the tree of
   directories, is not there for anybody.

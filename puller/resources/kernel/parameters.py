@@ -56,7 +56,7 @@ def spellings(normal: str) -> tuple[str, str]:
 
 
 def problem_of_key(key: str) -> str | None:
-    """What is wrong with a key as it was written."""
+    """The problem of a key as it was written."""
     if not key or _FORBIDDEN.search(key) or key.startswith(_COMMENT_OR_DASH):
         return "wanted a key such as 'net.ipv4.ip_forward', without blanks, '=' and wildcards"
     if any(name in ("", ".", "..") for name in normalized(key).split("/")):

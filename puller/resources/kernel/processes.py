@@ -12,7 +12,7 @@ class Processes:
     """All processes of this machine, looked at once."""
 
     def in_use(self, point: str) -> list[str]:
-        """Those that hold a mount, by name and number."""
+        """The processes that hold a mount, by name and number."""
         below = f"{point.rstrip('/')}/"
         return [
             f"{_name(number)} ({number})"

@@ -75,6 +75,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
         return found
 
     def change(self, differences: Sequence[Difference], actual: SysctlState) -> None:
+        """Make it so alone; raises ``OSError``, ``ResourceError``."""
         del differences
         for failure in self.change_together([(self, actual)]).values():
             raise failure
