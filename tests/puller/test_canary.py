@@ -307,6 +307,12 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
     "ensure package": ("none-of-canaries --provider none --sensitive --check C:ensured",),
     "ensure repository": ("none-of-canaries absent --provider none --sensitive --check C:ensured",),
     "ensure service": ("none-of-canaries running --sensitive --check 'echo C:ensured'",),
+    "ensure user": (
+        "none-of-canaries --password C:ensured",
+        "none-of-canaries --provider none --password '*' --sensitive --check C:ensured",
+        "none-of-canaries --authorized-keys 'C:ensured PRIVATE KEY'",
+    ),
+    "ensure group": ("none-of-canaries --provider none --sensitive --check C:ensured",),
     "ensure scaffold": (
         "MACHINE/ensured --source BUNDLE/t/tree-own --engine jinja --scaffold-data own=C:ensured --sensitive --diff",
         "MACHINE/failing-tree --source BUNDLE/t/tree-own --engine jinja --scaffold-data other=C:ensured --sensitive",

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from puller.errors import ResourceError
-from puller.resources.accounts import tools
 from puller.resources.accounts.databases import Known
 from puller.resources.accounts.group_properties import GroupProperties, check_group
 from puller.resources.base import Declared, Difference, PropertyError, Resource
@@ -71,6 +70,8 @@ class Group(Resource[GroupProperties, GroupState]):
         4. Change its id.
         5. Write the complete list of members.
         """
+        from puller.resources.accounts import tools  # for the few groups that are changed: it starts programs
+
         # 1. Refuse
         self._refuse(actual, differences)
         name, properties = self.properties.name, self.properties

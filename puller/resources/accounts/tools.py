@@ -20,7 +20,7 @@ from puller.system.commands import Command
 
 WAIT = 15.0
 """Seconds that the lock of the databases is waited for, as long as ``lckpwdf`` does."""
-_TIMEOUT = 300.0  # seconds; userdel removes a whole home, and usermod moves one
+_TIMEOUT = 3600.0  # seconds; userdel removes a whole home, usermod moves one or gives it to another uid
 _PAUSE = 0.1
 _TAIL = 5  # lines of what a failed tool printed
 _LOCK = struct.Struct("hhqqi")  # struct flock of Linux on 64 bits: type, whence, start, length, pid

@@ -147,7 +147,10 @@ class Account(Resource[UserProperties, UserState]):
         if properties.group is None and has_own_group and system.group_id(name) is None:
             system.expect_account("group", name, UNKNOWN_ID)
         if manages_home(properties):
-            system.expect(properties.home or default_home(name), "directory")
+            home = properties.home or default_home(name)
+            system.expect(home, "directory")
+            if properties.authorized_keys:
+                system.expect(f"{home}/.ssh", "directory")
 
     def _expect_home(self, user: User) -> None:
         home, system = self.properties.home or user.home, self.context.system

@@ -24,6 +24,7 @@ from puller.manifest.manifest import Manifest
 from puller.reporting.report import Event, State
 from puller.resources.accounts import busy, databases, tools, user_state
 from puller.system import mounts
+from tests.puller.test_imports import HEAVY, imported_by
 
 if TYPE_CHECKING:
     from tests.simulators.accounts import Accounts
@@ -637,3 +638,15 @@ def test_an_empty_directory_that_something_is_mounted_at_is_given_to_nobody(
     monkeypatch.setattr(mounts, "mount_points", lambda: ["/", f"{homes}/a"])
     (failure,) = outcomes(apply("[{user: {name: a}}]")).values()
     assert failure == f"{homes}/a is a mount point, which cannot be given to a new user"
+
+
+def test_users_and_groups_that_are_in_order_import_nothing_heavy(tmp_path: Path) -> None:
+    """Of this machine, which they leave as they are."""
+    resources = [
+        {"group": {"name": "root", "members": []}},
+        {"user": {"name": "root", "uid": 0, "group": "root"}},
+    ]
+    (tmp_path / "manifest.yaml").write_text(yaml.safe_dump({"resources": resources}))
+    options = ("apply", str(tmp_path), "--state-directory", f"{tmp_path}/state")
+    imported_by(*options)
+    assert imported_by(*options) & HEAVY == set()
