@@ -13,6 +13,7 @@ import msgspec
 from puller.errors import ResourceError
 from puller.resources.accounts.databases import Known
 from puller.resources.accounts.group_properties import GroupProperties, check_group
+from puller.resources.accounts.names import require_new_name
 from puller.resources.base import Declared, Difference, PropertyError, Resource
 from puller.system.protocol import UNKNOWN_ID
 from puller.values.reference import Reference
@@ -170,6 +171,8 @@ class Group(Resource[GroupProperties, GroupState]):
         if self.properties.ensure == "absent":
             self._refuse_primary(actual)
             return
+        if "ensure" in changed:
+            require_new_name(self.properties.name)
         gid = self.properties.gid
         if gid is not None and changed & {"ensure", "gid"} and (other := self._known.group_with(gid)):
             raise ResourceError(f"gid {gid} is that of group {other}")

@@ -3,19 +3,27 @@
 import re
 from collections.abc import Iterable, Iterator
 
+from puller.errors import ResourceError
 from puller.resources.base import PropertyError
 
 _NEW = re.compile(r"[a-z_][a-z0-9_-]{0,30}\$?")
-_OTHER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\$?")
+_OTHER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,30}\$?")
+_WANTED = "letters, digits, _ . and -, a letter or _ first, at most 31 and perhaps a $"
 LARGEST_ID = 2**32 - 2
 """The one above it is what the system takes for *no change*."""
 
 
 def check_name(name: str) -> Iterator[PropertyError]:
-    """The problem of the name of an account that is managed."""
+    """The problem of the name of an account that is managed; packages have made such with capital letters, too."""
+    if not _OTHER.fullmatch(name):
+        yield PropertyError("name", f"is {name!r}, wanted {_WANTED}")
+
+
+def require_new_name(name: str) -> None:
+    """Raise ``ResourceError`` for a name that no new account is given, as useradd(8) recommends."""
     if not _NEW.fullmatch(name):
-        wanted = "lower-case letters, digits, _ and -, a letter or _ first, at most 31 and perhaps a $"
-        yield PropertyError("name", f"is {name!r}, wanted {wanted}")
+        wanted = "lower-case letters, digits, _ and - for a new one"
+        raise ResourceError(f"name is {name!r}, wanted {wanted}")
 
 
 def check_ensure(ensure: str) -> Iterator[PropertyError]:
@@ -25,7 +33,7 @@ def check_ensure(ensure: str) -> Iterator[PropertyError]:
 
 
 def check_others(name: str, others: Iterable[str]) -> Iterator[PropertyError]:
-    """The problems of a property that lists other accounts; packages make such with capital letters, too."""
+    """The problems of a property that lists other accounts."""
     for other in others:
         if not _OTHER.fullmatch(other):
             yield PropertyError(name, f"has {other!r}, wanted a name")

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from puller.errors import ResourceError
 from puller.resources.accounts import homes
 from puller.resources.accounts.databases import Known, User
-from puller.resources.accounts.names import is_id
+from puller.resources.accounts.names import is_id, require_new_name
 from puller.resources.accounts.passwords import hash_of
 from puller.resources.accounts.user_properties import UserProperties
 from puller.resources.accounts.user_state import UserState, default_home, gid_of, manages_home
@@ -61,6 +61,7 @@ def _refuse_values(
 
 
 def _refuse_new(properties: UserProperties, context: Context) -> None:
+    require_new_name(properties.name)
     if manages_home(properties):
         homes.require_new(properties.home or default_home(properties.name), properties.uid, context)
     if properties.locked is False and properties.password is None:

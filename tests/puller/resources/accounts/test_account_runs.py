@@ -432,12 +432,11 @@ def test_the_hash_is_on_standard_input_and_nowhere_else(
 # Manifests that cannot be meant
 
 REFUSED = {
-    "user: {name: -a}": "name is '-a', wanted lower-case letters",
-    "user: {name: '123'}": "name is '123', wanted lower-case letters",
-    "user: {name: Abc}": "name is 'Abc', wanted lower-case letters",
-    "user: {name: 'a:b'}": "name is 'a:b', wanted lower-case letters",
-    'user: {name: "a\\nb"}': r"name is 'a\nb', wanted lower-case letters",
-    "user: {name: a23456789012345678901234567890123}": "wanted lower-case letters",
+    "user: {name: -a}": "name is '-a', wanted letters, digits",
+    "user: {name: '123'}": "name is '123', wanted letters, digits",
+    "user: {name: 'a:b'}": "name is 'a:b', wanted letters, digits",
+    'user: {name: "a\\nb"}': r"name is 'a\nb', wanted letters, digits",
+    "user: {name: a23456789012345678901234567890123}": "wanted letters, digits",
     "user: {name: a, ensure: x}": "ensure is 'x', wanted present or absent",
     "user: {name: a, uid: 0}": "uid is 0, and 0 is root's alone",
     "user: {name: root, uid: 5}": "uid is 5, and 0 is root's alone",
@@ -463,7 +462,7 @@ REFUSED = {
     f"user: {{name: a, authorized_keys: ['{KEY}', 'no-pty {KEY}']}}": "authorized_keys [1] is the same key as [0]",
     "user: {name: a, exclusive_keys: true}": "exclusive_keys wants authorized_keys, which may be empty",
     "user: {name: a, remove_home: true}": "remove_home is only for ensure: absent",
-    "group: {name: -g}": "name is '-g', wanted lower-case letters",
+    "group: {name: -g}": "name is '-g', wanted letters, digits",
     "group: {name: g, gid: 0}": "gid is 0, and 0 is root's alone",
     "group: {name: root, ensure: absent}": "ensure is 'absent', and root is not removed",
     "group: {name: g, members: ['a,b']}": "members has 'a,b', wanted a name",
@@ -650,3 +649,19 @@ def test_users_and_groups_that_are_in_order_import_nothing_heavy(tmp_path: Path)
     options = ("apply", str(tmp_path), "--state-directory", f"{tmp_path}/state")
     imported_by(*options)
     assert imported_by(*options) & HEAVY == set()
+
+
+def test_names_that_packages_have_made_are_managed_and_no_new_account_gets_such(
+    machine: Accounts, apply: Apply
+) -> None:
+    machine.bring("useradd -M -d /x -r -s /bin/sh -- Debian-exim")
+    text = """
+    - user: [{Debian-exim: {shell: /usr/sbin/nologin}}, {Abc: {}}, {a.b: {ensure: absent}}]
+    - group: [{Debian-exim: {}}, {Abc: {}}]
+    """
+    refused = "name is 'Abc', wanted lower-case letters, digits, _ and - for a new one"
+    for noop in (True, False):
+        found = outcomes(apply(text, noop=noop))
+        assert (found["user#Abc"], found["group#Abc"]) == (refused, refused)
+        assert (found["user#a.b"], found["group#Debian-exim"]) == ("stable", "stable")
+    assert machine.passwd.lines["Debian-exim"][6] == "/usr/sbin/nologin"
