@@ -183,6 +183,7 @@ def _users(content: bytes) -> Iterator[User]:
     for fields in _lines(content).values():
         if len(fields) == 7 and _is_id(fields[2]) and _is_id(fields[3]):
             name, password, uid, gid, comment, home, shell = fields
+            home = home and (home.rstrip("/") or "/")  # one directory, however somebody wrote it
             yield User(name, Secret(password), int(uid), int(gid), comment, home, shell)
 
 

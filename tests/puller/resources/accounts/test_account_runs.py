@@ -665,3 +665,9 @@ def test_names_that_packages_have_made_are_managed_and_no_new_account_gets_such(
         assert (found["user#Abc"], found["group#Abc"]) == (refused, refused)
         assert (found["user#a.b"], found["group#Debian-exim"]) == ("stable", "stable")
     assert machine.passwd.lines["Debian-exim"][6] == "/usr/sbin/nologin"
+
+
+def test_a_home_with_a_slash_at_its_end_is_the_same_one(machine: Accounts, apply: Apply, homes: Path) -> None:
+    machine.bring(f"useradd -m -d {homes}/a -- a")
+    machine.passwd.put([*machine.passwd.lines["a"][:5], f"{homes}/a/", "/bin/sh"])
+    assert outcomes(apply("[{user: {name: a, home: DIR/homes/a}}]")) == {"user#a": "stable"}
