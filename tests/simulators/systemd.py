@@ -266,7 +266,7 @@ class SimulatedSystemd(LocalSystem):
         """What changed something, in short."""
         looking = ("show", "is-enabled", "--sync", "--quiet")
         words = [
-            [word for word in one[1:] if word not in ("--system", "--no-ask-password", "--")]
+            [word for word in one[1:] if word not in ("--system", "--user", "--no-ask-password", "--")]
             for one in self.ran
         ]
         return [" ".join(one) for one in words if one[0] not in looking]
@@ -301,7 +301,7 @@ class SimulatedSystemd(LocalSystem):
         program, *words = arguments
         if program == "journalctl":
             return done("".join(f"{line}\n" for line in self.journal) if "--sync" not in words else "")
-        verb, *words = [word for word in words if word not in ("--system", "--no-ask-password")]
+        verb, *words = [word for word in words if word not in ("--system", "--user", "--no-ask-password")]
         names = words[words.index("--") + 1 :] if "--" in words else [w for w in words if w[:2] != "--"]
         if bad := self.refuses_names.intersection(names):
             return done("", 1, f"Failed to get properties: {bad.pop()} is not a unit name.")

@@ -157,6 +157,137 @@ def test_a_service_restarts_once_however_many_of_its_files_changed(debian: Machi
     assert starts() == 2
 
 
+NOTING = """
+[Service]
+ExecStart=/bin/sh -c 'read_it() { cp /etc/app.conf /run/app.read; }; trap read_it HUP; read_it; \\
+  while :; do sleep 0.1; done'
+ExecReload=/bin/kill -HUP $MAINPID
+"""
+"""A service that reads its configuration when it starts, and when it is told to."""
+
+
+def test_a_service_reloads_in_its_process_and_restarts_for_what_wants_more(
+    debian: Machine, wait_until: Callable[..., None]
+) -> None:
+    write_units(debian, {"app.service": NOTING + simulator.INSTALL})
+
+    def manifest(conf: str, unit: str = "") -> dict[str, Any]:
+        dropin = f"/{UNITS}/app.service.d/own.conf"
+        files = {"/etc/app.conf": conf, dropin: f"[Service]\n{unit}\n"}
+        bodies = [{path: {"content": text, **ROOTS}} for path, text in files.items()]
+        directory = {str(Path(dropin).parent): {**ROOTS, "ensure": "directory", "mode": "0755"}}
+        service = {"reload": ["file#/etc/app.conf"], "subscribe": [f"file#{dropin}"]}
+        return {"resources": [{"file": [directory, *bodies]}, {"service": [{"app": service}]}]}
+
+    def process() -> str:
+        return debian.show("app", "MainPID")["MainPID"]
+
+    def has_read(text: str) -> bool:
+        found = debian.run("cat", "/run/app.read", check=False)
+        return found.stdout == text
+
+    assert "service#app changed" in apply(debian, manifest("one")).stdout
+    first = process()
+    wait_until(lambda: has_read("one"), "it has read", 30, debian.say)
+    assert 'noop="Would have reloaded"' in apply(debian, manifest("two"), "--noop").stdout
+    done = apply(debian, manifest("two"))
+    assert "service#app refreshed" in done.stdout, done.stdout
+    wait_until(lambda: has_read("two"), "it has read again", 30, debian.say)
+    assert process() == first
+    assert "service#app stable" in apply(debian, manifest("two")).stdout
+    assert "service#app refreshed" in apply(debian, manifest("three", "Environment=A=b")).stdout
+    assert process() != first, "a restart is enough for both"
+    second = process()
+    kill = {
+        "exec": [
+            {"kill -9 $PPID": {"provider": "shell", "onlyif": "test ! -e /root/once && touch /root/once"}}
+        ]
+    }
+    killed = manifest("four", "Environment=A=b")
+    killed["resources"].insert(1, kill)
+    assert apply(debian, killed).returncode == -9
+    assert "service#app refreshed" in apply(debian, manifest("four", "Environment=A=b")).stdout
+    wait_until(lambda: has_read("four"), "it has read what the killed run wrote", 30, debian.say)
+    assert process() == second
+    plain = {"resources": [{"file": [{"/etc/x": {"content": "", **ROOTS}}]},
+                           {"service": [{"getty@tty9": {"reload": ["file#/etc/x"]}}]}]}  # fmt: skip
+    for options in (("--noop",), ()):
+        assert "getty@tty9.service cannot reload (CanReload=no)" in apply(debian, plain, *options).stdout
+
+
+def test_what_puller_has_masked_it_unmasks_and_nothing_else(debian: Machine) -> None:
+    write_units(debian, simulator.FILES)
+    debian.run("systemctl", "enable", "--now", "plain")
+
+    def manifest(name: str, **wanted: Any) -> dict[str, Any]:
+        return {"resources": [{"service": [{name: wanted}]}]}
+
+    masked = {"ensure": "stopped", "enable": "masked"}
+    for name in ("plain", "later"):
+        assert f"service#{name} changed" in apply(debian, manifest(name, **masked)).stdout
+        assert f"service#{name} stable" in apply(debian, manifest(name, **masked)).stdout
+        assert show(debian, name)["UnitFileState"] == "masked"
+    write_units(debian, {"later.service": simulator.SLEEP + simulator.INSTALL})
+    for name in ("plain", "later"):
+        wanted = manifest(name, ensure="running", enable=True)
+        assert 'noop="Would have unmasked, would have started' in apply(debian, wanted, "--noop").stdout
+        done = apply(debian, wanted)
+        assert f"service#{name} changed" in done.stdout, done.stdout
+        assert f"service#{name} stable" in apply(debian, wanted).stdout
+        found = show(debian, name)
+        assert (found["ActiveState"], found["UnitFileState"]) == ("active", "enabled")
+    debian.run("systemctl", "stop", "plain")
+    debian.run("systemctl", "mask", "plain")
+    for wanted in ({"enable": True}, {"ensure": "stopped", "enable": False}):
+        done = apply(debian, manifest("plain", **wanted))
+        assert "plain.service is masked; to allow it: systemctl unmask plain.service" in done.stdout
+    (debian.root / UNITS / "own.service").write_text(simulator.SLEEP)
+    for options in (("--noop",), ()):
+        done = apply(debian, manifest("own", **masked), *options)
+        assert f"/{UNITS}/own.service is in the place of the link that a mask is" in done.stdout
+
+
+def test_services_of_a_user_are_managed_by_that_user(debian: Machine) -> None:
+    debian.run("apt-get", "update", "-q")
+    debian.run("apt-get", "install", "-y", "-q", "--no-install-recommends", "libpam-systemd")
+    debian.run("useradd", "--create-home", "--uid", "1234", "app")
+    units = "/home/app/.config/systemd/user"
+    owned = {"owner": "app", "group": "app"}
+    directories = ["/home/app/.config", "/home/app/.config/systemd", units]
+
+    def manifest(text: str, **wanted: Any) -> dict[str, Any]:
+        made: list[dict[str, Any]] = [
+            {path: {**owned, "ensure": "directory", "mode": "0755"}} for path in directories
+        ]
+        unit = {f"{units}/own.service": {**owned, "mode": "0644", "content": simulator.SLEEP + text}}
+        service = {"scope": "user", "user": "app", "subscribe": [f"file#{units}/own.service"], **wanted}
+        return {"resources": [{"file": [*made, unit]}, {"service": [{"own": service}]}]}
+
+    install = "[Install]\nWantedBy=default.target\n"
+    enabled = manifest(install, enable=True)
+    for options in (("--noop",), ()):
+        assert "user app has no systemd" in apply(debian, enabled, *options).stdout
+    linger = {"exec": [{"loginctl enable-linger app": {"creates": "/var/lib/systemd/linger/app"}}]}
+    enabled["resources"].insert(0, linger)
+    assert 'noop="Would have started, would have enabled"' in apply(debian, enabled, "--noop").stdout
+    done = apply(debian, enabled)
+    assert "service#own changed" in done.stdout, done.stdout
+    assert "service#own stable" in apply(debian, enabled).stdout
+    link = debian.root / units.lstrip("/") / "default.target.wants/own.service"
+    assert link.lstat().st_uid == 1234
+    changed = manifest("# 2\n" + install, enable=True)
+    assert "service#own refreshed" in apply(debian, changed).stdout
+    assert "service#own stable" in apply(debian, changed).stdout
+    masked = {"resources": [{"service": [
+        {"own2": {"scope": "user", "user": "app", "ensure": "stopped", "enable": "masked"}}]}]}  # fmt: skip
+    assert "service#own2 changed" in apply(debian, masked).stdout
+    assert "service#own2 stable" in apply(debian, masked).stdout
+    assert (debian.root / units.lstrip("/") / "own2.service").readlink() == Path("/dev/null")
+    stopped = manifest("# 2\n" + install, ensure="stopped", enable=False)
+    assert "service#own changed" in apply(debian, stopped).stdout
+    assert not link.is_symlink()
+
+
 SETTING = "[Service]\nEnvironment=SETTING=1\n"
 WITH_SETTING = SETTING + simulator.SLEEP.partition("\n")[2]
 WRITTEN = {

@@ -100,6 +100,8 @@ class _Kind(msgspec.Struct, frozen=True):
         if str in members or any(hasattr(member, "parse") for member in members):
             return cls()
         origin, arguments = typing.get_origin(members[0]) or members[0], typing.get_args(members[0])
+        if origin is typing.Literal:
+            return cls(metavar="|".join(arguments))
         if origin is bool:
             return cls(is_flag=True)
         if origin in (int, float):

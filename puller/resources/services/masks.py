@@ -10,18 +10,18 @@ from pathlib import Path
 from puller.state.state_file import StateFile
 from puller.system.protocol import System
 
-DIRECTORY = "/etc/systemd/system"
-"""Where masks are made."""
-
 _Record = dict[str, tuple[int, int] | None]
 """By unit, inode and time of the last change (nanoseconds) of the link; ``None``: it was about to be made."""
 
 
 class Masks:
-    """The record; ``path`` is where it is kept. Methods raise ``OSError``."""
+    """The record of masks in ``directory``; ``path`` is where it is kept. Methods raise ``OSError``."""
 
-    def __init__(self, system: System, path: Path | None, warn: Callable[[str], None], *, noop: bool) -> None:
+    def __init__(
+        self, system: System, directory: str, path: Path | None, warn: Callable[[str], None], *, noop: bool
+    ) -> None:
         self._system = system
+        self._directory = directory
         self._warn = warn
         self._noop = noop
         loss = "units that Puller has masked stay so until somebody unmasks them"
@@ -45,7 +45,7 @@ class Masks:
         self._save({name: link for name, link in self._load().items() if name != unit})
 
     def _link(self, unit: str) -> tuple[int, int] | None:
-        found = self._system.lstat(f"{DIRECTORY}/{unit}")
+        found = self._system.lstat(f"{self._directory}/{unit}")
         return (found.st_ino, found.st_ctime_ns) if found else None
 
     def _load(self) -> _Record:

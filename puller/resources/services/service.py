@@ -12,18 +12,21 @@
 import re
 import time
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Literal
 
 from puller.errors import ResourceError
 from puller.resources.base import Difference, Properties, PropertyError, Resource
-from puller.resources.services.masks import DIRECTORY as MASKS
+from puller.resources.services.managers import SYSTEM, Manager, manager_of
 from puller.resources.services.systemd import Systemd, Unit
+from puller.system.identity import Identity
 from puller.values.reference import Reference
 
 _ENSURE = ("running", "stopped")
 _MASKED = "masked"
 _CONFIGURATION = "configuration"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:~@-]*")
+_USER = re.compile(r"[^-:/@\s\0][^:/@\s\0]*")
 _LONGEST_NAME = 255  # bytes; systemd's limit
 
 _WHY_NOT_DISABLED = {
@@ -42,6 +45,10 @@ class ServiceProperties(Properties, frozen=True):
     """``running`` or ``stopped``."""
     enable: bool | Literal["masked"] | None = None
     """Whether it starts at boot, or ``masked``: nothing can start it; left as it is when not given."""
+    scope: Literal["system", "user"] = "system"
+    """Whose service it is: of the ``system``, or of the ``user`` that is named."""
+    user: str | None = None
+    """The user whose systemd it belongs to, with ``scope: user``."""
     subscribe: tuple[Reference, ...] = ()
     """Resources whose change restarts the service."""
     reload: tuple[Reference, ...] = ()
@@ -55,7 +62,17 @@ class Service(Resource[ServiceProperties, Unit]):
     properties_type = ServiceProperties
     providers = ("systemd",)
 
+    _is_guessed = False
+    """In noop: whether the manager that it belongs to is not there yet."""
+
     def look(self) -> Unit:
+        try:
+            self._manager.require(self.context.system)
+        except ResourceError:
+            if not self._manager_may_come():
+                raise
+            self._is_guessed = True
+            return Unit.unknown(self.properties.name)
         unit = self._systemd.unit(self.properties.name)
         self._require_reload(unit)
         return unit
@@ -147,14 +164,32 @@ class Service(Resource[ServiceProperties, Unit]):
 
     def _is_to_be_unmasked(self, unit: Unit) -> bool:
         """Whether it is masked, should not be, and nobody but Puller has masked it."""
-        return isinstance(self.properties.enable, bool) and self._systemd.is_masked_by_us(unit)
+        if not unit.is_masked or not isinstance(self.properties.enable, bool):
+            return False
+        return self._systemd.is_masked_by_us(unit)
 
     def final_ensure(self, actual: Unit) -> str:
         return "running" if actual.is_running else "stopped"
 
+    @cached_property
+    def _manager(self) -> Manager:
+        """The manager that it belongs to; raises ``ResourceError`` for a user that there is not."""
+        user = self.properties.user
+        return SYSTEM if user is None else manager_of(Identity.find(user))
+
+    def _manager_may_come(self) -> bool:
+        """In noop: whether an earlier resource would have made the user, or let the user have a manager."""
+        context, user = self.context, self.properties.user
+        if not context.noop or user is None:
+            return False
+        try:
+            return context.uncertain(f"/run/user/{Identity.find(user).uid}")
+        except ResourceError:
+            return context.system.user_id(user) is not None or context.uncertain("/etc/passwd")
+
     @property
     def _systemd(self) -> Systemd:
-        return Systemd.of(self.context, self._valid_names)
+        return Systemd.of(self.context, self._valid_names, self._manager)
 
     def _valid_names(self) -> list[str]:
         return [name for name in self.context.declared(self.type_name) if _problem_of_name(name) is None]
@@ -162,8 +197,11 @@ class Service(Resource[ServiceProperties, Unit]):
     def _may_come(self, unit: Unit) -> bool:
         """In noop: whether the real run would have made the unit by the time it gets here."""
         context = self.context
+        if self._is_guessed:
+            return True
         return context.noop and any(
-            context.uncertain(path) or context.system.exists(path) for path in unit.files()
+            context.uncertain(path) or context.system.exists(path)
+            for path in unit.files(self._manager.directories)
         )
 
     def _require_reload(self, unit: Unit) -> None:
@@ -185,7 +223,9 @@ class Service(Resource[ServiceProperties, Unit]):
             return
         if unit.is_masked:
             if not self._is_to_be_unmasked(unit):
-                raise ResourceError(f"{unit.id} is masked; to allow it: systemctl unmask {unit.id}")
+                user = self.properties.user
+                how = "systemctl" if user is None else f"systemctl --user --machine={user}@"
+                raise ResourceError(f"{unit.id} is masked; to allow it: {how} unmask {unit.id}")
             return
         if unit.is_missing and not self._may_come(unit):
             raise ResourceError(f"there is no unit {unit.id}")
@@ -196,7 +236,9 @@ class Service(Resource[ServiceProperties, Unit]):
             raise ResourceError(f"{unit.id} is {unit.file_state} and cannot be disabled: {why}")
 
     def _refuse_in_the_way_of_a_mask(self, unit: Unit) -> None:
-        place = f"{MASKS}/{unit.id}"
+        if not unit.fragment:
+            return
+        place = f"{self._manager.masks}/{unit.id}"
         if unit.fragment == place and not unit.is_masked and self.context.system.exists(place):
             what = "is in the place of the link that a mask is; remove it, or disable the service instead"
             raise ResourceError(f"{place} {what}")
@@ -252,6 +294,15 @@ class Service(Resource[ServiceProperties, Unit]):
         if properties.enable == _MASKED and properties.ensure == "running":
             wanted = "wanted ensure: stopped with it, as nothing that is masked can start"
             yield PropertyError("enable", f"is 'masked', {wanted}", because=["ensure"])
+        scope, user = properties.scope, properties.user
+        if scope == "user" and user is None:
+            yield PropertyError("user", "is missing; it is required with scope: user", because=["scope"])
+        elif scope == "system" and user is not None:
+            yield PropertyError(
+                "user", "is given, and only a service with scope: user has one", because=["scope"]
+            )
+        elif user is not None and not _USER.fullmatch(user):
+            yield PropertyError("user", f"is {user!r}, wanted the name of a user")
         if problem := _problem_of_name(properties.name):
             yield PropertyError("name", f"is {properties.name!r}, {problem}")
 

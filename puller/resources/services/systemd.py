@@ -13,11 +13,13 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import msgspec
 
 from puller.errors import ResourceError, reason
 from puller.resources.base import Context
+from puller.resources.services.managers import SYSTEM, Manager
 from puller.resources.services.masks import Masks
 from puller.resources.services.unit_files import UNIT_DIRECTORIES, UnitFiles, parse_last_read
 from puller.system.commands import Command, Completed
@@ -87,11 +89,16 @@ class Unit(msgspec.Struct, frozen=True):
         word = "running" if self.is_running else "stopped" if self.is_stopped else self.active
         return word if self.active in ("active", "inactive") else f"{word} ({self.sub})"
 
-    def files(self) -> list[str]:
+    @classmethod
+    def unknown(cls, name: str) -> "Unit":
+        """A unit of which nothing can be known before the real run."""
+        return cls(name, "not-found", "", "inactive", "dead", "", "", needs_reload=False)
+
+    def files(self, directories: Sequence[str] = UNIT_DIRECTORIES) -> list[str]:
         """Where the unit file may be, also that of the template of an instance."""
         name, mark, rest = self.id.partition("@")
         names = [self.id, f"{name}@.{rest.rpartition('.')[2]}"] if mark else [self.id]
-        return [f"{directory}/{one}" for directory in UNIT_DIRECTORIES for one in names]
+        return [f"{directory}/{one}" for directory in directories for one in names]
 
 
 _FIELDS = {
@@ -108,7 +115,7 @@ _FIELDS = {
 
 
 class Systemd:
-    """The manager of this machine. Methods raise ``ResourceError``.
+    """One manager of this machine. Methods raise ``ResourceError``.
 
     ``names`` are the units that will be asked about; ``sleep`` passes the time while a state passes.
     """
@@ -118,17 +125,19 @@ class Systemd:
         context: Context,
         names: Callable[[], Iterable[str]],
         sleep: Callable[[float], None] = time.sleep,
+        manager: Manager = SYSTEM,
     ) -> None:
+        self._manager = manager
         self._system = context.system
         self._noop = context.noop
         self._changes = context.changes
         self._names = names
         self._sleep = sleep
         state = context.state_directory
-        self._files = UnitFiles(
-            context.system, state and state / "units.json", context.log, noop=context.noop
-        )
-        self._masks = Masks(context.system, state and state / "masks.json", context.log, noop=context.noop)
+        system, log, noop, of = context.system, context.log, context.noop, manager.records
+        directories = (*manager.directories, *manager.generated_from)
+        self._files = UnitFiles(system, directories, state and state / f"units{of}.json", log, noop=noop)
+        self._masks = Masks(system, manager.masks, state and state / f"masks{of}.json", log, noop=noop)
         self._looked_after = -1
         """How many resources had been changed when the unit files were looked at."""
         self._is_behind = False
@@ -137,12 +146,12 @@ class Systemd:
         """Answers, each with how many commands had changed something by then."""
 
     @classmethod
-    def of(cls, context: Context, names: Callable[[], Iterable[str]]) -> "Systemd":
+    def of(cls, context: Context, names: Callable[[], Iterable[str]], manager: Manager = SYSTEM) -> "Systemd":
         """The one that all services of a run share; those that are only reported have a system of their own."""
         shared = context.shared.setdefault(cls, {})
-        if context.system not in shared:
-            shared[context.system] = cls(context, names)
-        found: Systemd = shared[context.system]
+        if (key := (context.system, manager.records)) not in shared:
+            shared[key] = cls(context, names, manager=manager)
+        found: Systemd = shared[key]
         return found
 
     # Looking
@@ -287,7 +296,8 @@ class Systemd:
 
     def journal(self, unit: Unit, since: float) -> list[str]:
         """The last lines of a unit that were written after ``since`` (seconds since 1970); none without a journal."""
-        which = (f"--since=@{since:.6f}", f"--unit={unit.id}", f"--lines={_JOURNAL_LINES}")
+        of = (f"{self._manager.unit_option}={unit.id}", *self._manager.journal)
+        which = (f"--since=@{since:.6f}", f"--lines={_JOURNAL_LINES}", *of)
         try:
             self._query("journalctl", "--sync")
             return self._query("journalctl", "--quiet", "--output=cat", *which).stdout.splitlines()
@@ -295,15 +305,24 @@ class Systemd:
             return []
 
     def _execute(self, verb: str, *arguments: str) -> None:
-        command = Command(["systemctl", "--system", "--no-ask-password", verb, *arguments])
+        manager = self._manager
+        words = ["systemctl", manager.scope, "--no-ask-password", verb, *arguments]
+        command = Command(words, manager.environment, identity=manager.identity)
         completed = self._run(self._system.execute, command)
         if completed.exit_code != 0:
             raise ResourceError(_sentence(completed, " ".join(("systemctl", verb, *arguments[1:]))))
 
     def _query(self, program: str, *arguments: str, output_limit: int = 0) -> Completed:
-        scope = ("--system",) if program == "systemctl" else ()
         limit = max(output_limit, 256 * 1024)
-        command = Command([program, *scope, *arguments], timeout=60.0, output_limit=limit)
+        command = Command([program, *arguments], timeout=60.0, output_limit=limit)
+        if program == "systemctl":
+            manager = self._manager
+            command = replace(
+                command,
+                arguments=[program, manager.scope, *arguments],
+                environment=manager.environment,
+                identity=manager.identity,
+            )
         return self._run(self._system.query, command)
 
     def _run(self, run: Callable[[Command], Completed], command: Command) -> Completed:

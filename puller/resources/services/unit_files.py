@@ -10,7 +10,7 @@
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -24,20 +24,26 @@ UNIT_DIRECTORIES = (
     "/usr/lib/systemd/system",
     "/lib/systemd/system",
 )
-"""Where unit files are looked for (systemd.unit(5)), as far as a manifest may write them."""
-
-_READ_BY_GENERATORS = ("/etc/init.d", "/etc/containers/systemd", "/usr/share/containers/systemd")
-"""What others write into these becomes units, too, when systemd reads its files."""
+"""Where unit files of the system are looked for (systemd.unit(5)), as far as a manifest may write them."""
 
 Listing = dict[str, tuple[int, int]]
 """Every path, with its inode and the time of its last change in nanoseconds."""
 
 
 class UnitFiles:
-    """The files of all units; ``path`` is where to keep what systemd has read of them."""
+    """The files of all units in ``directories``; ``path`` is where to keep what systemd has read of them."""
 
-    def __init__(self, system: System, path: Path | None, warn: Callable[[str], None], *, noop: bool) -> None:
+    def __init__(
+        self,
+        system: System,
+        directories: Sequence[str],
+        path: Path | None,
+        warn: Callable[[str], None],
+        *,
+        noop: bool,
+    ) -> None:
         self._system = system
+        self._written = directories
         self._noop = noop
         self._file = StateFile(path, Listing, "systemd is asked what it has read") if path else None
         self._read: Listing = {}
@@ -53,7 +59,7 @@ class UnitFiles:
 
     def _directories(self) -> set[str]:
         """Each once: /lib is /usr/lib nearly everywhere."""
-        return {os.path.realpath(path) for path in (*UNIT_DIRECTORIES, *_READ_BY_GENERATORS)}
+        return {os.path.realpath(path) for path in self._written}
 
     def _below(self, directory: str) -> Iterator[tuple[str, tuple[int, int]]]:
         """A directory, what is in it, and what is in the directories in it: no unit has anything deeper."""

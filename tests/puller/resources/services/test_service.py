@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 from collections.abc import Callable
 from pathlib import Path
 from runpy import run_path
@@ -21,10 +22,13 @@ from puller.errors import ResourceError
 from puller.manifest.manifest import Manifest
 from puller.reporting.report import State
 from puller.resources.base import PropertyError, Resource
+from puller.resources.services.managers import manager_of
 from puller.resources.services.service import Service
 from puller.resources.services.systemd import Systemd
 from puller.resources.services.unit_files import UNIT_DIRECTORIES, parse_last_read
 from puller.system.commands import Command, Completed
+from puller.system.identity import Identity
+from puller.system.local import LocalSystem
 from puller.system.protocol import System
 
 if TYPE_CHECKING:
@@ -67,7 +71,7 @@ def service(make: Make, machine: SimulatedSystemd, tmp_path: Path) -> Callable[.
             noop=noop,
             state_directory=state,
         )
-        shared[Systemd].setdefault(system, Systemd(resource.context, lambda: names, machine.sleep))
+        shared[Systemd].setdefault((system, ""), Systemd(resource.context, lambda: names, machine.sleep))
         return resource
 
     return build
@@ -740,6 +744,101 @@ def test_a_service_that_ends_over_its_reload_has_failed(machine: SimulatedSystem
         apply_reload(service("reloads", **RELOAD))
 
 
+# Of a user
+
+
+@pytest.fixture
+def of_root(service: Make, machine: SimulatedSystemd, tmp_path: Path) -> Make:
+    """``of_root("plain", …)``: a service of the user who runs the tests, whose manager runs."""
+    me = pwd.getpwuid(os.geteuid())
+    here = tmp_path / "run"
+    (here / "systemd").mkdir(parents=True)
+    (here / "systemd/private").touch()
+
+    def build(name: str, **properties: Any) -> Any:
+        resource = service(name, scope="user", user=me.pw_name, **properties)
+        manager = msgspec.structs.replace(
+            manager_of(Identity.find(me.pw_name)), environment={"XDG_RUNTIME_DIR": str(here)}
+        )
+        resource.__dict__["_manager"] = manager
+        systems = resource.context.shared[Systemd]
+        names = [name]
+        key = (resource.context.system, manager.records)
+        systems.setdefault(key, Systemd(resource.context, lambda: names, machine.sleep, manager))
+        return resource
+
+    return build
+
+
+def noting(run: Callable[[Command], Completed], commands: list[Command]) -> Callable[[Command], Completed]:
+    def noted(command: Command) -> Completed:
+        commands.append(command)
+        return run(command)
+
+    return noted
+
+
+def test_a_service_of_a_user_is_asked_for_and_told_by_that_user(
+    machine: SimulatedSystemd, of_root: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[Command] = []
+    for name in ("query", "execute"):
+        real = getattr(machine, name)
+        monkeypatch.setattr(machine, name, noting(real, commands))
+    assert apply(of_root("plain", enable=True)) == [
+        "ensure is stopped, wanted running",
+        "enable is disabled, wanted enabled",
+    ]
+    assert apply(of_root("plain", enable=True)) == []
+    systemctl = [command for command in commands if command.arguments[0] == "systemctl"]
+    assert {command.arguments[1] for command in systemctl} == {"--user"}
+    assert {command.identity and command.identity.uid for command in systemctl} == {os.geteuid()}
+    assert all("XDG_RUNTIME_DIR" in command.environment for command in systemctl)
+
+
+def test_the_journal_of_a_users_service_is_that_of_the_user(machine: SimulatedSystemd, of_root: Make) -> None:
+    with pytest.raises(ResourceError, match="its journal says:\nit is broken"):
+        apply(of_root("fails"))
+    asked = next(one for one in machine.ran if "--quiet" in one)
+    assert asked[-2:] == ["--user-unit=fails.service", f"_UID={os.geteuid()}"]
+
+
+def test_a_user_without_a_manager_is_told_how_to_get_one(of_root: Make, tmp_path: Path) -> None:
+    (tmp_path / "run/systemd/private").unlink()
+    for noop in (False, True):
+        with pytest.raises(
+            ResourceError, match="has no systemd, being neither logged in nor lingering; to let"
+        ):
+            of_root("plain", noop=noop).look()
+    dry = of_root("plain", noop=True, uncertain=True)
+    assert predict(dry) == "Would have started", "an earlier command may let the user linger"
+
+
+def test_a_manager_that_is_about_to_start_is_waited_for(of_root: Make, tmp_path: Path) -> None:
+    private, lingering = tmp_path / "run/systemd/private", tmp_path / "lingering"
+    private.unlink()
+    resource: Any = of_root("plain")
+    manager, system = resource._manager, LocalSystem()
+    system.exists = lambda path: (private if path == str(private) else lingering).exists()  # type: ignore[method-assign]
+    with pytest.raises(ResourceError, match="neither logged in nor lingering"):
+        manager.require(system, lambda seconds: None)
+    lingering.touch()
+    manager.require(system, lambda seconds: private.touch())
+    private.unlink()
+    with pytest.raises(ResourceError, match="neither logged in nor lingering"):
+        manager.require(system, lambda seconds: None)
+
+
+def test_a_user_that_there_is_not_is_a_failure_unless_the_run_makes_it(service: Make) -> None:
+    user = {"scope": "user", "user": "nobody-here"}
+    for noop in (False, True):
+        with pytest.raises(ResourceError, match="user is 'nobody-here', and there is no such user"):
+            service("plain", noop=noop, **user).look()
+    assert predict(service("plain", noop=True, uncertain=True, enable=True, **user)) == (
+        "Would have started, would have enabled"
+    )
+
+
 # In a run
 
 
@@ -905,6 +1004,10 @@ def test_a_restart_that_failed_is_made_up_for_in_the_next_run(
     ("properties", "message"),
     [
         ({"ensure": "present"}, "ensure is 'present', wanted running or stopped"),
+        ({"scope": "user"}, "user is missing; it is required with scope: user"),
+        ({"user": "app"}, "user is given, and only a service with scope: user has one"),
+        ({"scope": "user", "user": "-x"}, "user is '-x', wanted the name of a user"),
+        ({"scope": "user", "user": "a/b"}, "user is 'a/b', wanted the name of a user"),
         (
             {"enable": "masked"},
             "enable is 'masked', wanted ensure: stopped with it, as nothing that is masked can start",

@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from puller.resources.services import unit_files
 from puller.resources.services.unit_files import UnitFiles
 from puller.system.local import LocalSystem
 
+DIRECTORIES: list[str] = []
+"""Where units are, for the test that runs."""
+
 
 @pytest.fixture
-def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def units(tmp_path: Path) -> Path:
     """``etc`` and ``lib`` are the directories of units, and ``merged`` is another name of ``lib``."""
     for name in ("etc", "lib"):
         (tmp_path / f"{name}/a.service.d").mkdir(parents=True)
         (tmp_path / f"{name}/a.service").write_text("[Service]\n")
         (tmp_path / f"{name}/a.service.d/x.conf").write_text("[Service]\n")
     (tmp_path / "merged").symlink_to("lib")
-    directories = tuple(str(tmp_path / name) for name in ("etc", "none", "lib", "merged"))
-    monkeypatch.setattr(unit_files, "UNIT_DIRECTORIES", directories)
-    monkeypatch.setattr(unit_files, "_READ_BY_GENERATORS", ())
+    DIRECTORIES[:] = (str(tmp_path / name) for name in ("etc", "none", "lib", "merged"))
     return tmp_path
 
 
@@ -31,7 +31,7 @@ def files(path: Path | None = None) -> UnitFiles:
     def note(line: str) -> None:
         raise AssertionError(line)
 
-    return UnitFiles(LocalSystem(), path, note, noop=False)
+    return UnitFiles(LocalSystem(), DIRECTORIES, path, note, noop=False)
 
 
 def unasked() -> float:
