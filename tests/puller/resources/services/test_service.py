@@ -601,6 +601,19 @@ def test_a_run_after_one_that_was_killed_converges_and_knows_its_masks(
     assert machine.unit("plain").active == "active"
 
 
+@pytest.mark.parametrize("damage", ["not json", '{"plain.service": 5}', '["plain.service"]'])
+def test_a_damaged_record_of_masks_is_set_aside_and_says_that_nothing_is_ours(
+    machine: SimulatedSystemd, service: Make, tmp_path: Path, damage: str
+) -> None:
+    apply(service("plain", **MASKED))
+    (tmp_path / "state/masks.json").write_text(damage)
+    assert "is masked; to allow it" in predict(service("plain", noop=True, new_run=True, enable=True))
+    assert (tmp_path / "state/masks.json").read_text() == damage, "a dry run leaves it"
+    with pytest.raises(ResourceError, match="is masked; to allow it"):
+        apply(service("plain", new_run=True, enable=True))
+    assert (tmp_path / "state/masks.json.unreadable").read_text() == damage
+
+
 def test_of_a_mask_that_failed_nothing_is_remembered(machine: SimulatedSystemd, service: Make) -> None:
     machine._mask = lambda unit, where: simulator.done("", 1, "no space")  # type: ignore[method-assign]  # this once
     with pytest.raises(ResourceError, match=r"systemctl mask plain\.service: exit code 1; it said: no space"):
