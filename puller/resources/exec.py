@@ -10,11 +10,12 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from typing import Any
 
 import msgspec
 
-from hiera.values.secrets import Secret
+from hiera.values.secrets import MASK, Secret
 from puller.errors import ResourceError, reason
 from puller.resources.base import Difference, Properties, PropertyError, Resource
 from puller.system.commands import Command, Completed
@@ -25,6 +26,9 @@ from puller.values.reference import Reference
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 
+_SHORTEST = (
+    4  # characters of a line that is secret; what is shorter stands in too many words that say nothing of it
+)
 _USERS, _GROUPS = "/etc/passwd", "/etc/group"
 _WHO = re.compile(r"[^-:\s\0][^:\s\0]*")
 """A user or group: anything that a database may have, and that is no option."""
@@ -134,8 +138,7 @@ class Exec(Resource[ExecProperties, ExecState]):
         completed = self._run("command", text, self.context.system.execute)
         # 2. Log
         if properties.logoutput and not properties.sensitive:
-            for line in (completed.stdout + completed.stderr).splitlines():
-                self.context.log(f"{properties.alias or properties.name}: {line}")
+            self._log(completed)
         # 3. Judge
         if completed.exit_code not in properties.returns:
             raise ResourceError(self._failure(completed))
@@ -143,6 +146,14 @@ class Exec(Resource[ExecProperties, ExecState]):
         # 4. Ask again; a refresh runs whatever the guards say
         if properties.recheck and not differences[0].refresh:
             self._recheck()
+
+    def _log(self, completed: Completed) -> None:
+        properties = self.properties
+        given = properties.stdin.reveal() if properties.stdin else ""
+        secrets = [line for line in given.splitlines() if len(line) >= _SHORTEST]
+        for line in (completed.stdout + completed.stderr).splitlines():
+            shown = reduce(lambda text, secret: text.replace(secret, MASK), secrets, line)
+            self.context.log(f"{properties.alias or properties.name}: {shown}")
 
     def noop_message(self, differences: Sequence[Difference], actual: ExecState) -> str:
         del actual

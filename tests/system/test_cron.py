@@ -35,7 +35,7 @@ SCHEDULES = [
 ENVIRONMENT = {
     "A": " two  blanks ",
     "B": "",
-    "C": "\"quoted\" 'twice' 'inside'",
+    "C": '"quoted" in, 100% "',
     "D": "'",
     "E": "$HOME # 100%",
 }

@@ -161,7 +161,7 @@ NOTING = """
 [Service]
 ExecStart=/bin/sh -c 'read_it() { cp /etc/app.conf /run/app.read; }; trap read_it HUP; read_it; \\
   while :; do sleep 0.1; done'
-ExecReload=/bin/kill -HUP $MAINPID
+ExecReload=/bin/sh -c 'kill -HUP $MAINPID'
 """
 """A service that reads its configuration when it starts, and when it is told to."""
 

@@ -180,6 +180,13 @@ class Cron(Resource[CronProperties, CronState]):
         yield from _check_environment(properties.environment)
 
     @classmethod
+    def agree(cls, first: CronProperties, second: CronProperties) -> CronProperties:
+        """As others do; but who does not say whom it runs as means root."""
+        from puller.resources.agreeing import agree  # few manifests declare a job twice
+
+        return agree(first, second, exact=("user",))
+
+    @classmethod
     def contradictions(cls, declared: Declared) -> Iterable[tuple[Any, Any, str]]:
         jobs = {_path(job): job for job in declared(cls.type_name)}
         for other in declared("file"):

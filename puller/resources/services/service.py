@@ -282,10 +282,11 @@ class Service(Resource[ServiceProperties, Unit]):
 
     @classmethod
     def agree(cls, first: ServiceProperties, second: ServiceProperties) -> ServiceProperties:
-        """As others do; and it reloads for what either says."""
+        """As others do; it reloads for what either says, and of whom it is both have to say."""
         from puller.resources.agreeing import agree  # few manifests declare a service twice
 
-        return agree(first, second, rules={"reload": lambda one, other: tuple(dict.fromkeys((*one, *other)))})
+        rules = {"reload": lambda one, other: tuple(dict.fromkeys((*one, *other)))}
+        return agree(first, second, exact=("scope", "user"), rules=rules)
 
     @classmethod
     def check(cls, properties: ServiceProperties) -> Iterator[PropertyError]:

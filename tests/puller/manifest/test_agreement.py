@@ -36,6 +36,7 @@ NAMES = {
     "service": "nginx",
     "exec": "reload",
     "archive": "/a.tar.gz",
+    "cron": "backup",
     "scaffold": "/a",
 }
 
@@ -56,6 +57,7 @@ def two(kind: str, first: Values, second: Values) -> tuple[Declaration, Declarat
     return made(kind, first, 1), made(kind, second, 2)
 
 
+JOB = {"schedule": "@daily", "command": "true"}
 ARCHIVE = {"url": "https://h/a.tar.gz", "owner": "root", "group": "root"}
 
 AGREE: list[tuple[str, Values, Values, Values]] = [
@@ -69,6 +71,16 @@ AGREE: list[tuple[str, Values, Values, Values]] = [
         {"subscribe": ["file#/b"]},
         {"subscribe": {"file#/a", "file#/b"}},
     ),
+    ("service", {"reload": ["file#/a"]}, {"reload": ["file#/b"]}, {"reload": {"file#/a", "file#/b"}}),
+    (
+        "service",
+        {"reload": ["file#/a"]},
+        {"subscribe": ["file#/a"]},
+        {"reload": {"file#/a"}, "subscribe": {"file#/a"}},
+    ),
+    ("cron", JOB, {**JOB, "user": "root"}, {"user": "root"}),
+    ("cron", JOB, {**JOB, "environment": {"MAILTO": "a"}}, {"environment": {"MAILTO": "a"}}),
+    ("exec", {"user": "app", "stdin": "x"}, {"user": "app", "stdin": "x"}, {"user": "app"}),
     ("file", {**WHO}, {**WHO, "content": "x"}, {"content": "x"}),
     ("file", {**WHO, "mode": "7xx"}, {**WHO, "mode": "xx0"}, {"mode": "7x0"}),
     ("file", {**WHO, "owner": "7"}, {**WHO, "owner": 7}, {}),
@@ -125,6 +137,17 @@ DISAGREE: list[tuple[str, Values, Values, str]] = [
     ("package", {"ensure": "1.2"}, {"ensure": "latest"}, "ensure is 'latest' here and '1.2' there"),
     ("service", {}, {"ensure": "stopped"}, "ensure is 'stopped' here and 'running' there"),
     ("service", {"enable": True}, {"enable": False}, "enable is false here and true there"),
+    (
+        "service",
+        {"ensure": "stopped", "enable": "masked"},
+        {"ensure": "stopped", "enable": False},
+        "enable is false here and 'masked' there",
+    ),
+    ("service", {}, {"scope": "user", "user": "app"}, "user is 'app' here and not given there"),
+    ("cron", JOB, {**JOB, "user": "app"}, "user is 'app' here and 'root' there"),
+    ("cron", JOB, {**JOB, "schedule": "@hourly"}, "schedule is '@hourly' here and '@daily' there"),
+    ("exec", {}, {"user": "app"}, "user is 'app' here and not given there"),
+    ("exec", {"stdin": "x"}, {"stdin": "y"}, "stdin is (sensitive) here and (sensitive) there"),
     ("file", {**WHO}, {"ensure": "absent"}, "ensure is 'absent' here and 'present' there"),
     ("file", {**WHO}, {**WHO, "ensure": "directory"}, "ensure is 'directory' here and 'present' there"),
     (

@@ -391,3 +391,7 @@ def test_the_input_is_not_shown(make: Make, converge: Converge) -> None:
     with pytest.raises(ResourceError) as failure:
         converge(resource)
     assert "hunter2" not in str(failure.value)
+    lines: list[str] = []
+    echo = {**shell("cat; echo end"), "stdin": "pass hunter2\nno\n", "logoutput": True}
+    converge(make(Exec, echo, log=lines.append))
+    assert lines == ["a command: Sensitive [value redacted]", "a command: no", "a command: end"]
