@@ -200,16 +200,24 @@ def _without(text: str, document: _Document, way: Way) -> str:
 
 def _without_tables(text: str, tables: list[Table], parent: Way) -> str:
     """The text without tables; what they stood in stays, if need be as a header."""
-    new = text
-    for table in reversed(tables):
-        end = table.end(text)
-        if _ends_blank(text[: table.start]) or not table.start:
-            end += len(_BLANK_LINES.match(text, end)[0])  # type: ignore[index]
-        new = new[: table.start] + new[end:]
+    new = _cut(text, [(table.start, table.end(text)) for table in tables])
     if parent and look_up(_document(new).tree, parent) is MISSING:
         start = tables[0].start
-        new = _with_lines(new[:start], start, [f"[{'.'.join(_keys(parent))}]"]) + new[start:]
-    return new
+        return _with_lines(new[:start], start, [f"[{'.'.join(_keys(parent))}]"]) + new[start:]
+    return _cut(text, [(table.start, _behind_gap(text, table)) for table in tables])
+
+
+def _behind_gap(text: str, table: Table) -> int:
+    """Behind a table, and behind the blank lines that follow where some stand before it, too."""
+    end = table.end(text)
+    gap = _BLANK_LINES.match(text, end) if not table.start or _ends_blank(text[: table.start]) else None
+    return gap.end() if gap else end
+
+
+def _cut(text: str, spans: list[tuple[int, int]]) -> str:
+    for start, end in reversed(spans):
+        text = text[:start] + text[end:]
+    return text
 
 
 def _without_entry(text: str, entry: Entry, inline: Entry | None) -> str:
