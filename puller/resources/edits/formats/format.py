@@ -1,4 +1,4 @@
-"""What a format of settings offers: one key found, set and taken out in the text of a whole file.
+"""The formats of settings, each of which finds, sets and takes out one key in the text of a whole file.
 
 * A text is the whole file, decoded as UTF-8 with ``surrogateescape``, so that bytes of other encodings are carried
   through. Lines end at LF only; a file whose first line ends with CRLF gets CRLF on new and replaced lines.
@@ -9,42 +9,14 @@
 """
 
 from collections.abc import Iterator
-from importlib import import_module
-from typing import Any, Protocol, cast
+from typing import Protocol
 
-import msgspec
-
-from puller.errors import ResourceError
 from puller.resources.base import PropertyError
+from puller.resources.edits.formats.wanted import FormatError, Found, Setting
+
+__all__ = ["FORMATS", "Format", "FormatError", "Found", "Setting", "format_named"]
 
 FORMATS = ("ini", "shell", "keyvalue", "yaml", "toml", "json")
-
-
-class FormatError(ResourceError):
-    """A text in which a setting cannot be found, or not be changed without harm; names the line where there is one."""
-
-
-class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting, as the properties have it."""
-
-    key: str | tuple[str, ...]
-    """The key; in yaml, toml and json dots lead into the tree, and several texts are the way."""
-    section: str | None = None
-    """The section, in ini."""
-    value: Any = msgspec.UNSET
-    """The wanted value; secrets are revealed. Not given when the setting is to be absent."""
-    separator: str | None = None
-    """What stands between key and value of a new line, in ini and keyvalue; ``None`` for the format's own."""
-
-
-class Found(msgspec.Struct, frozen=True):
-    """What a text says of a setting."""
-
-    is_there: bool
-    value: Any = None
-    """The value that a reader gets: a text in ini, shell and keyvalue, where a key without a sign has ``None``."""
-    line: int | None = None
-    """Where it is, counted from 1; of several the last one, which counts."""
 
 
 class Format(Protocol):
@@ -52,13 +24,13 @@ class Format(Protocol):
 
     @property
     def NEW_TEXT(self) -> str:  # noqa: N802 - a constant of the modules
-        """What a file that is made begins with, before the setting is put in."""
+        """The text that a new file begins with, before the setting is put in."""
 
     def problems(self, setting: Setting) -> Iterator[PropertyError]:
-        """What is wrong with a setting whatever the file says, for the load; the value only when it is given."""
+        """The problems of a setting whatever the file says, for the load; the value only when it is given."""
 
     def find(self, text: str, setting: Setting) -> Found:
-        """What the text says. Raises :class:`FormatError`."""
+        """The value and place of the key. Raises :class:`FormatError`."""
 
     def with_value(self, text: str, setting: Setting) -> str:
         """The text with the wanted value; ``text`` itself when nothing is to be done. Raises :class:`FormatError`."""
@@ -78,5 +50,30 @@ _MODULES = {
 
 
 def format_named(name: str) -> Format:
-    """The format of that name, one of ``FORMATS``; only its module and libraries are imported. Raises ``KeyError``."""
-    return cast(Format, import_module(f"{__package__}.{_MODULES[name]}"))
+    """The format of that name, one of ``FORMATS``; only its module is imported. Raises ``ValueError``."""
+    # One import each, so that the types of all modules are checked.
+    if name == "ini":
+        from puller.resources.edits.formats import ini
+
+        return ini
+    if name == "shell":
+        from puller.resources.edits.formats import shell
+
+        return shell
+    if name == "keyvalue":
+        from puller.resources.edits.formats import keyvalue
+
+        return keyvalue
+    if name == "yaml":
+        from puller.resources.edits.formats import yaml_tree
+
+        return yaml_tree
+    if name == "toml":
+        from puller.resources.edits.formats import toml_tree
+
+        return toml_tree
+    if name == "json":
+        from puller.resources.edits.formats import json_tree
+
+        return json_tree
+    raise ValueError(f"{name!r} is no format, wanted one of {', '.join(FORMATS)}")

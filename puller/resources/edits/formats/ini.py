@@ -7,12 +7,10 @@
 """
 
 from collections.abc import Iterator
-from functools import lru_cache
 
 import msgspec
 
 from puller.resources.base import PropertyError
-from puller.resources.edits.formats.format import Found, Setting
 from puller.resources.edits.formats.lines import Lines, edited, lines_of
 from puller.resources.edits.formats.pairs import (
     BLANKS,
@@ -29,6 +27,8 @@ from puller.resources.edits.formats.pairs import (
     with_pair,
     without_pairs,
 )
+from puller.resources.edits.formats.remembered import remembered
+from puller.resources.edits.formats.wanted import Found, Setting
 
 NEW_TEXT = ""
 _SEPARATOR = " = "
@@ -60,7 +60,7 @@ class _Section(msgspec.Struct):
 
 
 def problems(setting: Setting) -> Iterator[PropertyError]:
-    """What is wrong with a setting whatever the file says."""
+    """The problems of a setting whatever the file says."""
     yield from pair_problems(setting, first_signs="#;[", signs=_signs(setting))
     separator = _SEPARATOR if setting.separator is None else setting.separator
     if separator.strip(" \t") not in ("=", ":"):
@@ -71,7 +71,7 @@ def problems(setting: Setting) -> Iterator[PropertyError]:
 
 
 def find(text: str, setting: Setting) -> Found:
-    """What the text says of a key."""
+    """The value and place of a key."""
     return found_pair(_pairs(_sections(text, _signs(setting)), setting))
 
 
@@ -110,7 +110,7 @@ def _with_new(lines: Lines, section: _Section | None, setting: Setting, line: st
     return edited(lines, at=0, inserted=[line, *gap])
 
 
-@lru_cache(maxsize=16)
+@remembered
 def _sections(text: str, signs: tuple[str, ...]) -> dict[str | None, _Section]:
     """The sections of a text; what comes before the first header is ``None``."""
     sections: dict[str | None, _Section] = {None: _Section()}

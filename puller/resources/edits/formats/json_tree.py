@@ -8,15 +8,14 @@
 import json
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any, NoReturn
 
 import msgspec
 
 from puller.resources.base import PropertyError
-from puller.resources.edits.formats.format import FormatError, Found, Setting
 from puller.resources.edits.formats.lines import ending_of
 from puller.resources.edits.formats.pairs import indentation_of
+from puller.resources.edits.formats.remembered import remembered
 from puller.resources.edits.formats.trees import (
     MAX_DEPTH,
     MISSING,
@@ -29,6 +28,7 @@ from puller.resources.edits.formats.trees import (
     tree_problems,
     way_of,
 )
+from puller.resources.edits.formats.wanted import FormatError, Found, Setting
 
 NEW_TEXT = "{\n}\n"
 _PIECE = re.compile(
@@ -59,12 +59,12 @@ class _Document(msgspec.Struct, frozen=True):
 
 
 def problems(setting: Setting) -> Iterator[PropertyError]:
-    """What is wrong with a setting whatever the file says."""
+    """The problems of a setting whatever the file says."""
     yield from tree_problems(setting, special_floats=False)
 
 
 def find(text: str, setting: Setting) -> Found:
-    """What the document says. Raises ``FormatError`` when it cannot be parsed, or something is in the way."""
+    """The value and place of the key. Raises ``FormatError`` when it cannot be parsed, or something is in the way."""
     document, way = _document(text), way_of(setting)
     return find_in(document.tree, way, lambda: line_at(text, _deepest(document.root, way)[0].start))
 
@@ -159,7 +159,7 @@ def _tree(text: str) -> Any:
     return _document(text).tree
 
 
-@lru_cache(maxsize=16)
+@remembered
 def _document(text: str) -> _Document:
     try:
         tree = json.loads(text, object_pairs_hook=_mapping, parse_constant=_refuse_constant)

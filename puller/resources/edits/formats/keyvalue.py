@@ -5,12 +5,10 @@
 """
 
 from collections.abc import Iterator
-from functools import lru_cache
 
 import msgspec
 
 from puller.resources.base import PropertyError
-from puller.resources.edits.formats.format import Found, Setting
 from puller.resources.edits.formats.lines import edited, lines_of
 from puller.resources.edits.formats.pairs import (
     Pair,
@@ -26,6 +24,8 @@ from puller.resources.edits.formats.pairs import (
     with_pair,
     without_pairs,
 )
+from puller.resources.edits.formats.remembered import remembered
+from puller.resources.edits.formats.wanted import Found, Setting
 
 NEW_TEXT = ""
 _SEPARATOR = " "
@@ -38,7 +38,7 @@ class _Document(msgspec.Struct, frozen=True):
 
 
 def problems(setting: Setting) -> Iterator[PropertyError]:
-    """What is wrong with a setting whatever the file says."""
+    """The problems of a setting whatever the file says."""
     sign = _sign(setting)
     yield from pair_problems(setting, first_signs="#;", signs=(sign,) if sign else (" ", "\t"))
     separator = setting.separator
@@ -47,7 +47,7 @@ def problems(setting: Setting) -> Iterator[PropertyError]:
 
 
 def find(text: str, setting: Setting) -> Found:
-    """What the text says of a key."""
+    """The value and place of a key."""
     return found_pair(_document(text, _sign(setting)).pairs.get(str(setting.key), []))
 
 
@@ -71,7 +71,7 @@ def without(text: str, setting: Setting) -> str:
     return without_pairs(text, lines_of(text), pairs)
 
 
-@lru_cache(maxsize=16)
+@remembered
 def _document(text: str, sign: str) -> _Document:
     document = _Document({}, {})
     for index, content in enumerate(lines_of(text).contents):

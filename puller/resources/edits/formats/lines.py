@@ -6,9 +6,10 @@
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache
 
 import msgspec
+
+from puller.resources.edits.formats.remembered import remembered
 
 
 class Lines(msgspec.Struct, frozen=True):
@@ -22,7 +23,7 @@ class Lines(msgspec.Struct, frozen=True):
     """That of a new line."""
 
 
-@lru_cache(maxsize=16)
+@remembered
 def lines_of(text: str) -> Lines:
     """The lines of a text; an empty one has none."""
     contents = text.split("\n")
@@ -54,14 +55,14 @@ def edited(
     inserted: Sequence[str] = (),
 ) -> str:
     """The text with lines ``replaced`` and ``removed``, by number, and others ``inserted`` before line ``at``."""
-    replaced = replaced or {}
+    replaced, gone = replaced or {}, frozenset(removed)
     pieces: list[str] = []
     for index, (content, ending) in enumerate(zip(lines.contents, lines.endings, strict=True)):
         if index == at:
             pieces += (line + lines.ending for line in inserted)
         if index in replaced:
             pieces.append(replaced[index] + lines.ending)
-        elif index not in removed:
+        elif index not in gone:
             pieces.append(content + ending)
     if at >= len(lines.contents) and inserted:
         if pieces and not pieces[-1].endswith("\n"):

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from puller.resources.base import PropertyError
-from puller.resources.edits.formats.format import FormatError, Found, Setting
 from puller.resources.edits.formats.lines import Lines, edited
+from puller.resources.edits.formats.wanted import FormatError, Found, Setting
 
 BLANKS = " \t\r\f\v"
 _COMMENT_SIGNS = "#;"
@@ -67,7 +67,7 @@ def is_comment(content: str) -> bool:
 
 
 def uncommented(content: str) -> str:
-    """What a comment says, without its signs."""
+    """The text of a comment, without its signs."""
     return content.lstrip(BLANKS).lstrip(_COMMENT_SIGNS).strip(BLANKS)
 
 
@@ -85,7 +85,7 @@ def behind_the_last(lines: Lines) -> int:
 
 
 def found_pair(pairs: Sequence[Pair]) -> Found:
-    """What the lines of one key say: the last one counts."""
+    """The value that the lines of one key give: the last one counts."""
     if not pairs:
         return Found(is_there=False)
     last = pairs[-1]
@@ -130,7 +130,7 @@ def proven(new: str, setting: Setting, find: Callable[[str, Setting], Found]) ->
 
 
 def pair_problems(setting: Setting, *, first_signs: str, signs: Sequence[str]) -> Iterator[PropertyError]:
-    """What is wrong with a key, and a value, of one line.
+    """The problems of a key, and a value, of one line.
 
     A key that began with one of ``first_signs``, or had one of ``signs`` in it, would not be found again.
     """
@@ -149,7 +149,7 @@ def pair_problems(setting: Setting, *, first_signs: str, signs: Sequence[str]) -
 
 
 def value_problems(value: object, *, blanks: bool = False) -> Iterator[PropertyError]:
-    """What is wrong with the value of one line; with ``blanks`` it may begin and end with them."""
+    """The problems of the value of one line; with ``blanks`` it may begin and end with them."""
     if not isinstance(value, str):
         written = _WORDS.get(repr(value), repr(value))
         yield PropertyError("value", f"is {written}, wanted text: put it in quotes", because=["format"])

@@ -10,16 +10,16 @@
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
-from functools import lru_cache
 from itertools import accumulate
 
 import msgspec
 
 from puller.resources.base import PropertyError
-from puller.resources.edits.formats.format import FormatError, Found, Setting
 from puller.resources.edits.formats.lines import Lines, edited, lines_of
 from puller.resources.edits.formats.pairs import BLANKS, behind_the_last, proven, value_problems
+from puller.resources.edits.formats.remembered import remembered
 from puller.resources.edits.formats.shell_scan import Scan, Word, scan
+from puller.resources.edits.formats.wanted import FormatError, Found, Setting
 from puller.system.shell_words import split_words
 
 NEW_TEXT = ""
@@ -63,7 +63,7 @@ class _Document(msgspec.Struct, frozen=True):
 
 
 def problems(setting: Setting) -> Iterator[PropertyError]:
-    """What is wrong with a setting whatever the file says."""
+    """The problems of a setting whatever the file says."""
     if not isinstance(setting.key, str) or not _KEY.fullmatch(setting.key):
         sentence = f"is {setting.key!r}, wanted letters, digits and underscores"
         yield PropertyError("key", sentence, because=["format"])
@@ -72,7 +72,7 @@ def problems(setting: Setting) -> Iterator[PropertyError]:
 
 
 def find(text: str, setting: Setting) -> Found:
-    """What the text says of a key. Raises ``FormatError`` for one that is set inside something else."""
+    """The value and place of a key. Raises ``FormatError`` for one that is set inside something else."""
     assignments = _assignments(text, setting)
     if not assignments:
         return Found(is_there=False)
@@ -126,7 +126,7 @@ def _removable(assignments: list[_Assignment]) -> list[int]:
     return [assignment.index for assignment in assignments]
 
 
-@lru_cache(maxsize=16)
+@remembered
 def _document(text: str) -> _Document:
     lines = lines_of(text)
     whole = "".join(f"{content}\n" for content in lines.contents)

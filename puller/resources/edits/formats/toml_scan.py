@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from puller.resources.edits.formats.format import FormatError
 from puller.resources.edits.formats.trees import MAX_DEPTH, Way, line_end, line_start
+from puller.resources.edits.formats.wanted import FormatError
 
 _SPACE = re.compile(r"(?:[ \t\r\n]+|#[^\n]*)*")
 _BLANKS = re.compile(r"[ \t]*")
@@ -80,6 +80,8 @@ class _Scanner:
         brackets = 2 if self.text.startswith("[[", self.position) else 1
         self.position += brackets
         way, _ = self.keys()
+        if len(way) > MAX_DEPTH:
+            raise FormatError(f"the document is nested more than {MAX_DEPTH} deep")
         self.position += brackets
         end = line_end(self.text, self.position)
         self.position = end
@@ -102,6 +104,8 @@ class _Scanner:
             raise FormatError(f"the document is nested more than {MAX_DEPTH} deep")
         start = self.skip(_BLANKS)
         names, written = self.keys()
+        if len(way) + len(names) > MAX_DEPTH:
+            raise FormatError(f"the document is nested more than {MAX_DEPTH} deep")
         self.position += 1  # =
         entry = Entry(way + names, written, start, self.skip(_BLANKS))
         self.value(entry, depth)

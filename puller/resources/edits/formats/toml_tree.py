@@ -10,14 +10,13 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from puller.resources.base import PropertyError
-from puller.resources.edits.formats.format import FormatError, Found, Setting
 from puller.resources.edits.formats.lines import ending_of
+from puller.resources.edits.formats.remembered import remembered
 from puller.resources.edits.formats.toml_scan import Entry, Table, scan
 from puller.resources.edits.formats.trees import (
     MAX_DEPTH,
@@ -32,6 +31,7 @@ from puller.resources.edits.formats.trees import (
     tree_problems,
     way_of,
 )
+from puller.resources.edits.formats.wanted import FormatError, Found, Setting
 from puller.values.identical import identical
 
 NEW_TEXT = ""
@@ -67,14 +67,14 @@ class _Document(msgspec.Struct, frozen=True):
 
 
 def problems(setting: Setting) -> Iterator[PropertyError]:
-    """What is wrong with a setting whatever the file says."""
+    """The problems of a setting whatever the file says."""
     yield from tree_problems(setting, null=False)
     if setting.value is not msgspec.UNSET and _has_long_integer(setting.value):
         yield PropertyError("value", "has an integer of more than 64 bits", because=["format"])
 
 
 def find(text: str, setting: Setting) -> Found:
-    """What the document says. Raises ``FormatError`` when it cannot be parsed, or something is in the way."""
+    """The value and place of the key. Raises ``FormatError`` when it cannot be parsed, or something is in the way."""
     document, way = _document(text), way_of(setting)
     return find_in(document.tree, way, lambda: _line_of(text, document, way))
 
@@ -299,7 +299,7 @@ def _line_of(text: str, document: _Document, way: Way) -> int | None:
     return line_at(text, below[0].start) if below else None
 
 
-@lru_cache(maxsize=16)
+@remembered
 def _document(text: str) -> _Document:
     try:
         tree = tomllib.loads(text)

@@ -1,4 +1,4 @@
-"""What yaml, toml and json have in common: a way of names into a tree of mappings, and the proof of an edit.
+"""The common part of yaml, toml and json: a way of names into a tree of mappings, and the proof of an edit.
 
 * The text is edited by positions, so that only the bytes of a value, key or entry change. Libraries that write a whole
   tree (ruamel.yaml, tomlkit) also keep comments, but not every blank, quote and line end.
@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from puller.resources.base import PropertyError
-from puller.resources.edits.formats.format import FormatError, Found, Setting
 from puller.resources.edits.formats.pairs import is_text
+from puller.resources.edits.formats.wanted import FormatError, Found, Setting
 from puller.values.identical import identical
 
 MAX_DEPTH = 100
@@ -33,7 +33,7 @@ def way_of(setting: Setting) -> Way:
 
 
 def look_up(tree: Any, way: Way) -> Any:
-    """What a tree has at the end of a way, or ``MISSING``. Raises :class:`FormatError` for anything in the way.
+    """The value of a tree at the end of a way, or ``MISSING``. Raises :class:`FormatError` for anything in the way.
 
     Nothing (``null``) on the way is as good as an empty mapping.
     """
@@ -50,7 +50,7 @@ def look_up(tree: Any, way: Way) -> Any:
 
 
 def kind_of(value: Any) -> str:
-    """What a value is, for messages, which must not show it."""
+    """The kind of a value, for messages, which must not show it."""
     return next((words for kind, words in _KINDS if isinstance(value, kind)), "no plain value")
 
 
@@ -75,7 +75,7 @@ def changed(tree: Any, way: Way, value: Any) -> dict[str, Any]:
 
 
 def find_in(tree: Any, way: Way, line_of: Callable[[], int | None]) -> Found:
-    """What a tree says at the end of a way."""
+    """The value and place at the end of a way."""
     value = look_up(tree, way)
     return Found(is_there=False) if value is MISSING else Found(is_there=True, value=value, line=line_of())
 
@@ -120,7 +120,7 @@ def line_end(text: str, position: int) -> int:
 def tree_problems(
     setting: Setting, *, null: bool = True, special_floats: bool = True
 ) -> Iterator[PropertyError]:
-    """What is wrong with a key, and a value, of a tree."""
+    """The problems of a key, and a value, of a tree."""
     way = way_of(setting)
     if not all(isinstance(name, str) and is_text(name) and "\0" not in name for name in way):
         yield PropertyError("key", f"is {list(way)!r}, wanted texts", because=["format"])

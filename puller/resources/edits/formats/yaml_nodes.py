@@ -3,14 +3,14 @@
 Aliases stay names, so that a document that would unfold to gigabytes is as large as its text.
 """
 
-from functools import lru_cache
 from typing import Any
 
 import msgspec
 import yaml
 
-from puller.resources.edits.formats.format import FormatError
+from puller.resources.edits.formats.remembered import remembered
 from puller.resources.edits.formats.trees import MAX_DEPTH, line_at
+from puller.resources.edits.formats.wanted import FormatError
 from puller.resources.edits.formats.yaml_write import BlockStyle, Unclear, read_plain
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -64,9 +64,9 @@ class Document(msgspec.Struct, frozen=True):
     style: BlockStyle
 
 
-@lru_cache(maxsize=16)
+@remembered
 def document_of(text: str) -> Document:
-    """What a text is. Raises :class:`FormatError` for what cannot be parsed, equal keys, and a second document."""
+    """The document of a text. Raises :class:`FormatError` for what is not valid, equal keys, and a second document."""
     if text.startswith("\ufeff"):
         raise FormatError("the document begins with a byte order mark")
     builder = _Builder(text)
@@ -106,22 +106,22 @@ class _Builder:
 
     def take(self, event: Any) -> None:
         """Reads one event."""
-        if isinstance(event, yaml.DocumentStartEvent):
-            self.documents += 1
-            if self.documents > 1:
-                start: Any = event.start_mark
-                line = line_at(self.text, start.index)
-                raise FormatError(f"line {line} begins a second document, wanted one")
-        elif isinstance(event, yaml.AliasEvent):
-            node = self.node(event, value=Unclear(f"*{event.anchor}"), mark="an alias")
-            self.marks.append(f"*{event.anchor}")
-            self.put(node)
-        elif isinstance(event, yaml.ScalarEvent):
+        if isinstance(event, yaml.ScalarEvent):
             self.put(self.scalar(event))
         elif isinstance(event, yaml.CollectionStartEvent):
             self.begin(event)
         elif isinstance(event, yaml.CollectionEndEvent):
             self.end(event)
+        elif isinstance(event, yaml.AliasEvent):
+            node = self.node(event, value=Unclear(f"*{event.anchor}"), mark="an alias")
+            self.marks.append(f"*{event.anchor}")
+            self.put(node)
+        elif isinstance(event, yaml.DocumentStartEvent):
+            self.documents += 1
+            if self.documents > 1:
+                start: Any = event.start_mark
+                line = line_at(self.text, start.index)
+                raise FormatError(f"line {line} begins a second document, wanted one")
 
     def node(self, event: Any, **more: Any) -> Node:
         start, end = event.start_mark.index, event.end_mark.index

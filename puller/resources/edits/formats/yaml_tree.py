@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from puller.resources.base import PropertyError
-from puller.resources.edits.formats.format import FormatError, Found, Setting
 from puller.resources.edits.formats.lines import ending_of
 from puller.resources.edits.formats.pairs import indentation_of
 from puller.resources.edits.formats.trees import (
@@ -25,6 +24,7 @@ from puller.resources.edits.formats.trees import (
     tree_problems,
     way_of,
 )
+from puller.resources.edits.formats.wanted import FormatError, Found, Setting
 from puller.resources.edits.formats.yaml_nodes import Document, Member, Node, document_of
 from puller.resources.edits.formats.yaml_write import (
     BlockStyle,
@@ -38,12 +38,12 @@ NEW_TEXT = ""
 
 
 def problems(setting: Setting) -> Iterator[PropertyError]:
-    """What is wrong with a setting whatever the file says."""
+    """The problems of a setting whatever the file says."""
     yield from tree_problems(setting)
 
 
 def find(text: str, setting: Setting) -> Found:
-    """What the document says. Raises ``FormatError`` when it cannot be parsed, or something is in the way."""
+    """The value and place of the key. Raises ``FormatError`` when it cannot be parsed, or something is in the way."""
     document, way = document_of(text), way_of(setting)
     _refuse_marks(text, document, way)
     found = find_in(document.tree, way, lambda: line_at(text, _members(document, way)[-1].start))

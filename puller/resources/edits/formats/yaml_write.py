@@ -126,7 +126,7 @@ class BlockStyle:
         return [f"{scalar(key)}:{head}", *rest]
 
     def value(self, value: Any) -> list[str]:
-        """What follows the colon of a key on its line, and the lines below it, from the column of the key."""
+        """The rest of a key's line behind the colon, and the lines below it, from the column of the key."""
         if is_block(value):
             indentation = " " * (self.step if isinstance(value, Mapping) else self.offset)
             return ["", *(f"{indentation}{line}" if line else "" for line in self._lines(value))]
@@ -159,7 +159,7 @@ def can_be_literal(value: Any) -> bool:
 
 
 def literal_header(value: str) -> str:
-    """What stands before the lines of a literal text."""
+    """The sign before the lines of a literal text."""
     return "|" if value.endswith("\n") else "|-"
 
 

@@ -157,6 +157,8 @@ def test_a_line_that_may_go_on_in_the_next_one_is_left_alone(format_: str) -> No
         ("json", '{"a": ' + "[" * 300 + "]" * 300 + "}", "the document is nested more than 100 deep"),
         ("yaml", "a: " + "[" * 300 + "]" * 300, "the document is nested more than 100 deep"),
         ("toml", "a = " + "[" * 300 + "]" * 300, "the document is nested more than 100 deep"),
+        ("toml", "[" + "a." * 5000 + "a]\n", "the document is nested more than 100 deep"),
+        ("toml", "a." * 5000 + "a = 1\n", "the document is nested more than 100 deep"),
         ("json", "[" * 100_000, "the document is nested more than 100 deep"),
         ("toml", "a = " + "[" * 100_000, "the document is nested more than 100 deep"),
     ],

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from puller.resources.edits.formats.format import Found, Setting, format_named
+from puller.resources.edits.formats.format import FormatError, Found, Setting, format_named
 from puller.resources.edits.formats.trees import MISSING
 
 YAML = "a:\n  b: old  # why\n  c:\n    - x\n    - y\n  # end of a\n\nz: 1\n"
@@ -179,7 +179,7 @@ def test_a_shell_value_keeps_its_quotes_where_these_can_hold_it(before: str, val
 )
 def test_what_is_found_has_its_value_and_line(format_: str, text: str, key: str, found: Found | None) -> None:
     if found is None:
-        with pytest.raises(Exception, match=r"a\.b is a text"):
+        with pytest.raises(FormatError, match=r"a\.b is a text"):
             format_named(format_).find(text, Setting(key=key))
     else:
         assert format_named(format_).find(text, Setting(key=key)) == found

@@ -1,0 +1,34 @@
+"""A setting, what a text says of it, and why it says nothing: the terms that all formats share."""
+
+from typing import Any
+
+import msgspec
+
+from puller.errors import ResourceError
+
+
+class FormatError(ResourceError):
+    """A text in which a setting cannot be found, or not be changed without harm; names the line where there is one."""
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting, as the properties have it."""
+
+    key: str | tuple[str, ...]
+    """The key; in yaml, toml and json dots lead into the tree, and several texts are the way."""
+    section: str | None = None
+    """The section, in ini."""
+    value: Any = msgspec.UNSET
+    """The wanted value; secrets are revealed. Not given when the setting is to be absent."""
+    separator: str | None = None
+    """What stands between key and value of a new line, in ini and keyvalue; ``None`` for the format's own."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """The state of a setting in a text."""
+
+    is_there: bool
+    value: Any = None
+    """The value that a reader gets: a text in ini, shell and keyvalue, where a key without a sign has ``None``."""
+    line: int | None = None
+    """Where it is, counted from 1; of several the last one, which counts."""
