@@ -36,12 +36,12 @@ def goal_here(revision: str, repository: Repository, git: Git) -> Goal:
     head = repository.head()
     if not revision:
         return Goal(head, is_here=bool(head), reference="HEAD")
-    name, ids = repository.named(revision)
     note = f"{revision} is a tag and a branch; the tag is taken" if repository.is_twofold(revision) else ""
-    if head in ids:
+    named = repository.named(revision)
+    if head and head in (named.object, named.commit):
         return Goal(head, is_here=True, reference=revision, note=note)
-    if name or ids:
-        commit = git.resolve(name or min(ids))
+    if named.object:
+        commit = named.commit or git.resolve(named.reference or named.object)
         return Goal(commit, is_here=bool(commit), reference=revision, note=note)
     return _commit_here(revision, head, git) if _SHORT.fullmatch(revision) else Goal(reference=revision)
 

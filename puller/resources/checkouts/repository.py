@@ -9,6 +9,7 @@ import os
 import re
 import stat
 from functools import cached_property
+from typing import NamedTuple
 
 import msgspec
 
@@ -37,6 +38,17 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     def known(self) -> frozenset[str]:
         """The commits that were not made by hand here."""
         return frozenset({self.commit, self.begun}) - {""}
+
+
+class Named(NamedTuple):
+    """The meaning of a name in a repository."""
+
+    reference: str
+    """In full; empty when there is no such ref."""
+    object: str
+    """A commit, or a tag; empty when the name means nothing."""
+    commit: str
+    """Empty when only git can tell."""
 
 
 class Repository:
@@ -68,19 +80,16 @@ class Repository:
         name = text.removeprefix("ref: ")
         return _id(text) if name == text else self._ref(name)
 
-    def named(self, revision: str) -> tuple[str, frozenset[str]]:
-        """The name in full of what a revision means here, a tag or a branch of the remote, and all ids known of it.
-
-        Those of a tag are its own and that of its commit. Nothing and no ids when there is none of this name.
-        """
-        for name in (f"refs/tags/{revision}", f"refs/remotes/origin/{revision}"):
-            if found := self._ref(name):
-                record, (packed, peeled) = self.record, self._packed.get(name, ("", ""))
-                ids = {found, peeled if packed == found else ""}
-                ids.add(record.commit if record.object == found else "")
-                return name, frozenset(ids - {""})
+    def named(self, revision: str) -> Named:
+        """The meaning of a revision here: a tag, a branch of the remote, or what was checked out by that name."""
         record = self.record
-        return ("", frozenset({record.commit})) if record.revision == revision else ("", frozenset())
+        if found := self._ref(tag := f"refs/tags/{revision}"):
+            packed, peeled = self._packed.get(tag, ("", ""))
+            commit = peeled if packed == found else ""
+            return Named(tag, found, commit or (record.commit if record.object == found else ""))
+        if found := self._ref(branch := f"refs/remotes/origin/{revision}"):
+            return Named(branch, found, found)
+        return Named("", record.commit, "") if record.revision == revision else Named("", "", "")
 
     def is_twofold(self, revision: str) -> bool:
         """Whether a revision is the name of a tag and of a branch of the remote."""

@@ -1,0 +1,71 @@
+"""The checkout resource in a booted Debian: git comes with a package of the run, and runs as the owner of the tree."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.system.conftest import Machine
+
+pytestmark = [pytest.mark.booted, pytest.mark.root]
+
+MANIFEST = """\
+resources:
+  - package: [{git: {options: {recommends: false}}}]
+  - checkout:
+      - /srv/app:
+          url: file:///srv/app.git
+          revision: REVISION
+          owner: www-data
+          require: [package#git]
+  - file:
+      - /srv/app/local.conf: {content: x, owner: www-data, group: www-data, mode: "0600"}
+"""
+REMOTE = """\
+set -e
+cd "$(mktemp -d)"
+git init --quiet --initial-branch=main
+git config user.email test@example.com
+git config user.name test
+for number in 1 2; do
+    echo $number > file; git add file; git commit --quiet --message $number; git tag v$number
+done
+git clone --quiet --bare . /srv/app.git
+chown -R www-data: /srv/app.git
+"""
+PROGRAM = "#!/bin/sh\nid -un >> /tmp/ran\n"
+
+
+def test_git_is_installed_and_runs_as_the_owner(debian: Machine) -> None:
+    manifest, program = debian.root / "root/manifest.yaml", debian.root / "srv/program"
+    apply = ("puller", "apply", "/root/manifest.yaml", "-v")
+    manifest.write_text(MANIFEST.replace("REVISION", "v1"))
+    dry = debian.run(*apply, "--noop").stdout
+    assert "Would have cloned file:///srv/app.git at v1" in dry, dry
+    assert " 0 failed" in dry or "failed" not in dry, dry
+
+    # Without a remote the clone fails, with git there.
+    debian.run("apt-get", "-qq", "update")
+    failed = debian.run(*apply, check=False)
+    assert failed.returncode == 6
+    assert "git clone: exit code 128" in failed.stdout, failed.stdout
+    assert debian.run("ls", "-A", "/srv").stdout == ""
+
+    debian.run("sh", "-c", REMOTE)
+    debian.run(*apply)
+    assert debian.run("cat", "/srv/app/file").stdout == "1\n"
+    assert debian.run("find", "/srv/app", "!", "-user", "www-data").stdout == ""
+    assert "3 resources, 3 stable" in debian.run(*apply).stdout
+
+    # What the owner lets git run runs as the owner.
+    program.write_text(PROGRAM)
+    program.chmod(0o755)
+    as_owner = ("setpriv", "--reuid=www-data", "--regid=www-data", "--clear-groups", "env", "HOME=/tmp")
+    for key in ("filter.x.smudge", "filter.x.clean", "core.fsmonitor", "core.sshCommand"):
+        debian.run(*as_owner, "git", "-C", "/srv/app", "config", key, "/srv/program")
+    debian.run(*as_owner, "sh", "-c", "echo '* filter=x' > /srv/app/.git/info/attributes")
+    manifest.write_text(MANIFEST.replace("REVISION", "v2"))
+    debian.run(*apply, check=False)
+    assert set(debian.run("cat", "/tmp/ran").stdout.split()) == {"www-data"}
