@@ -42,8 +42,8 @@ class NoopSystem(LocalSystem):
         expected = self._expectation(path)
         return super().exists(path) if expected is None else expected != "absent"
 
-    def read(self, path: str) -> bytes:
-        return super().read(self._at(path))
+    def read(self, path: str, looked_at: os.stat_result | None = None) -> bytes:
+        return super().read(self._at(path), looked_at)
 
     def read_chunks(self, path: str) -> Iterator[bytes]:
         return super().read_chunks(self._at(path))

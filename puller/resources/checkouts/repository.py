@@ -195,7 +195,7 @@ class Repository:
             return ""
         if found.st_size > _LARGEST:
             raise ResourceError(f"{self._git}/{name} has {found.st_size} bytes, wanted at most {_LARGEST}")
-        return self._system.read(f"{self._git}/{name}").decode(errors="replace")
+        return self._system.read(f"{self._git}/{name}", found).decode(errors="replace")
 
 
 def _id(text: str) -> str:

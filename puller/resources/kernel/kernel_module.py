@@ -190,7 +190,7 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
             return ModuleFile(path, None)
         if not stat.S_ISREG(found.st_mode):
             raise ResourceError(f"{path} is no regular file; remove it first")
-        return ModuleFile(path, found, system.read(path))
+        return ModuleFile(path, found, system.read(path, found))
 
     def _lines(self) -> list[Line]:
         """What is said of the module; in noop, what the run would have removed before it does not count."""
