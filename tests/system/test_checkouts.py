@@ -35,6 +35,7 @@ done
 git clone --quiet --bare . /srv/app.git
 chown -R www-data: /srv/app.git
 """
+ATTRIBUTES = "mkdir -p /srv/app/.git/info; echo '* filter=x' > /srv/app/.git/info/attributes"
 PROGRAM = "#!/bin/sh\nid -un >> /tmp/ran\n"
 
 
@@ -44,8 +45,7 @@ def test_git_is_installed_and_runs_as_the_owner(debian: Machine) -> None:
     manifest.write_text(MANIFEST.replace("REVISION", "v1"))
     dry = debian.run(*apply, "--noop").stdout
     assert "Would have cloned file:///srv/app.git at v1" in dry, dry
-    assert " 0 failed" in dry or "failed" not in dry, dry
-
+    assert "failed" not in dry, dry
     # Without a remote the clone fails, with git there.
     debian.run("apt-get", "-qq", "update")
     failed = debian.run(*apply, check=False)
@@ -65,7 +65,7 @@ def test_git_is_installed_and_runs_as_the_owner(debian: Machine) -> None:
     as_owner = ("setpriv", "--reuid=www-data", "--regid=www-data", "--clear-groups", "env", "HOME=/tmp")
     for key in ("filter.x.smudge", "filter.x.clean", "core.fsmonitor", "core.sshCommand"):
         debian.run(*as_owner, "git", "-C", "/srv/app", "config", key, "/srv/program")
-    debian.run(*as_owner, "sh", "-c", "echo '* filter=x' > /srv/app/.git/info/attributes")
+    debian.run(*as_owner, "sh", "-c", ATTRIBUTES)
     manifest.write_text(MANIFEST.replace("REVISION", "v2"))
     debian.run(*apply, check=False)
     assert set(debian.run("cat", "/tmp/ran").stdout.split()) == {"www-data"}

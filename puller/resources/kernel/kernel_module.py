@@ -273,7 +273,7 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
             if not system.is_directory(directory):
                 system.make_directory(directory, msgspec.structs.replace(_attributes(), mode=0o755))
             system.replace_file(file.path, [content], _attributes(), file.found)
-        self._modules.forget()
+        self._modules.read_again(file.path)
 
     # At load
 

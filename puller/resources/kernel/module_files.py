@@ -31,6 +31,8 @@ _CONFIGURE = (
 _SUFFIX = re.compile(r"\.ko(\.\w+)?$")
 _NEVER = re.compile(r"(/usr)?/bin/(true|false)|:")
 
+_Identity = tuple[int, ...]
+
 
 def normalized(name: str) -> str:
     """A name as the kernel has it."""
@@ -76,7 +78,8 @@ class Modules:
 
     def __init__(self) -> None:
         self._seen: tuple[int, int] | None = None
-        self._files: dict[str, tuple[tuple[int, ...], tuple[Line, ...]]] = {}
+        self._directories: list[_Identity | None] = []
+        self._files: dict[str, tuple[_Identity, tuple[Line, ...]]] = {}
         self._lines: dict[str, list[Line]] = {}
 
     @classmethod
@@ -86,13 +89,28 @@ class Modules:
         seen = (context.changes(), context.system.executed)
         if found._seen != seen:
             found.__dict__.pop("loaded", None)
-            found._read_files()
+            # Puller puts every file in its place anew, which its directory shows; a command may have done anything.
+            is_known = found._seen is not None and found._seen[1] == seen[1]
+            if not (is_known and found._directories == _identities()):
+                found._read_files()
             found._seen = seen
         return found
 
-    def forget(self) -> None:
-        """Read again what is asked for next: something was written."""
-        self._seen = None
+    def read_again(self, path: str) -> None:
+        """Read one file again, which was written or removed. Raises ``OSError``."""
+        above, name = os.path.split(path)
+        alike = _LOAD if above == f"{ROOT}{LOADED_AT_BOOT}" else _CONFIGURE
+        if any(os.path.lexists(f"{ROOT}{one}/{name}") for one in alike if f"{ROOT}{one}" != above):
+            self._read_files()  # one may hide the other
+            return
+        _, before = self._files.pop(path, (None, ()))
+        for line in before:
+            self._lines[line.module].remove(line)
+        if (identity := _identity(path)) is not None:
+            self._files[path] = identity, tuple(lines_of(path))
+            for line in self._files[path][1]:
+                self._lines.setdefault(line.module, []).append(line)
+        self._directories = _identities()
 
     @cached_property
     def loaded(self) -> dict[str, Loaded] | None:
@@ -136,18 +154,15 @@ class Modules:
         return f"{ROOT}/lib/modules/{os.uname().release}"
 
     def _read_files(self) -> None:
-        known, self._files = self._files, {}
+        known, self._files, self._lines = self._files, {}, {}
+        self._directories = _identities()
         for path in (*_paths(_LOAD), *_paths(_CONFIGURE)):
-            try:
-                found = os.stat(path)
-            except FileNotFoundError:  # a link to nothing, or /dev/null in its place
+            if (identity := _identity(path)) is None:  # a link to nothing
                 continue
-            identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
             before = known.get(path)
             is_same = before is not None and before[0] == identity
-            self._files[path] = before if before and is_same else (identity, tuple(lines_of(path)))
-        self._lines = {}
-        for _, lines in self._files.values():
+            lines = before[1] if before and is_same else tuple(lines_of(path))
+            self._files[path] = identity, lines
             for line in lines:
                 self._lines.setdefault(line.module, []).append(line)
 
@@ -163,6 +178,19 @@ def lines_of(path: str) -> Iterator[Line]:
         words = line.split(None, 2)
         if len(words) > 1 and not words[0].startswith("#"):
             yield Line(path, words[0], normalized(words[1]), words[2].strip() if len(words) > 2 else "")
+
+
+def _identity(path: str) -> _Identity | None:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _identities() -> list[_Identity | None]:
+    """The directories as they are."""
+    return [_identity(f"{ROOT}{directory}") for directory in (*_LOAD, *_CONFIGURE)]
 
 
 def _paths(directories: tuple[str, ...]) -> list[str]:

@@ -314,6 +314,14 @@ def test_a_file_further_up_hides_one_of_its_name(place: Place) -> None:
     assert place.apply("dummy")
 
 
+def test_a_file_that_was_hidden_by_one_that_goes_counts_at_once(place: Place) -> None:
+    place.apply("dummy", options={"numdummies": 2})
+    place.write("usr/lib/modprobe.d/dummy.conf", "blacklist dummy\n")
+    assert place.apply("dummy", options={"numdummies": 2}) == []
+    with pytest.raises(ResourceError, match=r"usr/lib/modprobe\.d/dummy\.conf keeps dummy out"):
+        place.apply("dummy")
+
+
 @pytest.mark.parametrize("path", ["etc/modules-load.d/theirs.conf", "usr/lib/modules-load.d/package.conf"])
 def test_what_another_file_loads_at_boot_is_not_absent(place: Place, path: str) -> None:
     place.write(path, "; a comment\n# another\ndummy\n")
