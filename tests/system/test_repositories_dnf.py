@@ -5,6 +5,7 @@ Packages are signed with a key that gpg makes here (Debian: ``apt-get install gp
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
 from puller.reporting.report import Event
+from puller.resources.packages.dnf import Dnf
 from puller.resources.packages.layouts import DnfLayout
 from puller.system.protocol import System
 
@@ -43,6 +45,7 @@ def fedora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fedora:
     for name in ("repositories", "keys"):
         (tmp_path / name).mkdir()
     monkeypatch.setattr(DnfLayout, "root", str(tmp_path / "repositories"))
+    monkeypatch.setattr(Dnf, "sources", (str(tmp_path / "repositories"),))
     monkeypatch.setattr(DnfLayout, "keys", str(tmp_path / "keys"))
     return machine
 
@@ -72,7 +75,8 @@ def states(events: dict[str, Event]) -> dict[str, str]:
 
 
 def sign(fedora: Fedora, key: Signer) -> None:
-    defines = [f"--define=_gpg_path {key.home}", "--define=_gpg_name test@example.com"]
+    macros = {"__gpg": shutil.which("gpg"), "_gpg_path": key.home, "_gpg_name": "test@example.com"}
+    defines = [f"--define={name} {value}" for name, value in macros.items()]
     packages = list(map(str, fedora.repository.rglob("*.rpm")))
     subprocess.run(["rpmsign", *defines, "--addsign", *packages], check=True, capture_output=True)
 
