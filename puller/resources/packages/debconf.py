@@ -2,15 +2,21 @@
 
 * They may be passwords, so they are on standard input alone, and in no message.
 * debconf accepts a question that no package asks, and says nothing: what it has is read back.
+* A package that is installed is not asked again. Whether it was given other answers is read in debconf's file, which
+  needs no process.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from puller.errors import ResourceError
+from puller.resources.base import Context
 from puller.resources.packages.job import Job
 from puller.resources.packages.properties import Answer
+from puller.resources.read_once import ReadOnce
 from puller.system.commands import Completed
 
+DATABASE = "/var/cache/debconf/config.dat"
+"""All answers but passwords, which are in a file of their own, and seldom kept after they were used."""
 _ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "DEBCONF_NOWARNINGS": "yes"}
 
 
@@ -31,6 +37,30 @@ def give_answers(job: Job, answers: Sequence[tuple[str, Answer]]) -> None:
         raise ResourceError(
             f"debconf-communicate: {asked.outcome}, and {len(found)} answers of {len(answers)}"
         )
+
+
+class Database(ReadOnce[Mapping[str, str]]):
+    """The answers in debconf's file, by question."""
+
+
+def find_other_answers(answers: Sequence[Answer], context: Context) -> Iterator[str]:
+    """The questions to which an installed package was given another answer. Raises ``OSError``."""
+    if Database not in context.shared:
+        context.shared[Database] = Database((DATABASE,), _parse)
+    known: Mapping[str, str] = context.shared[Database].current(context)
+    for one in answers:
+        if known.get(one.question, one.value.reveal()) != one.value.reveal():
+            yield one.question
+
+
+def _parse(contents: Mapping[str, bytes]) -> Mapping[str, str]:
+    """The values of ``Name: …``, ``Value: …`` in stanzas; a question without a value was never answered."""
+    found = {}
+    for stanza in contents.get(DATABASE, b"").decode(errors="replace").split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in stanza.splitlines() if ": " in line)
+        if "Name" in fields and "Value" in fields:
+            found[fields["Name"]] = fields["Value"]
+    return found
 
 
 def _called(program: str, run: Callable[..., Completed], lines: Sequence[str]) -> Completed:

@@ -38,6 +38,8 @@ class Package(Resource[PackageProperties, PackageState]):
     relative_paths = frozenset({"source"})
     secret_properties = frozenset({"debconf"})
 
+    _notes: Sequence[str] = ()
+
     @property
     def provider(self) -> str:
         """The package manager of this machine, by its facts; raises ``ResourceError`` when that is none of ours."""
@@ -47,14 +49,30 @@ class Package(Resource[PackageProperties, PackageState]):
         manager, job, properties = self._manager, self._job, self.properties
         if not self._is_to_go:
             manager.refuse_options(properties.options or DEFAULTS, has_debconf=bool(properties.debconf))
+        self._notes = ()
         found = manager.found(job, properties.name)
         installed = manager.installed(job, properties.name)
         is_held = any(one.held for one in installed)
         if properties.held is not None and installed:
             is_held = manager.is_held(job, properties.name)
+        if installed and properties.debconf and not self._is_to_go:
+            self._notes = self._find_other_answers()
         return PackageState(
             installed, self._candidate(installed), tuple(found.providers), found.has_configuration, is_held
         )
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Warnings of answers that came too late."""
+        return self._notes
+
+    def _find_other_answers(self) -> Sequence[str]:
+        from puller.resources.packages.debconf import find_other_answers  # for the few packages that ask
+
+        return [
+            f"debconf has another answer to {question}, and what is installed is not asked again (dpkg-reconfigure)"
+            for question in find_other_answers(self.properties.debconf, self.context)
+        ]
 
     def differences(self, actual: PackageState, *, refresh: bool = False) -> Sequence[Difference]:
         del refresh

@@ -39,22 +39,15 @@ class Seen(PathState, frozen=True):
 
 
 class RepositoryState(msgspec.Struct, frozen=True):
-    """The files of a repository, by path; a key that another file names is not among those that may be removed."""
+    """The files of a repository, by path."""
 
     files: dict[str, Seen]
-    kept: frozenset[str] = frozenset()
-
-    @property
-    def is_there(self) -> bool:
-        """Whether there is any of them."""
-        return any(seen.found for path, seen in self.files.items() if path not in self.kept)
 
 
-class Declared(msgspec.Struct, frozen=True):
-    """The files of the machine that declare repositories, with their texts, as they were after so many changes."""
+class Entries(msgspec.Struct, frozen=True):
+    """The files that declare a repository, by its URL and suite, as they were when the first of a run was looked at."""
 
-    changes: int
-    texts: dict[str, str]
+    places: dict[tuple[str, str], list[str]]
 
 
 class Repository(Resource[RepositoryProperties, RepositoryState]):
@@ -81,23 +74,21 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
             files[path] = Seen(seen.found, system.read(path)) if seen.kind == "present" else seen
         if self._is_wanted:
             self._others = self._find_others()
-        return RepositoryState(
-            files, frozenset(path for path, seen in files.items() if self._is_of_another(path, seen))
-        )
+        return RepositoryState(files)
 
     def differences(self, actual: RepositoryState, *, refresh: bool = False) -> Sequence[Difference]:
         del refresh
         if not self._is_wanted:
-            return [Difference("ensure", "present", "absent")] if actual.is_there else ()
+            return [Difference("ensure", "present", "absent")] if self._surplus(actual) else ()
         if not self._main(actual).found:
             return [Difference("ensure", "absent", "present")]
-        wanted = self._wanted()
-        return [
+        found = [
             one
-            for path, seen in actual.files.items()
-            if wanted[path] is not None or path not in actual.kept
-            for one in _differences(path, seen, wanted[path])
+            for path, content in self._wanted().items()
+            if content is not None
+            for one in _differences(path, actual.files[path], content)
         ]
+        return found + [Difference(path, actual.files[path].kind, "absent") for path in self._surplus(actual)]
 
     def change(self, differences: Sequence[Difference], actual: RepositoryState) -> None:
         """Make it so.
@@ -119,9 +110,8 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
             if content is not None and _differences(path, actual.files[path], content):
                 self._put(path, content, actual.files[path])
         # 4. Remove
-        for path in reversed(wanted):
-            found = actual.files[path].found
-            if wanted[path] is None and found is not None and path not in actual.kept:
+        for path in reversed(self._surplus(actual)):
+            if (found := actual.files[path].found) is not None:
                 self.context.system.remove(path, found)
 
     def noop_message(self, differences: Sequence[Difference], actual: RepositoryState) -> str:
@@ -142,7 +132,7 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
         return self._others
 
     def final_ensure(self, actual: RepositoryState) -> str:
-        is_there = self._main(actual).found if self._is_wanted else actual.is_there
+        is_there = self._main(actual).found if self._is_wanted else self._surplus(actual)
         return "present" if is_there else "absent"
 
     def changed_paths(self, actual: RepositoryState) -> Iterable[str] | None:
@@ -154,7 +144,7 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
             for path, seen in actual.files.items()
             if seen.found
         }
-        return {"ensure": "present" if actual.is_there else "absent", "files": texts}
+        return {"ensure": self.final_ensure(actual), "files": texts}
 
     def diff(self, actual: RepositoryState) -> str | None:
         from puller.resources.diff import unified  # only when something is shown
@@ -210,29 +200,39 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
     def _main(self, actual: RepositoryState) -> Seen:
         return actual.files[self._layout.paths(self.properties.name)[-1]]
 
+    def _surplus(self, actual: RepositoryState) -> list[str]:
+        """The files that are there and not wanted; a key that another file names belongs to that."""
+        there = [
+            path for path, content in self._wanted().items() if content is None and actual.files[path].found
+        ]
+        key = self._layout.paths(self.properties.name)[0]
+        return [path for path in there if path != key or not self._is_of_another(key)]
+
+    def _is_of_another(self, key: str) -> bool:
+        own = self._layout.paths(self.properties.name)[-1]
+        texts = _texts(self._layout.places(self.context.system))
+        return any(key in text for path, text in texts if path != own)
+
     def _find_others(self) -> list[str]:
         """A sentence for each other file with an entry of the same URL and suite, which package managers warn of."""
-        wanted = self._layout.wanted_entries(self.properties)
+        own, places = self._layout.paths(self.properties.name)[-1], self._entries().places
         return [
-            f"{path} has the same repository: {url} {suite}".rstrip()
-            for path, text in self._other_texts().items()
-            for url, suite in self._layout.entries(path, text)
-            if (url, suite) in wanted
+            f"{path} has the same repository: {' '.join(entry)}".rstrip()
+            for entry in sorted(self._layout.wanted_entries(self.properties))
+            for path in places.get(entry, ())
+            if path != own
         ]
 
-    def _is_of_another(self, path: str, seen: Seen) -> bool:
-        """Whether another file names this one, such as a key that an administrator has put there."""
-        return seen.found is not None and any(path in text for text in self._other_texts().values())
-
-    def _other_texts(self) -> dict[str, str]:
-        """Those that declare other repositories, by path; read again only after something was changed."""
-        shared, changes = self.context.shared, self.context.changes()
-        declared = shared.get(Declared)
-        if declared is None or declared.changes != changes:
-            paths = self._layout.places(self.context.system)
-            declared = shared[Declared] = Declared(changes, dict(_texts(paths)))
-        own = self._layout.paths(self.properties.name)[-1]
-        return {path: text for path, text in declared.texts.items() if path != own}
+    def _entries(self) -> Entries:
+        shared, layout = self.context.shared, self._layout
+        if Entries not in shared:
+            places: dict[tuple[str, str], list[str]] = {}
+            for path, text in _texts(layout.places(self.context.system)):
+                for entry in dict.fromkeys(layout.entries(path, text)):
+                    places.setdefault(entry, []).append(path)
+            shared[Entries] = Entries(places)
+        entries: Entries = shared[Entries]
+        return entries
 
     # What is done
 
@@ -275,18 +275,14 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
         return [path for layout in _LAYOUTS.values() for path in layout.paths(properties.name)]
 
 
-def _differences(path: str, seen: Seen, wanted: bytes | None) -> Iterator[Difference]:
-    if wanted is None:
-        if seen.found:
-            yield Difference(path, seen.kind, "absent")
-        return
+def _differences(path: str, seen: Seen, wanted: bytes) -> list[Difference]:
     if seen.found is None or seen.content is None:
-        yield Difference(path, seen.kind, "present")
-        return
+        return [Difference(path, seen.kind, "present")]
+    differences = attribute_differences(seen.found, _ATTRIBUTES, "root", "root", f" of {path}")
     if seen.content != wanted:
         found = described(len(seen.content), sha256([seen.content]))
-        yield Difference(f"content of {path}", found, described(len(wanted), sha256([wanted])))
-    yield from attribute_differences(seen.found, _ATTRIBUTES, "root", "root", f" of {path}")
+        differences.append(Difference(f"content of {path}", found, described(len(wanted), sha256([wanted]))))
+    return differences
 
 
 def _texts(paths: Iterable[str]) -> Iterator[tuple[str, str]]:

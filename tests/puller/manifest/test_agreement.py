@@ -63,6 +63,10 @@ ARCHIVE = {"url": "https://h/a.tar.gz", "owner": "root", "group": "root"}
 AGREE: list[tuple[str, Values, Values, Values]] = [
     ("package", {}, {"ensure": "1.2"}, {"ensure": "1.2"}),
     ("package", {}, {"ensure": "latest"}, {"ensure": "latest"}),
+    ("package", {"ensure": "absent"}, {"ensure": "purged"}, {"ensure": "purged"}),
+    ("package", {}, {"held": True}, {"held": True}),
+    ("repository", {"url": "file:///a"}, {"url": "file:///a", "priority": 7}, {"priority": 7}),
+    ("repository", {"key": "a.asc"}, {"key": "./a.asc"}, {}),
     ("package", {}, {"timeout": "9s"}, {"timeout": 9.0}),
     ("service", {"enable": True}, {}, {"enable": True, "ensure": "running"}),
     (
@@ -183,6 +187,15 @@ DISAGREE: list[tuple[str, Values, Values, str]] = [
         {**WHO, "template": "a.j2", "data": {}},
         "data is {} here and not given there",
     ),
+    ("package", {"held": True}, {"held": False}, "held is false here and true there"),
+    ("package", {}, {"ensure": "purged"}, "ensure is 'purged' here and 'present' there"),
+    (
+        "repository",
+        {"url": "file:///a"},
+        {"url": "file:///b"},
+        "url is 'file:///b' here and 'file:///a' there",
+    ),
+    ("repository", {}, {"ensure": "absent"}, "ensure is 'absent' here and 'present' there"),
     ("scaffold", {"source": "a"}, {"source": "a", "data": {}}, "data is {} here and not given there"),
     (
         "scaffold",

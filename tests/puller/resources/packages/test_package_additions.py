@@ -506,6 +506,25 @@ def test_what_is_installed_already_is_not_answered(package: MakePackage, converg
     assert not machine.answers
 
 
+def test_an_answer_that_comes_too_late_is_a_warning(
+    package: MakePackage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = tmp_path / "config.dat"
+    database.write_text(
+        "Name: tool/kind\nTemplate: tool/kind\nValue: No configuration\n\nName: tool/other\nOwners: tool\n\n"
+    )
+    monkeypatch.setattr("puller.resources.packages.debconf.DATABASE", str(database))
+    resource = package(a_debian("1.0-1"), debconf=ANSWERS)
+    assert predict(resource) == "stable"
+    assert list(resource.notes) == [
+        "debconf has another answer to tool/kind, and what is installed is not asked again (dpkg-reconfigure)"
+    ]
+    database.write_text(database.read_text().replace("No configuration", "Internet Site"))
+    resource = package(a_debian("1.0-1"), debconf=ANSWERS)
+    resource.look()
+    assert list(resource.notes) == []
+
+
 def test_answers_of_several_packages_are_given_and_read_back_at_once(package: MakePackage) -> None:
     machine = a_debian()
     machine.repository["other"] = ["3.0-1"]

@@ -1,0 +1,61 @@
+"""Repositories over the versions of a bundle: renamed, given up, and back, with nothing of another version left."""
+
+from pathlib import Path
+
+import pytest
+
+from puller.resources.packages.layouts import AptLayout
+from tests.conftest import Host, Publisher
+
+# Disabled, so that nothing is fetched: no package manager of this machine is started.
+TOP = """\
+removed: absent
+resources:
+  - file:
+      - "{{ facts.machine }}": {ensure: directory, owner: "{{ facts.uid }}", group: "{{ facts.gid }}", mode: "0755"}
+  - repository:
+      - defaults: {provider: apt, suites: [./], enabled: false}
+"""
+FAILS = "  - exec: [{'true': {health_checks: [{command: 'sh -c \"exit 2\"'}]}}]\n"
+
+
+@pytest.fixture
+def etc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = tmp_path / "etc-apt"
+    for name in ("sources.list.d", "preferences.d"):
+        (root / name).mkdir(parents=True)
+    monkeypatch.setattr(AptLayout, "root", str(root))
+    return root
+
+
+def files(etc: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in etc.rglob("*") if path.is_file()}
+
+
+def test_a_repository_that_is_renamed_given_up_and_named_as_before_leaves_nothing(
+    host: Host, publisher: Publisher, etc: Path
+) -> None:
+    by_hand = etc / "sources.list.d/ours.sources"
+    by_hand.write_text("by hand\n")
+    publisher.publish("1.0.0", TOP + "      - old: {url: 'file:///a', priority: 7}\n")
+    assert host.run().status == 0
+    first = files(etc)
+    assert set(first) == {"ours.sources", "old.sources", "old.pref"}
+    # Given up: what it took away, made and changed is as it was.
+    given_up = (
+        TOP + "      - new: {url: 'file:///b'}\n      - ours: {url: 'file:///c', priority: 1}\n" + FAILS
+    )
+    publisher.publish("2.0.0", given_up)
+    outcome = host.run()
+    assert outcome.status == 7, outcome.output
+    assert files(etc) == first
+    # Renamed.
+    publisher.publish("3.0.0", TOP + "      - new: {url: 'file:///a'}\n")
+    outcome = host.run()
+    assert outcome.status == 0, outcome.output
+    assert set(files(etc)) == {"ours.sources", "new.sources"}
+    # And as before.
+    publisher.publish("4.0.0", TOP + "      - old: {url: 'file:///a', priority: 7}\n")
+    assert host.run().status == 0
+    assert files(etc) == first
+    assert host.run("--detailed-exitcodes").status == 0
