@@ -596,3 +596,20 @@ def test_a_name_alone_takes_away_what_was_made(
         converge(repository(family=family, **properties))
         assert converge(repository(family=family, ensure="absent")) == ["ensure is present, wanted absent"]
         assert etc.files() == {}
+
+
+@pytest.mark.parametrize(("family", "tool"), [("Debian", "apt-get"), ("RedHat", "dnf")])
+def test_a_machine_without_the_tool_says_so_and_keeps_what_it_has(
+    repository: MakeRepository, machine: Machine, etc: Directories, family: str, tool: str
+) -> None:
+    def missing(command: Command) -> Completed:
+        raise FileNotFoundError(2, f"no executable {command.arguments[0]!r} in /usr/bin")
+
+    machine.execute = missing  # type: ignore[method-assign]  # as where it is not installed
+    resource = repository(
+        family=family, **({"url": "https://x", "key": "web.asc"} if family == "RedHat" else WEB)
+    )
+    actual = resource.look()
+    with pytest.raises(ResourceError, match=f"{tool} cannot be started: no executable '{tool}' in /usr/bin"):
+        resource.change(resource.differences(actual), actual)
+    assert etc.files() == {}
