@@ -446,6 +446,9 @@ SITUATIONS = {
     "upgrade on hold": ["install tool=1.0-1", "hold tool", "install tool=2.0-1"],
     "same version on hold": ["install tool=1.0-1", "hold tool", "install tool=1.0-1"],
     "remove on hold": ["install tool", "hold tool", "remove tool"],
+    "upgrade after a hold": ["install tool=1.0-1", "hold tool", "unhold tool", "install tool=2.0-1"],
+    "purge": ["install tool", "purge tool"],
+    "purge what is left": ["install tool", "remove tool", "purge tool"],
 }
 NAMES = ("tool", "other", "bad", "missing")
 KNOWN_WORDS = (
@@ -457,8 +460,8 @@ FIELDS = ("db:Status-Want", "db:Status-Status", "Package", "Architecture", "Vers
 
 def command(step: str) -> list[str]:
     verb, *rest = step.split()
-    if verb == "hold":
-        return ["apt-mark", verb, *rest]
+    if verb in ("hold", "unhold"):
+        return ["apt-mark", verb, "--", *rest]
     options = [word for word in rest if word.startswith("--")]
     packages = [word for word in rest if word not in options]
     return ["apt-get", verb, "-y", "-q", "-o", "Dpkg::Use-Pty=0", *options, "--", *packages]

@@ -173,18 +173,12 @@ class Package(Resource[PackageProperties, PackageState]):
         holding = "held it" if held else "released the hold"
         if action is None:
             return f"Would have {holding}"
-        if (
-            not self._is_to_go
-            and not self.properties.source
-            and (self.properties.is_versioned or not actual.installed)
-        ):
+        is_asked_for = self.properties.is_versioned or not actual.installed
+        if is_asked_for and not self._is_to_go and not self.properties.source:
             self._require_offer()
         message = f"Would have {self._done(action, actual)}"
-        return (
-            message
-            if held is None or held == actual.held or action in REMOVALS
-            else f"{message}, and {holding}"
-        )
+        is_as_wanted = held in (None, actual.held) or action in REMOVALS
+        return message if is_as_wanted else f"{message}, and {holding}"
 
     def _done(self, action: Action, actual: PackageState) -> str:
         if action in REMOVALS:
@@ -228,17 +222,7 @@ class Package(Resource[PackageProperties, PackageState]):
         """The version to compare with: of the source, or for ``latest`` of the repositories; ``None`` for all else."""
         properties, manager, job = self.properties, self._manager, self._job
         if self._file is not None:
-            record = self._file.record(manager, job)
-            request = properties.ensure
-            if (
-                record
-                and properties.is_versioned
-                and manager.order.compare_to_request(record.version, request)
-            ):
-                raise ResourceError(
-                    f"source {properties.source} is version {record.version}, wanted {request}"
-                )
-            return record.version if record else None
+            return self._version_of(self._file)
         if properties.ensure != "latest" or not installed or not installed[0].is_complete:
             return None
         try:
@@ -247,6 +231,17 @@ class Package(Resource[PackageProperties, PackageState]):
             if self.context.noop and self._may_get_repositories():
                 return None  # a release that a repository of this run would bring
             raise
+
+    def _version_of(self, file: "PackageFile") -> str | None:
+        manager, request = self._manager, self.properties.ensure
+        record = file.record(manager, self._job)
+        if record is None:
+            return None
+        if self.properties.is_versioned and manager.order.compare_to_request(record.version, request) != 0:
+            raise ResourceError(
+                f"source {self.properties.source} is version {record.version}, wanted {request}"
+            )
+        return record.version
 
     def _wanted(self, actual: PackageState, files: contextlib.ExitStack) -> "Wanted":
         from puller.resources.packages.manager import Wanted
@@ -272,6 +267,10 @@ class Package(Resource[PackageProperties, PackageState]):
         manager, properties = self._manager, self.properties
         if not self._may_get_repositories():
             request = properties.ensure if properties.is_versioned else None
+            if properties.options and properties.options.release:
+                manager.candidate(
+                    self._job, properties.name, properties.options.release
+                )  # raises for one unknown
             manager.require_offer(self._job, properties.name, request)
         manager.may_get_repositories |= bool(_OF_REPOSITORIES.search(properties.name))
 
@@ -292,17 +291,19 @@ class Package(Resource[PackageProperties, PackageState]):
             raise ResourceError(
                 f"is held at {held.version} (apt-mark hold), so it is left as it is; wanted {ensure}"
             )
-        if not actual.providers:
-            return
-        if self._is_to_go and not actual.has_configuration:
-            raise ResourceError(f"is no package here, but {actual}, which would have to go; wanted {ensure}")
-        if ensure != "present" and not self._is_to_go and not self.properties.source:
+        if actual.providers and self._file is None:
             self._refuse_provided(actual)
 
     def _refuse_provided(self, actual: PackageState) -> None:
-        is_offered = self._manager.is_offered(self._job, self.properties.name)
-        if not is_offered and not (self.context.noop and self._may_get_repositories()):
-            ensure = self.properties.ensure
+        """Raise for what cannot be done with a name that only other packages provide."""
+        action, ensure = self._action(actual), self.properties.ensure
+        if action is Action.REMOVE:
+            raise ResourceError(f"is no package here, but {actual}, which would have to go; wanted {ensure}")
+        if action is None:
+            raise ResourceError(f"is no package but a name, {actual}, and cannot be held")
+        if action is not Action.INSTALL or self._manager.is_offered(self._job, self.properties.name):
+            return
+        if not (self.context.noop and self._may_get_repositories()):
             raise ResourceError(f"is no package but a name, {actual}, and has no version; wanted {ensure}")
 
     @property

@@ -235,6 +235,19 @@ def test_the_latest_of_a_release_is_asked_of_that_release(package: MakePackage) 
     assert len(asked) == 2
 
 
+def test_noop_foretells_a_release_that_apt_does_not_know(
+    package: MakePackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine, ask = a_debian(), simulator.Debian.apt_cache
+    unknown = simulator.ended(100, stderr="E: The value 'backports' is invalid for APT::Default-Release\n")
+    monkeypatch.setattr(machine, "apt_cache", lambda words: unknown if "-t" in words else ask(machine, words))
+    with pytest.raises(ResourceError, match="The value 'backports' is invalid"):
+        predict(package(machine, options={"release": "backports"}, noop=True))
+    coming = package(machine, options={"release": "backports"}, noop=True)
+    coming.context.system.expect("/etc/apt/sources.list.d/backports.sources", "file")
+    assert predict(coming) == "Would have installed version present"
+
+
 def test_packages_with_other_options_are_another_transaction(package: MakePackage) -> None:
     machine = a_debian()
     kinds: list[dict[str, Any]] = [
@@ -326,6 +339,27 @@ def test_a_name_has_no_version_and_cannot_be_removed(package: MakePackage, famil
             (resource.noop_message if noop else resource.change)(differences, actual)
         assert str(failure.value) == sentence
     assert machine.changed == []
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_name_cannot_be_held(package: MakePackage, family: str) -> None:
+    resource = package(provided(family, is_installed=True), "virtual", held=True)
+    actual = resource.look()
+    with pytest.raises(
+        ResourceError, match="is no package but a name, provided by server, and cannot be held"
+    ):
+        resource.change(resource.differences(actual), actual)
+
+
+def test_configuration_files_of_a_name_that_others_provide_are_purged(package: MakePackage) -> None:
+    machine = provided("Debian", is_installed=True)
+    machine.packages["virtual"] = Deb("1.0", "config-files")
+    with pytest.raises(ResourceError, match="is no package here, but provided by server"):
+        predict(package(machine, "virtual", ensure="absent"))
+    resource = package(machine, "virtual", ensure="purged")
+    actual = resource.look()
+    resource.change(resource.differences(actual), actual)
+    assert "virtual" not in machine.packages
 
 
 def test_the_package_of_a_name_that_is_also_provided_is_installed_in_a_version(
