@@ -1,9 +1,12 @@
 """Unified diffs of text, for people."""
 
 import difflib
+import re
 
 LIMIT = 64 * 1024
 """The largest content, in bytes, that a diff is made of."""
+
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")  # a form feed or a lone CR ends none
 
 
 def unified(old: bytes, new: bytes, name: str) -> str | None:
@@ -15,6 +18,6 @@ def unified(old: bytes, new: bytes, name: str) -> str | None:
     except UnicodeDecodeError:
         return f"{name}: binary content, {len(old)} bytes become {len(new)} bytes\n"
     lines = difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), f"{name} (now)", f"{name} (wanted)"
+        _LINE.findall(before), _LINE.findall(after), f"{name} (now)", f"{name} (wanted)"
     )
     return "".join(line if line.endswith("\n") else f"{line}\n\\ no newline at the end\n" for line in lines)

@@ -11,7 +11,7 @@ from puller.errors import ResourceError
 from puller.resources.base import Declared, Difference, PropertyError
 from puller.resources.edits.edit import Edit, EditProperties
 from puller.resources.edits.patterns import check_one_line, check_places, in_words, place_for
-from puller.resources.edits.text import Edited, Text
+from puller.resources.edits.text import Edited, Text, printable
 
 if TYPE_CHECKING:  # imported when something is changed
     from puller.resources.edits.receipts import Made
@@ -82,7 +82,7 @@ class Block(Edit[BlockProperties]):
             return {}
         begin, end = place
         content = "".join(f"{line}\n" for line in text.lines[begin + 1 : end])
-        return {"begin": begin + 1, "end": end + 1, "content": content}
+        return {"begin": begin + 1, "end": end + 1, "content": printable(content)}
 
     @classmethod
     def made(cls, properties: BlockProperties) -> "Made":

@@ -18,7 +18,7 @@ from puller.resources.base import Context, Declared, Difference, Properties, Pro
 from puller.resources.checksums import OTHER, SENSITIVE
 from puller.resources.edits.places import Place, Texts
 from puller.resources.edits.plan import Plan
-from puller.resources.edits.text import Edited, Text
+from puller.resources.edits.text import Edited, Text, printable
 from puller.resources.paths import check_path, require_parent
 from puller.system.protocol import Attributes
 
@@ -125,19 +125,10 @@ class Edit(Resource[P, EditState]):
         return EditState(place, edited)
 
     def _asked(self, place: Place) -> Edited | None:
-        plan = self._plan(place)
+        plan = _plan(place, self.context)
         if plan.knows(self.properties):
             return plan.asked(self.properties, noop=self.context.noop)
         return self.edited(self.properties, place.text)
-
-    def _plan(self, place: Place) -> Plan:
-        """The plan for all edits of the file, made once for each text of it."""
-        plans = Texts.of(self.context).plans
-        known = plans.get(place.path)
-        if known is None or known[0] is not place.text:
-            parts = self.context.parts(self.whole(self.properties))
-            plans[place.path] = known = (place.text, Plan(place.text, parts))
-        return known[1]
 
     def differences(self, actual: EditState, *, refresh: bool = False) -> Sequence[Difference]:
         if actual.edited is None:
@@ -218,7 +209,7 @@ class Edit(Resource[P, EditState]):
 
         (first, actual), *_ = members
         place = actual.place
-        if _is_secret(first.context, place):
+        if _plan(place, first.context).is_secret:
             return None
         try:
             made = _made(members)
@@ -266,6 +257,16 @@ def whole_of(path: str) -> Hashable:
     return ("edits", path)
 
 
+def _plan(place: Place, context: Context) -> Plan:
+    """The plan for all edits of a file, made once for each text of it."""
+    plans = Texts.of(context).plans
+    known = plans.get(place.path)
+    if known is None or known[0] is not place.text:
+        plan = Plan(place.text, context.parts(whole_of(place.path)))
+        plans[place.path] = known = (place.text, plan)
+    return known[1]
+
+
 def _is_brought(path: str, context: Context) -> bool:
     """In noop: whether an earlier resource would have made the file."""
     return context.noop and (context.system.will_be_written(path) or context.uncertain(path))
@@ -305,11 +306,9 @@ def _note(members: Sequence[tuple[Edit[Any], EditState]]) -> None:
 def _validations(members: Sequence[tuple[Edit[Any], EditState]]) -> "list[Validation]":
     """The different commands that are asked: of edits that are made, and of those that are content with the file."""
     (first, actual), *_ = members
-    plan = Texts.of(first.context).plans.get(actual.place.path)
-    parts = first.context.parts(whole_of(actual.place.path))
-    content = [part.properties for part in parts if plan and plan[1].is_content(part.properties)]
+    content = _plan(actual.place, first.context).content
     asked = [*(resource.properties for resource, _ in members), *content]
-    return list(dict.fromkeys(one.validation for one in asked if one.validation is not None))
+    return list(dict.fromkeys(one.validation for one in asked if one.validate is not None))
 
 
 def _refuse(place: Place, context: Context, validations: "Sequence[Validation]") -> None:
@@ -330,7 +329,7 @@ def _refuse(place: Place, context: Context, validations: "Sequence[Validation]")
 def _write(data: bytes, place: Place, context: Context, validations: "Sequence[Validation]") -> None:
     from bundles.filesystem.free_space import needing  # for the few files that are changed
 
-    is_secret = _is_secret(context, place)
+    is_secret = _plan(place, context).is_secret
     verifiers = [one.verifier(place.path, context, secret=is_secret) for one in validations]
 
     def verify(copy: str) -> None:
@@ -351,14 +350,9 @@ def _attributes(place: Place) -> Attributes:
     return Attributes(found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode))
 
 
-def _is_secret(context: Context, place: Place) -> bool:
-    """Whether the file holds what is not to be shown: what one edit has written is beside what another one changes."""
-    return any(part.properties.sensitive for part in context.parts(whole_of(place.path)))
-
-
 def _printable(text: Text) -> bytes:
     """The text with what is not UTF-8 written out."""
-    return text.data.decode("utf-8", "backslashreplace").encode("utf-8")
+    return printable(text.whole).encode("utf-8")
 
 
 def _check_file(properties: Any) -> Iterator[PropertyError]:

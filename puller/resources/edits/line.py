@@ -20,7 +20,7 @@ from puller.resources.edits.patterns import (
     matching,
     place_for,
 )
-from puller.resources.edits.text import Edited, Text
+from puller.resources.edits.text import Edited, Text, in_short, printable
 
 if TYPE_CHECKING:  # imported when something is changed
     from puller.resources.edits.receipts import Made
@@ -81,7 +81,7 @@ class Line(Edit[LineProperties]):
         if _says_nothing(properties):
             return {"count": len(text.lines)}
         found = _found(properties, text)
-        return {"lines": [{"number": index + 1, "text": text.lines[index]} for index in found]}
+        return {"lines": [{"number": index + 1, "text": printable(text.lines[index])} for index in found]}
 
     @classmethod
     def made(cls, properties: LineProperties) -> "Made":
@@ -134,8 +134,8 @@ def _replaced(text: Text, wanted: dict[int, str]) -> Edited | None:
     made = text.replaced({index: wanted[index] for index in [*others, *unended]})
     if not others:
         return Edited(made, Difference("line", "the last one, without a newline", "with one"))
-    actual = repr(lines[others[0]]) if len(others) == 1 else "another one"
-    return Edited(made, Difference("line", f"{actual} at {in_words(others)}", repr(wanted[others[0]])))
+    actual = in_short(lines[others[0]]) if len(others) == 1 else "another one"
+    return Edited(made, Difference("line", f"{actual} at {in_words(others)}", in_short(wanted[others[0]])))
 
 
 def _expanded(properties: LineProperties, text: Text, matches: Sequence[int]) -> Edited | None:

@@ -6,6 +6,7 @@
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from puller.errors import ResourceError
@@ -28,7 +29,7 @@ class Plan:
     """The plan for the edits ``parts``, in order, on one text."""
 
     def __init__(self, text: Text, parts: Sequence[Part]) -> None:
-        self._known = {id(part.properties) for part in parts}
+        self._parts = parts
         self._now = {id(part.properties): ask(part, text) for part in parts}
         self._later: dict[int, Edited | None] = {}
         self._failures: dict[int, ResourceError] = {}
@@ -37,11 +38,17 @@ class Plan:
 
     def knows(self, properties: Any) -> bool:
         """Whether a resource is one of the parts."""
-        return id(properties) in self._known
+        return id(properties) in self._now
 
-    def is_content(self, properties: Any) -> bool:
-        """Whether a part has nothing to do on the text as it is."""
-        return self.knows(properties) and self._now[id(properties)] is None
+    @cached_property
+    def content(self) -> list[Any]:
+        """The properties of the parts that have nothing to do on the text as it is."""
+        return [part.properties for part in self._parts if self._now[id(part.properties)] is None]
+
+    @cached_property
+    def is_secret(self) -> bool:
+        """Whether the file holds what is not to be shown: what one edit has written is beside what another changes."""
+        return any(part.properties.sensitive for part in self._parts)
 
     def asked(self, properties: Any, *, noop: bool) -> Edited | None:
         """The outcome of a part on the text as it is; or, where it cannot yet, on the one that those before it leave.

@@ -12,7 +12,7 @@ from puller.resources.base import Declared, Difference, PropertyError
 from puller.resources.edits.edit import Edit, EditProperties
 from puller.resources.edits.formats.format import FORMATS, Found, format_named
 from puller.resources.edits.formats.format import Setting as Wanted
-from puller.resources.edits.text import Edited, Text
+from puller.resources.edits.text import Edited, Text, in_short, printable
 
 if TYPE_CHECKING:  # imported when something is changed
     from puller.resources.edits.receipts import Made
@@ -92,7 +92,8 @@ class Setting(Edit[SettingProperties]):
     @classmethod
     def shown(cls, properties: SettingProperties, text: Text) -> dict[str, Any]:
         found = _found(properties, text)
-        return {"value": found.value, "line": found.line} if found.is_there else {}
+        value = printable(found.value) if isinstance(found.value, str) else found.value
+        return {"value": value, "line": found.line} if found.is_there else {}
 
     @classmethod
     def accept(cls, raw: dict[str, Any]) -> dict[str, Any]:
@@ -142,6 +143,5 @@ def _difference(found: Found, properties: SettingProperties) -> Difference:
     is_present = properties.ensure == "present"
     if not is_present or not found.is_there:
         return Difference("ensure", "absent" if is_present else "present", properties.ensure)
-    wanted = repr(properties.wanted)
-    is_again = repr(found.value) == wanted
-    return Difference("value", f"{wanted}, and given before that" if is_again else repr(found.value), wanted)
+    wanted, actual = in_short(properties.wanted), in_short(found.value)
+    return Difference("value", f"{actual}, and given before that" if actual == wanted else actual, wanted)

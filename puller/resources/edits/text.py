@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from puller.resources.base import Difference
 
+_LONGEST_SHOWN = 200  # characters
+
 
 class Text:
     """The text of a file; ``exists`` is false for that of a file that is not there."""
@@ -102,3 +104,14 @@ class Edited(NamedTuple):
 
     text: Text
     difference: Difference
+
+
+def printable(text: str) -> str:
+    """The text with bytes that are not UTF-8 written out."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def in_short(value: object) -> str:
+    """A value as it is written, for sentences."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"

@@ -374,3 +374,47 @@ def test_a_kill_before_the_write_leaves_the_file_and_the_next_run_makes_it(apply
     assert path.read_bytes() == before
     apply(three(path))
     assert path.read_text() == AFTER
+
+
+# What only looks, and what is not known at first
+
+
+def test_an_edit_with_noop_is_told_and_not_written_with_the_others(apply: Apply, path: Path) -> None:
+    edits = {"line#a": line(path, "a"), "line#b": line(path, "b", noop=True), "line#c": line(path, "c")}
+    assert states(apply(edits)) == ["changed", "would change", "changed"]
+    assert path.read_text().endswith("a\nc\n")
+
+
+def test_an_edit_with_noop_contradicts_nothing(apply: Apply, path: Path) -> None:
+    edits = {
+        "setting#s": setting(path, "key", "1"),
+        "line#l": {"path": str(path), "ensure": "absent", "match": "^key", "noop": True},
+    }
+    assert states(apply(edits)) == ["changed", "would change"]
+
+
+def test_an_edit_whose_path_is_known_late_has_its_own_write(apply: Apply, path: Path) -> None:
+    named = path.parent / "named"
+    edits = {
+        "line#a": line(path, "a"),
+        f"file#{named}": {"content": str(path), "owner": os.geteuid(), "group": os.getegid(), "mode": "0644"},
+        "line#late": line(Path(f"{{{{ read_file('{named}') }}}}"), "late"),
+        "line#b": line(path, "b"),
+    }
+    assert states(apply(edits)) == ["changed"] * 4
+    assert path.read_text().endswith("a\nb\nlate\n")
+    assert states(apply(edits)) == ["stable"] * 4
+
+
+def test_a_condition_that_does_not_hold_keeps_an_edit_out(apply: Apply, path: Path) -> None:
+    edits = {"line#a": line(path, "a", control={"if": "false"}), "line#b": line(path, "b")}
+    assert states(apply(edits)) == ["skipped", "changed"]
+    assert path.read_text().endswith("# end\nb\n")
+
+
+def test_a_form_feed_is_no_line_of_the_diff(apply: Apply, path: Path) -> None:
+    path.write_text("a\fb\nc\n")
+    (event,) = apply({"line#x": line(path, "x\fy", match="^a")}).values()
+    assert event.diff.splitlines(keepends=False)[2:] == "@@ -1,2 +1,2 @@\n-a\fb\n+x\fy\n c".splitlines(
+        keepends=False
+    )
