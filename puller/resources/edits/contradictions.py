@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from msgspec import UNSET
+
 from puller.resources.base import Declared
 from puller.resources.edits.patterns import compiled
 from puller.resources.registry import find_type
@@ -75,6 +77,8 @@ def of_settings(settings: Sequence[Any]) -> Found:
         seen: dict[tuple[object, ...], Any] = {}
         for properties in group:
             first = seen.setdefault(properties.identity, properties)
+            if UNSET in (first.value, properties.value) and first.ensure == properties.ensure:
+                continue  # absent, or without a value, which is said already
             if first.ensure != properties.ensure:
                 yield first, properties, f"wants the same setting {properties.ensure}"
             elif properties.ensure == "present" and not identical(first.wanted, properties.wanted):

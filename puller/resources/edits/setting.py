@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hiera.values.plain import described
 from puller.resources.base import Declared, Difference, PropertyError
 from puller.resources.edits.edit import Edit, EditProperties
 from puller.resources.edits.formats.format import FORMATS, Found, format_named
@@ -56,7 +57,7 @@ class SettingProperties(EditProperties, frozen=True):
     def identity(self) -> tuple[object, ...]:
         """The setting that it is, apart from the value."""
         way = tuple(self.key.split(".")) if self.is_tree and isinstance(self.key, str) else self.key
-        return self.section, way
+        return self.is_tree, self.section, way
 
 
 class Setting(Edit[SettingProperties]):
@@ -101,7 +102,7 @@ class Setting(Edit[SettingProperties]):
         value, form = raw.get("value"), raw.get("format")
         # Here, before expressions are replaced: a number that one gives is meant as its text.
         if isinstance(value, int | float) and form in FORMATS and form not in _TREES:
-            raise PropertyError("value", f"is {value!r}, wanted text: quote it", because=["format"])
+            raise PropertyError("value", f"is {described(value)}, wanted text: quote it", because=["format"])
         return raw
 
     @classmethod
@@ -122,7 +123,9 @@ class Setting(Edit[SettingProperties]):
         if properties.format not in FORMATS:
             what = f"is {properties.format!r}" if properties.format else "is missing"
             yield PropertyError("format", f"{what}, wanted one of {', '.join(FORMATS)}")
-        elif properties.key:
+        else:
+            yield from _check_company(properties)
+        if properties.format in FORMATS and properties.key:
             yield from format_named(properties.format).problems(properties.setting)
 
     @classmethod
@@ -131,6 +134,17 @@ class Setting(Edit[SettingProperties]):
 
         yield from super().contradictions(declared)
         yield from of_settings(declared(cls.type_name))
+
+
+_FORMATS_OF = {"section": ("ini",), "separator": ("ini", "keyvalue")}
+
+
+def _check_company(properties: SettingProperties) -> Iterator[PropertyError]:
+    """The problems of what only some formats have."""
+    for name, formats in _FORMATS_OF.items():
+        if getattr(properties, name) is not None and properties.format not in formats:
+            what = f"is only for {' and '.join(formats)}, and format is {properties.format}"
+            yield PropertyError(name, what, because=["format"])
 
 
 def _found(properties: SettingProperties, text: Text) -> Found:
