@@ -268,8 +268,9 @@ def _plan(place: Place, context: Context) -> Plan:
 
 
 def _is_brought(path: str, context: Context) -> bool:
-    """In noop: whether an earlier resource would have made the file."""
-    return context.noop and (context.system.will_be_written(path) or context.uncertain(path))
+    """In noop: whether an earlier resource would have made the file, or a link to it."""
+    system = context.system
+    return context.noop and (system.will_be_written(path) or system.exists(path) or context.uncertain(path))
 
 
 def _made(members: Sequence[tuple[Edit[Any], EditState]]) -> Text:

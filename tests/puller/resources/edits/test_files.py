@@ -87,6 +87,14 @@ def test_a_file_that_an_earlier_resource_brings_is_foretold(apply: Apply, place:
     assert path.read_text() == "a\n"
 
 
+def test_a_link_that_an_earlier_resource_makes_is_followed(apply: Apply, place: Path) -> None:
+    (place / "target").write_text("")
+    edits = {f"link#{place}/link": {"target": "target"}, **line(place / "link")}
+    assert [str(event.state) for event in apply(edits, noop=True).values()] == ["would change"] * 2
+    assert [str(event.state) for event in apply(edits).values()] == ["changed"] * 2
+    assert (place / "target").read_text() == "a\n"
+
+
 def make_fifo(path: Path) -> None:
     os.mkfifo(path)
 
