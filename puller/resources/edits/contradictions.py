@@ -7,8 +7,9 @@ from msgspec import UNSET
 
 from puller.resources.base import Declared
 from puller.resources.edits.patterns import compiled
-from puller.resources.registry import find_type
 from puller.values.identical import identical
+
+_CONTENT_OF_FILES = ("content", "source", "template")
 
 Found = Iterator[tuple[Any, Any, str]]
 
@@ -31,13 +32,13 @@ def with_others(type_name: str, declared: Declared) -> Found:
 
 def _makes_whole(file: Any, edit: Any) -> str:
     """A sentence about an edit of a file that is made whole in every run; empty for one that is not."""
-    is_file = find_type("file")
-    if is_file is None or not is_file.is_whole(file):
-        return ""
     if file.ensure in ("absent", "directory"):
         return f"edits a file that is to be {file.ensure}" if edit.ensure == "present" else ""
-    # Written once: the edits are made after that.
-    return "" if file.ensure == "exists" else "edits a file whose content is managed as a whole"
+    # With ``exists`` it is written once: the edits are made after that.
+    given = (
+        name for name in _CONTENT_OF_FILES if file.ensure == "present" and getattr(file, name) is not None
+    )
+    return next((f"edits a file whose {name} is managed as a whole" for name in given), "")
 
 
 def of_lines(lines: Sequence[Any]) -> Found:

@@ -53,12 +53,19 @@ REFUSED: list[tuple[str, list[str]]] = [
         [f"file: [{{/f: {{content: x, {FILE}}}}}]", "line: [{a: {path: /f, line: x}}]"],
     ),
     (
-        "block#/f: edits a file whose content is managed as a whole: file#/f",
+        "block#/f: edits a file whose source is managed as a whole: file#/f",
         [f"file: [{{/f: {{source: /g, {FILE}}}}}]", "block: [{/f: {content: x}}]"],
     ),
     (
-        "setting#a: edits a file whose content is managed as a whole: file#/f",
+        "setting#a: edits a file whose template is managed as a whole: file#/f",
         [f"file: [{{/f: {{template: /g, {FILE}}}}}]", f"setting: [{{a: {{{INI}, value: '1'}}}}]"],
+    ),
+    (
+        "line#a: edits a file whose content is managed as a whole: file#/f",
+        [
+            "file: [{/f: {content: x, owner: root, group: root, mode: x00}}]",
+            "line: [{a: {path: /f, line: x}}]",
+        ],
     ),
     (
         "line#a: edits a file that is to be absent: file#/f",
