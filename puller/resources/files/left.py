@@ -32,27 +32,33 @@ class LeftFile(OneFile):
     """A file or directory that was made, to be ``absent``."""
 
     _is_kept = False
+    _had_tree = False
 
     def look(self) -> LeftFileState:
         found = self.context.system.lstat(self.properties.name)
         state = self._tree.look()
-        return LeftFileState(found, tree=state if state.receipt.root else None)
+        if state.receipt.root:
+            self._had_tree = True
+        elif self._had_tree:  # the receipt went with the last of it: a directory that was there before stays
+            state = LeftState(state.receipt, exists=False)
+        return LeftFileState(found, tree=state if self._had_tree else None)
 
     def differences(self, actual: FileState, *, refresh: bool = False) -> Sequence[Difference]:
-        if (tree := _tree_of(actual)) is not None:
+        tree = _tree_of(actual)
+        if tree is not None and (self._tree.differences(tree) or "" not in tree.receipt.directories):
             return self._tree.differences(tree)
         # What somebody has put into it is theirs: nothing is wrong with that, and the directory stays.
         self._is_kept = actual.kind == "directory" and self._holds_anything()
         return () if self._is_kept else super().differences(actual, refresh=refresh)
 
     def change(self, differences: Sequence[Difference], actual: FileState) -> None:
-        if (tree := _tree_of(actual)) is not None:
+        if (tree := _tree_of(actual)) is not None and self._tree.differences(tree):
             self._tree.change(differences, tree)
         else:
             super().change(differences, actual)
 
     def noop_message(self, differences: Sequence[Difference], actual: FileState) -> str:
-        if (tree := _tree_of(actual)) is not None:
+        if (tree := _tree_of(actual)) is not None and self._tree.differences(tree):
             return self._tree.noop_message(differences, tree)
         return super().noop_message(differences, actual)
 
@@ -62,7 +68,7 @@ class LeftFile(OneFile):
 
     def changed_paths(self, actual: FileState) -> Iterable[str] | None:
         tree = _tree_of(actual)
-        return super().changed_paths(actual) if tree is None else self._tree.changed_paths(tree)
+        return [self.properties.name, *(self._tree.changed_paths(tree) if tree is not None else ())]
 
     @property
     def notes(self) -> Sequence[str]:

@@ -130,8 +130,7 @@ class Bench:
         actual = left.look()
         if differences := left.differences(actual):
             left.change(differences, actual)
-        again = LeftFile(properties, self.context())
-        assert not again.differences(again.look())
+        assert not left.differences(left.look())
         return [str(difference) for difference in differences]
 
 
@@ -567,6 +566,14 @@ def test_when_nobody_declares_it_any_more_all_that_was_made_goes(was_there: bool
     (bench.target / "a").unlink()
     bench.forget()
     assert bench.target.exists() is was_there
+
+
+def test_an_empty_directory_that_was_there_before_stays_when_the_tree_goes(bench: Bench) -> None:
+    put(bench.source, "a", "d/b")
+    bench.target.mkdir()
+    bench.apply()
+    assert bench.forget()
+    assert os.listdir(bench.target) == []
 
 
 def test_a_directory_that_is_left_without_a_tree_goes_only_when_it_is_empty(bench: Bench) -> None:

@@ -1,0 +1,123 @@
+"""A tree of files through the versions of a bundle: purging among what all bundles declare, the way back, its end."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Host, Publisher
+
+TOP = """\
+removed: absent
+resources:
+  - file:
+      - defaults: {owner: "{{ facts.uid }}", group: "{{ facts.gid }}", mode: "0644"}
+      - "{{ facts.machine }}": {ensure: directory, mode: "0755"}
+      - "{{ facts.machine }}/health":
+          content: "CODE\\n"
+          health_checks: [{name: app, command: "sh -c 'exit $(cat {{ facts.machine }}/health)'"}]
+"""
+TREE = """\
+      - "{{ facts.machine }}/tree": {ensure: directory, source: tree, recurse: true, purge: PURGE, force: true}
+"""
+LOCAL = """\
+      - "{{ facts.machine }}/tree/local": {content: "local\\n"}
+"""
+FIRST = {"tree/a": b"a\n", "tree/d/b": b"b\n", "tree/kind": b"a file\n"}
+SECOND = {"tree/a": b"A\n", "tree/e/f": b"f\n", "tree/kind/now": b"a directory\n"}
+
+
+def story(code: int, *parts: str, purge: bool = False) -> str:
+    return TOP.replace("CODE", str(code)) + "".join(parts).replace("PURGE", str(purge).lower())
+
+
+def picture(root: Path) -> dict[str, tuple[int, bytes]]:
+    found = {}
+    for path in root.rglob("*"):
+        mode = path.lstat().st_mode
+        content = os.readlink(path).encode() if stat.S_ISLNK(mode) else b""
+        found[str(path.relative_to(root))] = (mode, path.read_bytes() if stat.S_ISREG(mode) else content)
+    return found
+
+
+def files_in(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir())
+
+
+@pytest.mark.parametrize("purge", [True, False])
+def test_a_version_that_is_given_up_leaves_the_tree_exactly_as_it_was(
+    purge: bool, host: Host, publisher: Publisher
+) -> None:
+    publisher.publish("1.0.0", story(0, TREE, purge=False), files=FIRST)
+    assert host.run().status == 0
+    tree = host.machine / "tree"
+    (tree / "theirs").mkdir(mode=0o700)
+    (tree / "theirs/file").write_text("by hand\n")
+    (tree / "theirs/link").symlink_to("nowhere")
+    (tree / "a").chmod(0o644)
+    before = picture(host.machine)
+    publisher.publish("2.0.0", story(2, TREE, LOCAL, purge=purge), files=SECOND)
+    outcome = host.run()
+    assert outcome.status == 7, outcome.output
+    assert picture(host.machine) == before
+    assert host.run().status == 20
+    assert set(host.states().values()) == {"stable"}
+
+
+def test_a_tree_that_is_made_by_a_version_that_is_given_up_is_gone(host: Host, publisher: Publisher) -> None:
+    publisher.publish("1.0.0", story(0))
+    assert host.run().status == 0
+    before = picture(host.machine)
+    publisher.publish("2.0.0", story(2, TREE), files=FIRST)
+    assert host.run().status == 7
+    assert picture(host.machine) == before
+    assert not (host.state / "trees").exists()
+
+
+def test_a_tree_that_leaves_its_bundle_takes_along_what_it_has_made(host: Host, publisher: Publisher) -> None:
+    tree = host.machine / "tree"
+    tree.mkdir(parents=True)
+    (tree / "a").write_text("by hand\n")
+    publisher.publish("1.0.0", story(0, TREE), files=FIRST)
+    assert host.run().status == 0
+    publisher.publish("1.1.0", story(0, TREE), files={"tree/a": b"a\n", "tree/c": b"c\n"})
+    assert host.run().status == 0
+    assert files_in(tree) == ["a", "c"]
+    (tree / "theirs").touch()
+    publisher.publish("2.0.0", story(0))
+    assert host.run().status == 0
+    assert files_in(tree) == ["a", "theirs"]
+
+
+def test_what_another_bundle_declares_below_is_not_purged(host: Host, publisher: Publisher) -> None:
+    host.configure(bundles=[{"name": "web"}, {"name": "base"}])
+    publisher.publish("1.0.0", story(0, TREE, purge=True), files=FIRST)
+    publisher.publish("1.0.0", story(0, LOCAL), name="base")
+    (host.machine / "tree").mkdir(parents=True)
+    (host.machine / "tree/old").touch()
+    for _ in range(2):
+        outcome = host.run()
+        assert outcome.status == 0, outcome.output
+        assert files_in(host.machine / "tree") == ["a", "d/b", "kind", "local"]
+    assert set(host.states().values()) == {"stable"}
+
+
+def test_what_is_not_managed_on_this_host_is_purged(host: Host, publisher: Publisher) -> None:
+    conditional = LOCAL.replace("}\n", ", control: {if: 'false'}}\n")
+    publisher.publish("1.0.0", story(0, TREE, LOCAL, purge=True), files=FIRST)
+    assert host.run().status == 0
+    assert "local" in files_in(host.machine / "tree")
+    publisher.publish("2.0.0", story(0, TREE, conditional, purge=True), files=FIRST)
+    assert host.run().status == 0
+    assert "local" not in files_in(host.machine / "tree")
+
+
+def test_nothing_is_purged_while_a_name_is_not_known(host: Host, publisher: Publisher) -> None:
+    loop = '      - {for: item in facts.no_such_fact, "{{ facts.machine }}/tree/{{ item }}": {content: x}}\n'
+    (host.machine / "tree").mkdir(parents=True)
+    (host.machine / "tree/old").touch()
+    publisher.publish("1.0.0", story(0, TREE, loop, purge=True), files=FIRST)
+    outcome = host.run()
+    assert "may declare more than is known here" in outcome.output
+    assert files_in(host.machine / "tree") == ["old"]
