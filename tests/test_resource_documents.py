@@ -105,3 +105,14 @@ def test_an_example_is_a_valid_manifest(tmp_path: Path, name: str, number: int, 
     manifest = load_manifest(tmp_path / "manifest.yaml", f"{name}.md[{number}]", Inputs(FACTS, {}))
     assert manifest.declarations
     assert not [declaration.failure for declaration in manifest.declarations if declaration.failure]
+
+
+RECIPES = re.findall(r"```yaml\n(.*?)```", (PAGES.parent / "recipes.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_is_a_valid_manifest(tmp_path: Path, recipe: str) -> None:
+    """They are run against the real programs by ``tests/system/test_recipes.py``."""
+    (tmp_path / "manifest.yaml").write_text(recipe)
+    manifest = load_manifest(tmp_path / "manifest.yaml", "recipes.md", Inputs(FACTS, {}))
+    assert not [declaration.failure for declaration in manifest.declarations if declaration.failure]

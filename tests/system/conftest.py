@@ -265,9 +265,10 @@ def shared(directory: Path, locks: Path, make: Callable[[Path], None]) -> Iterat
             remove_tree(directory)
 
 
-def make_debian(tree: Path, wheels: Path) -> None:
+def make_debian(tree: Path, wheels: Path, *more: str) -> None:
+    packages = ",".join((PACKAGES, *more))
     run_checked(
-        "mmdebstrap", "--quiet", "--variant=minbase", f"--include={PACKAGES}", "bookworm", tree, *sources()
+        "mmdebstrap", "--quiet", "--variant=minbase", f"--include={packages}", "bookworm", tree, *sources()
     )
     shutil.copytree(wheels, tree / "wheels")
     shutil.copytree("/etc/apt/apt.conf.d", tree / "etc/apt/apt.conf.d", dirs_exist_ok=True)
@@ -368,6 +369,23 @@ def copied(tree: Path) -> Iterator[Path]:
         yield root
     finally:
         remove_tree(directory)
+
+
+@pytest.fixture(scope="session")
+def debian_with(wheels: Path) -> Callable[..., contextlib.AbstractContextManager[Path]]:
+    """``debian_with("nginx-light", …)``: a Debian on disk with Puller and these packages, as long as it is used."""
+
+    @contextlib.contextmanager
+    def make(*packages: str) -> Iterator[Path]:
+        directory = Path(tempfile.mkdtemp(prefix="puller-machine-"))
+        directory.chmod(0o755)
+        try:
+            make_debian(directory / "root", wheels, *packages)
+            yield directory / "root"
+        finally:
+            remove_tree(directory)
+
+    return make
 
 
 @pytest.fixture(name="copied", scope="session")
