@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # few files are trees
 
 
 class File(OneFile):
-    """A file or directory; where more than itself is managed, that does the work."""
+    """A file or directory, with what is below it where that is asked for."""
 
     def look(self) -> FileState:
         return super().look() if self._tree is None else self._tree.look()

@@ -352,7 +352,7 @@ class OneFile(Resource[FileProperties, FileState]):
 
     @classmethod
     def fills(cls, properties: FileProperties) -> Sequence[str]:
-        is_filled = properties.purge or (properties.recurse and properties.source is not None)
+        is_filled = properties.recurse and properties.source is not None
         return [properties.name] if is_filled and properties.ensure == "directory" else ()
 
     @classmethod

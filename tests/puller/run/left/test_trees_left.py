@@ -121,3 +121,20 @@ def test_nothing_is_purged_while_a_name_is_not_known(host: Host, publisher: Publ
     outcome = host.run()
     assert "may declare more than is known here" in outcome.output
     assert files_in(host.machine / "tree") == ["old"]
+
+
+def test_what_leaves_a_purged_directory_is_off_the_list_of_what_is_left(
+    host: Host, publisher: Publisher
+) -> None:
+    sites = '      - "{{ facts.machine }}/tree": {ensure: directory, mode: "0755", purge: true}\n'
+    publisher.publish("1.0.0", story(0, sites, LOCAL))
+    assert host.run().status == 0
+    publisher.publish("2.0.0", story(0, sites))
+    assert host.run().status == 0
+    assert files_in(host.machine / "tree") == []
+    assert host.status()["bundles"][0].get("left_behind", []) == []
+    publisher.publish("3.0.0", story(2, sites, LOCAL))
+    (host.machine / "tree/theirs").write_text("by hand\n")
+    before = picture(host.machine)
+    assert host.run().status == 7
+    assert picture(host.machine) == {**before, "tree/theirs": before["tree/theirs"]}
