@@ -24,7 +24,7 @@ from bundles.filesystem.atomic import (
 )
 from puller.errors import ChangedMeanwhile
 from puller.system.protocol import AccountKind, Attributes, require_one_name
-from puller.system.safe_paths import REAL_DIRECTORY, open_safely, require_new, resolve
+from puller.system.safe_paths import REAL_DIRECTORY, open_safely, require_new, require_ours, resolve
 
 if TYPE_CHECKING:  # starting programs is imported when one is started: most resources need none
     from puller.system.commands import Command, Completed
@@ -360,7 +360,11 @@ class LocalSystem:
 
 
 def _verifying(path: str, parent: int, verify: Callable[[str], None]) -> Callable[[str, int], None]:
-    """``verify`` for a copy in the open directory ``parent``, and whether the copy is still what it was."""
+    """``verify`` for a copy in the open directory ``parent``, and whether the copy is still what it was.
+
+    Raises ``ResourceError`` where others could give it something else to verify.
+    """
+    require_ours(path, parent)
 
     def ask(name: str, descriptor: int) -> None:
         before = _fingerprint(descriptor)

@@ -65,6 +65,22 @@ def require_new(path: str, directory: int) -> None:
         raise ChangedMeanwhile(f"{path}: was replaced by somebody else while Puller made it")
 
 
+def require_ours(path: str, directory: int) -> None:
+    """Raise ``ResourceError`` for an open directory in which others can exchange what is made there.
+
+    A program that root asks about it could be asked about something else.
+    """
+    found = os.fstat(directory)
+    who = ""
+    if found.st_uid not in (0, os.geteuid()):
+        who = f"belongs to user {found.st_uid}"
+    elif _writers(found) and not found.st_mode & stat.S_ISVTX:
+        who = f"can be written by others (mode {stat.S_IMODE(found.st_mode):04o})"
+    if who:
+        what = "who could exchange the new file while it is verified"
+        raise ResourceError(f"{path}: its directory {who}, {what}")
+
+
 class Link(msgspec.Struct, frozen=True):
     """A link that was met on the way."""
 

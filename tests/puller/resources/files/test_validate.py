@@ -1,6 +1,7 @@
 """``validate`` of a file: new content takes its place only when a program says so."""
 
 import os
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -205,6 +206,32 @@ def test_a_directory_in_the_way_is_not_removed_for_what_may_be_refused(
     ):
         converge(wanted("true {}", force=True))
     assert (tmp_path / "app.conf").is_dir()
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("uid", "mode", "who"),
+    [
+        (65534, 0o755, "belongs to user 65534"),
+        (0, 0o757, "can be written by others (mode 0757)"),
+        (0, 0o1777, ""),
+    ],
+)
+def test_where_others_could_exchange_the_copy_no_program_is_asked_about_it(
+    uid: int, mode: int, who: str, wanted: Make, converge: Converge, file: Path
+) -> None:
+    """The configuration of a server may name code that the server loads to test it, as root."""
+    os.chown(file.parent, uid, -1)
+    file.parent.chmod(mode)
+    if not who:
+        assert converge(wanted("grep -qx new {}"))
+        return
+    with pytest.raises(
+        ResourceError, match=re.escape(f"its directory {who}, who could exchange the new file")
+    ):
+        converge(wanted("grep -qx new {}"))
+    assert file.read_text() == "old\n"
+    assert os.listdir(file.parent) == ["app.conf"]
 
 
 def test_a_copy_that_a_killed_run_leaves_is_removed_by_the_next_one(tmp_path: Path) -> None:
