@@ -99,7 +99,9 @@ def keep_the_clock(disk: Path) -> None:
     for unit in ("ntpsec", "chrony", "systemd-timesyncd"):
         path = disk / f"etc/systemd/system/{unit}.service.d/clock.conf"
         path.parent.mkdir(parents=True)
-        path.write_text("[Unit]\nConditionCapability=\n[Service]\nType=exec\nExecStart=\nExecStart=sleep infinity\n")
+        path.write_text(
+            "[Unit]\nConditionCapability=\n[Service]\nType=exec\nExecStart=\nExecStart=sleep infinity\n"
+        )
 
 
 def free() -> int:
