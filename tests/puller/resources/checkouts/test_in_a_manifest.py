@@ -1,0 +1,56 @@
+"""Checkouts among other resources: declared twice, followed by what needs them, in a dry run as in the real one."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from puller.engine.engine import Engine, Settings
+from puller.engine.pending_refreshes import PendingRefreshes
+from puller.errors import ManifestError
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Inputs
+from puller.system.local import LocalSystem
+from puller.system.noop import NoopSystem
+from tests.puller.resources.checkouts.conftest import Remote
+
+
+def apply(directory: Path, *resources: dict[str, Any], noop: bool = False) -> list[str]:
+    """The states of all resources, in order."""
+    (directory / "manifest.yaml").write_text(yaml.safe_dump({"resources": list(resources)}))
+    manifest = load_manifest(directory / "manifest.yaml", "manifest.yaml", Inputs({}, {}))
+    system = NoopSystem() if noop else LocalSystem()
+    settings = Settings(noop=noop, state_directory=directory / "state")
+    engine = Engine(manifest, system, lambda url: b"", PendingRefreshes(None, "test"), settings)
+    return [str(event.state) for event in engine.apply()]
+
+
+def test_declarations_that_say_the_same_are_one_tree(tmp_path: Path, remote: Remote) -> None:
+    def declared(**properties: Any) -> dict[str, Any]:
+        return {"checkout": [{f"{tmp_path}/app": {"url": remote.url, **properties}}]}
+
+    assert apply(tmp_path, declared(), declared(revision="v1", force=True)) == ["changed"]
+    assert (tmp_path / "app/file").read_text() == "one"
+    with pytest.raises(ManifestError, match="revision is 'v2' here and 'v1' there"):
+        apply(tmp_path, declared(revision="v1"), declared(revision="v2"))
+    with pytest.raises(ManifestError, match="ensure is 'latest' here and 'present' there"):
+        apply(tmp_path, declared(), declared(ensure="latest"))
+
+
+def test_a_dry_run_believes_in_what_a_clone_brings(tmp_path: Path, remote: Remote) -> None:
+    ours = {"owner": os.geteuid(), "group": os.getegid(), "mode": "0644"}
+    resources = (
+        {"checkout": [{f"{tmp_path}/app": {"url": remote.url, "revision": "v1"}}]},
+        {"file": [{f"{tmp_path}/copy": {**ours, "source": f"{tmp_path}/app/file"}}]},
+        {"file": [{f"{tmp_path}/app/local.conf": {**ours, "content": "x"}}]},
+        {"link": [{f"{tmp_path}/current": {"target": "app"}}]},
+        {"file": [{f"{tmp_path}/current/other.conf": {**ours, "content": "x"}}]},
+    )
+    assert apply(tmp_path, *resources, noop=True) == ["would change"] * 5
+    assert not (tmp_path / "app").exists()
+    assert apply(tmp_path, *resources) == ["changed"] * 5
+    assert (tmp_path / "copy").read_text() == "one"
+    assert apply(tmp_path, *resources) == ["stable"] * 5
+    assert apply(tmp_path, *resources, noop=True) == ["stable"] * 5
