@@ -26,6 +26,7 @@ _SETTINGS = {
     "core.hooksPath": "/dev/null",
     "core.fsmonitor": "false",
     "protocol.ext.allow": "never",
+    "safe.directory": "",  # whatever somebody has allowed: in a tree of somebody else nothing is run
     "submodule.recurse": "false",
     "fetch.recurseSubmodules": "false",
     "filter.lfs.clean": "",

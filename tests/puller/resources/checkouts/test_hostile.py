@@ -9,9 +9,12 @@ import pytest
 from puller.errors import ResourceError
 from puller.resources.base import PropertyError
 from puller.resources.checkouts.remote import Remote as Url
+from puller.system.commands import Command, Completed, base_environment
+from puller.system.local import LocalSystem
 from tests.puller.resources.checkouts.conftest import Place, Remote, git, give
 
 NOBODY = 65534
+BASE = base_environment()
 
 
 URLS = [
@@ -286,3 +289,32 @@ def test_a_record_that_is_not_ours_says_nothing(place: Place, remote: Remote) ->
         with pytest.raises(ResourceError, match="has local changes in file"):
             place.apply(url=remote.url, revision="v1")
         place.git("checkout", "--quiet", "--", "file")
+
+
+@pytest.mark.root
+def test_a_tree_that_is_exchanged_for_somebody_elses_is_refused_by_git_itself(
+    place: Place, open_to_all: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where root has allowed git every directory; the exchange comes after all that Puller looks at."""
+    (open_to_all / "home").mkdir()
+    (open_to_all / "home/.gitconfig").write_text("[safe]\n\tdirectory = *\n")
+    monkeypatch.setattr(
+        "puller.system.commands.base_environment", lambda: {**BASE, "HOME": f"{open_to_all}/home"}
+    )
+    theirs, marks = Remote(open_to_all / "remote"), open_to_all / "marks"
+    theirs.commit("one", tag="v1")
+    place.path = open_to_all / "app"
+    place.apply(url=theirs.url, revision="v1")
+    marks.mkdir()
+    marks.chmod(0o777)
+    arm(place.path, marks)
+    real = LocalSystem.query
+
+    def exchanged(self: LocalSystem, command: Command) -> Completed:
+        give(place.path)
+        return real(self, command)
+
+    monkeypatch.setattr(LocalSystem, "query", exchanged)
+    with pytest.raises(ResourceError, match="dubious ownership"):
+        place.apply(url=theirs.url, revision="v1")
+    assert not (marks / "ran").exists()
