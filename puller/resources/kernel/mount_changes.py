@@ -4,12 +4,12 @@ What fails is told of each by itself: its entry in fstab is then as it was befor
 """
 
 import os
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from puller.errors import ResourceError
 from puller.resources.base import Context
 from puller.resources.kernel import fstab, mounting
-from puller.resources.kernel.fstab import Edit
 from puller.resources.kernel.mount_plan import NEVER_UNMOUNTED, Change, fstab_file
 from puller.resources.kernel.mount_sources import is_device_missing
 from puller.resources.kernel.mount_table import Mounts
@@ -20,81 +20,124 @@ from puller.system.protocol import Attributes
 _MOST_LAYERS = 8
 
 
+class Foreseen:
+    """Points at which something will be mounted, and nothing any more, by what is done together, or comes before."""
+
+    def __init__(self) -> None:
+        self.coming: set[str] = set()
+        self.going: set[str] = set()
+        self.processes = Processes()
+
+    def add(self, change: Change) -> None:
+        """Count on a change."""
+        if change.plan.first:
+            self.going.add(change.actual.point)
+        if "mounted" in change.plan.then:
+            self.coming.add(change.actual.point)
+
+    def will_hold(self, path: str) -> bool:
+        """Whether something is mounted above a path by then, so that nobody knows yet what is there."""
+        return any(path.startswith(f"{point.rstrip('/')}/") for point in self.coming)
+
+
 def change_mounts(context: Context, changes: Sequence[Change]) -> Mapping[int, Exception]:
     """Make all changes; gives what single ones have failed with, by their places. Raises as a write of fstab does.
 
     1. Refuse what cannot be.
-    2. Unmount what is to be away.
+    2. Unmount what is to be away, what is below before what is above.
     3. Write fstab, and tell systemd: the units that it has made of it would act against what is mounted.
     4. Mount, and mount anew.
     5. Put the entries back of what could not be.
     """
-    failed: dict[int, Exception] = {}
-
-    def for_each(do: Callable[[Context, Change], None], places: Iterable[int]) -> None:
-        for place in places:
-            if place not in failed:
-                try:
-                    do(context, changes[place])
-                except (OSError, ResourceError) as error:
-                    failed[place] = error
-
+    work, in_order = _Work(context, changes), range(len(changes))
     # 1. Refuse
-    in_order, processes = range(len(changes)), Processes()
-    going = {change.actual.point for change in changes if change.plan.first}
-    for_each(lambda context, change: refuse_what_cannot_be(context, change, going, processes), in_order)
-    # 2. Unmount, what is below before what is above
-    for_each(_before, sorted(in_order, key=lambda place: changes[place].actual.point, reverse=True))
+    foreseen = Foreseen()
+    for change in changes:
+        foreseen.add(change)
+    work.try_each(lambda change: refuse_what_cannot_be(context, change, foreseen), in_order)
+    # 2. Unmount
+    backwards = sorted(in_order, key=lambda place: changes[place].actual.point, reverse=True)
+    work.try_each(lambda change: _before(context, change), backwards)
     # 3. Write
-    written = [change for place, change in enumerate(changes) if place not in failed]
-    _write(context, written, [edit for change in written if (edit := change.edit)])
+    written = [place for place in in_order if place not in work.failed]
+    _write(context, [changes[place] for place in written], back=False)
     # 4. Mount
-    for_each(_after, in_order)
+    work.try_each(work.mount, in_order)
     # 5. Put back
-    undone = [change for place, change in enumerate(changes) if place in failed and change in written]
-    _write(context, undone, [change.way_back for change in undone if change.edit])
+    undone = [changes[place] for place in written if place in work.failed]
+    _write(context, undone, back=True)
     for change in undone:
         _mount_again(context, change)
-    return failed
+    return work.failed
+
+
+class _Work:
+    """Changes of which each fails by itself."""
+
+    def __init__(self, context: Context, changes: Sequence[Change]) -> None:
+        self._context, self._changes = context, changes
+        self.failed: dict[int, Exception] = {}
+
+    def try_each(self, do: Callable[[Change], None], places: Iterable[int]) -> None:
+        """Do something for all that have not failed, in an order."""
+        for place in places:
+            if place not in self.failed:
+                try:
+                    do(self._changes[place])
+                except (OSError, ResourceError) as error:
+                    self.failed[place] = error
+
+    def mount(self, change: Change) -> None:
+        """Mount it; nothing below what could not be mounted, as it would be hidden when that can be."""
+        above = (self._changes[place] for place in self.failed)
+        for other in above:
+            is_above = change.actual.point.startswith(f"{other.actual.point}/")
+            if is_above and "mounted" in other.plan.then and "mounted" in change.plan.then:
+                raise ResourceError(f"nothing could be mounted at {other.actual.point}, which is above it")
+        _after(self._context, change)
 
 
 def foretell(context: Context, change: Change) -> None:
-    """In noop: raise for what is known to fail; let those after it know what would not be mounted any more."""
-    going: set[str] = context.shared.setdefault(Change, set())
-    processes: Processes = context.shared.setdefault(Processes, Processes())
-    refuse_what_cannot_be(context, change, going, processes)
-    if change.plan.first:
-        going.add(change.actual.point)
+    """In noop: raise for what is known to fail; count on it for those after it."""
+    foreseen: Foreseen = context.shared.setdefault(Foreseen, Foreseen())
+    refuse_what_cannot_be(context, change, foreseen)
+    foreseen.add(change)
     if "mounted" in change.plan.then:
         context.system.expect(change.wanted.point, "directory")
 
 
-def refuse_what_cannot_be(
-    context: Context, change: Change, going: Container[str], processes: Processes
-) -> None:
-    """Raise ``ResourceError`` for what is known to fail, before anything is done; ``going`` are points not to count."""
+def refuse_what_cannot_be(context: Context, change: Change, foreseen: Foreseen) -> None:
+    """Raise ``ResourceError`` for what is known to fail, before anything is done."""
     steps = {*change.plan.first, *change.plan.then}
     if "unmounted" in steps:
-        _refuse_to_unmount(context, change.actual.point, going, processes)
+        _refuse_to_unmount(context, change.actual.point, foreseen)
     if "mounted" in steps:
-        _refuse_to_mount(context, change)
+        _refuse_to_mount(context, change, foreseen)
 
 
-def _refuse_to_unmount(context: Context, point: str, going: Container[str], processes: Processes) -> None:
+def _refuse_to_unmount(context: Context, point: str, foreseen: Foreseen) -> None:
     if why := _why_kept(point, context):
         raise ResourceError(f"{point} is never unmounted: {why}")
-    if below := [one for one in Mounts.current(context).below(point) if one not in going]:
+    if below := [one for one in Mounts.current(context).below(point) if one not in foreseen.going]:
         raise ResourceError(f"{point} is in use: {some(below)} is mounted below it")
-    if by := processes.in_use(point):
+    if by := foreseen.processes.in_use(point):
         raise ResourceError(f"{point} is in use by {some(by)}")
 
 
-def _refuse_to_mount(context: Context, change: Change) -> None:
-    device, point, system = change.wanted.device, change.actual.point, context.system
+def _refuse_to_mount(context: Context, change: Change, foreseen: Foreseen) -> None:
+    wanted, point = change.wanted, change.actual.point
     if not context.uncertain("/sbin"):
-        mounting.require_helper(change.wanted.type)
-    if is_device_missing(device, change.wanted.type) and not _may_come(device, context):
-        raise ResourceError(f"there is no {device}")
+        mounting.require_helper(wanted.type)
+    comes = foreseen.will_hold(wanted.device) or _may_come(wanted.device, context)
+    if not comes and is_device_missing(wanted.device, wanted.type):
+        raise ResourceError(f"there is no {wanted.device}")
+    if not foreseen.will_hold(point):
+        _look_at_point(context, change)
+
+
+def _look_at_point(context: Context, change: Change) -> None:
+    """Raise ``ResourceError`` for a point where nothing can be mounted; note what would be hidden."""
+    device, point, system = change.wanted.device, change.actual.point, context.system
     found = system.lstat(point)
     if PathState(found).kind == "symbolic link":
         raise ResourceError(f"{point} is a symbolic link; name what it leads to")
@@ -106,7 +149,9 @@ def _refuse_to_mount(context: Context, change: Change) -> None:
 
 def _may_come(device: str, context: Context) -> bool:
     """In noop: whether an earlier resource may have brought what is to be mounted."""
-    return context.uncertain(device if device.startswith("/") else "/dev") or context.system.exists(device)
+    if not device.startswith("/"):
+        return context.uncertain("/dev")
+    return context.uncertain(device) or context.system.exists(device)
 
 
 def _why_kept(point: str, context: Context) -> str:
@@ -155,8 +200,11 @@ def _unmount(context: Context, point: str) -> None:
         )
 
 
-def _write(context: Context, changes: Sequence[Change], edits: Sequence[Edit]) -> None:
-    is_written = edits and fstab_file(context).write(context.system, lambda text: fstab.edited(text, edits))
+def _write(context: Context, changes: Sequence[Change], *, back: bool) -> None:
+    """Write the entries of some, or those that they had before."""
+    found = ((change.edit, change.way_back) for change in changes)
+    edits = [before if back else edit for edit, before in found if edit is not None]
+    is_written = edits and fstab_file(context).write(context.system, partial(fstab.edited, edits=edits))
     if is_written and (problem := mounting.tell_systemd(context.system)):
         for change in changes:
             change.note(problem)

@@ -461,6 +461,22 @@ def test_a_bound_directory_is_mounted_once(machine: Machine) -> None:
     assert machine.ran == []
 
 
+def test_a_directory_of_a_mount_that_comes_in_the_same_run_is_bound(machine: Machine) -> None:
+    entries = [mount("b", device="DIR/a/data", type="none", options="bind"), mount("a")]
+    assert machine.apply(*entries, noop=True)["b"].noop_message == "Would have written to fstab, mounted"
+    machine.apply(*entries)
+    assert [one for one in machine.ran if one.startswith("mount")] == ["mount a", "mount b"]
+
+
+def test_nothing_is_mounted_below_what_could_not_be(machine: Machine) -> None:
+    """It would be hidden as soon as that can be mounted."""
+    events = machine.apply(mount("a", options="wrong"), mount("a/b"), mount("ab"))
+    assert [events[name].state for name in ("a", "a/b", "ab")] == ["failed", "failed", "changed"]
+    assert events["a/b"].errors == [f"nothing could be mounted at {machine.points}/a, which is above it"]
+    assert machine.mounted("a/b") == []
+    assert f"{machine.points}/a/b" not in machine.fstab.read_text()
+
+
 def test_points_of_autofs_are_left_to_it(machine: Machine) -> None:
     machine.add("a", kind="autofs", device="/etc/auto.misc")
     for ensure in ("mounted", "absent"):
