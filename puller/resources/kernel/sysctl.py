@@ -196,7 +196,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
         return Edit(self.properties.name, None if self.properties.ensure == "absent" else self._wanted)
 
     def _shown(self, value: str) -> str:
-        return MASK if self.properties.sensitive else value
+        return MASK if self.properties.sensitive else " ".join(value.split())
 
     # Changes
 

@@ -179,7 +179,7 @@ def test_what_the_kernel_refuses_keeps_no_other_from_its_place(machine: Machine,
     names = ["vm.swappiness", "net.ipv4.ip_forward", "net.ipv4.ip_local_port_range"]
     events = machine.apply(*map(sysctl, names, values))
     failed = events[f"sysctl#{names[wrong]}"]
-    was = {"vm.swappiness": "60", "net.ipv4.ip_forward": "0"}.get(names[wrong], "32768\t60999")
+    was = {"vm.swappiness": "60", "net.ipv4.ip_forward": "0"}.get(names[wrong], "32768 60999")
     assert failed.errors == [f"the kernel refuses 999: invalid argument; it stays {was}"]
     assert [event.state for event in events.values()].count(State.CHANGED) == 2
     assert machine.wrote.count("file") == 1
