@@ -5,6 +5,7 @@ Every state towards every other, on a Debian and a Fedora that are simulated; ``
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -652,3 +653,50 @@ def test_a_lock_is_on_all_architectures_of_a_package_and_on_no_other(
     assert predict(package(machine, "tool", held=True)) == "stable"
     converge(package(machine, "tool:x86_64", held=False))
     assert machine.locks == ["python3-0:3.9-1.*", "python3.11-0:3.11-1.*"]
+
+
+class Killed(BaseException):
+    """Power goes off."""
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"ensure": "1.1-1", "held": True},
+        {"ensure": "latest", "held": False},
+        {"ensure": "absent", "held": False},
+        {"held": True, "debconf": ANSWERS},
+    ],
+    ids=str,
+)
+def test_a_run_that_is_killed_anywhere_is_made_good_by_the_next(
+    package: MakePackage,
+    converge: Converge,
+    monkeypatch: pytest.MonkeyPatch,
+    family: str,
+    properties: dict[str, Any],
+) -> None:
+    if "debconf" in properties and family == "RedHat":
+        properties = {"held": True}
+    is_new = "ensure" not in properties
+    for steps in range(5):
+        machine = FAMILIES[family](*([] if is_new else ["1.0-1"]), held=not is_new)
+        execute, left = machine.execute, [steps]
+
+        def until_killed(command: Any, execute: Any = execute, left: list[int] = left) -> Any:
+            if left[0] == 0:
+                raise Killed
+            left[0] -= 1
+            return execute(command)
+
+        monkeypatch.setattr(machine, "execute", until_killed)
+        resource = package(machine, **properties)
+        actual = resource.look()
+        with contextlib.suppress(Killed):
+            resource.change(resource.differences(actual), actual)
+        monkeypatch.setattr(machine, "execute", execute)
+        converge(package(machine, **properties))
+        assert converge(package(machine, **properties)) == []
+        if properties.get("held"):
+            assert is_held(machine)
