@@ -39,8 +39,8 @@ ENVIRONMENT = {
     "D": "'",
     "E": "$HOME # 100%",
 }
-PRINTED = "app|" + "|".join(ENVIRONMENT.values()) + "|100%|\\%|%d\n"
-SHOW = r"""printf '%s|%s|%s|%s|%s|%s|100%%|\\%%|%s\n' "$(id -un)" "$A" "$B" "$C" "$D" "$E" %d > /tmp/seen-$(date +%Y)"""
+PRINTED = "app|" + "|".join(ENVIRONMENT.values()) + "|100%|%d\n"
+SHOW = r"""printf '%s|%s|%s|%s|%s|%s|100%%|\%s\n' "$(id -un)" "$A" "$B" "$C" "$D" "$E" %d > /var/tmp/seen-$(date +%Y)"""
 
 
 def apply(machine: Machine, resources: list[Any], *options: str) -> Completed:
@@ -72,7 +72,7 @@ def test_debian_cron_reads_every_job_and_runs_what_was_meant(
     # cron takes its start for a boot where it finds no trace of an earlier one.
     debian.run("rm", "-f", "/run/crond.reboot")
     debian.run("systemctl", "restart", "cron")
-    seen = debian.root / "tmp"
+    seen = debian.root / "var/tmp"
     wait_until(lambda: list(seen.glob("seen-*")), "the job has run", 60, debian.say)
     (found,) = seen.glob("seen-*")
     assert found.name.removeprefix("seen-").isdecimal()

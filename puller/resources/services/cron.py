@@ -219,6 +219,9 @@ def _check_job(properties: CronProperties) -> Iterator[PropertyError]:
         yield PropertyError("user", f"is {user!r}, wanted the name of a user")
     if _NOT_IN_A_LINE.search(command):
         yield PropertyError("command", f"is {command!r}, wanted one line; a script may have more")
+    if "\\\\" in command:  # one backslash to Debian's cron, two to that of Red Hat
+        what = "has two backslashes in a row, which crons read differently; wanted a script"
+        yield PropertyError("command", f"is {command!r}, which {what}")
     if len(_escaped(command).encode()) > _LONGEST:
         yield PropertyError(
             "command", f"has more than {_LONGEST} bytes, of which cron cuts off the rest; wanted a script"
@@ -262,8 +265,5 @@ def _wants_quotes(value: str) -> bool:
 
 
 def _escaped(command: str) -> str:
-    """Each percent sign with a backslash, without which it is the end of the line to cron; where none is yet.
-
-    cron counts backslashes in pairs, so what makes a percent sign one is an odd number of them.
-    """
-    return re.sub(r"(\\*)%", lambda found: found[0] if len(found[1]) % 2 else rf"{found[1]}\%", command)
+    """Each percent sign with a backslash, without which it is the end of the line to cron; where none is yet."""
+    return re.sub(r"(?<!\\)%", r"\\%", command)
