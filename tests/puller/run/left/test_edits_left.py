@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from puller.system.local import LocalSystem
 from tests.conftest import Host, Publisher
 
 BEFORE = "[main]\nlevel = 1\n; end\nold=1\n"
@@ -150,6 +151,34 @@ def test_another_version_edits_what_the_one_before_has_edited_and_back(
     publisher.publish("3.0.0", story(one))
     host.run()
     assert path.read_text() == first
+
+
+class Died(BaseException):
+    """The run is killed here."""
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_a_kill_at_the_write_takes_nothing_from_what_is_known(
+    host: Host, publisher: Publisher, path: Path, is_written: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher.publish("1.0.0", story(THREE))
+    original = LocalSystem.replace_file
+
+    def dying(self: LocalSystem, *arguments: Any, **named: Any) -> None:
+        if is_written:
+            original(self, *arguments, **named)
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalSystem, "replace_file", dying)
+        with pytest.raises(Died):
+            host.run()
+    assert path.read_text() == (AFTER if is_written else BEFORE)
+    assert host.run().status == 0
+    assert path.read_text() == AFTER
+    publisher.publish("2.0.0", story({}))
+    assert host.run().status == 0
+    assert path.read_text() == BEFORE
 
 
 def test_a_secret_line_is_in_no_receipt(host: Host, publisher: Publisher, path: Path) -> None:
