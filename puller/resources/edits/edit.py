@@ -105,13 +105,14 @@ class Edit(Resource[P, EditState]):
     @classmethod
     def edited(cls, properties: Any, text: Text) -> Edited | None:
         """The text that it makes of one whose file may be missing. Raises ``ResourceError``."""
-        if text.exists:
-            return cls.edit(properties, text)
-        if properties.ensure == "absent":
+        if not text.exists and properties.ensure == "absent":
             return None
-        if not properties.create:
+        if not text.exists and not properties.create:
             raise _Missing(f"{properties.file} does not exist; create: true makes it")
-        return cls.edit(properties, cls.new_text(properties))
+        try:
+            return cls.edit(properties, text if text.exists else cls.new_text(properties))
+        except ResourceError as error:
+            raise ResourceError(f"{properties.file}: {error}") from None
 
     def look(self) -> EditState:
         properties, context = self.properties, self.context

@@ -73,9 +73,8 @@ class Plan:
             if (pair := _contradiction(steps)) is None:
                 self._later = {id(step.part.properties): step.asked for step in steps}
                 return
-            sentence = (
-                f"{pair[0].reference} and {pair[1].reference} contradict each other: one undoes the other"
-            )
+            names = f"{pair[0].reference} and {pair[1].reference} contradict each other"
+            sentence = f"{names}: one undoes the other in {pair[0].properties.file}"
             self._failures |= {id(part.properties): ResourceError(sentence) for part in pair}
 
     def _steps(self, text: Text, parts: Sequence[Part]) -> "list[_Step]":
@@ -86,7 +85,7 @@ class Plan:
                 continue
             asked = ask(part, text)
             if isinstance(asked, Edited) and ask(part, asked.text) is not None:
-                asked = ResourceError(f"{asked.difference}, and after the change it would differ again")
+                asked = _again(part, asked)
             if isinstance(asked, ResourceError):
                 self._failures[id(part.properties)] = asked
                 continue
@@ -102,6 +101,11 @@ def ask(part: Part, text: Text) -> Asked:
     except ResourceError as error:
         return error
     return edited
+
+
+def _again(part: Part, asked: Edited) -> ResourceError:
+    what = "it differs" if part.properties.sensitive else str(asked.difference)
+    return ResourceError(f"{part.properties.file}: {what}, and after the change it would differ again")
 
 
 def _contradiction(steps: Sequence[_Step]) -> tuple[Part, Part] | None:

@@ -79,7 +79,7 @@ def test_markers_that_are_not_one_of_each_in_order_are_refused(
     path = place / "file"
     path.write_text(before)
     (event,) = apply({"block#edit": {"path": str(path), **properties}}, noop=noop).values()
-    assert (event.errors, path.read_text()) == ([said], before)
+    assert (event.errors, path.read_text()) == ([f"{path}: {said}"], before)
 
 
 WRONG = [

@@ -103,7 +103,7 @@ def test_several_matches_are_not_guessed(
     path = place / "file"
     path.write_text(before)
     (event,) = apply({"line#edit": {"path": str(path), **properties}}, noop=noop).values()
-    assert (event.errors, path.read_text()) == ([said], before)
+    assert (event.errors, path.read_text()) == ([f"{path}: {said}"], before)
 
 
 def test_bytes_that_are_not_utf_8_are_carried_through_and_shown(apply: Apply, place: Path) -> None:

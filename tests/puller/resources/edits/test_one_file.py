@@ -145,7 +145,7 @@ def test_one_that_is_refused_keeps_no_other_from_its_change(apply: Apply, path: 
     path.write_text("a=1\na=2\n")
     events = apply({"line#bad": line(path, "a=3", match="^a="), "line#good": line(path, "b")})
     assert states(events) == ["failed", "changed"]
-    assert events["line#bad"].errors == ["lines 1 and 2 match; narrow match or set match_all"]
+    assert events["line#bad"].errors == [f"{path}: lines 1 and 2 match; narrow match or set match_all"]
     assert path.read_text() == "a=1\na=2\nb\n"
 
 
@@ -155,7 +155,7 @@ def test_one_that_an_earlier_edit_makes_impossible_fails_alone(apply: Apply, pat
     edits = {"line#new": line(path, "a=2"), "line#change": line(path, "a=3", match="^a=")}
     events = apply(edits, noop=noop)
     assert states(events) == ["would change" if noop else "changed", "failed"]
-    assert events["line#change"].errors == ["lines 1 and 2 match; narrow match or set match_all"]
+    assert events["line#change"].errors == [f"{path}: lines 1 and 2 match; narrow match or set match_all"]
 
 
 def test_one_that_an_earlier_edit_makes_possible_is_made_with_it(apply: Apply, path: Path) -> None:
@@ -189,9 +189,18 @@ def test_an_edit_that_would_differ_again_is_not_written(apply: Apply, path: Path
     for noop in (True, False, False):
         events = apply({"line#growing": growing, "line#b": line(path, "b")}, noop=noop)
         assert events["line#growing"].errors == [
-            "line is 'a' at line 1, wanted 'a!', and after the change it would differ again"
+            f"{path}: line is 'a' at line 1, wanted 'a!', and after the change it would differ again"
         ]
     assert path.read_text() == "a\nb\n"
+
+
+def test_a_sensitive_edit_that_would_differ_again_is_not_told_in_words(apply: Apply, path: Path) -> None:
+    path.write_text("a\n")
+    growing = line(path, r"canary\1", match="^(a.*|canary.*)$", back_references=True, sensitive=True)
+    events = apply({"line#growing": growing})
+    assert events["line#growing"].errors == [
+        f"{path}: it differs, and after the change it would differ again"
+    ]
 
 
 # What contradicts
@@ -208,7 +217,7 @@ def test_edits_that_undo_each_other_are_never_written(
         "line#l": {"path": str(path), "ensure": "absent", "match": "^key", **waits},
         "line#other": line(path, "other"),
     }
-    said = "setting#s and line#l contradict each other: one undoes the other"
+    said = f"setting#s and line#l contradict each other: one undoes the other in {path}"
     for _ in range(2):
         events = apply(edits, noop=noop)
         assert [events[name].errors for name in ("setting#s", "line#l")] == [[said], [said]]
