@@ -63,6 +63,7 @@ def configured(debian_tree: Path, copied: Copied) -> Iterator[Configured]:
         keep_the_clock(disk)
         with powered_on(disk) as machine:
             machine.run("apt-get", "update")
+            machine.run("apt-get", "-qq", "install", "curl")
             yield Configured(machine)
 
 
