@@ -15,7 +15,7 @@ _Identity = tuple[int, ...] | None
 
 
 class ReadOnce(Generic[T]):
-    """What ``parse`` makes of the content of files, by path; a file that is not there is not among them.
+    """The value that ``parse`` makes of the content of files, by path; a file that is not there is not among them.
 
     One is kept for all resources of a run in ``Context.shared``.
     """
@@ -28,7 +28,7 @@ class ReadOnce(Generic[T]):
         self._value: T
 
     def current(self, context: Context) -> T:
-        """What the files come to now. Raises ``OSError``, and what ``parse`` raises."""
+        """The value that the files come to now. Raises ``OSError``, and what ``parse`` raises."""
         changes = context.changes()
         if self._identities is None or changes != self._changes:
             identities = [_identity(path) for path in self._paths]

@@ -295,6 +295,7 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
         "name --command 'sh -c \"echo $P; exit 1\"' --environment P=C:ensured --sensitive",
         "name --command 'echo C:ensured \\\"' --sensitive",
         "name --command true --environment C:ensured --sensitive",
+        "name --command 'sh -c \"cat; exit 1\"' --stdin C:ensured",
         "name --command true --sensitive --check 'echo C:ensured \\\"' --check 'sh -c \"echo C:ensured; exit 2\"'",
     ),
     "ensure archive": (
@@ -313,6 +314,20 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
         "none-of-canaries --authorized-keys 'C:ensured PRIVATE KEY'",
     ),
     "ensure group": ("none-of-canaries --provider none --sensitive --check C:ensured",),
+    "ensure checkout": (
+        "MACHINE/checked-out --url http://u:C:checkoutuser@127.0.0.1:1/app.git",
+        "MACHINE/checked-out --url 'http://u:C:checkoutuser@WEB/app.git?C:checkoutquery' --sensitive --check C:ensured",
+    ),
+    "ensure cron": (
+        "none-of-canaries --schedule @daily --command 'echo C:ensured' --sensitive --provider none",
+        "none-of-canaries --schedule '61 * * * *' --command 'echo C:ensured' --sensitive",
+    ),
+    "ensure kernel_module": (
+        "none_of_canaries --provider none --options C:ensured=1 --sensitive --check C:ensured",
+    ),
+    "ensure link": ("MACHINE/ensured-link --target C:ensured --sensitive --diff --check C:ensured",),
+    "ensure mount": ("MACHINE/nothing unmounted --provider none --sensitive --check C:ensured",),
+    "ensure sysctl": ("none.of.canaries --value C:ensured --provider none --sensitive --check C:ensured",),
     "ensure scaffold": (
         "MACHINE/ensured --source BUNDLE/t/tree-own --engine jinja --scaffold-data own=C:ensured --sensitive --diff",
         "MACHINE/failing-tree --source BUNDLE/t/tree-own --engine jinja --scaffold-data other=C:ensured --sensitive",
