@@ -332,7 +332,7 @@ def _write(data: bytes, place: Place, context: Context, validations: "Sequence[V
     from bundles.filesystem.free_space import needing  # for the few files that are changed
 
     is_secret = _plan(place, context).is_secret
-    verifiers = [one.verifier(place.path, context, secret=is_secret) for one in validations]
+    verifiers = [one.verifier(place.real, context, secret=is_secret) for one in validations]
 
     def verify(copy: str) -> None:
         for verifier in verifiers:

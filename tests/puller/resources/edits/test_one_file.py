@@ -282,6 +282,19 @@ def test_a_text_that_is_not_valid_takes_no_place_and_fails_all(apply: Apply, pat
     assert sorted(os.listdir(path.parent)) == [path.name]
 
 
+def test_the_copy_that_is_validated_is_beside_the_file_that_a_link_leads_to(apply: Apply, path: Path) -> None:
+    (path.parent / "lib").mkdir()
+    target = path.parent / "lib" / "real.conf"
+    target.write_text("x\n")
+    path.unlink()
+    path.symlink_to(target)
+    asked = f"sh -c 'test \"$(dirname $0)\" = {target.parent} && grep -q a $0' {{}}"
+    assert states(apply({"line#a": validated(path, "a", asked)})) == ["changed"]
+    events = apply({"line#b": validated(path, "b", "false {}")})
+    assert f"so {target} stays as it was" in events["line#b"].errors[0]
+    assert (target.read_text(), path.is_symlink()) == ("x\na\n", True)
+
+
 def test_one_that_is_content_asks_too_when_another_changes_its_file(apply: Apply, path: Path) -> None:
     edits = {"line#a": validated(path, "# end", "grep -qv b {}"), "line#b": line(path, "b")}
     system = Watched()
