@@ -190,3 +190,19 @@ def test_a_secret_line_is_in_no_receipt(host: Host, publisher: Publisher, path: 
     publisher.publish("2.0.0", story({}))
     host.run()
     assert path.read_text() == BEFORE
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"\xff", b'{"path": 1}'])
+def test_with_a_damaged_receipt_what_was_put_in_stays_and_edits_go_on(
+    host: Host, publisher: Publisher, path: Path, damage: bytes
+) -> None:
+    publisher.publish("1.0.0", story(THREE))
+    host.run()
+    (receipt,) = (host.state / "edits").iterdir()
+    receipt.write_bytes(damage)
+    publisher.publish("2.0.0", story({"line#new": {"line": "new"}}))
+    assert host.run().status == 0
+    assert path.read_text() == f"{AFTER}new\n"
+    publisher.publish("3.0.0", story({}))
+    assert host.run().status == 0
+    assert path.read_text() == AFTER
