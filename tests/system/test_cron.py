@@ -33,9 +33,9 @@ SCHEDULES = [
     "@reboot",
 ]
 ENVIRONMENT = {
-    "A": " two  blanks ",
+    "A": "  two  blanks",
     "B": "",
-    "C": '"quoted" in, 100% "',
+    "C": '"quoted" in 100%',
     "D": "'",
     "E": "$HOME # 100%",
 }

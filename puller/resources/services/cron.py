@@ -234,6 +234,9 @@ def _check_environment(environment: dict[str, str]) -> Iterator[PropertyError]:
             yield PropertyError("environment", f"has {name!r}, wanted the name of a variable")
         elif _NOT_IN_A_LINE.search(value):
             yield PropertyError("environment", f"has {name} with {value!r}, wanted one line")
+        elif _is_quoted(value):
+            what = "which begins and ends with quotes, and crons read that differently"
+            yield PropertyError("environment", f"has {name} with {value!r}, {what}")
         elif _wants_quotes(value) and '"' in value and "'" in value:
             what = f"has {name} with {value!r}, which cron has no way to quote"
             yield PropertyError("environment", f"{what}: wanted only one kind of quotes")
@@ -257,6 +260,12 @@ def _content(properties: CronProperties) -> bytes:
 def _assignment(name: str, value: str) -> str:
     quote = ("'" if '"' in value else '"') if _wants_quotes(value) else ""
     return f"{name}={quote}{value}{quote}"
+
+
+def _is_quoted(value: str) -> bool:
+    """Whether Debian's cron would take a second pair of quotes from a value; that of Red Hat takes one."""
+    value = value.rstrip()
+    return len(value) > 1 and value[0] in "\"'" and value[-1] == value[0]
 
 
 def _wants_quotes(value: str) -> bool:

@@ -188,8 +188,8 @@ def test_a_run_with_nothing_to_do_starts_no_process_and_writes_nothing(
             ],
         ),
         (
-            {"environment": {"A": '"a"', "B": "'b'", "C": "x" * 997}},
-            ["A='\"a\"'", "B=\"'b'\"", f"C={'x' * 997}", "30 4 * * * root /usr/local/bin/backup --all"],
+            {"environment": {"A": '"a" b', "B": "'b", "C": "x" * 997}},
+            ["A='\"a\" b'", 'B="\'b"', f"C={'x' * 997}", "30 4 * * * root /usr/local/bin/backup --all"],
         ),
     ],
 )
@@ -369,6 +369,8 @@ def test_what_it_changes_is_its_file_which_its_name_alone_takes_away(make: Make,
         ({"environment": {"A\nB": "b"}}, "wanted the name of a variable"),
         ({"environment": {"A": "a\nb"}}, r"environment has A with 'a\\nb', wanted one line"),
         ({"environment": {"A": " ' \" "}}, "which cron has no way to quote: wanted only one kind of quotes"),
+        ({"environment": {"A": '"a"'}}, "which begins and ends with quotes, and crons read that differently"),
+        ({"environment": {"A": "'a b' "}}, "which begins and ends with quotes"),
         ({"environment": {"A": "x" * 998}}, "environment has A with more than 999 bytes"),
     ],
 )
