@@ -1,4 +1,4 @@
-"""The recipes of docs/recipes.md against the real sshd, sudo and nginx; broken versions do not get through."""
+"""The recipes of docs/recipes.md against real sshd, sudo, nginx and nft; broken versions do not get through."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Machine:
 
     def run(self, *command: str) -> Completed:
         return subprocess.run(
-            ["unshare", "--mount", "--", "sh", "-c", INSIDE, "sh", str(self.root), *command],
+            ["unshare", "--mount", "--net", "--", "sh", "-c", INSIDE, "sh", str(self.root), *command],
             env=ENVIRONMENT, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, timeout=120, check=False,
         )  # fmt: skip
@@ -51,7 +51,7 @@ class Machine:
 
 @pytest.fixture(scope="module")
 def machine(debian_with: Callable[..., contextlib.AbstractContextManager[Path]]) -> Iterator[Machine]:
-    with debian_with("openssh-server", "sudo", "nginx-light") as root:
+    with debian_with("openssh-server", "sudo", "nginx-light", "nftables") as root:
         yield Machine(root)
 
 
@@ -61,6 +61,7 @@ BROKEN = {
         ("/etc/ssh/sshd_config.d/ports.conf", "Port 22", "Prot 22", "Bad configuration option: Prot"),
     ],
     "sudo": [("/etc/sudoers.d/admins", "ALL=(ALL:ALL) ALL", "ALL=(ALL:ALL ALL", "syntax error")],
+    "firewall": [("/etc/nftables.conf", "dport 22 accept", "dport 22 acept", "syntax error")],
     "nginx": [
         ("/etc/nginx/nginx.conf", "events {}", "events {", '"http" directive is not allowed here'),
         ("/etc/nginx/sites-enabled/shop.conf", "listen 8080;", "lisen 8080;", 'unknown directive "lisen"'),
