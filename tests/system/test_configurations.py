@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import re
 import shutil
 import tarfile
@@ -251,4 +250,4 @@ def log_in(configured: Configured) -> None:
     machine.run(*commit, "commit", "-q", "--allow-empty", "-m", "Second")
     assert configured.apply("staff-vm", data).returncode == CHANGED
     assert re.search(r"^LANG=.?en_US.UTF-8", configured.says("cat /etc/default/locale"), re.MULTILINE)
-    json.loads(configured.says("puller state user ann --format json"))
+    yaml.safe_load(configured.says("puller state user ann"))
