@@ -250,4 +250,4 @@ def log_in(configured: Configured) -> None:
     machine.run(*commit, "commit", "-q", "--allow-empty", "-m", "Second")
     assert configured.apply("staff-vm", data).returncode == CHANGED
     assert re.search(r"^LANG=.?en_US.UTF-8", configured.says("cat /etc/default/locale"), re.MULTILINE)
-    yaml.safe_load(configured.says("puller state user ann"))
+    yaml.safe_load(configured.says("cd / && puller state user ann"))
