@@ -79,7 +79,10 @@ class Remote(msgspec.Struct, frozen=True):
             return {}
         parts = urlsplit(self.url)
         return {
-            "GIT_CONFIG_COUNT": "1",
+            "GIT_CONFIG_COUNT": "2",
             "GIT_CONFIG_KEY_0": f"http.{parts.scheme}://{parts.netloc}/.extraHeader",
             "GIT_CONFIG_VALUE_0": self.authorization.reveal(),
+            # After a redirect git asks the other server with the same headers.
+            "GIT_CONFIG_KEY_1": "http.followRedirects",
+            "GIT_CONFIG_VALUE_1": "false",
         }

@@ -123,6 +123,68 @@ def test_without_the_right_ones_nobody_is_asked_and_nothing_is_shown(
     assert not place.path.exists()
 
 
+class Elsewhere(BaseHTTPRequestHandler):
+    """Another server, which says to be git's, and remembers with which credentials it was asked."""
+
+    protocol_version = "HTTP/1.1"
+    seen: list[str | None]
+
+    def do_GET(self) -> None:
+        kind = "application/x-git-upload-pack-advertisement"
+        self._answer(b"001e# service=git-upload-pack\n0000000eversion 2\n0013ls-refs=unborn\n0000", kind)
+
+    def do_POST(self) -> None:
+        self._answer(b"0000", "application/x-git-upload-pack-result")
+
+    def _answer(self, body: bytes, kind: str) -> None:
+        self.seen.append(self.headers.get("Authorization"))
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
+        """Nothing on the terminal."""
+
+
+def redirecting_to(port: int) -> type[BaseHTTPRequestHandler]:
+    class Redirecting(Elsewhere):
+        seen: list[str | None] = []  # noqa: RUF012
+
+        def do_GET(self) -> None:
+            self.send_response(302)
+            self.send_header("Location", f"http://localhost:{port}{self.path}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    return Redirecting
+
+
+@contextlib.contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
+    """The port of a server."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
+    thread.join(10)
+
+
+@pytest.mark.attack("checkout.redirect")
+def test_a_server_that_leads_to_another_one_does_not_lead_the_credentials_there(place: Place) -> None:
+    class Other(Elsewhere):
+        seen: list[str | None] = []  # noqa: RUF012
+
+    with serving(Other) as other, serving(redirecting_to(other)) as port:
+        for revision in ("main", "v1"):
+            with pytest.raises(ResourceError, match="error: 302"):
+                place.apply(url=f"http://joe:{SECRET}@127.0.0.1:{port}/x.git", revision=revision)
+    assert Other.seen == []
+
+
 def test_a_depth_and_a_commit_are_fetched_over_http(place: Place, remote: Remote, web: type[Backend]) -> None:
     commit = git(remote.work, "rev-parse", "v1^{commit}")
     url = url_of(web, f"joe:{SECRET}@")
