@@ -19,6 +19,9 @@ from puller.system.protocol import Attributes, System
 _LARGEST = 64 * 1024 * 1024  # bytes
 _ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _SECTION = re.compile(r'\s*\[\s*([A-Za-z0-9.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]')
+_REFTABLE = re.compile(r"\s*refstorage\s*=\s*reftable", re.IGNORECASE)
+# Quoted, plain, comment; a quote without an end is one, too, or each would be searched for its end anew.
+_PARTS = re.compile(r'"((?:[^"\\]|\\.)*)"?|([^"#;]+)|([#;].*)')
 _LOCKS = ("index.lock", "HEAD.lock", "config.lock", "packed-refs.lock", "shallow.lock")
 
 
@@ -120,7 +123,7 @@ class Repository:
         """The record that Puller keeps here; one that is not understood is none."""
         try:
             record = msgspec.json.decode(self._text("puller"), type=Record)
-        except (msgspec.DecodeError, UnicodeEncodeError):
+        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
             return Record()
         # It is in the tree of its owner: what is no id would be an option to git.
         ids = {name: _id(getattr(record, name)) for name in ("object", "commit", "begun")}
@@ -162,7 +165,7 @@ class Repository:
     @cached_property
     def _config(self) -> str:
         text = self._text("config")
-        if re.search(r"(?im)^\s*refstorage\s*=\s*reftable", text):
+        if any(_REFTABLE.match(line) for line in text.splitlines()):
             raise ResourceError(f"{self._git}: its refs are in a reftable, which is not read")
         return text
 
@@ -180,7 +183,7 @@ class Repository:
         return found
 
     def _ref(self, name: str) -> str:
-        if ".." in name or not name.startswith("refs/"):
+        if ".." in name or "\0" in name or not name.startswith("refs/"):
             return ""
         loose = self._text(name).strip()
         return _id(loose) or self._packed.get(name, ("", ""))[0]
@@ -205,6 +208,6 @@ def _id(text: str) -> str:
 
 def _unquoted(value: str) -> str:
     """A value of git's configuration without its quotes and what is behind it."""
-    parts = re.findall(r'"((?:[^"\\]|\\.)*)"|([^"#;]+)|([#;].*)', value.strip())
+    parts = _PARTS.findall(value.strip())
     text = "".join(quoted or plain for quoted, plain, comment in parts if not comment).strip()
     return re.sub(r"\\(.)", r"\1", text)

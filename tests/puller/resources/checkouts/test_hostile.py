@@ -9,6 +9,7 @@ import pytest
 from puller.errors import ResourceError
 from puller.resources.base import PropertyError
 from puller.resources.checkouts.remote import Remote as Url
+from puller.resources.checkouts.repository import Repository
 from puller.system.commands import Command, Completed, base_environment
 from puller.system.local import LocalSystem
 from tests.puller.resources.checkouts.conftest import Place, Remote, git, give
@@ -47,6 +48,7 @@ URLS = [
 ]
 
 
+@pytest.mark.attack("checkout.url")
 @pytest.mark.parametrize("url", URLS)
 def test_a_url_that_is_none_or_runs_something_is_refused_at_load(place: Place, url: str) -> None:
     with pytest.raises(PropertyError, match="url "):
@@ -148,6 +150,7 @@ def arm(tree: Path, marks: Path) -> None:
         (tree / ".git/hooks" / name).symlink_to(program)
 
 
+@pytest.mark.attack("checkout.programs")
 @pytest.mark.root
 @pytest.mark.parametrize("force", [False, True])
 def test_what_a_users_repository_names_never_runs_as_root(
@@ -177,6 +180,7 @@ def test_what_a_users_repository_names_never_runs_as_root(
     assert "0" not in ran
 
 
+@pytest.mark.attack("checkout.root")
 @pytest.mark.root
 def test_in_roots_repository_only_what_root_has_written_counts(place: Place, remote: Remote) -> None:
     place.apply(url=remote.url, revision="v1")
@@ -199,6 +203,7 @@ def test_in_roots_repository_only_what_root_has_written_counts(place: Place, rem
     assert place.apply(url=remote.url, revision="v1") == []
 
 
+@pytest.mark.attack("checkout.programs")
 def test_no_hook_or_monitor_of_the_repository_runs_at_all(
     place: Place, remote: Remote, tmp_path: Path
 ) -> None:
@@ -215,6 +220,7 @@ def test_no_hook_or_monitor_of_the_repository_runs_at_all(
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.attack("checkout.submodule")
 def test_a_remote_brings_no_submodule_and_no_program(place: Place, remote: Remote, tmp_path: Path) -> None:
     git(
         remote.work,
@@ -235,6 +241,7 @@ def test_a_remote_brings_no_submodule_and_no_program(place: Place, remote: Remot
     assert place.apply(url=remote.url, revision="v3") == []
 
 
+@pytest.mark.attack("checkout.link")
 @pytest.mark.root
 @pytest.mark.parametrize(
     "part", [".git", ".git/HEAD", ".git/refs/tags/v9", ".git/packed-refs", ".git/puller"]
@@ -262,6 +269,7 @@ def test_a_link_of_a_user_in_a_repository_leads_root_nowhere(
     assert (victim.read_text(), victim.lstat().st_ctime_ns) == (commit, before.st_ctime_ns)
 
 
+@pytest.mark.attack("checkout.link")
 @pytest.mark.root
 def test_a_fifo_in_a_repository_stops_nobody(place: Place, remote: Remote) -> None:
     place.apply(url=remote.url, revision="v1")
@@ -270,8 +278,17 @@ def test_a_fifo_in_a_repository_stops_nobody(place: Place, remote: Remote) -> No
         place.apply(url=remote.url, revision="v7")
 
 
+@pytest.mark.attack("checkout.endless")
 @pytest.mark.parametrize(
-    "text", ["", "ref: ../../../etc/passwd", "ref: refs/heads/../../../x", "\xff\xfe", "x" * 40]
+    "text",
+    [
+        "",
+        "ref: ../../../etc/passwd",
+        "ref: refs/heads/../../../x",
+        "ref: refs/heads/a\0b",
+        "\xff\xfe",
+        "x" * 40,
+    ],
 )
 def test_a_head_that_says_nothing_is_no_commit(place: Place, remote: Remote, text: str) -> None:
     place.apply(url=remote.url, revision="v1")
@@ -280,9 +297,40 @@ def test_a_head_that_says_nothing_is_no_commit(place: Place, remote: Remote, tex
         place.apply(url=remote.url, revision="v1")
 
 
+@pytest.mark.attack("checkout.endless")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n" * 1_000_000,
+        " " * 1_000_000,
+        '[remote "origin"]\nurl = "' + '\\"' * 500_000,
+        '[remote "' + '\\"' * 500_000,
+        "[" * 1_000_000,
+    ],
+    ids=["lines", "blanks", "quotes", "section", "brackets"],
+)
+def test_a_configuration_that_takes_long_to_read_is_read_in_one_go(
+    place: Place, remote: Remote, text: str
+) -> None:
+    """What is searched from each of a million places anew would not end before the limit of a test."""
+    place.apply(url=remote.url, revision="v1")
+    path = place.path / ".git/config"
+    found = path.lstat()
+    path.write_text(text)
+    assert Repository(str(place.path), found, LocalSystem()).url() in ("", '"' * 500_000)
+
+
+@pytest.mark.attack("checkout.endless")
 def test_a_record_that_is_not_ours_says_nothing(place: Place, remote: Remote) -> None:
     place.apply(url=remote.url, revision="v1")
-    for text in ("", "{", '{"begun": 5}', '{"begun": "--output=x", "commit": "-x"}', "[]"):
+    for text in (
+        "",
+        "{",
+        '{"begun": 5}',
+        '{"begun": "--output=x", "commit": "-x"}',
+        "[]",
+        f'{{"x":{"[" * 100_000}',
+    ):
         (place.path / ".git/puller").write_text(text)
         assert place.apply(url=remote.url, revision="v1") == []
         (place.path / "file").write_text("by hand")
@@ -291,6 +339,7 @@ def test_a_record_that_is_not_ours_says_nothing(place: Place, remote: Remote) ->
         place.git("checkout", "--quiet", "--", "file")
 
 
+@pytest.mark.attack("checkout.exchange")
 @pytest.mark.root
 def test_a_tree_that_is_exchanged_for_somebody_elses_is_refused_by_git_itself(
     place: Place, open_to_all: Path, monkeypatch: pytest.MonkeyPatch
