@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-from puller.errors import ResourceError
+from puller.errors import ChangedMeanwhile, ResourceError
 from puller.resources.base import Context
 from puller.resources.kernel import fstab, mounting
 from puller.resources.kernel.mount_plan import NEVER_UNMOUNTED, Change, fstab_file
@@ -183,9 +183,20 @@ def _after(context: Context, change: Change) -> None:
     if "mounted" in steps:
         if not system.is_directory(point) and not system.exists(point):
             system.make_directory(point, Attributes(os.geteuid(), os.getegid(), 0o755))
+        _require_same_point(context, change)
         mounting.mount(system, point)
     if "remounted" in steps:
         mounting.remount(system, point)
+
+
+def _require_same_point(context: Context, change: Change) -> None:
+    """Raise ``ChangedMeanwhile`` for a point that leads elsewhere by now: mount(8) would follow it there.
+
+    Whoever owns a directory on the way can exchange it, and sees by fstab when to do so.
+    """
+    point, now = change.wanted.point, context.system.resolve(change.wanted.point)
+    if now != change.actual.point:
+        raise ChangedMeanwhile(f"{point}: leads to {now}, since somebody else has changed the way to it")
 
 
 def _unmount(context: Context, point: str) -> None:

@@ -389,6 +389,32 @@ def test_a_link_in_the_place_of_the_point_is_refused(machine: Machine) -> None:
     assert machine.ran == []
 
 
+@pytest.mark.attack("mount.exchange")
+@pytest.mark.parametrize("is_theirs", [False, True])
+def test_a_point_that_becomes_a_link_before_it_is_mounted_leads_nowhere(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, is_theirs: bool
+) -> None:
+    """Its user sees by fstab that it is about to be mounted."""
+    theirs, elsewhere = machine.points / "user", machine.directory / "elsewhere"
+    (theirs / "a").mkdir(parents=True)
+    elsewhere.mkdir()
+
+    def exchanged(system: System) -> str:
+        if not (theirs / "a").is_symlink():
+            (theirs / "a").rmdir()
+            (theirs / "a").symlink_to(elsewhere)
+            if is_theirs and os.geteuid() == 0:
+                os.chown(theirs / "a", 65534, 65534, follow_symlinks=False)
+                os.chown(theirs, 65534, 65534)
+        return ""
+
+    monkeypatch.setattr(mounting, "tell_systemd", exchanged)
+    [error] = machine.apply(mount("user/a"))["user/a"].errors
+    assert "leads to" in error
+    assert not [one for one in machine.ran if one.startswith("mount")]
+    assert machine.fstab.read_text() == BESIDE
+
+
 def test_a_point_behind_a_link_of_root_is_found_mounted(machine: Machine) -> None:
     machine.add("a")
     (machine.directory / "link").symlink_to(machine.points)
