@@ -197,6 +197,7 @@ def test_noop_leaves_apts_caches_as_they_are(debian: Debian, job: NewJob) -> Non
     assert "Dir::Cache::srcpkgcache=" in dry
 
 
+@pytest.mark.attack("data-names.package")
 def test_names_never_reach_apt_as_options_or_patterns(debian: Debian, job: NewJob) -> None:
     """Without the second, ``apt-get install python3.`` installs whatever the expression matches."""
     apt = Apt()

@@ -421,6 +421,7 @@ def test_names_of_packages_are_accepted(make: Make, name: str) -> None:
     assert make(Package, {"name": name}).properties.name == name
 
 
+@pytest.mark.attack("data-names.package")
 @pytest.mark.parametrize(("name", "sentence"), BAD_NAMES.items())
 def test_options_and_patterns_are_no_names(make: Make, name: str, sentence: str) -> None:
     """The reference let a name begin with a hyphen and did not end the options before it."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from runpy import run_path
@@ -276,6 +277,7 @@ def test_what_only_apt_knows_is_a_failure_on_fedora(
     assert str(failure.value) == sentence
 
 
+@pytest.mark.attack("data-names.package")
 @pytest.mark.parametrize("release", ["-y", "", "a b", "--config-file=/tmp/x", "sid\n"])
 def test_options_of_apt_are_no_releases(make: Make, release: str) -> None:
     with pytest.raises(PropertyError, match="options has the release"):
@@ -471,6 +473,31 @@ def test_a_package_of_a_server_is_fetched_to_be_known_and_to_be_installed_and_no
     assert len(fetched) == 2
 
 
+@pytest.mark.root
+@pytest.mark.attack("packages.writable")
+@pytest.mark.parametrize("what", ["file", "directory", "link"])
+def test_a_file_that_others_can_exchange_is_not_installed_without_its_checksum(
+    package: MakePackage, converge: Converge, tmp_path: Path, what: str
+) -> None:
+    machine = a_debian()
+    (tmp_path / "theirs").mkdir()
+    path = tmp_path / "theirs" / "tool.deb"
+    content = (tmp_path / a_file(tmp_path, "Debian")).read_bytes()
+    path.write_bytes(content)
+    os.chown(path if what == "file" else path.parent, 65534, 65534)
+    source = path
+    if what == "link":
+        source = tmp_path / "link.deb"
+        source.symlink_to(path)
+    for noop in (True, False):
+        with pytest.raises(ResourceError, match=r"may be somebody else's: .* belongs to user 65534"):
+            package(machine, source=str(source), noop=noop).look()
+    assert machine.changed == []
+    converge(package(machine, source=str(source), checksum=hashlib.sha256(content).hexdigest()))
+    assert Path(machine.changed[-1][-1]).name == "package.deb"
+
+
+@pytest.mark.attack("packages.checksum")
 def test_another_content_than_the_checksum_says_is_never_given_to_the_package_manager(
     package: MakePackage, tmp_path: Path
 ) -> None:
@@ -488,6 +515,7 @@ def test_another_content_than_the_checksum_says_is_never_given_to_the_package_ma
     assert machine.changed == []
 
 
+@pytest.mark.attack("data-names.package")
 @pytest.mark.parametrize(
     ("properties", "sentence"),
     [
@@ -520,6 +548,7 @@ ANSWERS = [
 ]
 
 
+@pytest.mark.attack("secrets.answers")
 def test_answers_are_given_before_the_package_is_installed_and_never_on_a_command_line(
     package: MakePackage, converge: Converge
 ) -> None:
@@ -570,6 +599,7 @@ def test_answers_of_several_packages_are_given_and_read_back_at_once(package: Ma
     assert [command[0] for command in machine.looked].count("debconf-communicate") == 1
 
 
+@pytest.mark.attack("secrets.answers")
 @pytest.mark.parametrize(
     "answer", ["10 tool/question doesn't exist\n0 Internet Site\n", "0 hunter two\n0 x\n", ""]
 )
@@ -586,6 +616,7 @@ def test_an_answer_that_debconf_does_not_have_then_is_a_failure_that_does_not_sh
     assert machine.versions("tool") == []
 
 
+@pytest.mark.attack("data-names.answers")
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -612,6 +643,7 @@ def test_answers_that_debconf_would_take_for_something_else_are_refused(
     assert str(failure.value) == sentence
 
 
+@pytest.mark.attack("secrets.answers")
 def test_answers_are_not_shown(make: Make) -> None:
     properties = make(Package, {"name": "tool", "debconf": ANSWERS}).properties
     assert "hunter" not in repr(properties)

@@ -465,6 +465,7 @@ def test_noop_waits_for_a_key_that_an_earlier_resource_brings(
 # Keys
 
 
+@pytest.mark.attack("packages.key")
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
@@ -505,6 +506,7 @@ def test_noop_foretells_a_key_that_cannot_be_used(repository: MakeRepository) ->
 # What is refused
 
 
+@pytest.mark.attack("data-names.repository")
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
