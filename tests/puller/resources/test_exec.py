@@ -179,6 +179,7 @@ def test_another_exit_code_is_a_failure_with_what_was_printed(make: Make, conver
     assert str(error.value) == "exit code 9, wanted 0, 2; it printed:\nout\nerr"
 
 
+@pytest.mark.attack("secrets.sensitive")
 def test_of_a_sensitive_command_nothing_is_printed(make: Make, converge: Converge) -> None:
     with pytest.raises(ResourceError) as error:
         converge(make(Exec, {**shell("echo secret; exit 9"), "sensitive": True}))
@@ -287,6 +288,7 @@ def open_directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.attack("as-user.identity")
 @pytest.mark.root
 @pytest.mark.parametrize(
     ("who", "expected"),
@@ -341,6 +343,39 @@ def test_in_noop_a_user_that_the_run_would_make_is_not_missed(
 
 
 @pytest.mark.root
+@pytest.mark.attack("as-user.inherited")
+def test_a_command_of_a_user_has_nothing_of_puller_open_and_no_terminal(
+    make: Make, converge: Converge, open_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret, report = open_directory / "secret", open_directory / "report"
+    secret.write_text("canary")
+    secret.chmod(0o600)
+    monkeypatch.setenv("CANARY", "canary")
+    looking = "readlink /proc/self/fd/*; tr '\\0' '\\n' < /proc/self/environ; cut -d' ' -f7 /proc/self/stat"
+    asked = f"({looking}; cat /proc/$PPID/environ; echo seen) > {report} 2>/dev/null"
+    with secret.open() as stream:
+        os.set_inheritable(stream.fileno(), True)
+        converge(make(Exec, {**shell(asked), "user": "nobody"}))
+    told = report.read_text()
+    assert "canary" not in told
+    assert str(secret) not in told
+    assert told.splitlines()[-2:] == ["0", "seen"]
+
+
+@pytest.mark.root
+@pytest.mark.attack("secrets.arguments")
+def test_the_input_of_a_command_is_in_no_command_line_while_it_runs(
+    make: Make, converge: Converge, open_directory: Path
+) -> None:
+    report = open_directory / "report"
+    asked = f"cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ > {report} 2>/dev/null; cat > /dev/null"
+    converge(make(Exec, {**shell(asked), "user": "nobody", "stdin": "a-canary-of-input"}))
+    assert b"/dev/null" in report.read_bytes()
+    assert b"a-canary-of-input" not in report.read_bytes()
+
+
+@pytest.mark.attack("as-user.directory")
+@pytest.mark.root
 @pytest.mark.parametrize("guards", [{}, {"unless": "false"}])
 def test_a_directory_that_the_user_cannot_enter_is_a_failure(
     make: Make, converge: Converge, open_directory: Path, guards: dict[str, Any]
@@ -355,6 +390,7 @@ def test_a_directory_that_the_user_cannot_enter_is_a_failure(
     converge(make(Exec, {"name": "true", "user": "root", "cwd": f"{open_directory}/closed"}))
 
 
+@pytest.mark.attack("as-user.directory")
 @pytest.mark.root
 def test_a_program_that_the_user_may_not_run_is_a_failure(
     make: Make, converge: Converge, open_directory: Path
@@ -385,6 +421,7 @@ def test_a_command_reads_its_input_and_guards_read_none(
     assert (tmp_path / "guard").read_text() == ""
 
 
+@pytest.mark.attack("secrets.stdin")
 def test_the_input_is_not_shown(make: Make, converge: Converge) -> None:
     resource = make(Exec, {**shell("exit 3"), "stdin": "hunter2"})
     assert "hunter2" not in repr(resource.properties)

@@ -415,6 +415,7 @@ def test_a_home_with_a_mount_below_is_not_removed(
 # Secrets
 
 
+@pytest.mark.attack("secrets.password")
 def test_the_hash_is_on_standard_input_and_nowhere_else(
     machine: Accounts, apply: Apply, tmp_path: Path
 ) -> None:
@@ -472,6 +473,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.attack("data-names.accounts")
 @pytest.mark.parametrize("text", REFUSED)
 def test_what_cannot_be_meant_is_refused_when_the_manifest_is_read(apply: Apply, text: str) -> None:
     with pytest.raises(ManifestError) as failure:
@@ -479,6 +481,7 @@ def test_what_cannot_be_meant_is_refused_when_the_manifest_is_read(apply: Apply,
     assert REFUSED[text] in str(failure.value)
 
 
+@pytest.mark.attack("data-names.accounts")
 @pytest.mark.parametrize(
     "password",
     [

@@ -151,6 +151,7 @@ def secret(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.attack("authorized-keys.way")
 @pytest.mark.parametrize(("prepare", "why"), HOSTILE)
 def test_what_somebody_has_put_in_the_way_is_refused_and_nothing_comes_of_it(
     home: Path, secret: Path, prepare: Callable[[Path, Path], None], why: str
@@ -165,6 +166,7 @@ def test_what_somebody_has_put_in_the_way_is_refused_and_nothing_comes_of_it(
     assert secret.read_text() == f"secret {OTHER}\n"
 
 
+@pytest.mark.attack("authorized-keys.exchange")
 @pytest.mark.parametrize(("prepare", "why"), HOSTILE)
 def test_what_comes_into_the_way_after_the_look_is_refused_by_the_users_own_process(
     home: Path, secret: Path, prepare: Callable[[Path, Path], None], why: str
@@ -189,6 +191,7 @@ def test_a_home_that_the_user_cannot_write_to_is_a_failure_with_the_path(home: P
     assert failure.value.filename == str(home / ".ssh/authorized_keys")
 
 
+@pytest.mark.attack("authorized-keys.large")
 def test_a_file_that_is_too_large_is_refused(home: Path) -> None:
     put(home, "#" * (LARGEST + 1))
     with pytest.raises(ResourceError, match=f"has more than {LARGEST} bytes"):
@@ -198,6 +201,7 @@ def test_a_file_that_is_too_large_is_refused(home: Path) -> None:
 # The process of the user
 
 
+@pytest.mark.attack("authorized-keys.process")
 def test_what_acts_as_a_user_has_the_ids_of_the_user_and_no_way_back(home: Path) -> None:
     def act() -> None:
         ids = (os.getresuid(), os.getresgid(), os.getgroups())
@@ -223,11 +227,13 @@ def test_a_bug_in_the_child_is_a_failure_and_unwinds_nothing_of_ours(home: Path)
         act_as(identity(home), lambda: 1 / 0)
 
 
+@pytest.mark.attack("authorized-keys.process")
 def test_a_child_that_its_user_has_killed_is_a_failure(home: Path) -> None:
     with pytest.raises(ResourceError, match="what is done as a was ended on its way"):
         act_as(identity(home), lambda: os.kill(os.getpid(), signal.SIGKILL))
 
 
+@pytest.mark.attack("authorized-keys.process")
 def test_a_child_that_its_user_has_stopped_is_not_waited_for(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,6 +75,7 @@ def test_other_urls_are_kept_as_they_are(url: str) -> None:
     assert Url.parse(url) == Url(url)
 
 
+@pytest.mark.attack("secrets.checkout")
 @pytest.mark.parametrize(
     ("url", "header"),
     [
@@ -92,6 +93,7 @@ def test_credentials_are_taken_out_of_a_url(url: str, header: str) -> None:
     assert header not in repr(found)
 
 
+@pytest.mark.attack("secrets.checkout")
 def test_no_sentence_about_a_url_shows_its_credentials() -> None:
     for url in ("https://joe:s3cret@h/x?y", "foo://joe:s3cret@h/x", "ssh://joe:s3cret@h/x"):
         with pytest.raises(ValueError, match=r"wanted|only|no URL") as caught:

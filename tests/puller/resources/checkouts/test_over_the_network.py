@@ -93,6 +93,7 @@ def everything_in(directory: Path) -> bytes:
     return b"".join(path.read_bytes() for path in directory.rglob("*") if path.is_file())
 
 
+@pytest.mark.attack("secrets.checkout")
 def test_credentials_of_the_url_reach_the_server_and_nothing_else(
     place: Place, remote: Remote, web: type[Backend]
 ) -> None:
@@ -113,6 +114,7 @@ def test_credentials_of_the_url_reach_the_server_and_nothing_else(
     assert place.started == ["status"]
 
 
+@pytest.mark.attack("secrets.checkout")
 def test_without_the_right_ones_nobody_is_asked_and_nothing_is_shown(
     place: Place, web: type[Backend]
 ) -> None:

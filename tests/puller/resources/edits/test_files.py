@@ -104,6 +104,7 @@ def make_socket(path: Path) -> None:
         made.bind(str(path))
 
 
+@pytest.mark.attack("edits.special")
 @BOTH
 @pytest.mark.parametrize(
     ("make", "kind"), [(Path.mkdir, "directory"), (make_fifo, "fifo"), (make_socket, "socket")]
@@ -118,6 +119,7 @@ def test_what_is_no_regular_file_is_refused(
     assert failure == f"{path} is a {kind}, and only regular files are edited"
 
 
+@pytest.mark.attack("edits.special")
 def test_a_file_that_is_too_large_is_refused(
     apply: Apply, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +179,7 @@ def test_a_link_to_itself_is_refused(apply: Apply, place: Path) -> None:
     assert said(apply(line(place / "link", create=True))) == f"{place}/link is a link that leads to nothing"
 
 
+@pytest.mark.attack("edits.special")
 def test_a_link_to_a_directory_or_a_fifo_is_refused(apply: Apply, place: Path) -> None:
     make_fifo(place / "pipe")
     for target, kind in (("pipe", "fifo"), (".", "directory")):
@@ -185,6 +188,7 @@ def test_a_link_to_a_directory_or_a_fifo_is_refused(apply: Apply, place: Path) -
         assert f"is a {kind}" in said(apply(line(place / "link")))
 
 
+@pytest.mark.attack("edits.link")
 @pytest.mark.root
 @BOTH
 @pytest.mark.parametrize(
@@ -219,6 +223,7 @@ def test_a_link_of_a_user_to_their_own_file_is_followed(apply: Apply, place: Pat
     assert (theirs / "file").stat().st_uid == 1000
 
 
+@pytest.mark.attack("edits.link")
 @pytest.mark.root
 @BOTH
 def test_a_users_link_among_the_directories_is_not_followed(apply: Apply, place: Path, noop: bool) -> None:
@@ -232,6 +237,7 @@ def test_a_users_link_among_the_directories_is_not_followed(apply: Apply, place:
     assert (place / "real" / "file").read_text() == ""
 
 
+@pytest.mark.attack("edits.hard-link")
 @BOTH
 def test_a_file_with_several_names_may_be_somebody_elses(apply: Apply, place: Path, noop: bool) -> None:
     path, other = place / "file", place / "other"
@@ -247,6 +253,7 @@ def test_a_file_with_several_names_may_be_somebody_elses(apply: Apply, place: Pa
     assert event.state == "stable"
 
 
+@pytest.mark.attack("edits.exchange")
 def test_a_file_that_is_exchanged_before_it_is_read_is_not_read(apply: Apply, place: Path) -> None:
     path, secret = place / "file", place / "secret"
     path.write_text("mine\n")

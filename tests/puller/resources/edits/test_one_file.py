@@ -194,6 +194,7 @@ def test_an_edit_that_would_differ_again_is_not_written(apply: Apply, path: Path
     assert path.read_text() == "a\nb\n"
 
 
+@pytest.mark.attack("secrets.sensitive")
 def test_a_sensitive_edit_that_would_differ_again_is_not_told_in_words(apply: Apply, path: Path) -> None:
     path.write_text("a\n")
     growing = line(path, r"canary\1", match="^(a.*|canary.*)$", back_references=True, sensitive=True)
@@ -206,6 +207,7 @@ def test_a_sensitive_edit_that_would_differ_again_is_not_told_in_words(apply: Ap
 # What contradicts
 
 
+@pytest.mark.attack("edits.way-back")
 @pytest.mark.parametrize("noop", [False, True])
 @pytest.mark.parametrize("waits", [{}, {"require": ["exec#test -e /"]}])
 def test_edits_that_undo_each_other_are_never_written(
@@ -318,6 +320,7 @@ def test_a_command_that_is_not_there_fails_in_noop_too(apply: Apply, path: Path)
 # Secrets
 
 
+@pytest.mark.attack("secrets.sensitive")
 def test_a_sensitive_edit_hides_the_diff_of_its_file_for_good(apply: Apply, path: Path) -> None:
     edits = {
         "setting#s": setting(path, "password", "canary", sensitive=True),
@@ -338,6 +341,7 @@ def test_a_sensitive_edit_hides_the_diff_of_its_file_for_good(apply: Apply, path
 # What happens meanwhile
 
 
+@pytest.mark.attack("edits.exchange")
 def test_a_file_that_is_changed_meanwhile_is_left_alone(apply: Apply, path: Path) -> None:
     class Racing(Watched):
         def replace_file(self, path: str, *rest: Any, **named: Any) -> None:
@@ -349,6 +353,7 @@ def test_a_file_that_is_changed_meanwhile_is_left_alone(apply: Apply, path: Path
     assert path.read_text() == "theirs\n"
 
 
+@pytest.mark.attack("edits.exchange")
 def test_a_file_that_was_changed_within_the_same_tick_is_left_alone(apply: Apply, path: Path) -> None:
     class Racing(Watched):
         def read(self, path: str, looked_at: os.stat_result | None = None) -> bytes:

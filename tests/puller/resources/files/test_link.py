@@ -196,6 +196,7 @@ def test_owner_and_group_are_those_of_the_link_itself(make: Make, converge: Conv
     assert converge(make(Link, wanted)) == [], "what is not managed is not looked at"
 
 
+@pytest.mark.attack("managed-links.given")
 @pytest.mark.root
 def test_a_link_with_other_names_is_made_anew_and_not_given_away(
     make: Make, converge: Converge, path: Path
@@ -255,6 +256,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.attack("data-names.links")
 @pytest.mark.parametrize(("properties", "sentence"), WRONG)
 def test_what_cannot_be_is_refused_at_load(make: Make, properties: dict[str, Any], sentence: str) -> None:
     with pytest.raises(PropertyError, match=sentence.replace("(", r"\(")):
@@ -279,6 +281,7 @@ def test_a_link_that_was_left_stays_where_it_is_no_link_any_more(
     assert converge(make(LeftLink, {"name": str(path), "ensure": "absent"}))
 
 
+@pytest.mark.attack("managed-links.given")
 def test_somebody_who_was_faster_is_not_overwritten(make: Make, path: Path) -> None:
     path.symlink_to("releases/1")
     resource = make(Link, {"name": str(path), "target": "releases/2"})
@@ -290,6 +293,7 @@ def test_somebody_who_was_faster_is_not_overwritten(make: Make, path: Path) -> N
     assert path.read_text() == "theirs"
 
 
+@pytest.mark.attack("managed-links.given")
 @pytest.mark.root
 def test_what_is_put_in_the_place_of_a_new_link_is_not_given_away(
     path: Path, monkeypatch: pytest.MonkeyPatch
@@ -425,6 +429,7 @@ def test_declarations_that_say_the_same_are_one_link(tmp_path: Path) -> None:
         apply(tmp_path, [link(tmp_path, "x"), link(tmp_path, "y")])
 
 
+@pytest.mark.attack("managed-links.way")
 @pytest.mark.root
 def test_a_link_in_a_directory_of_a_user_is_never_theirs_to_lead_elsewhere(
     make: Make, converge: Converge, tmp_path: Path

@@ -90,6 +90,7 @@ def test_set_id_bits_that_are_wanted_are_there_after_a_change_of_owner(
     assert path.lstat().st_uid == SOMEBODY
 
 
+@pytest.mark.attack("trees.set-id")
 @as_root
 @pytest.mark.parametrize("more", [{}, {"content": "ours\n"}])
 def test_a_program_of_a_user_does_not_become_one_that_runs_as_root(

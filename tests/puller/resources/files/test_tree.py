@@ -322,6 +322,7 @@ def test_what_holds_data_gives_way_only_by_force(way: str, bench: Bench, tmp_pat
     assert picture(tmp_path / "outside") == before
 
 
+@pytest.mark.attack("trees.exchange")
 def test_a_link_in_the_place_of_the_directory_is_not_followed(bench: Bench, tmp_path: Path) -> None:
     put(bench.source, "a")
     (tmp_path / "outside").mkdir()
@@ -330,6 +331,7 @@ def test_a_link_in_the_place_of_the_directory_is_not_followed(bench: Bench, tmp_
     assert os.listdir(tmp_path / "outside") == []
 
 
+@pytest.mark.attack("trees.exchange")
 def test_a_directory_that_becomes_a_link_while_it_is_written_leads_nothing_outside(
     bench: Bench, tmp_path: Path
 ) -> None:
@@ -350,6 +352,7 @@ def test_a_directory_that_becomes_a_link_while_it_is_written_leads_nothing_outsi
     assert picture(tmp_path / "outside") == before
 
 
+@pytest.mark.attack("trees.hard-link")
 def test_a_file_with_other_names_is_written_anew(bench: Bench, tmp_path: Path) -> None:
     put(bench.source, "a")
     bench.target.mkdir()
@@ -506,6 +509,7 @@ def test_attributes_of_what_is_there_need_not_be_all(bench: Bench) -> None:
     assert modes_in(bench.target)["a"] == "0644"
 
 
+@pytest.mark.attack("trees.hard-link")
 def test_a_file_with_other_names_is_not_given_to_who_has_put_it_there(bench: Bench, tmp_path: Path) -> None:
     put(tmp_path, "precious")
     bench.target.mkdir()

@@ -160,6 +160,7 @@ def test_a_program_that_is_missing_is_a_failure_in_a_dry_run_too_unless_it_may_c
                 resource.noop_message(differences, actual)
 
 
+@pytest.mark.attack("secrets.sensitive")
 def test_what_is_printed_about_a_secret_is_not_shown(wanted: Make, converge: Converge, file: Path) -> None:
     with pytest.raises(ResourceError) as failure:
         converge(wanted("cat {}; false", content="hunter2\n", sensitive=True, provider="shell"))
@@ -208,6 +209,7 @@ def test_a_directory_in_the_way_is_not_removed_for_what_may_be_refused(
     assert (tmp_path / "app.conf").is_dir()
 
 
+@pytest.mark.attack("validation.exchange")
 @as_root
 @pytest.mark.parametrize(
     ("uid", "mode", "who"),

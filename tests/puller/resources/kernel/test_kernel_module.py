@@ -464,6 +464,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.attack("data-names.kernel")
 @pytest.mark.parametrize(("properties", "sentence"), WRONG)
 def test_what_cannot_be_is_refused_at_load(
     make: Callable[..., Resource[Any, Any]], properties: dict[str, Any], sentence: str

@@ -380,6 +380,7 @@ def test_what_a_mount_hides_is_a_warning(machine: Machine) -> None:
     assert events["b"].notes == []
 
 
+@pytest.mark.attack("mount.link")
 def test_a_link_in_the_place_of_the_point_is_refused(machine: Machine) -> None:
     (machine.points / "a").symlink_to("/etc")
     for noop in (True, False):
@@ -616,6 +617,7 @@ def test_a_fstab_whose_content_is_given_whole_holds_no_entries_of_others(machine
         machine.apply(f"file: {{name: {machine.fstab}, content: x, {attributes}}}", mount("a"))
 
 
+@pytest.mark.attack("secrets.sensitive")
 def test_of_a_sensitive_one_neither_device_nor_options_are_shown(machine: Machine) -> None:
     entry = mount("a", options="password=hunter2", sensitive="true")
     for event in (*machine.apply(entry, noop=True).values(), *machine.apply(entry).values()):

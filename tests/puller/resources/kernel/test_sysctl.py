@@ -345,6 +345,7 @@ def test_that_the_running_value_stays_is_said_once(machine: Machine) -> None:
 # When the manifest is read
 
 
+@pytest.mark.attack("data-names.kernel")
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
@@ -381,6 +382,7 @@ def test_declarations_that_say_the_same_are_one(machine: Machine) -> None:
     assert machine.conf.read_text() == "vm.swappiness = 10\n"
 
 
+@pytest.mark.attack("secrets.sensitive")
 def test_of_a_sensitive_one_no_value_is_shown(machine: Machine) -> None:
     entry = sysctl("vm.swappiness", 77, sensitive="true")
     for event in (*machine.apply(entry, noop=True).values(), *machine.apply(entry).values()):

@@ -98,6 +98,7 @@ def test_a_key_has_one_path_however_it_is_written(key: str, path: str) -> None:
     assert problem_of_key(key) is None
 
 
+@pytest.mark.attack("data-names.kernel")
 @pytest.mark.parametrize(
     "key",
     [

@@ -200,6 +200,7 @@ def test_what_is_written(
     assert path.read_text() == HEADER + "".join(f"{line}\n" for line in lines)
 
 
+@pytest.mark.attack("secrets.sensitive")
 def test_what_changes_is_shown_unless_it_is_sensitive(make: Make, path: Path) -> None:
     write(path, TEXT.replace("30 4", "31 4"))
     resource = make(Cron, JOB)
@@ -337,6 +338,7 @@ def test_what_it_changes_is_its_file_which_its_name_alone_takes_away(make: Make,
 # At load
 
 
+@pytest.mark.attack("data-names.cron")
 @pytest.mark.parametrize(
     ("properties", "message"),
     [

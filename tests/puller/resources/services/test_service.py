@@ -463,6 +463,7 @@ def test_a_failure_carries_what_systemctl_and_the_journal_say(
     )
 
 
+@pytest.mark.attack("secrets.sensitive")
 def test_nothing_of_the_journal_is_shown_of_a_sensitive_service(
     machine: SimulatedSystemd, service: Make
 ) -> None:
@@ -636,6 +637,7 @@ def test_a_unit_whose_file_was_removed_while_it_runs_can_be_stopped(
     assert machine.units["plain.service"].active == "inactive"
 
 
+@pytest.mark.attack("data-names.services")
 def test_options_end_before_a_name(machine: SimulatedSystemd, service: Make) -> None:
     apply(service("plain", enable=True))
     apply(service("plain", ensure="stopped", enable=False))

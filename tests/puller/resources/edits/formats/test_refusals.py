@@ -22,6 +22,7 @@ def refusal(format_: str, text: str, key: str | tuple[str, ...], value: Any = "1
     return str(caught.value)
 
 
+@pytest.mark.attack("data-names.edits")
 @pytest.mark.parametrize(
     ("format_", "setting", "problem"),
     [
