@@ -18,8 +18,10 @@ import msgspec
 from hiera.values.secrets import MASK, Secret
 from puller.errors import ResourceError, reason
 from puller.resources.base import Difference, Properties, PropertyError, Resource
+from puller.resources.owners import group_name
 from puller.system.commands import Command, Completed
 from puller.system.identity import Identity
+from puller.system.protocol import UNKNOWN_ID
 from puller.system.shell_words import split_words
 from puller.values.duration import Duration
 from puller.values.reference import Reference
@@ -199,7 +201,9 @@ class Exec(Resource[ExecProperties, ExecState]):
         context, user, group = self.context, self.properties.user, self.properties.group
         return (
             context.noop
-            and (_is_user(user) or context.system.user_id(str(user)) is not None or context.uncertain(_USERS))
+            and (
+                self._is_user() or context.system.user_id(str(user)) is not None or context.uncertain(_USERS)
+            )
             and (
                 group is None
                 or str(group).isdecimal()
@@ -207,6 +211,16 @@ class Exec(Resource[ExecProperties, ExecState]):
                 or context.uncertain(_GROUPS)
             )
         )
+
+    def _is_user(self) -> bool:
+        """Whether there is such a user now who stays, or none is asked for."""
+        user, users = self.properties.user, self.context.system.expected_accounts("user")
+        if user is None:
+            return True
+        try:
+            return users.get(Identity.find(user).name, UNKNOWN_ID) is not None
+        except ResourceError:
+            return False
 
     def _recheck(self) -> None:
         """Refuse a success that the next run would not believe in either."""
@@ -244,11 +258,21 @@ class Exec(Resource[ExecProperties, ExecState]):
             found = Identity.find(os.geteuid() if user is None else user, group)
         except ResourceError as error:
             raise _NobodyError(str(error)) from error
+        self._require_staying(found)
         if os.geteuid() == 0:
             return found
         if (found.uid, found.gid) == (os.geteuid(), os.getegid()):
             return None
         raise ResourceError(f"running as user {found.name} and group {found.gid} takes root")
+
+    def _require_staying(self, found: Identity) -> None:
+        """Refuse, in noop, a user or group that this run would have removed by then."""
+        system, group = self.context.system, self.properties.group
+        users, groups = system.expected_accounts("user"), system.expected_accounts("group")
+        if users.get(found.name, found.uid) is None:
+            raise _NobodyError(f"user is {self.properties.user!r}, which this run would have removed")
+        if groups and group is not None and groups.get(group_name(found.gid), found.gid) is None:
+            raise _NobodyError(f"group is {group!r}, which this run would have removed")
 
     def _require_cwd(self, identity: Identity | None) -> None:
         """Of a missing directory the system says no more than of a missing program: that something is not found."""
@@ -340,14 +364,6 @@ class Exec(Resource[ExecProperties, ExecState]):
         return agree(
             first, second, exact=own, rules={"command": lambda one, other: _same_command(first, second)}
         )
-
-
-def _is_user(user: str | int | None) -> bool:
-    """Whether there is such a user now, or none is asked for."""
-    try:
-        return user is None or bool(Identity.find(user))
-    except ResourceError:
-        return False
 
 
 def _same_command(first: ExecProperties, second: ExecProperties) -> str | None:

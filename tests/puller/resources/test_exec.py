@@ -342,6 +342,22 @@ def test_in_noop_a_user_that_the_run_would_make_is_not_missed(
     assert dry.noop_message(dry.differences(dry.look()), dry.look()) == "Would have executed"
 
 
+@pytest.mark.parametrize("guards", [{}, {"unless": "true"}, {"onlyif": "true"}])
+@pytest.mark.parametrize(
+    ("who", "kind"),
+    [({"user": "nobody"}, "user"), ({"user": 65534}, "user"), ({"group": "nogroup"}, "group")],
+)
+def test_in_noop_a_user_that_the_run_would_remove_is_missed(
+    make: Make, who: dict[str, Any], kind: Any, guards: dict[str, Any]
+) -> None:
+    dry = make(Exec, {"name": "true", **who, **guards}, noop=True)
+    dry.context.system.expect_account(kind, {"user": "nobody", "group": "nogroup"}[kind], None)
+    with pytest.raises(ResourceError, match=f"{kind} is .*, which this run would have removed"):
+        dry.noop_message(dry.differences(dry.look()), dry.look())
+    dry.context.system.expect_account(kind, {"user": "nobody", "group": "nogroup"}[kind], 65534)
+    dry.differences(dry.look())  # it was made again
+
+
 @pytest.mark.root
 @pytest.mark.attack("as-user.inherited")
 def test_a_command_of_a_user_has_nothing_of_puller_open_and_no_terminal(
