@@ -67,6 +67,8 @@ class Settings(msgspec.Struct, frozen=True):
     attending: Callable[[Declaration], None] = lambda declaration: None
     """Told of each resource before it is looked at."""
     observer: Observer | None = None
+    elsewhere: Callable[[], Sequence[str]] = tuple
+    """The paths at and below which is what others keep on this host, although the catalog does not have them."""
 
 
 class Engine:
@@ -230,6 +232,7 @@ class Engine:
             declared=self._catalog.names_of,
             parts=self._parts.of,
             resources=self._parts.all,
+            elsewhere=self._settings.elsewhere,
             state_directory=self._settings.state_directory,
             log=lambda line: self._settings.log(self._masks.of(home.scope.data)(line)),
             noop=looks_only or self._settings.noop,

@@ -147,6 +147,8 @@ class Context(msgspec.Struct, frozen=True):
     """All managed resources of a ``whole``, in the order of the run."""
     resources: Callable[[], Sequence[Part]] = tuple
     """All resources that are managed in this run, or may be; raises ``ResourceError`` where it is not known which."""
+    elsewhere: Callable[[], Sequence[str]] = tuple
+    """The paths at and below which is what bundles of this host keep that have no part in this run."""
     state_directory: Path | None = None
     """Where to keep what must be remembered between runs; ``None``: the user's own place."""
     log: Callable[[str], None] = lambda line: None

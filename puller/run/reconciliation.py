@@ -223,7 +223,10 @@ class Reconciliation(msgspec.Struct, frozen=True):
 
     def _settings(self, catalog: HostCatalog) -> Settings:
         """The settings of the engine; that a bundle on trial has come to its first resource is put on record."""
-        settings = msgspec.structs.replace(self.means.settings, observer=self.means.leftovers.observer)
+        leftovers = self.means.leftovers
+        settings = msgspec.structs.replace(
+            self.means.settings, observer=leftovers.observer, elsewhere=leftovers.elsewhere
+        )
         on_trial = {
             choice.number: choice.bundle for bundle, choice in self._taking_part() if bundle.trial is not None
         }

@@ -2,7 +2,7 @@
 
 * A declared path itself is left to its own resource, also where the tree's source has it.
 * Below a directory that another resource fills (a scaffold, an archive, another tree) and below Puller's own state
-  nothing is done.
+  nothing is done; nor where a bundle has something that is not read in this run: all that is known of it are paths.
 """
 
 import os
@@ -37,6 +37,7 @@ def others_below(root: str, context: Context) -> Others:
     ]
     places = {*below.of(place for part in parts for place in part.type.places(part.properties))}
     filled = {*below.of(place for part in parts for place in part.type.fills(part.properties))}
+    filled.update(below.of(context.elsewhere()))
     if context.state_directory is not None:
         filled.update(below.of([str(context.state_directory)]))
     mounted = frozenset(below.of(mount_points()))

@@ -58,6 +58,12 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
     def _kept_names(self) -> dict[str, list[str]]:
         return {}
 
+    def kept_paths(self, bundle: str) -> Sequence[str]:
+        """Where those have something, beside at the paths that they are named by."""
+        kept = self.kept(bundle)
+        paths = (path for one in kept for path in _paths(one) if path != one.properties.name)
+        return sorted({*paths})
+
     @cached_property
     def names(self) -> frozenset[str]:
         """All references that mean a resource, aliases too."""
@@ -115,6 +121,12 @@ def whole_paths(declarations: Iterable[Declaration]) -> frozenset[str]:
 def can_be_left(declaration: Declaration) -> bool:
     """Whether there is something on the machine that stays when the resource is no longer declared."""
     return declaration.type.has_state and declaration.properties.ensure != ABSENT
+
+
+def _paths(declaration: Declaration) -> Iterator[str]:
+    kind, properties = declaration.type, declaration.properties
+    yield from kind.places(properties)
+    yield from kind.fills(properties)
 
 
 def _stands_for_others(declaration: Declaration) -> bool:

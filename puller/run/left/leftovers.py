@@ -150,6 +150,10 @@ class Leftovers:
     def _subscribers(self, reference: str) -> Sequence[str]:
         return self._declared.subscribers.get(reference, ())
 
+    def elsewhere(self) -> Sequence[str]:
+        """The paths at and below which is what bundles have that have no part in this run, as far as it is known."""
+        return self.managed.paths_elsewhere(self._declared)
+
     def remaining(self, name: str) -> tuple[str, list[str]]:
         """The bundle whose trial is undone, by its SHA-256, and sentences of what it did that cannot be undone."""
         if (undo := self._undone.get(name)) is None:

@@ -61,6 +61,8 @@ class Resources(msgspec.Struct, omit_defaults=True):
     origins: str = ""
     subscribers: dict[str, list[str]] = {}
     left: list[Left] = []
+    paths: list[str] = []
+    """Where those that are declared have something, beside at the paths that they are named by."""
 
     def leave(self, index: int, since: str) -> Left:
         """The resource with this index, as it is left."""
@@ -115,8 +117,8 @@ class Managed:
                 declared = [*declared, making.reference]
                 removed += _TAKEN if making.removed else _KEPT
                 origins += _MADE
-            self._bundles[making.bundle] = Resources(
-                declared, removed, origins, before.subscribers, before.left
+            self._bundles[making.bundle] = msgspec.structs.replace(
+                before, declared=declared, removed=removed, origins=origins
             )
         return bool(makings)
 
@@ -170,8 +172,18 @@ class Managed:
 
     def _declared_elsewhere(self, declared: Declared) -> frozenset[str]:
         """What bundles declare of which it is not known what they declare now."""
-        others = (each for name, each in self._bundles.items() if name not in declared.declarations)
-        return frozenset(reference for each in others for reference in each.declared)
+        return frozenset(reference for each in self._elsewhere(declared) for reference in each.declared)
+
+    def paths_elsewhere(self, declared: Declared) -> Sequence[str]:
+        """The paths at which those have something, or below them."""
+        others = self._elsewhere(declared)
+        names = (reference.partition("#")[2] for each in others for reference in each.declared)
+        return [
+            path for path in (*names, *(path for each in others for path in each.paths)) if path[:1] == "/"
+        ]
+
+    def _elsewhere(self, declared: Declared) -> Sequence[Resources]:
+        return [each for name, each in self._bundles.items() if name not in declared.declarations]
 
     # What a run has come to
 
@@ -211,6 +223,7 @@ class Managed:
     ) -> Resources:
         before = self._bundles.get(bundle, Resources())
         names, removed = [*declared.kept_names(bundle)], _removed(bundle, declared)
+        paths = [*declared.kept_paths(bundle)]
         subscribers = {}
         if declared.subscribers:
             subscribers = {name: found for name in names if (found := declared.subscribers.get(name))}
@@ -219,12 +232,13 @@ class Managed:
             rest = [index for index, name in enumerate(before.declared) if name not in here]
             names += [before.declared[index] for index in rest]
             removed += "".join(before.removed[index] for index in rest)
+            paths = sorted({*paths, *before.paths})
         if names == before.declared and _UNKNOWN not in before.origins:
             origins = before.origins
         else:
             seen = {event.reference for event in events if event.state in _SEEN}
             origins = "".join(self._origin(name, seen, made) for name in names)
-        return Resources(names, removed, origins, subscribers, left)
+        return Resources(names, removed, origins, subscribers, left, paths)
 
     def _origin(self, reference: str, seen: Collection[str], made: Collection[str]) -> str:
         if (known := self._origins.get(reference)) is not None:

@@ -1,5 +1,6 @@
 """A tree of files through the versions of a bundle: purging among what all bundles declare, the way back, its end."""
 
+import json
 import os
 import stat
 from pathlib import Path
@@ -101,6 +102,44 @@ def test_what_another_bundle_declares_below_is_not_purged(host: Host, publisher:
         assert outcome.status == 0, outcome.output
         assert files_in(host.machine / "tree") == ["a", "d/b", "kind", "local"]
     assert set(host.states().values()) == {"stable"}
+
+
+@pytest.mark.parametrize("how", ["is not configured any more", "is rejected"])
+@pytest.mark.parametrize("resource", ["a file", "a tree", "an edited file", "a link", "a scaffold"])
+def test_what_a_bundle_that_has_no_part_in_the_run_keeps_below_is_not_purged(
+    how: str, resource: str, host: Host, publisher: Publisher
+) -> None:
+    place = "{{ facts.machine }}/tree"
+    declared = {
+        "a file": LOCAL,
+        "a tree": f'      - "{place}/own": {{ensure: directory, source: tree, recurse: true}}\n',
+        "an edited file": f'  - line:\n      - local: {{path: "{place}/local", line: its, create: true}}\n',
+        "a link": f'  - link:\n      - "{place}/local": {{target: /etc/hostname}}\n',
+        "a scaffold": f'  - scaffold:\n      - "{place}/own": {{source: tree}}\n',
+    }[resource]
+    facts = json.loads((host.state.parent / "facts.d/story.json").read_text())
+    (host.state.parent / "facts.d/story.json").write_text(json.dumps({**facts, "other": "other"}))
+    either = '      - "{{ facts.machine }}/{{ facts.other }}": {content: "not what the other says"}\n'
+    host.configure(bundles=[{"name": "web"}, {"name": "base"}])
+    publisher.publish("1.0.0", story(0, TREE, purge=True), files=FIRST)
+    publisher.publish("1.0.0", story(0, either, declared), name="base", files={"tree/inner/its": b"its\n"})
+    outcome = host.run()
+    assert outcome.status == 0, outcome.output
+    before = files_in(host.machine / "tree")
+    assert len(before) == 4
+    if how == "is rejected":
+        (host.state.parent / "facts.d/story.json").write_text(json.dumps({**facts, "other": "health"}))
+    else:
+        host.configure(bundles=[{"name": "web"}])
+    (host.machine / "tree/old").touch()
+    for words in ([], ["--noop"], ["--only", "file#*tree"], []):
+        outcome = host.run(*words)
+        assert ("is rejected" in outcome.output) is (how == "is rejected"), outcome.output
+        assert files_in(host.machine / "tree") == before
+    host.configure(bundles=[{"name": "web"}])
+    assert host.puller("forget", "base").status == 0
+    host.run()
+    assert files_in(host.machine / "tree") == ["a", "d/b", "kind"]
 
 
 def test_what_is_not_managed_on_this_host_is_purged(host: Host, publisher: Publisher) -> None:
