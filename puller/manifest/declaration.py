@@ -114,7 +114,10 @@ class Declaration(msgspec.Struct):
     @property
     def scope(self) -> Scope:
         """Facts, data and functions, for its templates and conditions, and the names of its loop."""
-        return self.home.scope if self.looped is None else self.looped.scope
+        if self.looped is None:
+            return self.home.scope
+        # Every resource of a child manifest asks for the conditions of what applies it.
+        return self.looped.scope if self.child is None else self.looped.kept_scope
 
     @property
     def item(self) -> str:

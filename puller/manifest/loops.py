@@ -11,6 +11,7 @@
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple, cast
 
@@ -128,7 +129,7 @@ class Loop(NamedTuple):
         return found
 
 
-class Item(msgspec.Struct, frozen=True):
+class Item(msgspec.Struct, frozen=True, dict=True):
     """One item of a loop."""
 
     loop: Loop
@@ -159,6 +160,11 @@ class Item(msgspec.Struct, frozen=True):
     def scope(self) -> Scope:
         """The scope of its manifest with the names of the loop."""
         return _ItemScope(self) if self.values else self.around
+
+    @cached_property
+    def kept_scope(self) -> Scope:
+        """The same one each time, with the names that it has made: for what is asked for again and again."""
+        return self.scope
 
 
 class _ItemScope(Scope):

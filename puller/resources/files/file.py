@@ -1,11 +1,11 @@
 """The ``file`` resource: a file or directory (``one_file``), or all that is below a directory, too (``tree``)."""
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING
 
-from puller.resources.base import Difference
+from puller.resources.base import Context, Difference
 from puller.resources.files.one_file import FileState, OneFile
+from puller.resources.files.properties import FileProperties
 
 if TYPE_CHECKING:  # few files are trees
     from puller.resources.files.tree import Tree
@@ -13,6 +13,15 @@ if TYPE_CHECKING:  # few files are trees
 
 class File(OneFile):
     """A file or directory, with what is below it where that is asked for."""
+
+    _tree: "Tree | None" = None
+
+    def __init__(self, properties: FileProperties, context: Context) -> None:
+        super().__init__(properties, context)
+        if properties.recurse or properties.purge:
+            from puller.resources.files.tree import Tree
+
+            self._tree = Tree(properties, context)
 
     def look(self) -> FileState:
         return super().look() if self._tree is None else self._tree.look()
@@ -44,11 +53,3 @@ class File(OneFile):
 
     def diff(self, actual: FileState) -> str | None:
         return super().diff(actual) if self._tree is None else self._tree.diff(actual)
-
-    @cached_property
-    def _tree(self) -> "Tree | None":
-        if not (self.properties.recurse or self.properties.purge):
-            return None
-        from puller.resources.files.tree import Tree
-
-        return Tree(self.properties, self.context)

@@ -70,7 +70,7 @@ class OneFile(Resource[FileProperties, FileState]):
 
     def differences(self, actual: FileState, *, refresh: bool = False) -> Sequence[Difference]:
         del refresh
-        kind, wanted = actual.kind, self._wanted_kind(actual.kind)
+        wanted = self._wanted_kind(kind := actual.kind)
         if kind != wanted:
             return [Difference("ensure", kind, wanted)]
         if actual.found is None:
