@@ -27,7 +27,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 HOSTNAME = "web01.example.com"
 PACKAGES = "systemd,systemd-sysv,dbus,python3,python3-venv,ca-certificates"
-DEBIAN_PYTHON = "3.11"  # of Debian 12
+PYTHONS = {"bookworm": "3.11", "trixie": "3.13"}  # of Debian 12 and 13
 
 Completed = subprocess.CompletedProcess[str]
 
@@ -215,16 +215,22 @@ def execute(puller: str) -> Callable[..., tuple[int, str]]:
 
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The built wheel and all that it depends on, for Debian's own Python."""
+    """The built wheel and all that it depends on, for the Python of Debian 12."""
     directory = tmp_path_factory.mktemp("wheels")
-    pip = (sys.executable, "-m", "pip", "--quiet")
-    run_checked(*pip, "wheel", "--no-deps", "--wheel-dir", directory, REPOSITORY)
     run_checked(
-        *pip, "download", "--only-binary=:all:", "--python-version", DEBIAN_PYTHON, "--dest", directory,
-        *directory.glob("puller-*.whl"), timeout=600,
-    )  # fmt: skip
+        sys.executable, "-m", "pip", "--quiet", "wheel", "--no-deps", "--wheel-dir", directory, REPOSITORY
+    )
+    add_dependencies(directory, "bookworm")
     yield directory
     shutil.rmtree(directory)
+
+
+def add_dependencies(wheels: Path, codename: str) -> None:
+    """All that the built wheel depends on, for the Python of this release of Debian."""
+    run_checked(
+        sys.executable, "-m", "pip", "--quiet", "download", "--only-binary=:all:",
+        "--python-version", PYTHONS[codename], "--dest", wheels, *wheels.glob("puller-*.whl"), timeout=600,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -265,11 +271,12 @@ def shared(directory: Path, locks: Path, make: Callable[[Path], None]) -> Iterat
             remove_tree(directory)
 
 
-def make_debian(tree: Path, wheels: Path, *more: str) -> None:
+def make_debian(tree: Path, wheels: Path, *more: str, codename: str = "bookworm") -> None:
     packages = ",".join((PACKAGES, *more))
-    run_checked(
-        "mmdebstrap", "--quiet", "--variant=minbase", f"--include={packages}", "bookworm", tree, *sources()
-    )
+    with sources(codename) as lists:
+        run_checked(
+            "mmdebstrap", "--quiet", "--variant=minbase", f"--include={packages}", codename, tree, *lists
+        )
     shutil.copytree(wheels, tree / "wheels")
     shutil.copytree("/etc/apt/apt.conf.d", tree / "etc/apt/apt.conf.d", dirs_exist_ok=True)
     inside = ("chroot", tree, "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin")
@@ -284,15 +291,17 @@ def make_debian(tree: Path, wheels: Path, *more: str) -> None:
     (tree / "etc/machine-id").write_text("")  # so that the first boot makes one
 
 
-def sources() -> list[str]:
-    """This machine's own package sources if it is the same Debian (it may reach only a mirror), or none."""
-    if platform.freedesktop_os_release().get("VERSION_CODENAME") != "bookworm":
-        return []
-    return [
-        path
-        for path in ("/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list")
-        if Path(path).exists()
-    ]
+@contextlib.contextmanager
+def sources(codename: str) -> Iterator[list[Path]]:
+    """This machine's own package sources (it may reach only a mirror), turned to a release of Debian; or none."""
+    own = platform.freedesktop_os_release().get("VERSION_CODENAME")
+    paths = map(Path, ("/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list"))
+    with tempfile.TemporaryDirectory(prefix="puller-sources-") as directory:
+        turned = []
+        for path in (path for path in paths if own in PYTHONS and path.exists()):
+            turned.append(Path(directory, path.name))
+            turned[-1].write_text(path.read_text().replace(own or "", codename))
+        yield turned
 
 
 def remove_tree(directory: Path) -> None:
@@ -376,11 +385,12 @@ def debian_with(wheels: Path) -> Callable[..., contextlib.AbstractContextManager
     """``debian_with("nginx-light", …)``: a Debian on disk with Puller and these packages, as long as it is used."""
 
     @contextlib.contextmanager
-    def make(*packages: str) -> Iterator[Path]:
+    def make(*packages: str, codename: str = "bookworm") -> Iterator[Path]:
         directory = Path(tempfile.mkdtemp(prefix="puller-machine-"))
         directory.chmod(0o755)
         try:
-            make_debian(directory / "root", wheels, *packages)
+            add_dependencies(wheels, codename)
+            make_debian(directory / "root", wheels, *packages, codename=codename)
             yield directory / "root"
         finally:
             remove_tree(directory)

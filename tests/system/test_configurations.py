@@ -27,6 +27,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples/configurations"
 SOURCES = ("debian", "debian-security")
 CHANGED, FAILED = 2, 4
 Copied = Callable[[Path], contextlib.AbstractContextManager[Path]]
+Made = Callable[..., contextlib.AbstractContextManager[Path]]
 
 
 class Configured:
@@ -67,26 +68,24 @@ def configured(debian_tree: Path, copied: Copied) -> Iterator[Configured]:
 
 
 @pytest.fixture
-def isolated(debian_tree: Path, copied: Copied, run_checked: Callable[..., Any]) -> Any:
+def isolated(debian_tree: Path, copied: Copied, debian_with: Made, run_checked: Callable[..., Any]) -> Any:
     """A machine with a network of its own, with a firewall and parameters; packages are there before."""
 
     @contextlib.contextmanager
-    def boot(*packages: str) -> Iterator[Configured]:
+    def of_12(*packages: str) -> Iterator[Path]:
+        with copied(debian_tree) as disk:
+            inside = ("systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--pipe")
+            where = (f"--directory={disk}", "--setenv=DEBIAN_FRONTEND=noninteractive")
+            run_checked(*inside, *where, "apt-get", "update")
+            run_checked(*inside, *where, "apt-get", "-qq", "install", *packages)
+            yield disk
+
+    @contextlib.contextmanager
+    def boot(*packages: str, codename: str = "bookworm") -> Iterator[Configured]:
         from tests.system.conftest import powered_on
 
-        with copied(debian_tree) as disk:
-            inside = (
-                "systemd-nspawn",
-                "--quiet",
-                "--register=no",
-                "--keep-unit",
-                "--pipe",
-                f"--directory={disk}",
-            )
-            run_checked(*inside, "apt-get", "update")
-            run_checked(
-                *inside, "--setenv=DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "install", *packages
-            )
+        is_12 = codename == "bookworm"
+        with of_12(*packages) if is_12 else debian_with(*packages, codename=codename) as disk:
             keep_the_clock(disk)
             with powered_on(disk, "--private-network") as machine:
                 yield Configured(machine)
@@ -177,8 +176,10 @@ def parameters_of(configured: Configured) -> dict[str, Any]:
     return found
 
 
-def test_a_hardened_machine(isolated: Any) -> None:
-    with isolated("openssh-server", "libpam-pwquality", "nano") as configured:
+@pytest.mark.parametrize("codename", ["bookworm", "trixie"], ids=["Debian 12", "Debian 13"])
+def test_a_hardened_machine(isolated: Any, codename: str) -> None:
+    packages = ("openssh-server", "libpam-pwquality", "nano")
+    with isolated(*packages, codename=codename) as configured:
         harden(configured)
 
 

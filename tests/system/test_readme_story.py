@@ -32,7 +32,6 @@ pytestmark = [pytest.mark.booted, pytest.mark.root]
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 PACKAGES = "systemd,systemd-sysv,dbus,ca-certificates,nginx-light"
-CODENAMES = {"Debian 12": "bookworm", "Debian 13": "trixie"}
 AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 STATUS_GIVEN_UP = 7
 
@@ -116,19 +115,20 @@ def readme(beginning: str) -> str:
     return re.sub(r"\s+#.*", "", next(lines))
 
 
-@pytest.fixture(params=CODENAMES.values(), ids=list(CODENAMES))
+@pytest.fixture(params=["bookworm", "trixie"], ids=["Debian 12", "Debian 13"])
 def bare_debian(
     request: pytest.FixtureRequest,
 ) -> Iterator[tuple[str, Path]]:
     """The disk of a bare Debian with a web server, a clone in /root/puller, and its release's name."""
-    from tests.system.conftest import remove_tree, run_checked
+    from tests.system.conftest import remove_tree, run_checked, sources
 
     directory = Path(tempfile.mkdtemp(prefix="puller-bare-"))  # on disk: some hundred megabytes
     directory.chmod(0o755)  # it becomes the tree's parent
     root = directory / "root"
     try:
-        run_checked("mmdebstrap", "--quiet", "--variant=minbase", f"--include={PACKAGES}", request.param, root,
-                    *sources_of(request.param, directory))  # fmt: skip
+        with sources(request.param) as lists:
+            run_checked("mmdebstrap", "--quiet", "--variant=minbase", f"--include={PACKAGES}", request.param, root,
+                        *lists)  # fmt: skip
         shutil.copytree("/etc/apt/apt.conf.d", root / "etc/apt/apt.conf.d", dirs_exist_ok=True)
         shutil.copyfile(
             AUTHORITIES, f"{root}{AUTHORITIES}"
@@ -139,17 +139,6 @@ def bare_debian(
         yield request.param, root
     finally:
         remove_tree(directory)
-
-
-def sources_of(codename: str, directory: Path) -> list[str]:
-    """This machine's own package sources (it may reach only a mirror), turned to another release of Debian."""
-    from tests.system.conftest import sources
-
-    turned = []
-    for path in map(Path, sources()):
-        (directory / path.name).write_text(path.read_text().replace("bookworm", codename))
-        turned.append(str(directory / path.name))
-    return turned
 
 
 def free_ports(count: int) -> list[int]:
