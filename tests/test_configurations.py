@@ -67,11 +67,10 @@ def rendered(execute: Execute, facts: str, name: str) -> list[tuple[str, str]]:
 
 
 def named(body: Any) -> list[str]:
+    """A name comes first in its item; what follows says where it is from."""
     if isinstance(body, dict):
         return [body["name"]]
-    return [
-        name for item in body for name in ([item] if isinstance(item, str) else item) if name != "defaults"
-    ]
+    return [item if isinstance(item, str) else next(iter(item)) for item in body]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -91,3 +90,22 @@ def test_all_of_them_need_few_commands_each_with_its_reason(execute: Execute, fa
         for found in re.finditer(r"^  - exec:\n(.*?)(?=^  - |\Z)", text, re.MULTILINE | re.DOTALL):
             commands = len(re.findall(r"^      - (?!defaults)", found[1], re.MULTILINE))
             assert found[1].count("# A true exec: ") == commands, f"{path}: a command without its reason"
+
+
+def test_the_page_of_them_says_how_many_resources_and_commands_each_has(execute: Execute, facts: str) -> None:
+    page = (EXAMPLES / "README.md").read_text()
+    said = {
+        name: (int(resources), int(commands))
+        for name, resources, commands in re.findall(
+            r"^\| \[(.+?)\]\(.* \| (\d+) \| (\d+) \|$", page, re.MULTILINE
+        )
+    }
+    found = {name: rendered(execute, facts, name) for name in NAMES}
+    assert said == {
+        name: (len(resources), [kind for kind, _ in resources].count("exec"))
+        for name, resources in found.items()
+    }
+    reasons = re.findall(r"^\| `(.+?)` \((.+?)\) \|", page, re.MULTILINE)
+    assert sorted(reasons) == sorted(
+        (command, name) for name, resources in found.items() for kind, command in resources if kind == "exec"
+    )
