@@ -116,3 +116,10 @@ def test_the_first_manifest_of_the_readme_loops(tmp_path: Path) -> None:
     manifest = load_manifest(tmp_path / "manifest.yaml", "README.md", Inputs(facts, {}))
     assert manifest.scope.data["workers"] == 8
     assert [str(one) for one in manifest.declarations][:2] == ["package#curl", "package#jq"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_table_has_its_header(page: Path) -> None:
+    """A blank line within a table makes text of what is below it."""
+    for table in re.findall(r"(?:^\|.*\n)+", page.read_text(), re.MULTILINE):
+        assert re.match(r".*\n\|(?: -+:? \|)+\n", table), table

@@ -63,7 +63,7 @@ class ScaffoldProperties(Properties, frozen=True):
 
 
 class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
-    """A directory of rendered templates (``resources.md`` section 8).
+    """A directory of rendered templates.
 
     1. Render the source into memory (``tree.render_source``).
     2. Look at the target beside it (``target.look_at``), and decide what is changed, stable and purged (``compare``);

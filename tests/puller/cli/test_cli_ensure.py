@@ -128,6 +128,7 @@ def test_every_type_has_its_properties_as_options(puller: Puller) -> None:
         helped = puller("ensure", name, "--help")
         assert helped.returncode == 0, helped.stderr
         assert "The property " not in helped.stdout, "every property has a docstring"
+        assert "``" not in helped.stdout, "it is read by people"
     assert "--post KEY=VALUE" in puller("ensure", "scaffold", "--help").stdout
     assert "--scaffold-data KEY=VALUE" in puller("ensure", "scaffold", "--help").stdout
     assert "--file-data KEY=VALUE" in puller("ensure", "file", "--help").stdout
