@@ -4,7 +4,8 @@
   has a line of its own anywhere.
 * An edit keeps everything but the value: comments, blank lines, the dash that ignores failures, how a key is written.
 * At boot the files of all directories are read by the order of their names; of one name only that of the first
-  directory. ``/etc/sysctl.conf`` is the last where it is read at all.
+  directory. ``/etc/sysctl.conf`` is read where a link among them leads to it, as on Debian 12 and Red Hat's; Debian 13
+  has neither.
 """
 
 import os
@@ -24,7 +25,7 @@ DIRECTORIES = (
     "/lib/sysctl.d",
 )
 """The first has precedence."""
-LAST = "/etc/sysctl.conf"
+OLD = "/etc/sysctl.conf"
 
 _LINE = re.compile(
     r"(?P<start>\s*-?\s*)(?P<key>[^\s=#;-][^=]*?)(?P<between>\s*=[^\S\n]*)(?P<value>[^\n]*?)(?P<end>\s*)"
@@ -123,8 +124,9 @@ def _in_order() -> Iterator[str]:
         for name in names:
             if name.endswith(".conf"):
                 by_name.setdefault(name, f"{directory}/{name}")
-    yield from (by_name[name] for name in sorted(by_name))
-    yield LAST
+    for name in sorted(by_name):
+        path = by_name[name]
+        yield OLD if os.path.islink(path) and os.path.realpath(path) == OLD else path
 
 
 def _read(path: str) -> dict[str, str]:

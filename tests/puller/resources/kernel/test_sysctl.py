@@ -98,7 +98,7 @@ def machine(load: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.Monkey
     found = Machine(load, tmp_path)
     monkeypatch.setattr(kernel_files, "PROC_SYS", str(found.proc))
     monkeypatch.setattr(sysctl_files, "DIRECTORIES", (str(found.boot), str(tmp_path / "lib")))
-    monkeypatch.setattr(sysctl_files, "LAST", str(tmp_path / "sysctl.conf"))
+    monkeypatch.setattr(sysctl_files, "OLD", str(tmp_path / "sysctl.conf"))
     return found
 
 
@@ -289,7 +289,6 @@ def test_versions_one_two_and_back(machine: Machine) -> None:
             "vm/swappiness=30\n",
             "{}/sysctl.d/99-z.conf sets it to 30 at boot, whatever {}",
         ),
-        ("sysctl.conf", "-vm.swappiness = 30\n", "{}/sysctl.conf sets it to 30 at boot, whatever {}"),
         ("lib/99-z.conf", "vm.swappiness = 30\n", "{}/lib/99-z.conf sets it to 30 at boot, whatever {}"),
         ("sysctl.d/99-z.conf", "vm.swappiness = 10\n", None),
         ("sysctl.d/10-a.conf", "vm.swappiness = 30\n", None),
@@ -323,6 +322,24 @@ def test_a_file_that_nothing_reads_at_boot_is_a_warning(machine: Machine, tmp_pa
     entry = sysctl("vm.swappiness", 10).replace("CONF", str(tmp_path / "elsewhere.conf"))
     event = machine.apply(entry)["sysctl#vm.swappiness"]
     assert event.notes == [f"{tmp_path}/elsewhere.conf is not read at boot"]
+
+
+def test_the_old_file_counts_where_a_link_among_the_others_leads_to_it(
+    machine: Machine, tmp_path: Path
+) -> None:
+    """As on Debian 12; systemd reads no other, and Debian 13 has neither."""
+    old = tmp_path / "sysctl.conf"
+    old.write_text("-vm.swappiness = 30\n")
+    entry = sysctl("vm.swappiness", 10)
+    of_the_old = sysctl("net.ipv4.ip_forward", 0).replace("CONF", str(old))
+    assert machine.apply(entry)["sysctl#vm.swappiness"].notes == []
+    assert machine.apply(of_the_old)["sysctl#net.ipv4.ip_forward"].notes == [f"{old} is not read at boot"]
+    (machine.boot / "99-sysctl.conf").symlink_to("../sysctl.conf")
+    said = f"{old} sets it to 30 at boot, whatever {machine.conf} says"
+    assert machine.apply(entry)["sysctl#vm.swappiness"].notes == [said]
+    assert machine.apply(of_the_old)["sysctl#net.ipv4.ip_forward"].notes == []
+    (machine.boot / "99-z.conf").write_text("vm.swappiness = 10\n")
+    assert machine.apply(entry)["sysctl#vm.swappiness"].notes == []
 
 
 def test_that_the_running_value_stays_is_said_once(machine: Machine) -> None:
