@@ -28,7 +28,7 @@ EVERYBODY = [
     "file#/etc/ssh/sshd_config.d/50-site.conf",
     "service#ssh",
     "package#sudo",
-    "exec#account of ann",
+    "user#ann",
     "file#/etc/ssh/authorized_keys.d",
     "file#/etc/ssh/authorized_keys.d/ann",
 ]
@@ -58,7 +58,7 @@ RESOURCES = {
         *EVERYBODY,
         "package#tmux",
         "package#vim",
-        "exec#account of joe",
+        "user#joe",
         "file#/etc/ssh/authorized_keys.d/joe",
     ],
 }
