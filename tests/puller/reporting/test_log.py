@@ -102,3 +102,12 @@ def test_a_terminal_gets_colours_unless_it_asks_not_to(monkeypatch: pytest.Monke
     Log(plain).warn("careful")
     assert coloured.getvalue() == "\x1b[33mWARN   \x1b[0mcareful\n"
     assert plain.getvalue() == "WARN   careful\n"
+
+
+@pytest.mark.attack("commands.terminal")
+def test_what_a_program_has_printed_moves_no_cursor() -> None:
+    stream = io.StringIO()
+    Log(stream, colour=False).error("it printed:\n\x1b[2J\x1b]0;x\x07a\rb\x9b1m\r\n\tend \u00fc")
+    assert stream.getvalue() == (
+        "ERROR  it printed:\n        \\x1b[2J\\x1b]0;x\\x07a\\x0db\\x9b1m\n        \tend \u00fc\n"
+    )
