@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from puller.errors import ResourceError
-from puller.resources.base import Difference, Properties, PropertyError, Resource
+from puller.resources.base import Declared, Difference, Properties, PropertyError, Resource
 from puller.resources.owners import attribute_differences, group_id, group_name, user_id, user_name
 from puller.resources.paths import PathState, check_managed, require_parent
 from puller.system.protocol import Attributes
@@ -193,6 +193,14 @@ class Link(Resource[LinkProperties, LinkState]):
         for name in ("owner", "group"):
             if getattr(properties, name) == "":
                 yield PropertyError(name, "is empty, wanted a name or an id")
+
+    @classmethod
+    def contradictions(cls, declared: Declared) -> Iterator[tuple[Any, Any, str]]:
+        files = {file.name: file for file in declared("file")}
+        for properties in declared(cls.type_name) if files else ():
+            file = files.get(properties.name)
+            if file is not None and (file.ensure, properties.ensure) != ("absent", "absent"):
+                yield file, properties, "is a link where another resource wants none"
 
     @classmethod
     def is_whole(cls, properties: LinkProperties) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from hiera.expressions.expressions import Scope
 from puller.errors import ResourceError
-from puller.resources.base import Difference, Properties, PropertyError, Resource
+from puller.resources.base import Declared, Difference, Properties, PropertyError, Resource
 from puller.resources.checksums import sha256
 from puller.resources.paths import check_managed
 from puller.resources.receipts import SCAFFOLDS, Receipts
@@ -296,6 +296,16 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         return (properties.name,)
 
     @classmethod
+    def contradictions(cls, declared: Declared) -> Iterator[tuple[Any, Any, str]]:
+        purged = [one for one in declared(cls.type_name) if one.purge and one.ensure == "present"]
+        others = [*filter(_has_content, declared("file")), *declared("link")] if purged else []
+        present = [one for one in others if one.ensure == "present"]
+        for scaffold in purged:
+            for one in present:
+                if one.name.startswith(f"{scaffold.name}/"):
+                    yield scaffold, one, "is where another resource leaves only what is its own"
+
+    @classmethod
     def check(cls, properties: ScaffoldProperties) -> Iterator[PropertyError]:
         ensure, name, source = properties.ensure, properties.name, properties.source
         if ensure not in _ENSURE:
@@ -344,3 +354,7 @@ def _draft(rendered: Rendered, found: os.stat_result | None, ownership: Ownershi
     is_file = found is not None and stat.S_ISREG(found.st_mode)
     mode = stat.S_IMODE(found.st_mode) & 0o777 if found and is_file else rendered.mode
     return Draft(rendered.data, ownership.of_file(found, mode).mode)
+
+
+def _has_content(file: Any) -> bool:
+    return any(getattr(file, name) is not None for name in ("content", "source", "template"))

@@ -76,6 +76,26 @@ REFUSED: list[tuple[str, list[str]]] = [
         ["scaffold: [{/d: {source: /t, purge: true}}]", "line: [{a: {path: /d/sub/f, line: x}}]"],
     ),
     (
+        "file#/d/f: is where another resource leaves only what is its own: scaffold#/d",
+        ["scaffold: [{/d: {source: /t, purge: true}}]", f"file: [{{/d/f: {{content: x, {FILE}}}}}]"],
+    ),
+    (
+        "link#/d/sub/l: is where another resource leaves only what is its own: scaffold#/d",
+        ["link: [{/d/sub/l: {target: /f}}]", "scaffold: [{/d: {source: /t, purge: true}}]"],
+    ),
+    (
+        "link#/f: is a link where another resource wants none: file#/f",
+        ["link: [{/f: {target: /g, force: true}}]", f"file: [{{/f: {{content: x, {FILE}}}}}]"],
+    ),
+    (
+        "link#/f: is a link where another resource wants none: file#/f",
+        ["link: [{/f: {target: /g}}]", "file: [{/f: {ensure: absent}}]"],
+    ),
+    (
+        "link#/f: is a link where another resource wants none: file#/f",
+        ["link: [{/f: {ensure: absent}}]", f"file: [{{/f: {{content: x, {FILE}}}}}]"],
+    ),
+    (
         "line#a: edits a file that is to be directory: file#/f",
         [f"file: [{{/f: {{ensure: directory, {FILE}}}}}]", "line: [{a: {path: /f, line: x}}]"],
     ),
@@ -114,6 +134,10 @@ FINE = [
     ["file: [{/f: {ensure: absent}}]", "line: [{a: {path: /f, line: x, ensure: absent}}]"],
     ["scaffold: [{/d: {source: /t}}]", "line: [{a: {path: /d/f, line: x}}]"],
     ["scaffold: [{/d: {source: /t, purge: true}}]", "line: [{a: {path: /dd/f, line: x}}]"],
+    ["scaffold: [{/d: {source: /t, purge: true}}]", "link: [{/dd: {target: x}}]"],
+    ["scaffold: [{/d: {source: /t, purge: true}}]", "file: [{/d/f: {ensure: absent}}]"],
+    ["scaffold: [{/d: {source: /t}}]", "link: [{/d/l: {target: x}}]"],
+    ["link: [{/f: {ensure: absent}}]", "file: [{/f: {ensure: absent}}]"],
 ]
 
 
