@@ -1,6 +1,7 @@
 """Paths below a directory that are another resource's: a tree of files does not touch them.
 
-* A declared path itself is left to its own resource, also where the tree's source has it.
+* A declared path itself is left to its own resource, also where the tree's source has it; a link with all that is
+  below it in the source, which would be written where it leads.
 * Below a directory that another resource fills (a scaffold, an archive, another tree) and below Puller's own state
   nothing is done; nor where a bundle has something that is not read in this run: all that is known of it are paths.
 """
@@ -37,6 +38,7 @@ def others_below(root: str, context: Context) -> Others:
     ]
     places = {*below.of(place for part in parts for place in part.type.places(part.properties))}
     filled = {*below.of(place for part in parts for place in part.type.fills(part.properties))}
+    filled.update(below.of(part.properties.name for part in parts if part.reference.startswith("link#")))
     filled.update(below.of(context.elsewhere()))
     if context.state_directory is not None:
         filled.update(below.of([str(context.state_directory)]))

@@ -142,6 +142,29 @@ def test_what_a_bundle_that_has_no_part_in_the_run_keeps_below_is_not_purged(
     assert files_in(host.machine / "tree") == ["a", "d/b", "kind"]
 
 
+@pytest.mark.parametrize("first", ["the link", "the tree"])
+@pytest.mark.parametrize("leads_to", ["a directory", "nothing"])
+def test_a_link_that_is_declared_where_the_source_has_a_directory_is_not_written_through(
+    first: str, leads_to: str, host: Host, publisher: Publisher
+) -> None:
+    link = '  - link:\n      - "{{ facts.machine }}/tree/d": {target: "{{ facts.machine }}/elsewhere"}\n'
+    (host.machine / "tree").mkdir(parents=True)
+    if leads_to == "a directory":
+        (host.machine / "elsewhere").mkdir()
+    owned = TREE.replace(
+        "{ensure", '{owner: "{{ facts.uid }}", group: "{{ facts.gid }}", mode: "0644", ensure'
+    )
+    both = (TREE, link) if first == "the tree" else (link, "  - file:\n", owned)
+    publisher.publish("1.0.0", story(0, *both, purge=True), files=FIRST)
+    for state in ("changed", "stable"):
+        outcome = host.run()
+        assert outcome.status == 0, outcome.output
+        assert host.states()["file#tree"] == state
+        assert host.states()["link#tree/d"] == state
+    assert (host.machine / "tree/d").is_symlink()
+    assert not (host.machine / "elsewhere/b").exists()
+
+
 def test_what_is_not_managed_on_this_host_is_purged(host: Host, publisher: Publisher) -> None:
     conditional = LOCAL.replace("}\n", ", control: {if: 'false'}}\n")
     publisher.publish("1.0.0", story(0, TREE, LOCAL, purge=True), files=FIRST)
