@@ -16,6 +16,7 @@ from puller.resources.accounts.user_state import (
     UserState,
     default_home,
     differences_of,
+    home_of,
     look_at,
     manages_home,
 )
@@ -180,6 +181,17 @@ class Account(Resource[UserProperties, UserState]):
         from puller.resources.accounts.agreement import agree_on_user  # few manifests declare a user twice
 
         return agree_on_user(first, second)
+
+    @classmethod
+    def places(cls, properties: UserProperties) -> Iterable[str]:
+        if properties.ensure == "absent" or not properties.authorized_keys:
+            return ()
+        return (f"{properties.home or home_of(properties.name)}/.ssh/authorized_keys",)
+
+    @classmethod
+    def is_whole(cls, properties: UserProperties) -> bool:
+        del properties
+        return False  # others may have keys in the file
 
     @classmethod
     def follows(cls, properties: UserProperties, declared: Declared) -> Iterable[Reference]:

@@ -4,6 +4,7 @@
 * The primary group is never one of the supplementary ones, whether it lists the user or not.
 """
 
+import pwd
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -64,6 +65,14 @@ def manages_home(properties: UserProperties) -> bool:
 
 HOMES = "/home"
 """Where the homes of new users are."""
+
+
+def home_of(name: str) -> str:
+    """The home of a user who is there, or of a new one."""
+    try:
+        return pwd.getpwnam(name).pw_dir
+    except KeyError:
+        return default_home(name)
 
 
 def default_home(name: str) -> str:

@@ -13,6 +13,7 @@ from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
 from puller.errors import ChangedMeanwhile, ResourceError
 from puller.manifest.properties import decode
+from puller.resources.accounts.user import Account
 from puller.resources.base import Context, Part, PropertyError, Resource
 from puller.resources.files.file import File
 from puller.resources.files.left import LeftFile
@@ -420,6 +421,18 @@ def test_a_directory_without_a_source_is_purged_of_what_is_not_declared(bench: B
     done = bench.apply(source=None, purge=True, recurse=None)
     assert done.noop == "Would have changed 0 files, removed 3"
     assert sorted(os.listdir(bench.target)) == ["site-a.conf", "site-b.conf"]
+
+
+def test_the_keys_that_a_user_is_let_in_by_are_kept_in_a_directory_that_is_purged(bench: Bench) -> None:
+    home, ssh = bench.target.parent / "home", bench.target.parent / "home/.ssh"
+    key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f app"
+    bench.target = ssh
+    for keys, kept in ([key], ["authorized_keys"]), ([], []):
+        put(ssh, "authorized_keys", "id_of_somebody")
+        user = decode(Account, {"name": "app", "home": str(home), "authorized_keys": keys})
+        bench.others = [Part("user#app", Account, user)]
+        bench.apply(source=None, purge=True, recurse=None)
+        assert os.listdir(ssh) == kept
 
 
 def test_nothing_is_removed_where_it_is_not_known_what_is_declared(bench: Bench) -> None:
