@@ -41,7 +41,9 @@ class ModeChanges:
         is_directory, bits = stat.S_ISDIR(actual), stat.S_IMODE(actual)
         # What is given only to somebody who has it already may spread once more for each of the three.
         for _ in range(3):
-            bits = self._once(bits, is_directory=is_directory)
+            before, bits = bits, self._once(bits, is_directory=is_directory)
+            if bits == before:  # as for nearly all that is in a tree
+                break
         return bits
 
     def _once(self, bits: int, *, is_directory: bool) -> int:
