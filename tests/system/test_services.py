@@ -389,7 +389,7 @@ def test_what_a_run_wrote_there_before_it_was_killed_is_in_effect_after_the_next
 
 
 def test_the_simulated_systemd_overlooks_what_the_real_one_overlooks(debian: Machine) -> None:
-    """A directory of drop-ins that is new; what is new in one that is known is seen."""
+    """A new directory of drop-ins, not what is new in a known one; systemd 257, of Debian 13, sees both."""
     imitation = simulator.SimulatedSystemd()
     write_units(debian, simulator.FILES)
     for run in (
