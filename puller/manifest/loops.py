@@ -163,7 +163,7 @@ class Item(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def kept_scope(self) -> Scope:
-        """The scope of the item one each time, with the names that it has made: for what is asked for again and again."""
+        """The scope of the item, kept with the names that it has made: for what is asked for again and again."""
         return self.scope
 
 
