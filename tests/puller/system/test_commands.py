@@ -229,6 +229,7 @@ def test_the_input_is_no_part_of_what_a_command_shows_of_itself() -> None:
     assert "s3cret" not in repr(Command(["chpasswd"], input=b"alice:s3cret"))
 
 
+@pytest.mark.root
 def test_a_command_runs_as_another_user_with_their_groups_and_home() -> None:
     nobody = Identity.find("nobody")
     shown = run(shell("id -u; id -g; id -G; echo $HOME $USER $LOGNAME; cat", identity=nobody, input=b"in"))

@@ -23,6 +23,8 @@ from puller.system.commands import Command, Completed
 from puller.system.local import LocalSystem
 from puller.system.noop import NoopSystem
 
+pytestmark = pytest.mark.root  # the files of repositories are root's
+
 Make = Callable[..., Resource[Any, Any]]
 MakeRepository = Callable[..., Repository]
 Converge = Callable[[Resource[Any, Any]], list[str]]

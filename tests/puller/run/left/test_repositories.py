@@ -7,6 +7,8 @@ import pytest
 from puller.resources.packages.layouts import AptLayout
 from tests.conftest import Host, Publisher
 
+pytestmark = pytest.mark.root  # the files of repositories are root's
+
 # Disabled, so that nothing is fetched: no package manager of this machine is started.
 TOP = """\
 removed: absent
