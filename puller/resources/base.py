@@ -117,6 +117,21 @@ class Uncertain(Protocol):
     def __call__(self, path: str, apart_from: str = "") -> bool: ...
 
 
+class Content(Protocol):
+    """Bytes that a resource puts on a machine."""
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether a secret went into it, so that no diff of it may be shown."""
+
+    def chunks(self) -> Iterable[bytes]:
+        """All of it, in pieces; raises ``ResourceError`` for what is not there yet."""
+
+
 class Part(NamedTuple):
     """One resource of several that manage parts of one thing."""
 
@@ -223,6 +238,14 @@ class Resource(ABC, Generic[P, S]):
     def reach(self) -> str:
         """The directory below which a change may do what noop cannot predict: ``/`` is anywhere, empty nowhere."""
         return ""
+
+    def contents(self) -> Mapping[str, Content]:
+        """The bytes that come from the bundle, by the paths or names that they have on the machine.
+
+        Nothing is looked at but the bundle, so what other machines or this one give is left out. Raises
+        ``ResourceError`` and ``HieraError`` for what the bundle does not have, or what cannot be rendered.
+        """
+        return {}
 
     @property
     def notes(self) -> Sequence[str]:

@@ -15,6 +15,11 @@ TIME_LIMIT = 300.0
 """Seconds; for all of it, with its redirects and retries."""
 
 
+def is_url(source: str) -> bool:
+    """Whether a source is fetched from a server, and not a file of this machine or of the bundle."""
+    return source.startswith(("http://", "https://"))
+
+
 def fetch_url(url: str) -> bytes:
     """The bytes at ``url``; raises ``TransportError``, and as ``signals.check_download``."""
     from bundles.deadline import Deadline

@@ -14,28 +14,19 @@ import msgspec
 
 from hiera.expressions.expressions import Scope
 from puller.errors import ResourceError
+from puller.resources import base
 from puller.resources.base import Context
 from puller.resources.checksums import sha256
-from puller.resources.files.properties import FileProperties, is_url
+from puller.resources.files.properties import FileProperties
+from puller.resources.remote import is_url
 from puller.system.protocol import System
 
 if TYPE_CHECKING:
     from puller.templates.rendering import Rendered
 
 
-class Content(Protocol):
+class Content(base.Content, Protocol):
     """The wanted bytes of a file."""
-
-    @property
-    def size(self) -> int:
-        """In bytes."""
-
-    @property
-    def is_secret(self) -> bool:
-        """Whether a secret went into it, so that no diff of it may be shown."""
-
-    def chunks(self) -> Iterable[bytes]:
-        """All of it, in pieces; raises ``ResourceError`` for what is not there yet."""
 
     def same_as(self, path: str) -> bool:
         """Whether the regular file at ``path``, known to have this size, holds these bytes."""
@@ -105,6 +96,14 @@ def find_content(properties: FileProperties, context: Context) -> Content | None
             return _of_download(properties.source, properties, context)
         return _of_file(properties.source, context)
     return None
+
+
+def bundled_content(properties: FileProperties, context: Context) -> Content | None:
+    """The content that the bundle alone gives, without that of a server or of the machine; errors as above."""
+    for source in (properties.source, properties.template):
+        if source is not None and (is_url(source) or os.path.isabs(source)):
+            return None
+    return find_content(properties, context)
 
 
 def _of_template(template: str, properties: FileProperties, context: Context) -> Content:

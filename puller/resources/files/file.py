@@ -1,9 +1,9 @@
 """The ``file`` resource: a file or directory (``one_file``), or all that is below a directory, too (``tree``)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from puller.resources.base import Context, Difference
+from puller.resources.base import Content, Context, Difference
 from puller.resources.files.one_file import FileState, OneFile
 from puller.resources.files.properties import FileProperties
 
@@ -44,6 +44,19 @@ class File(OneFile):
 
     def is_there(self, actual: FileState) -> bool:
         return super().is_there(actual) if self._tree is None else self._tree.is_there(actual)
+
+    def contents(self) -> Mapping[str, Content]:
+        properties = self.properties
+        if properties.ensure == "present":
+            from puller.resources.files.content import bundled_content  # asked for by authors only
+
+            content = bundled_content(properties, self.context)
+            return {} if content is None else {properties.name: content}
+        if properties.ensure != "directory" or properties.source is None:
+            return {}
+        from puller.resources.bundled_contents import bundled_contents
+
+        return bundled_contents([properties.source], self.context, below=properties.name)
 
     def changed_paths(self, actual: FileState) -> Iterable[str] | None:
         return super().changed_paths(actual) if self._tree is None else self._tree.changed_paths(actual)

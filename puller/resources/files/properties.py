@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from puller.resources.base import Properties, PropertyError
 from puller.resources.checksums import check_sha256
 from puller.resources.owners import MISSING
+from puller.resources.remote import is_url
 from puller.values.file_mode import FileMode
 
 if TYPE_CHECKING:
@@ -161,8 +162,3 @@ def _check_encoding(encoding: str) -> Iterator[PropertyError]:
         "".encode(encoding)
     except LookupError:
         yield PropertyError("encoding", f"is {encoding!r}, which is not a known encoding")
-
-
-def is_url(source: str) -> bool:
-    """Whether a source is fetched, and not a file of this machine."""
-    return source.startswith(("http://", "https://"))

@@ -9,12 +9,12 @@
 
 import contextlib
 import re
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from puller.errors import ResourceError
-from puller.resources.base import Difference, PropertyError, Resource
+from puller.resources.base import Content, Difference, PropertyError, Resource
 from puller.resources.packages.properties import DEFAULTS, GONE, PackageProperties, check_package
 from puller.resources.packages.providers import PROVIDERS, provider_of
 from puller.resources.packages.state import REMOVALS, Action, PackageState
@@ -191,6 +191,14 @@ class Package(Resource[PackageProperties, PackageState]):
 
     def reach(self) -> str:
         return "/"
+
+    def contents(self) -> Mapping[str, Content]:
+        from puller.resources.bundled_contents import bundled_contents  # asked for by authors only
+
+        source = self.properties.source
+        return bundled_contents(
+            [source] if source and self.properties.ensure != "absent" else [], self.context
+        )
 
     def final_ensure(self, actual: PackageState) -> str:
         return str(actual)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from puller.errors import ResourceError
 from puller.resources.base import Context
 from puller.resources.checksums import sha256
-from puller.resources.packages.properties import PackageProperties, is_url
+from puller.resources.packages.properties import PackageProperties
+from puller.resources.remote import is_url
 
 if TYPE_CHECKING:
     from puller.resources.packages.job import Job

@@ -8,6 +8,7 @@ import msgspec
 from hiera.values.secrets import Secret
 from puller.resources.base import Properties, PropertyError
 from puller.resources.checksums import check_sha256
+from puller.resources.remote import is_url
 from puller.values.duration import Duration
 
 STATES = ("present", "absent", "latest", "purged")
@@ -67,11 +68,6 @@ class PackageProperties(Properties, frozen=True):
     def is_versioned(self) -> bool:
         """Whether a certain version is wanted."""
         return self.ensure not in STATES
-
-
-def is_url(source: str) -> bool:
-    """Whether a source is fetched from a server."""
-    return source.startswith(("http://", "https://"))
 
 
 def check_package(properties: PackageProperties) -> Iterator[PropertyError]:

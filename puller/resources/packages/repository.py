@@ -6,13 +6,13 @@
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from puller.errors import ResourceError, reason
-from puller.resources.base import Difference, PropertyError, Resource
+from puller.resources.base import Content, Difference, PropertyError, Resource
 from puller.resources.checksums import described, sha256
 from puller.resources.owners import attribute_differences
 from puller.resources.packages.layouts import AptLayout, DnfLayout, Files, Layout
@@ -130,6 +130,13 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
     def notes(self) -> Sequence[str]:
         """Warnings of other files that declare the same."""
         return self._others
+
+    def contents(self) -> Mapping[str, Content]:
+        from puller.resources.bundled_contents import bundled_contents  # asked for by authors only
+
+        key = self.properties.key
+        is_file = key is not None and not is_armoured(key) and self.properties.ensure != "absent"
+        return bundled_contents([key] if key and is_file else [], self.context)
 
     def final_ensure(self, actual: RepositoryState) -> str:
         is_there = self._main(actual).found if self._is_wanted else self._surplus(actual)

@@ -8,7 +8,7 @@
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hiera.expressions.expressions import Scope
@@ -171,6 +171,14 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
                 pieces.append(f"{self.properties.name}: and more, which is too much to show\n")
                 break
         return "".join(pieces) or None
+
+    def contents(self) -> Mapping[str, Rendered]:
+        properties = self.properties
+        if properties.ensure == "absent" or os.path.isabs(properties.source):
+            return {}
+        tree = self._wanted()
+        require_same(tree, self._render())
+        return {os.path.join(properties.name, path): file for path, file in tree.files.items()}
 
     # What is wanted
 

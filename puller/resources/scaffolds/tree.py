@@ -4,7 +4,7 @@
 * A tree that comes out differently each time would be changed in every run; it is refused.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -51,6 +51,17 @@ class Rendered(msgspec.Struct, frozen=True):
     data: bytes
     executable: bool = False
     """As the template that it comes from."""
+    is_secret: bool = False
+    """Whether a secret may be in it."""
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return len(self.data)
+
+    def chunks(self) -> Iterable[bytes]:
+        """All of it."""
+        return (self.data,)
 
     @property
     def mode(self) -> int:
@@ -80,13 +91,14 @@ def render_source(request: RenderRequest, scope: Scope, files: BundleFiles, syst
         texts = render_tree(
             source.texts, engine, seen.dot, skip_empty=request.skip_empty, functions=seen.functions
         )
+    is_secret = request.sensitive or engine.used_secret or seen.is_secret
     rendered = {
-        path: Rendered(_encoded(text, request.name, path), path in source.executable)
+        path: Rendered(_encoded(text, request.name, path), path in source.executable, is_secret)
         for path, text in sorted(texts.items())
     }
     made = {path for path, is_file in walk(source.texts) if not is_file}
     directories = frozenset(made.union(directories_of(rendered)))
-    return Tree(rendered, directories, request.sensitive or engine.used_secret or seen.is_secret)
+    return Tree(rendered, directories, is_secret)
 
 
 def require_same(first: Tree, second: Tree) -> None:

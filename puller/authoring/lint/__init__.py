@@ -1,0 +1,1 @@
+"""Lint: the mistakes of a bundle, found where it is written."""

@@ -1,0 +1,1 @@
+"""Previews: the changes that a release makes, and on which machines."""

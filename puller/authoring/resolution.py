@@ -1,0 +1,193 @@
+"""A bundle resolved for one machine: the resources that it declares there, and what their files would hold.
+
+* The machine is nothing but its facts and data, so that of one that is far away, or does not exist yet, the same comes
+  out as on it. Only the bundle is read.
+* What a secret went into is not kept; of it there is a fingerprint, by which two resolutions with one key can be
+  compared, and from which nobody without the key can tell anything.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from hiera.errors import HieraError
+from hiera.values.secrets import revealed
+from puller.engine.conditions import why_unmanaged
+from puller.errors import ResourceError
+from puller.manifest.declaration import Declaration
+from puller.manifest.host_catalog import load_together
+from puller.manifest.manifest import Inputs, Manifest
+from puller.manifest.source import ManifestSource
+from puller.resources.base import Content, Context
+from puller.system.noop import NoopSystem
+from puller.system.protocol import System
+
+_SHOWN = 256 * 1024
+"""The most bytes of a content whose text is kept."""
+
+
+class ResolvedContent(msgspec.Struct, frozen=True):
+    """The bytes of one file that a resource would write."""
+
+    size: int
+    """In bytes."""
+    fingerprint: bytes
+    """Of all bytes; equal where they are, among resolutions with the same key."""
+    text: str | None = None
+    """``None`` for what is no text, is too large to be shown, or must not be."""
+    is_secret: bool = False
+
+
+class ResolvedResource(msgspec.Struct, frozen=True, kw_only=True):
+    """One resource on one machine."""
+
+    reference: str
+    """``file#/etc/motd``."""
+    where: str
+    """*file:line* of its declaration, and for which item of a loop."""
+    properties: Mapping[str, Any] = {}
+    """Plain values, without what must not be shown: there is ``(sensitive)`` instead."""
+    contents: Mapping[str, ResolvedContent] = {}
+    """By the path or name on the machine."""
+    failure: str = ""
+    """Why it cannot be applied on this machine."""
+    is_late: bool = False
+    """Whether the failure is one of now: its expressions are evaluated again when its turn comes."""
+    unmanaged: str = ""
+    """Why it is not managed on this machine, by its ``control`` or that of what applies it."""
+    requires: tuple[str, ...] = ()
+    refreshed_by: tuple[str, ...] = ()
+    """The resources whose changes refresh it."""
+    reloaded_by: tuple[str, ...] = ()
+    """The resources whose changes make it reload, and no more."""
+    fingerprint: bytes = b""
+    """Of its properties with what is hidden of them."""
+
+
+class Resolution(msgspec.Struct, frozen=True):
+    """All resources of a bundle on one machine, in the order in which they would be applied."""
+
+    resources: tuple[ResolvedResource, ...]
+    data: Mapping[str, Any]
+    """All data of the bundle's manifest, with its secrets hidden."""
+    warnings: tuple[str, ...] = ()
+
+
+def resolve(
+    source: ManifestSource, inputs: Inputs, *, key: bytes, before: Iterable[ManifestSource] = ()
+) -> Resolution:
+    """The bundle at ``source`` on the machine that ``inputs`` tell of.
+
+    ``before``: the bundles that come before it on its hosts. ``key``: 16 to 64 random bytes, the same for all
+    resolutions that are compared. Raises ``SourceError``, and ``ManifestError`` where a host would refuse it.
+    """
+    manifest = load_together((*before, source), inputs).manifests[-1]
+    return _Resolving(manifest, key).resolution()
+
+
+class _Resolving:
+    """The work of one ``resolve``."""
+
+    def __init__(self, manifest: Manifest, key: bytes) -> None:
+        self.manifest = manifest
+        self.key = key
+        self.system: System = NoopSystem()
+        self.shared: dict[type, Any] = {}
+
+    def resolution(self) -> Resolution:
+        resources = tuple(map(self._resource, self.manifest.order))
+        data = {str(name): _shown(value) for name, value in self.manifest.scope.data.items()}
+        return Resolution(resources, data, tuple(self.manifest.warnings))
+
+    def _resource(self, index: int) -> ResolvedResource:
+        declaration = self.manifest.declarations[index]
+        contents: dict[str, ResolvedContent] = {}
+        failure, unmanaged = declaration.failure, ""
+        try:
+            unmanaged = why_unmanaged(declaration)
+            if not failure and not unmanaged:
+                contents = self._contents(declaration)
+        except (ResourceError, HieraError) as error:
+            failure = failure or str(error)
+        of = self.manifest.declarations
+        return ResolvedResource(
+            reference=str(declaration.reference),
+            where=declaration.origin,
+            properties={} if declaration.failure else declaration.shown(),
+            contents=contents,
+            failure=failure,
+            is_late=declaration.late is not None,
+            unmanaged=unmanaged,
+            requires=tuple(str(reference) for reference, _ in self.manifest.requirements(index)),
+            refreshed_by=tuple(str(of[i].reference) for i in self.manifest.subscriptions(index)),
+            reloaded_by=tuple(str(of[i].reference) for i in self.manifest.reloads(index)),
+            fingerprint=b"" if declaration.failure else self._digest(_all_properties(declaration)),
+        )
+
+    def _contents(self, declaration: Declaration) -> dict[str, ResolvedContent]:
+        resource = declaration.type(declaration.properties, self._context(declaration))
+        is_hidden = declaration.properties.sensitive
+        return {
+            path: self._content(content, is_secret=is_hidden or content.is_secret)
+            for path, content in resource.contents().items()
+        }
+
+    def _context(self, declaration: Declaration) -> Context:
+        return Context(
+            system=self.system,
+            files=declaration.home.files,
+            scope=declaration.scope,
+            fetch=_no_fetch,
+            shared=self.shared,
+            declared=self.manifest.names_of,
+            noop=True,
+        )
+
+    def _content(self, content: Content, *, is_secret: bool) -> ResolvedContent:
+        text = None
+        if content.size <= _SHOWN:
+            data = b"".join(content.chunks())
+            digest = self._digest([data])
+            text = None if is_secret else _text(data)
+        else:
+            digest = self._digest(content.chunks())
+        return ResolvedContent(content.size, digest, text, is_secret)
+
+    def _digest(self, pieces: Iterable[bytes]) -> bytes:
+        digest = hashlib.blake2b(key=self.key, digest_size=16)
+        for piece in pieces:
+            digest.update(piece)
+        return digest.digest()
+
+
+def _all_properties(declaration: Declaration) -> Iterator[bytes]:
+    properties = msgspec.to_builtins(declaration.properties, enc_hook=_encoded)
+    yield json.dumps(properties, sort_keys=True, default=str).encode("utf-8", "surrogateescape")
+
+
+def _encoded(value: Any) -> Any:
+    opened = revealed(value)
+    return opened if opened is not value else str(value)
+
+
+def _shown(value: Any) -> Any:
+    """A plain value; the text of a secret says that it is one."""
+    if isinstance(value, Mapping):
+        return {str(key): _shown(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shown(item) for item in value]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def _text(data: bytes) -> str | None:
+    try:
+        return None if b"\0" in data else data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _no_fetch(url: str) -> bytes:
+    raise ResourceError(f"{url} is not fetched while a bundle is only looked at")
