@@ -406,6 +406,15 @@ class Resource(ABC, Generic[P, S]):
         return ()
 
     @classmethod
+    def is_in_use(cls, properties: Any) -> bool:
+        """Whether something on this machine holds it now, so that it cannot be taken away before that lets go.
+
+        Asked when nobody declares it any more: it is taken away after the rest then, which may end what holds it.
+        """
+        del properties
+        return False
+
+    @classmethod
     def is_whole(cls, properties: Any) -> bool:
         """Whether applying it makes its place what it was when it was applied last, whatever was done there since."""
         del properties

@@ -24,7 +24,7 @@ from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
 PUPPET = "puppet-agent,puppet-module-puppetlabs-stdlib,puppet-module-puppetlabs-mount-core"
-INCLUDE = f"python3,ansible,{PUPPET},strace,procps"
+INCLUDE = f"python3,mount,ansible,{PUPPET},strace,procps"
 MODULES = "/usr/share/puppet/modules"
 USERS, LINES, FILES, SYSCTLS, MOUNTS = 1000, 1000, 10, 500, 100
 

@@ -159,6 +159,12 @@ class Known:
         return self.names.memberships.get(user, set())
 
 
+def find_user(name: str) -> User | None:
+    """A user as passwd(5) has it now, outside of a run; ``None`` where there is none. Raises ``OSError``."""
+    with open(f"{DIRECTORY}/passwd", "rb") as file:
+        return Names(file.read(), b"").users.get(name)
+
+
 def login_defs() -> dict[str, str]:
     """The settings of login.defs(5) for new accounts; none where there is no such file."""
     try:

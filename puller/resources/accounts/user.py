@@ -9,7 +9,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from puller.resources.accounts.databases import Databases, Known, User, login_defs
+from puller.resources.accounts.databases import Databases, Known, User, find_user, login_defs
 from puller.resources.accounts.passwords import hash_of, is_locked
 from puller.resources.accounts.user_properties import DAYS, UserProperties, check_user, day_of
 from puller.resources.accounts.user_state import (
@@ -171,6 +171,13 @@ class Account(Resource[UserProperties, UserState]):
             system.expect_account("group", user.name, None)
 
     # At load
+
+    @classmethod
+    def is_in_use(cls, properties: UserProperties) -> bool:
+        from puller.resources.accounts.busy import find_process  # for the few users that are left behind
+
+        user = find_user(properties.name)
+        return user is not None and find_process(user.uid) is not None
 
     @classmethod
     def check(cls, properties: UserProperties) -> Iterator[PropertyError]:

@@ -95,6 +95,12 @@ class Mount(Resource[MountProperties, MountState]):
             raise failure
 
     @classmethod
+    def is_in_use(cls, properties: MountProperties) -> bool:
+        from puller.resources.kernel.processes import Processes  # for the few mounts that are left behind
+
+        return bool(Processes().in_use(properties.name))
+
+    @classmethod
     def change_together(cls, members: "Sequence[tuple[Mount, MountState]]") -> Mapping[int, Exception]:
         from puller.resources.kernel.mount_changes import change_mounts  # and with it what starts programs
 

@@ -1,5 +1,7 @@
 """Things that were left behind and are to go, as resources of the run: ``absent``, and before all others.
 
+* What is in use, such as a user whose service is about to run as another one, is taken away after all others.
+
 * They go through the engine's one flow: a dry run tells, each has its event, one that fails stops nothing.
 * Nothing is taken away at a place of what any bundle declares, above one, or where a resource that is declared alone
   knows what it puts: it stays on the list of what was left.
@@ -7,7 +9,7 @@
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -96,7 +98,7 @@ def in_order(taken_back: list[TakenBack]) -> list[TakenBack]:
 def with_taken_back(
     catalog: HostCatalog, first: Sequence[TakenBack], numbers: Mapping[str, int]
 ) -> HostCatalog:
-    """The catalog with these before all that is declared, whose indexes stay as they are.
+    """The catalog with these before all that is declared, or after it (``_apart``); the indexes of that stay.
 
     ``numbers`` are those of the bundles' manifests, by name.
     """
@@ -114,10 +116,11 @@ def with_taken_back(
         for reference, refresh in map(subscriber_of, known):
             each, at = reloads if refresh is Refresh.RELOAD else subscriptions, index[reference]
             each[at] = [*each.get(at, ()), position]
+    at_first, at_last = _apart(taken, {position - begin for position in subscribers if position >= begin})
     # Made anew: ``replace`` would take along what the catalog has found out about its own resources.
     return HostCatalog(
         [*catalog.declarations, *taken],
-        [*(begin + position for position in _as_implied(taken)), *catalog.order],
+        [*(begin + each for each in at_first), *catalog.order, *(begin + each for each in at_last)],
         msgspec.structs.replace(links, subscribers=subscribers, subscriptions=subscriptions, reloads=reloads),
         manifests=catalog.manifests,
         owners=[*catalog.owners, *owners],
@@ -125,10 +128,24 @@ def with_taken_back(
     )
 
 
-def _as_implied(taken: Sequence[Declaration]) -> list[int]:
-    """The positions as they are, but for what types say of their order: a group goes when its users are gone."""
+def _apart(taken: Sequence[Declaration], heard: Container[int]) -> tuple[list[int], list[int]]:
+    """The positions of what goes before the rest of the run, and of what goes after it, each in order.
+
+    As they are, but for what types say of their order: a group goes when its users are gone. After the rest goes what
+    is in use, with what waits for it; not what others are refreshed by (``heard``), who have their turn in between.
+    """
     edges = with_implied(taken, {})
-    return ordered(len(taken), lambda position: edges.get(position, ()))
+    first: list[int] = []
+    last: list[int] = []
+    for position in ordered(len(taken), lambda position: edges.get(position, ())):
+        waits = any(other in last for other in edges.get(position, ()))
+        is_late = waits or (position not in heard and _is_held(taken[position]))
+        (last if is_late else first).append(position)
+    return first, last
+
+
+def _is_held(declaration: Declaration) -> bool:
+    return declaration.properties.ensure == ABSENT and declaration.type.is_in_use(declaration.properties)
 
 
 def _index(catalog: HostCatalog) -> dict[str, int]:

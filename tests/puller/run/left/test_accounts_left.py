@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from puller.resources.accounts import databases, user_state
+from puller.resources.accounts import busy, databases, user_state
 from puller.system.local import LocalSystem
 from tests.conftest import Host, Publisher
 from tests.puller.run.left.test_way_back import story
@@ -68,6 +68,29 @@ def test_who_leaves_a_bundle_goes_where_puller_made_them_before_their_group_and_
     assert machine.ran == [["userdel", "--", "app"], ["groupdel", "--", "web"]]
     assert "found" in machine.passwd.lines
     assert (homes / "app").is_dir()
+
+
+def test_whose_processes_run_goes_with_their_group_after_what_ends_these(
+    machine: Accounts, host: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a service does that runs as somebody else from now on."""
+    runs_as = "  - file:\n      - '{{ facts.machine }}/runs-as': {content: USER, mode: '0644'}\n"
+    runs_as = runs_as.replace("USER,", "USER, owner: '{{ facts.uid }}', group: '{{ facts.gid }}',")
+    publisher.publish("1.0.0", "removed: absent\n" + story(0, BOTH, runs_as.replace("USER", "app")))
+    assert host.run().status == 0
+    uid = int(machine.passwd.lines["app"][2])
+
+    def find_process(of: int) -> tuple[int, str] | None:
+        is_running = of == uid and (host.machine / "runs-as").read_text() == "app"
+        return (4711, "app") if is_running else None
+
+    monkeypatch.setattr(busy, "find_process", find_process)
+    new = "  - user: [{new: {shell: /bin/sh}}]\n"
+    publisher.publish("2.0.0", "removed: absent\n" + story(0, new, runs_as.replace("USER", "new")))
+    done = host.run()
+    assert done.status == 0, done.output
+    assert {"app", "web"}.isdisjoint({*machine.passwd.lines, *machine.group.lines})
+    assert machine.ran[-2:] == [["userdel", "--", "app"], ["groupdel", "--", "web"]]
 
 
 def test_a_bundle_that_is_given_up_takes_its_users_along_and_tells_whom_it_has_changed(
