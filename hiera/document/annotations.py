@@ -114,9 +114,8 @@ def _validation_failure(expression: str, value: Any, sensitive: bool) -> str:
     from hiera.expressions.jinja import compile_check
 
     revealed = value.reveal() if isinstance(value, Secret) else value
-    written = _OPERATOR.sub(lambda found: found[1] or _WORDS[found[0]], expression)
     try:
-        verdict = compile_check(written)({"value": revealed, "Value": revealed, **_functions()})
+        verdict = compile_check(in_words(expression))({"value": revealed, "Value": revealed, **functions()})
     except HieraError as error:
         return f"cannot be validated: {expression}: {'it fails on this value' if sensitive else error}"
     # The boolean itself: a text such as 'no', which counts as true in conditions, must not pass for one.
@@ -128,7 +127,12 @@ def _validation_failure(expression: str, value: Any, sensitive: bool) -> str:
     return f"cannot be validated: {expression} is neither true nor false"
 
 
-def _functions() -> dict[str, Any]:
+def in_words(expression: str) -> str:
+    """An expression of ``@validate`` with its operators as Jinja2 writes them."""
+    return _OPERATOR.sub(lambda found: found[1] or _WORDS[found[0]], expression)
+
+
+def functions() -> dict[str, Any]:
     """The checks as functions, in both spellings: ``isIPv4(value)``, ``is_ipv4(value)``."""
     functions: dict[str, Any] = {
         "isRegex": matches,

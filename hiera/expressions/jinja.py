@@ -16,7 +16,9 @@ from jinja2 import (
     TemplateError,
     TemplateNotFound,
     TemplateSyntaxError,
+    nodes,
 )
+from jinja2.parser import Parser
 
 from hiera.errors import ExpressionError, HieraError, LimitError, UndefinedError
 from hiera.expressions.callers import callers
@@ -40,6 +42,22 @@ def _checks() -> Sandbox:
     environment = Sandbox()
     environment.tests = environment.tests | table({}, CHECKS, counted=False)
     return environment
+
+
+def tree_of(source: str, *, is_check: bool = False) -> tuple[nodes.Expr, Sandbox]:
+    """The parse tree of an expression, for who reads it and evaluates nothing, and what evaluates it otherwise.
+
+    ``is_check``: of ``@validate``. Raises ExpressionError.
+    """
+    environment = _checks() if is_check else _expressions()
+    try:
+        parser = Parser(environment, source, state="variable")
+        tree = parser.parse_expression()
+        if not parser.stream.eos:
+            parser.fail("something follows the expression", parser.stream.current.lineno)
+    except Exception as error:  # noqa: BLE001  the parser of another project, on any text
+        raise translated(error) from None
+    return tree, environment
 
 
 def for_templates(

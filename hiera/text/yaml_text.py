@@ -92,6 +92,13 @@ class Places:
         _, value = self._find(path)
         return value.value if isinstance(value, ScalarNode) else None
 
+    def span(self, path: Sequence[str | int]) -> tuple[int, int]:
+        """The offsets of the first character of what ``locate`` finds, and behind the last one of its value."""
+        place, value = self._find(path)
+        start: Any = place.start_mark if place else None
+        end: Any = (value or place).end_mark if place else None
+        return (start.index, end.index) if start and end else (0, 0)
+
     def _find(self, path: Sequence[str | int]) -> tuple[Node | None, Node | None]:
         place = value = self._root
         for key in path:

@@ -1,0 +1,1 @@
+"""The checks of lint, one module for each idea."""

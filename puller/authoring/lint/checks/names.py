@@ -1,0 +1,271 @@
+"""Names that no host can have, in every expression of a bundle and in every template that it uses.
+
+* ``unknown-name``: a key of data or facts, or a variable, that is nowhere. What only hosts know is unchecked.
+* ``unknown-function``: a filter, test or function that there is not.
+* ``expression-syntax``: an expression outside of templates that is none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from hiera.document.annotations import functions, in_words
+from hiera.document.document import annotations_of
+from hiera.errors import HieraError
+from puller.authoring.lint.findings import Finding
+from puller.authoring.lint.names.bundle import Bundle, ManifestFile, read, shape_of
+from puller.authoring.lint.names.expressions import Parsed, follow, parse_condition, parse_text
+from puller.authoring.lint.names.known import Guards, Known
+from puller.authoring.lint.names.places import YamlText
+from puller.authoring.lint.names.templates import Delimiters, Templates, Use
+from puller.authoring.lint.names.trees import follow_interpolations, tree_files
+from puller.authoring.lint.shapes import ANY, Shape
+from puller.authoring.lint.subject import Subject
+from puller.manifest.entries import DEFAULTS, FOR, Entry
+from puller.templates.engine import ENGINES, choose_engine, named_engine
+
+_CONDITIONS: Final = ("if", "unless")
+_KEPT: Final = frozenset({"control", "left_delimiter", "right_delimiter"})
+Path = tuple[str | int, ...]
+
+
+def check(subject: Subject) -> Iterable[Finding]:
+    """The findings, each once, by file and line."""
+    found = dict.fromkeys(_Checking(Bundle(subject)).findings())
+    return sorted(found, key=lambda finding: (finding.place, finding.message))
+
+
+class _Checking:
+    """The walk through one bundle."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.bundle = bundle
+        self.templates = Templates(bundle.name_of)
+        self.found: list[Finding] = []
+
+    def findings(self) -> list[Finding]:
+        for manifest in self.bundle.manifests.values():
+            self._manifest(manifest)
+        self._tree()
+        return self.found
+
+    def _manifest(self, manifest: ManifestFile) -> None:
+        known = self.bundle.known_in_resources(manifest)
+        self._data(manifest)
+        for entry in manifest.resources:
+            self._entry(manifest, entry, known)
+        for key in ("pre_message", "post_message"):
+            self._texts(manifest, (*manifest.run_path, key), manifest.run.get(key), known, Guards())
+        written = manifest.run.get("resources_template", manifest.run.get("resources_jet_file"))
+        engine = "jet" if "resources_jet_file" in manifest.run else None
+        for path in self.bundle.meant_by(written, manifest.files):
+            self._template(path, engine, known, manifest, Guards())
+
+    # -- data -------------------------------------------------------------------------------------
+
+    def _data(self, manifest: ManifestFile) -> None:
+        known = self.bundle.known_in_data(manifest)
+        for key in ("data", "overrides"):
+            self._texts(manifest, (key,), manifest.value.get(key), known, Guards())
+        hierarchy = manifest.value.get("hierarchy")
+        order = hierarchy.get("order") if isinstance(hierarchy, Mapping) else None
+        # There is no data yet when it is chosen; that it asks for some is found by resolving it.
+        self._texts(manifest, ("hierarchy", "order"), order, known.with_data(ANY), Guards())
+        self._annotations(manifest.yaml)
+
+    def _annotations(self, yaml: YamlText) -> None:
+        try:
+            annotations = annotations_of(yaml.text, yaml.name)
+        except HieraError:
+            return
+        known = Known({"value": ANY, "Value": ANY, **dict.fromkeys(functions(), ANY)})
+        for rule in annotations.rules if annotations else ():
+            if rule.expression:
+                parsed = parse_condition(in_words(rule.expression), is_check=True)
+                line = int(rule.where.rpartition(":")[2])
+                for trouble in follow(parsed, known, Guards(), _unheard)[1]:
+                    self.found.append(yaml.at_line(trouble, line))
+
+    def _tree(self) -> None:
+        tree = self.bundle.tree
+        if tree is None:
+            return
+        for path in tree_files(self.bundle.root):
+            text = read(path)
+            if text is not None and "%{" in text:
+                yaml = YamlText(self.bundle.name_of(path), text)
+                at_hand = self.bundle.subject.inputs.facts
+                for line, trouble in follow_interpolations(text, self.bundle.facts, tree, at_hand):
+                    self.found.append(yaml.at_line(trouble, line))
+
+    # -- resources --------------------------------------------------------------------------------
+
+    def _entry(self, manifest: ManifestFile, entry: Entry, around: Known) -> None:
+        guards = _guards_of(entry)
+        self._loop(manifest, entry, around, guards)
+        known = self.bundle.loop_names(entry.loop, around)
+        for key, value in entry.properties.items():
+            path = _place(manifest, entry, key)
+            if key == "control" and isinstance(value, Mapping):
+                for name in _CONDITIONS:
+                    self._condition(manifest, (*path, name), value.get(name), known, guards)
+            elif key not in _KEPT:
+                self._texts(manifest, path, value, known, guards)
+        self._files_of(manifest, entry, known, guards)
+
+    def _loop(self, manifest: ManifestFile, entry: Entry, known: Known, guards: Guards) -> None:
+        if entry.loop is None:
+            return
+        path = (*(entry.path if "name" in _own(manifest, entry.path) else entry.path[:-1]), FOR)
+        for clause in entry.loop.clauses:
+            self._follow(manifest, path, parse_condition(clause.expression), known, guards)
+            single = entry.loop._replace(clauses=(clause,))
+            known = self.bundle.loop_names(single, known)
+
+    def _condition(
+        self, manifest: ManifestFile, path: Path, value: Any, known: Known, guards: Guards
+    ) -> None:
+        if isinstance(value, str):
+            self._follow(manifest, path, parse_condition(value), known, guards)
+
+    def _texts(self, manifest: ManifestFile, path: Path, value: Any, known: Known, guards: Guards) -> None:
+        """Follow all texts in a value; keys are no expressions."""
+        if isinstance(value, str):
+            if "{{" in value:
+                self._follow(manifest, path, parse_text(value), known, guards)
+        elif isinstance(value, Mapping):
+            for key, item in value.items():
+                self._texts(manifest, (*path, key), item, known, guards)
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                self._texts(manifest, (*path, index), item, known, guards)
+
+    def _follow(
+        self, manifest: ManifestFile, path: Path, parsed: Parsed, known: Known, guards: Guards
+    ) -> None:
+        def used(name: str, names: Mapping[str, Shape]) -> None:
+            for found in self.bundle.meant_by(name, manifest.files):
+                self._template(found, None, known.with_names(names), manifest, guards)
+
+        _, troubles = follow(parsed, known, guards, used)
+        self.found += (manifest.yaml.finding(trouble, path) for trouble in troubles)
+
+    # -- templates --------------------------------------------------------------------------------
+
+    def _files_of(self, manifest: ManifestFile, entry: Entry, known: Known, guards: Guards) -> None:
+        properties = entry.properties
+        if properties.get("interpolate"):
+            return  # of TinyCM: its templates see data by its own names
+        if properties.get("data") is not None:
+            known = known.with_data(shape_of(properties["data"], known))
+        engine = properties.get("engine")
+        if entry.type_name == "scaffold":
+            self._scaffold(manifest, entry, known, guards)
+        elif "template" in properties and not (isinstance(engine, str) and "{{" in engine):
+            for path in self.bundle.meant_by(properties["template"], manifest.files):
+                self._template(path, engine, known, manifest, guards)
+
+    def _template(
+        self, path: str, engine: Any, known: Known, manifest: ManifestFile, guards: Guards
+    ) -> None:
+        if (chosen := _engine(path, engine, "jinja")) and os.path.isfile(path):
+            files = manifest.files.within(path)
+            self.found += self.templates.follow(Use(path, chosen, known, files, guards))
+
+    def _scaffold(self, manifest: ManifestFile, entry: Entry, known: Known, guards: Guards) -> None:
+        properties = entry.properties
+        delimiters = (str(properties.get("left_delimiter") or ""), str(properties.get("right_delimiter") or ""))
+        for directory in self.bundle.meant_by(properties.get("source"), manifest.files, directories=True):
+            engine = properties.get("engine")
+            if isinstance(engine, str) and "{{" in engine:
+                # One directory for each engine is called like it.
+                engine = next((one for one in ENGINES if one == os.path.basename(directory)), None)
+            if chosen := _engine(directory, engine, "jet"):
+                self._tree_of(directory, chosen, delimiters, known, manifest, guards)
+
+    def _tree_of(
+        self,
+        directory: str,
+        engine: str,
+        delimiters: Delimiters,
+        known: Known,
+        manifest: ManifestFile,
+        guards: Guards,
+    ) -> None:
+        files = manifest.files.within(directory)
+        for place, names, found in os.walk(directory):
+            names.sort()
+            if "_partials" in os.path.relpath(place, directory).split("/"):
+                continue  # followed from where they are rendered
+            for name in sorted(found):
+                path = os.path.join(place, name)
+                use = Use(path, engine, known, files, guards, delimiters, tree=directory)
+                self.found += self.templates.follow(use)
+
+
+def _engine(path: str, engine: Any, otherwise: str) -> str | None:
+    """The engine that renders a file; ``None`` where that is somebody else's finding."""
+    if engine is not None and engine not in ENGINES:
+        return None
+    try:
+        return choose_engine(path, engine, otherwise)
+    except ValueError:
+        return named_engine(path)
+
+
+def _guards_of(entry: Entry) -> Guards:
+    """What any text of an entry asks for with care: its condition keeps the others from being reached."""
+    guards = Guards()
+    clauses = entry.loop.clauses if entry.loop else ()
+    for clause in clauses:
+        guards = guards.over(parse_condition(clause.expression).guards)
+    for key, value in entry.properties.items():
+        if key == "control" and isinstance(value, Mapping):
+            conditions = [value.get(name) for name in _CONDITIONS]
+            for condition in conditions:
+                if isinstance(condition, str):
+                    guards = guards.over(parse_condition(condition).guards)
+        elif key not in _KEPT:
+            for text in _all_texts(value):
+                if (found := parse_text(text).guards).paths or found.kinds:
+                    guards = guards.over(found)
+    return guards
+
+
+def _all_texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        if "{{" in value:
+            yield value
+    elif isinstance(value, Mapping | list):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _all_texts(item)
+
+
+def _place(manifest: ManifestFile, entry: Entry, key: str) -> Path:
+    """Where a property of an entry stands: its own, or in the defaults of its list."""
+    own = _own(manifest, entry.path)
+    if key in own:
+        return (*entry.path, key)
+    if key == "name":
+        return entry.path
+    siblings = _own(manifest, entry.path[:-2])
+    for index, item in enumerate(siblings if isinstance(siblings, list) else ()):
+        if isinstance(item, Mapping) and isinstance(below := item.get(DEFAULTS), Mapping) and key in below:
+            return (*entry.path[:-2], index, DEFAULTS, key)
+    return entry.path
+
+
+def _own(manifest: ManifestFile, path: Sequence[str | int]) -> Any:
+    value: Any = manifest.value
+    for step in path:
+        try:
+            value = value[step]
+        except (LookupError, TypeError):
+            return {}
+    return {} if value is None else value
+
+
+def _unheard(path: str, names: Mapping[str, Shape]) -> None:
+    """No templates are called by annotations."""

@@ -1,0 +1,1 @@
+"""Names in expressions and templates, followed through the shapes of what hosts can have."""

@@ -1,0 +1,280 @@
+"""The manifests of a bundle with the data that each can see: the top one, its children, and theirs.
+
+* A child is found by what its name may come to: an expression in it stands for anything.
+* One that is applied from several places sees what any of them gives it.
+* What cannot be read is somebody else's finding, and passed over here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from hiera.errors import HieraError
+from hiera.expressions.expressions import parse
+from hiera.text import yaml_text
+from puller.authoring.lint import known_facts
+from puller.authoring.lint.names.expressions import constants_of, follow, parse_condition, parse_text
+from puller.authoring.lint.names.known import Guards, Known
+from puller.authoring.lint.names.places import YamlText
+from puller.authoring.lint.names.trees import tree_shape
+from puller.authoring.lint.shapes import ANY, SCALAR, Shape, of_value, union
+from puller.authoring.lint.subject import Subject
+from puller.bundle_paths import BundleFiles
+from puller.data.library_data import DATA
+from puller.errors import PullerError
+from puller.manifest.bundle_facts import FACTS
+from puller.manifest.entries import Entry, read_entries
+from puller.manifest.loops import Loop
+from puller.manifest.problems import Problems
+from puller.manifest.source import MANIFEST
+
+IN_DATA: Final = ("lookup",)
+IN_RESOURCES: Final = ("lookup", "hiera", "read_file", "readFile", "file", "template")
+_SIZE_LIMIT: Final = 16 * 1024 * 1024
+_MOST_FILES: Final = 20_000
+_MOST_TIMES: Final = 1000  # that one child is applied
+_LEFT_OUT: Final = frozenset({".git", ".hg", ".svn", "__pycache__"})
+
+
+class ManifestFile(msgspec.Struct):
+    """One manifest: what is written in it, and what it is given."""
+
+    path: str
+    """The real path."""
+    yaml: YamlText
+    value: Mapping[str, Any]
+    files: BundleFiles
+    above: Shape | None = None
+    """The documents of those that apply it, or what they hand it; ``None`` for the top one."""
+    resources: list[Entry] = []
+    times: int = 0
+    """How often it was found to see more than before."""
+
+    @property
+    def run(self) -> Mapping[str, Any]:
+        """The mapping that holds ``resources``."""
+        section = self.value.get("ccm")
+        return section if isinstance(section, Mapping) else self.value
+
+    @property
+    def run_path(self) -> tuple[str, ...]:
+        """Where that mapping stands."""
+        return ("ccm",) if self.run is not self.value else ()
+
+    def document(self) -> Shape | None:
+        """The shape of its own data, with all overrides; ``None`` without any."""
+        overrides = self.value.get("overrides")
+        sections = list(overrides.values()) if isinstance(overrides, Mapping) else []
+        found = [section for section in (self.value.get("data"), *sections) if isinstance(section, Mapping)]
+        return mappings(of_value(section) for section in found if section)
+
+
+class Bundle:
+    """The files of one bundle, as names in them are followed."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.root = os.path.realpath(subject.directory)
+        self.files = _files_of(subject.directory)
+        self.listed = {tree.root: _listed(tree.root) for tree in (self.files.tree, *self.files.libraries.values())}
+        places = (os.path.join(root, FACTS) for root in self.listed)
+        base = known_facts.built_in()
+        self.facts = Shape({**base.keys, **known_facts.of_bundle(places)})
+        self.libraries = mappings(self._library_documents())
+        self.outside = mappings(of_value(source.data, "\0") for source in subject.inputs.sources if source.data)
+        self.tree = tree_shape(self.root)
+        self.manifests: dict[str, ManifestFile] = {}
+        if top := self._read(os.path.join(self.root, MANIFEST), self.files):
+            self._expand(top)
+
+    def name_of(self, path: str) -> str:
+        """What findings call a file, by its real path."""
+        return os.path.normpath(os.path.join(self.subject.name, os.path.relpath(path, self.root)))
+
+    def data_of(self, manifest: ManifestFile) -> Shape:
+        """All data that a manifest can see; anything where nothing says what there is."""
+        own = (manifest.document(), manifest.above, self.libraries, self.tree)
+        if not any(one is not None for one in own):
+            return ANY
+        return mappings((*own, self.outside)) or ANY
+
+    def known_in_resources(self, manifest: ManifestFile) -> Known:
+        """The scope of its resources."""
+        return Known.of(self.data_of(manifest), self.facts, self.subject.inputs.facts, IN_RESOURCES)
+
+    def known_in_data(self, manifest: ManifestFile) -> Known:
+        """The scope of its own data: of itself, and of what is below."""
+        data = mappings((manifest.document(), self.libraries)) or ANY
+        return Known.of(data, self.facts, self.subject.inputs.facts, IN_DATA)
+
+    def loop_names(self, loop: Loop | None, known: Known) -> Known:
+        """The scope with the names of a loop."""
+        for clause in loop.clauses if loop else ():
+            shape, _ = follow(parse_condition(clause.expression), known, Guards(), _unheard)
+            item = shape.each() if shape.items is not None or len(clause.names) > 1 else ANY
+            values = [SCALAR, item] if len(clause.names) > 1 else [item]
+            known = known.with_names(dict(zip(clause.names, values, strict=False)))
+        return known
+
+    def meant_by(self, text: object, files: BundleFiles, *, directories: bool = False) -> list[str]:
+        """The real paths of all files, or directories, that a path with expressions may come to."""
+        if not isinstance(text, str):
+            return []
+        parsed = parse_text(text)
+        pieces = _pieces(text)
+        if all(isinstance(piece, str) for piece in pieces):
+            written = [text]
+        elif len(pieces) == 1:
+            written = constants_of(parsed)
+        else:
+            return self._matching(pieces, files, directories=directories)
+        found = (_found(files, one) for one in written)
+        return [path for path in found if path and os.path.exists(path)]
+
+    def _matching(self, pieces: list[Any], files: BundleFiles, *, directories: bool) -> list[str]:
+        first = pieces[0] if isinstance(pieces[0], str) else ""
+        start = _found(files, first.rpartition("/")[0] or ".") if not first.endswith(":") else None
+        prefix = first.partition(":")[0] if files.is_prefixed(first) else ""
+        base = _found(files, f"{prefix}:.") if prefix else files.directory
+        if base is None or (not prefix and start is None):
+            return []
+        pattern = "".join(re.escape(one) if isinstance(one, str) else "[^\0]*" for one in pieces)
+        wanted = re.compile(pattern.removeprefix(re.escape(f"{prefix}:")) if prefix else pattern)
+        paths = (path for listed in self.listed.values() for path in listed)
+        if directories:
+            paths = iter(sorted({os.path.dirname(path) for path in paths}))
+        return [path for path in paths if wanted.fullmatch(os.path.relpath(path, base).rstrip("/"))]
+
+    # -- children ---------------------------------------------------------------------------------
+
+    def _expand(self, top: ManifestFile) -> None:
+        waiting = [top]
+        for _ in range(_MOST_FILES):
+            if not waiting:
+                return
+            manifest = waiting.pop()
+            known = self.known_in_resources(manifest)
+            for entry in manifest.resources:
+                if entry.type_name == "apply":
+                    waiting += self._applied(entry, manifest, known)
+
+    def _applied(self, entry: Entry, parent: ManifestFile, known: Known) -> Iterator[ManifestFile]:
+        """The children that an entry may apply, which see more than was known of them before."""
+        given = self._given(entry, parent, known)
+        for path in self.meant_by(entry.properties.get("name"), parent.files):
+            child = self.manifests.get(path) or self._read(path, parent.files.at(os.path.dirname(path)))
+            if child is None:
+                continue
+            above = given if child.above is None else mappings((child.above, given)) or ANY
+            child.times += 1
+            if child.times > _MOST_TIMES:
+                above = ANY  # manifests that apply each other could hand down more and more
+            if child.above is None or above != child.above:
+                child.above = above
+                yield child
+
+    def _given(self, entry: Entry, parent: ManifestFile, known: Known) -> Shape:
+        """The documents that a child sees of its parent, or the data that it is handed instead."""
+        handed = entry.properties.get("data")
+        if handed is None:
+            return mappings((parent.document(), parent.above)) or Shape()
+        return shape_of(handed, self.loop_names(entry.loop, known))
+
+    def _read(self, path: str, files: BundleFiles) -> ManifestFile | None:
+        text = read(path)
+        try:
+            value = None if text is None else yaml_text.load(text, path)
+        except HieraError:
+            return None
+        if text is None or not isinstance(value, Mapping):
+            return None
+        manifest = ManifestFile(path, YamlText(self.name_of(path), text), value, files)
+        if "resources" in manifest.run:
+            ignored = Problems("", lambda _: (0, 0), lambda _: None)
+            where = (*manifest.run_path, "resources")
+            manifest.resources = read_entries(manifest.run["resources"], where, ignored)
+        self.manifests[path] = manifest
+        return manifest
+
+    def _library_documents(self) -> Iterator[Shape]:
+        for library in self.files.libraries.values():
+            text = read(os.path.join(library.root, DATA))
+            try:
+                value = None if text is None else yaml_text.load(text, DATA)
+            except HieraError:
+                continue
+            if isinstance(value, Mapping):
+                found = ManifestFile("", YamlText("", ""), value, self.files).document()
+                if found is not None:
+                    yield found
+
+
+def shape_of(value: Any, known: Known) -> Shape:
+    """The shape of a value with expressions, each by what it comes to."""
+    if isinstance(value, Mapping):
+        return Shape({str(key): shape_of(item, known) for key, item in value.items()}) if value else Shape()
+    if isinstance(value, list):
+        return Shape(items=union(shape_of(item, known) for item in value)) if value else ANY
+    if isinstance(value, str) and "{{" in value:
+        return follow(parse_text(value), known, Guards(), _unheard)[0]
+    return ANY if value is None else SCALAR
+
+
+def mappings(shapes: Iterable[Shape | None]) -> Shape | None:
+    """The union of those that there are; ``None`` for none."""
+    found = [shape for shape in shapes if shape is not None]
+    return union(found) if found else None
+
+
+def read(path: str) -> str | None:
+    """The text of a file; ``None`` where it cannot be read."""
+    try:
+        if os.path.getsize(path) > _SIZE_LIMIT:
+            return None
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None
+
+
+def _files_of(directory: Path) -> BundleFiles:
+    try:
+        from puller.manifest.libraries import files_in
+
+        return files_in(directory)
+    except (HieraError, PullerError):
+        return BundleFiles.of(directory)
+
+
+def _listed(root: str) -> list[str]:
+    """All files below a directory, without what is never packed."""
+    found: list[str] = []
+    for directory, names, files in os.walk(root):
+        names[:] = sorted(name for name in names if name not in _LEFT_OUT)
+        found += (os.path.join(directory, name) for name in sorted(files))
+        if len(found) > _MOST_FILES:
+            break
+    return found
+
+
+def _found(files: BundleFiles, path: str) -> str | None:
+    try:
+        return files.find(path)
+    except HieraError:
+        return None
+
+
+def _pieces(text: str) -> list[Any]:
+    try:
+        return list(parse(text))
+    except HieraError:
+        return [text]
+
+
+def _unheard(path: str, names: Mapping[str, Shape]) -> None:
+    """What calls another template is heard of when the text is checked."""

@@ -1,0 +1,190 @@
+"""The names that an expression or a template sees, and what is said of one that no host can have.
+
+* A name that is asked for with care anywhere in the same text (``is defined``, ``default``) may be missing.
+* A top-level fact that nobody knows may be one of the hosts' own: it is not checked. ``environ`` is each host's.
+* In a branch, what none of the known items has may be for others: it is not checked unless it looks misspelt.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from hiera.values.paths import MISSING, find
+from puller.authoring.lint import known_facts
+from puller.authoring.lint.findings import Severity
+from puller.authoring.lint.shapes import ANY, Shape
+from puller.values.suggestions import did_you_mean
+
+Path = tuple[str, ...]
+
+UNKNOWN_NAME: Final = "unknown-name"
+UNKNOWN_FUNCTION: Final = "unknown-function"
+ROOTS: Final = ("facts", "data", "environ")
+_DECLARE: Final = "; what only the site or a host gives is declared in data, as null"
+_SHOWN: Final = 60  # characters of a name in a sentence
+
+
+class Trouble(NamedTuple):
+    """One thing that is wrong in a text, before its place in a file is known."""
+
+    rule: str
+    severity: Severity
+    message: str
+    needle: Path
+    """Where in the text: the steps of a name, the last one the wrong one."""
+    line: int = 0
+    """Of the text, from 1; 0 when it is not known."""
+    offset: int = -1
+    """Into the text; -1 when it is not known."""
+
+
+class Known(msgspec.Struct, frozen=True):
+    """The names of one scope."""
+
+    names: Mapping[str, Shape]
+    """Values and functions; a function is anything."""
+    facts: Mapping[str, Any] = {}
+    """Those at hand: what they have, a host can have."""
+    is_lenient: bool = False
+    """Whether there may be further names, which only whoever uses the text knows."""
+
+    @classmethod
+    def of(cls, data: Shape, facts: Shape, at_hand: Mapping[str, Any], functions: Sequence[str]) -> Known:
+        """The scope of a manifest."""
+        roots = {"facts": facts, "data": data, "environ": ANY}
+        capitals = {name.capitalize(): shape for name, shape in roots.items()}
+        return cls({**roots, **capitals, **dict.fromkeys(functions, ANY)}, at_hand)
+
+    def with_names(self, names: Mapping[str, Shape]) -> Known:
+        """The scope with further names, which come before these."""
+        return msgspec.structs.replace(self, names={**self.names, **names}) if names else self
+
+    def with_data(self, data: Shape) -> Known:
+        """The scope over other data."""
+        return self.with_names({"data": data, "Data": data})
+
+
+class Guards:
+    """The paths that a text asks for with care."""
+
+    def __init__(self, paths: set[Path] | None = None) -> None:
+        self.paths: set[Path] = paths or set()
+        self.kinds: set[Path] = set()
+        """Paths of which the kind is asked: what is below them may be missing."""
+
+    def add(self, path: Path | None) -> None:
+        """Note a path that may be missing."""
+        if path:
+            self.paths.add(_folded(path))
+
+    def add_kind(self, path: Path | None) -> None:
+        """Note a path whose value may be of any kind."""
+        if path:
+            self.kinds.add(_folded(path))
+
+    def over(self, other: Guards) -> Guards:
+        """These and those of what is around."""
+        both = Guards(self.paths | other.paths)
+        both.kinds = self.kinds | other.kinds
+        return both
+
+    def cover(self, missing: Path) -> bool:
+        """Whether what is missing at a path may be so."""
+        folded = _folded(missing)
+        if any(_begins(folded, path) or _begins(path, folded) for path in self.paths):
+            return True
+        return any(len(path) < len(folded) and _begins(folded, path) for path in self.kinds)
+
+
+class Judge:
+    """The verdicts on the names of one text."""
+
+    def __init__(self, guards: Guards, facts: Mapping[str, Any]) -> None:
+        self.guards = guards
+        self.facts = facts
+        self.troubles: list[Trouble] = []
+
+    def step(
+        self, shape: Shape, path: Path | None, key: str | int, *, in_branch: bool, line: int, offset: int = -1
+    ) -> Shape:
+        """The value at a key of what stands at ``path``; what no host has is noted."""
+        found = shape.child(key)
+        if found is not None:
+            return found
+        missing = (*(path or ("…",)), str(key))
+        if self.guards.cover(missing) or self._is_of_host(missing):
+            return ANY
+        if missing[0] in ("facts", "Facts") and len(missing) == 2:
+            self._unchecked(shape, missing, line, offset)
+            return ANY
+        if not self._may_be_of_others(shape, str(key), in_branch):
+            message = _missing(shape, missing)
+            self.troubles.append(Trouble(UNKNOWN_NAME, Severity.ERROR, message, missing, line, offset))
+        return ANY
+
+    def field(self, shape: Shape, path: Path, key: str, *, in_branch: bool, offset: int) -> Shape:
+        """The value at a key of dot, or of what stands at ``path``; what no host has is noted."""
+        if path:
+            return self.step(shape, path, key, in_branch=in_branch, line=0, offset=offset)
+        found = shape.child(key)
+        if found is not None or self.guards.cover((key,)) or self._may_be_of_others(shape, key, in_branch):
+            return found or ANY
+        self.unknown(UNKNOWN_NAME, key, "", list(shape.keys), line=0, offset=offset)
+        return ANY
+
+    def unknown(
+        self, rule: str, name: str, kind: str, known: Sequence[str], *, line: int, offset: int = -1
+    ) -> None:
+        """Note a name, filter, test or function that there is not."""
+        self.refuse(
+            rule, name, f"there is no {kind}{name[:_SHOWN]!r}{did_you_mean(name, known)}", line=line, offset=offset
+        )
+
+    def refuse(self, rule: str, name: str, message: str, *, line: int, offset: int = -1) -> None:
+        """Note what is said of a name."""
+        self.troubles.append(Trouble(rule, Severity.ERROR, message, (name,), line, offset))
+
+    def _is_of_host(self, missing: Path) -> bool:
+        if missing[0] not in ("facts", "Facts"):
+            return False
+        if len(missing) == 2 and known_facts.may_be_legacy(missing[1]):
+            return True
+        return find({"facts": self.facts}, ("facts", *missing[1:])) is not MISSING
+
+    def _unchecked(self, shape: Shape, missing: Path, line: int, offset: int) -> None:
+        near = difflib.get_close_matches(missing[1], list(shape.keys), 1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        message = f"{'.'.join(missing)} is no fact of Puller, and may be one of a host's own{hint}"
+        self.troubles.append(Trouble(UNKNOWN_NAME, Severity.UNCHECKED, message, missing, line, offset))
+
+    @staticmethod
+    def _may_be_of_others(shape: Shape, key: str, in_branch: bool) -> bool:
+        if not in_branch or not (shape.is_example or shape.is_scalar):
+            return False
+        return not difflib.get_close_matches(key, list(shape.keys), 1)
+
+
+def _missing(shape: Shape, missing: Path) -> str:
+    where = ".".join(missing[:-1])
+    key = missing[-1]
+    if shape.is_scalar:
+        return f"{where} is a single value: it has no {key[:_SHOWN]!r}"
+    if shape.items is not None and not shape.keys:
+        return f"{where} is a list: it has no {key[:_SHOWN]!r}"
+    hint = did_you_mean(key, shape.keys)
+    declare = _DECLARE if missing[0] in ("data", "Data") and "did you mean" not in hint else ""
+    return f"{where} has no {key[:_SHOWN]!r} on any host{hint}{declare}"
+
+
+def _folded(path: Path) -> Path:
+    """A path with the small name of its root."""
+    first = path[0].lower() if path[0].lower() in ROOTS else path[0]
+    return (first, *path[1:])
+
+
+def _begins(path: Path, start: Path) -> bool:
+    return path[: len(start)] == start

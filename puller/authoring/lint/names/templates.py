@@ -1,0 +1,196 @@
+"""The names of template files, each with what it sees where it is used.
+
+* A template is parsed once, and followed once for each different scope that it is used with.
+* What it includes, renders or calls by a constant path is followed with what it sees there.
+* One that does not parse is somebody else's finding.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+from jinja2 import nodes
+
+from hiera.errors import HieraError
+from hiera.expressions.sandbox import Sandbox
+from puller.authoring.lint.findings import Finding
+from puller.authoring.lint.names.go_names import GoNames, parse_go
+from puller.authoring.lint.names.jet_names import JetNames, parse_jet
+from puller.authoring.lint.names.jinja_guards import guards_of
+from puller.authoring.lint.names.jinja_names import JinjaNames
+from puller.authoring.lint.names.known import Guards, Judge, Known, Trouble
+from puller.authoring.lint.names.places import in_template
+from puller.authoring.lint.shapes import Shape
+from puller.bundle_paths import BundleFiles
+from puller.templates.engine import named_engine
+
+_DEEPEST = 20  # templates within one another
+_SIZE_LIMIT = 1024 * 1024  # bytes of a template that is read here
+Delimiters = tuple[str, str]
+
+
+class Use(msgspec.Struct, frozen=True):
+    """One template, used somewhere."""
+
+    path: str
+    """The real path of its file."""
+    engine: str
+    known: Known
+    files: BundleFiles
+    """What its paths mean."""
+    guards: Guards = msgspec.field(default_factory=Guards)
+    delimiters: Delimiters = ("", "")
+    tree: str = ""
+    """The directory of a scaffold that it is a file of: paths are in there."""
+    dot: Shape | None = None
+    """Of a partial: what it was handed, where that is not the scope."""
+
+    @property
+    def key(self) -> object:
+        """Equal for two uses of which one is enough."""
+        names = tuple(sorted((name, id(shape)) for name, shape in self.known.names.items()))
+        guards = frozenset(self.guards.paths), frozenset(self.guards.kinds)
+        return self.path, self.engine, self.delimiters, names, guards, id(self.dot)
+
+
+class Templates:
+    """All templates of one bundle that were followed so far."""
+
+    def __init__(self, name_of: Callable[[str], str]) -> None:
+        """``name_of`` gives what findings call a file, by its real path."""
+        self._name_of = name_of
+        self._texts: dict[str, str | None] = {}
+        self._done: dict[object, Use] = {}
+        """The uses are kept: their keys hold identities."""
+        self.reached: set[str] = set()
+        """The real paths of all templates that something uses."""
+
+    def follow(self, use: Use, depth: int = 0) -> Iterator[Finding]:
+        """The findings in a template, and in those that it uses."""
+        self.reached.add(use.path)
+        if depth > _DEEPEST or use.key in self._done:
+            return
+        self._done[use.key] = use
+        text = self.text(use.path)
+        if text is None:
+            return
+        further: list[Use] = []
+        troubles = _WALKS[use.engine](use, text, lambda path, inner: further.append(inner), self._inner)
+        name = self._name_of(use.path)
+        yield from (in_template(name, text, trouble) for trouble in troubles)
+        for inner in further:
+            yield from self.follow(inner, depth + 1)
+
+    def text(self, path: str) -> str | None:
+        """The text of a file; ``None`` where there is none."""
+        if path not in self._texts:
+            self._texts[path] = _read(path)
+        return self._texts[path]
+
+    @staticmethod
+    def _inner(use: Use, path: str) -> str | None:
+        """The file that a path means in a template."""
+        if use.tree and not use.files.is_prefixed(path):
+            return os.path.join(use.tree, os.path.normpath(f"./{path}"))
+        try:
+            return use.files.find(path)
+        except HieraError:
+            return None
+
+
+Tell = Callable[[str, Use], None]
+Find = Callable[[Use, str], str | None]
+
+
+def _jinja(use: Use, text: str, tell: Tell, find: Find) -> list[Trouble]:
+    parsed = parse_jinja(text, use.delimiters)
+    if parsed is None:
+        return []
+    tree, sandbox, skipped = parsed
+    guards = guards_of(tree).over(use.guards)
+
+    def used(path: str, names: Mapping[str, Shape]) -> None:
+        if found := find(use, path):
+            inner = msgspec.structs.replace(
+                use,
+                path=found,
+                engine=named_engine(found) or "jinja",
+                known=use.known.with_names(names),
+                guards=guards,
+                files=use.files.within(found),
+            )
+            tell(path, inner)
+
+    judge = Judge(guards, use.known.facts)
+    JinjaNames(sandbox, use.known, judge, used).template(tree)
+    return [trouble._replace(line=trouble.line + skipped) for trouble in judge.troubles]
+
+
+@functools.lru_cache(maxsize=5000)
+def parse_jinja(text: str, delimiters: Delimiters = ("", "")) -> tuple[nodes.Template, Sandbox, int] | None:
+    """The tree of a template, what renders it, and the lines above it; ``None`` for one that does not parse."""
+    from puller.templates.jinja_header import read_header
+
+    try:
+        sandbox, header = _sandbox(delimiters), read_header(text)
+        if header is not None:
+            sandbox = sandbox.overlay(**header.options)
+        return sandbox.parse(text if header is None else header.text), sandbox, int(header is not None)
+    except Exception:  # noqa: BLE001  the parser of another project, on any text
+        return None
+
+
+@functools.lru_cache(maxsize=20)
+def _sandbox(delimiters: Delimiters) -> Sandbox:
+    from puller.templates.jinja import JinjaEngine
+
+    return JinjaEngine(*delimiters).sandbox
+
+
+def _go(use: Use, text: str, tell: Tell, find: Find) -> list[Trouble]:
+    bodies = parse_go(os.path.basename(use.path), text, use.delimiters)
+    if bodies is None:
+        return []
+    judge = Judge(Guards().over(use.guards), use.known.facts)
+    names = GoNames(bodies, use.known, judge, _rendered(use, tell, find, judge))
+    names.file(os.path.basename(use.path), use.dot)
+    return judge.troubles
+
+
+def _jet(use: Use, text: str, tell: Tell, find: Find) -> list[Trouble]:
+    tree = parse_jet(use.path, text, use.delimiters)
+    if tree is None:
+        return []
+    judge = Judge(Guards().over(use.guards), use.known.facts)
+    JetNames(use.known, judge, _rendered(use, tell, find, judge)).file(tree, use.dot)
+    return judge.troubles
+
+
+def _rendered(use: Use, tell: Tell, find: Find, judge: Judge) -> Callable[[str, Shape], None]:
+    """Told of a partial by its path, and of what it is handed."""
+
+    def render(path: str, dot: Shape) -> None:
+        if use.tree and (found := find(use, path)):
+            tell(path, msgspec.structs.replace(use, path=found, dot=dot, guards=judge.guards))
+
+    return render
+
+
+_WALKS: Mapping[str, Callable[[Use, str, Tell, Find], list[Trouble]]] = {
+    "jinja": _jinja,
+    "go": _go,
+    "jet": _jet,
+}
+
+
+def _read(path: str) -> str | None:
+    try:
+        if os.path.getsize(path) > _SIZE_LIMIT:
+            return None
+        with open(path, encoding="utf-8", newline="") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError):
+        return None
