@@ -14,7 +14,8 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from puller.system import signals
 from puller.system.identity import Identity
@@ -47,25 +48,27 @@ def base_environment() -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(msgspec.Struct, frozen=True):
     """A command: ``arguments`` is a list, never a shell's text; ``timeout`` is seconds, ``output_limit`` bytes."""
 
     arguments: Sequence[str]
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = {}
     """Added to ``base_environment``; ``PATH`` in it is also where the program is searched."""
     directory: str = "/"
     timeout: float = 300.0
     output_limit: int = 256 * 1024
     """Of each of stdout and stderr the last so many bytes are kept."""
-    input: bytes = field(default=b"", repr=False)
+    input: bytes = b""
     """The whole of its standard input, which may be secret; nothing is like ``/dev/null``."""
     identity: Identity | None = None
     """The user that it runs as, with their groups, home and shell; the one that Puller runs as when not given."""
 
+    def __repr__(self) -> str:
+        """The words of it, and nothing that may be secret."""
+        return f"Command({self.arguments!r})"
 
-@dataclass(frozen=True, slots=True)
-class Completed:
+
+class Completed(msgspec.Struct, frozen=True):
     """How a command ended; exactly one of ``exit_code`` and ``signal`` is set unless it ``timed_out``."""
 
     exit_code: int | None

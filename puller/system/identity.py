@@ -6,14 +6,14 @@ All that belongs to a login is taken from the databases of users and groups at o
 import grp
 import os
 import pwd
-from dataclasses import dataclass
 from typing import Self
+
+import msgspec
 
 from puller.errors import ResourceError
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """A user with the primary group and all supplementary groups that a process of theirs has."""
 
     name: str

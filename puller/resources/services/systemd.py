@@ -13,7 +13,6 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 import msgspec
 
@@ -317,7 +316,7 @@ class Systemd:
         command = Command([program, *arguments], timeout=60.0, output_limit=limit)
         if program == "systemctl":
             manager = self._manager
-            command = replace(
+            command = msgspec.structs.replace(
                 command,
                 arguments=[program, manager.scope, *arguments],
                 environment=manager.environment,

@@ -1,5 +1,7 @@
 """The quick reading of a command line and click's come to the same; what is not plain is click's alone."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +77,16 @@ def test_both_readings_of_a_plain_line_are_the_same(line: str, seen: list[Any], 
 @pytest.mark.parametrize("line", NOT_PLAIN)
 def test_what_is_not_plain_is_left_to_click(line: str) -> None:
     assert find_job(line.split()) is None
+
+
+def test_a_process_that_ends_does_not_look_for_circles_among_all_that_it_has_made() -> None:
+    program = (
+        "import gc, sys\n"
+        "from puller.cli import main\n"
+        "try:\n    main(['--version'])\n"
+        "except SystemExit:\n    sys.exit(0 if gc.get_freeze_count() else 'nothing was kept')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
