@@ -45,6 +45,8 @@ class BuiltBundle:
 Libraries = Mapping[str, Path]
 """Directories that are packed with that of the bundle, by where they stand in it: ``libraries/common``."""
 NO_LIBRARIES: Libraries = MappingProxyType({})
+LINT_FILE = ".puller-lint.yaml"
+"""What the author of a bundle has told its checks; hosts have no use for it."""
 
 
 def build_bundle(
@@ -113,9 +115,9 @@ def _members(directory: Path, libraries: Libraries) -> dict[MemberPath, Path]:
 
 
 def is_left_out(name: str) -> bool:
-    """Version control, caches and what editors leave behind; ``name`` is one component."""
+    """Version control, caches, what editors leave behind, and ``LINT_FILE``; ``name`` is one component."""
     return (
-        name in (".git", ".hg", ".svn", "__pycache__")
+        name in (".git", ".hg", ".svn", "__pycache__", LINT_FILE)
         or name.endswith("~")
         or (name.startswith(".") and name.endswith(".swp"))
     )

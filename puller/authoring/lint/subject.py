@@ -23,6 +23,10 @@ class Subject(msgspec.Struct, frozen=True):
     """As it is with these; ``None`` where it is refused, which is a finding already."""
     texts: tuple[Problems, ...]
     """All YAML texts that were read: of the manifest, its children, and lists that templates have rendered."""
+    manifest_name: str = ""
+    """What messages call its manifest: ``web/manifest.yaml``."""
+    data_files: tuple[Path, ...] = ()
+    """Documents of data that are given beside the bundle."""
 
 
 Check = Callable[[Subject], Iterable[Finding]]

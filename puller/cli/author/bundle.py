@@ -72,8 +72,8 @@ def build(directory: Path, name: str | None, version: str, output: Path | None) 
     What the manifest names under libraries is packed as libraries/NAME.
 
     Regular files and directories only: a link or a device is an error that names it. Left out are .git, .hg, .svn,
-    __pycache__, *~ and .*.swp, and empty directories. Modes become 0755 for files that their owner may execute, 0644
-    for others; owners and dates are not kept.
+    __pycache__, *~, .*.swp, .puller-lint.yaml, and empty directories. Modes become 0755 for files that their owner may
+    execute, 0644 for others; owners and dates are not kept.
 
     \b
     Example:

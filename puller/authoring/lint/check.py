@@ -1,0 +1,115 @@
+"""A bundle, linted: read as a host reads it, given to all checks, and their findings put in order.
+
+1. The manifest is read with the facts and data at hand, after the bundles that come before it on its hosts. What a host
+   would refuse it for is found, and the checks that need no manifest still run.
+2. Each check looks at the bundle.
+3. What its author has switched off is taken out.
+4. The findings are sorted by place, each once.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from puller.authoring.lint.findings import Finding, Severity
+from puller.authoring.lint.sentences import finding
+from puller.authoring.lint.subject import Check, Subject
+from puller.authoring.lint.suppressions import Suppressions
+from puller.errors import ManifestError
+from puller.manifest.host_catalog import load_together
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Inputs, Manifest
+from puller.manifest.problems import Problems
+from puller.manifest.source import ManifestSource
+
+_CHECKS: Final[tuple[str, ...]] = ()
+"""The modules below ``checks``; each is imported when it runs."""
+
+
+class Linted(msgspec.Struct, frozen=True):
+    """All that lint has to say of one bundle."""
+
+    name: str
+    """What messages call its manifest: ``web/manifest.yaml``."""
+    findings: tuple[Finding, ...]
+    """By place."""
+    resources: int | None
+    """The number of those that it declares for these facts; ``None`` where its manifest is refused."""
+
+    def of(self, severity: Severity) -> list[Finding]:
+        """The findings of one weight."""
+        return [found for found in self.findings if found.severity is severity]
+
+    def raise_errors(self) -> None:
+        """Raise ``ManifestError`` with the errors among the findings, when there are any."""
+        if errors := self.of(Severity.ERROR):
+            raise ManifestError([f"{error.place}: {error.message}" for error in errors])
+
+
+def lint_bundle(
+    source: ManifestSource,
+    inputs: Inputs,
+    *,
+    before: Sequence[ManifestSource] = (),
+    data_files: Iterable[str] = (),
+) -> Linted:
+    """The findings of the bundle whose manifest is at ``source``.
+
+    ``before``: the bundles that come before it on its hosts. ``data_files``: those that ``inputs`` have been made of.
+    Raises ``SourceError`` where there is no manifest to read, and ``ManifestError`` where one ``before`` is refused.
+    """
+    # 1. As a host reads it.
+    subject, found = _read(source, inputs, before, tuple(map(Path, data_files)))
+    # 2. All checks.
+    for check in _checks():
+        found += check(subject)
+    # 3. What is switched off.
+    kept = Suppressions.of(subject).applied(found)
+    # 4. The order.
+    findings = sorted(dict.fromkeys(kept), key=lambda one: (one.place, one.severity, one.rule, one.message))
+    count = None if subject.manifest is None else len(subject.manifest.declarations)
+    return Linted(source.name, tuple(findings), count)
+
+
+def _checks() -> Iterator[Check]:
+    for name in _CHECKS:
+        check: Check = import_module(f"puller.authoring.lint.checks.{name}").check
+        yield check
+
+
+def _read(
+    source: ManifestSource, inputs: Inputs, before: Sequence[ManifestSource], data_files: tuple[Path, ...]
+) -> tuple[Subject, list[Finding]]:
+    """The bundle for the checks, and what a host would refuse it for."""
+    texts: list[Problems] = []
+    manifest, sentences = _loaded(source, inputs, before, texts)
+    subject = Subject(
+        source.path.parent,
+        os.path.dirname(source.name),
+        inputs,
+        manifest,
+        tuple(manifest.texts if manifest else texts or [_as_it_is(source)]),
+        source.name,
+        data_files,
+    )
+    return subject, [finding("manifest", sentence, subject) for sentence in sentences]
+
+
+def _loaded(
+    source: ManifestSource, inputs: Inputs, before: Sequence[ManifestSource], texts: list[Problems]
+) -> tuple[Manifest | None, Sequence[str]]:
+    catalog = load_together(before, inputs)
+    try:
+        manifest = load_manifest(source.path, source.name, inputs, catalog.references(), texts)
+        return catalog.joined(manifest).manifests[-1], ()
+    except ManifestError as error:
+        return None, error.problems
+
+
+def _as_it_is(source: ManifestSource) -> Problems:
+    """The text of a manifest that is no YAML, and need not even be text."""
+    return Problems.of_text(source.name, source.path.read_text(errors="replace"))

@@ -1,0 +1,61 @@
+"""All rules of lint: the names by which findings are told apart, and warnings are switched off."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from puller.authoring.lint.findings import Severity
+
+_ERROR, _WARNING, _UNCHECKED = Severity.ERROR, Severity.WARNING, Severity.UNCHECKED
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """One rule."""
+
+    name: str
+    severity: Severity
+    """Of its findings; those of an error that depend on what only hosts know are unchecked."""
+    summary: str
+    """The rule in one sentence."""
+
+
+_ROWS: Final = (
+    # The bundle as a host reads it.
+    Rule("manifest", _ERROR, "A host would refuse the manifest."),
+    Rule("host-warning", _WARNING, "Every host warns of this when it reads the manifest."),
+    Rule("resource-fails", _WARNING, "A resource fails with the facts at hand."),
+    Rule("depends-on-facts", _UNCHECKED, "An expression needs facts that are not at hand."),
+    # Names, filters and functions.
+    Rule("unknown-name", _ERROR, "No host can have this data, fact or variable."),
+    Rule("unknown-function", _ERROR, "There is no such filter, test or function."),
+    Rule("expression-syntax", _ERROR, "An expression cannot be read."),
+    # Templates and files.
+    Rule("template-syntax", _ERROR, "A template cannot be read by its engine."),
+    Rule("missing-file", _ERROR, "The bundle lacks a file or directory that its manifest or a template names."),
+    Rule("unused-file", _WARNING, "Nothing in the bundle uses this file."),
+    Rule("unused-library", _WARNING, "Nothing in the bundle uses this library."),
+    # Commands.
+    Rule("command-syntax", _ERROR, "A command line cannot be split into words."),
+    Rule("shell-syntax", _WARNING, "A command without a shell has what only a shell understands."),
+    Rule("secret-on-command-line", _WARNING, "The process list shows a secret while a command runs."),
+    Rule("no-time-limit", _WARNING, "A health check of an ordinary command has no time limit."),
+    # Data.
+    Rule("unreachable-override", _WARNING, "No entry of the hierarchy's order can lead to this override section."),
+    Rule("unused-data", _WARNING, "Nothing in the bundle uses this key of data."),
+    Rule("misspelt-annotation", _ERROR, "An annotation is misspelt, so that it protects or checks nothing."),
+    Rule("annotation", _WARNING, "A comment that looks like an annotation is not heeded."),
+    # Notation.
+    Rule("foreign-expression", _WARNING, "`${ … }` is ordinary text; an expression is written `{{ … }}`."),
+    Rule("unquoted-octal", _WARNING, "YAML reads a number that begins with 0 as octal; quote it."),
+    # Lint itself.
+    Rule("suppression", _WARNING, "A suppression names no rule, or a rule that cannot be switched off."),
+)  # fmt: skip
+
+RULES: Final[Mapping[str, Rule]] = {rule.name: rule for rule in _ROWS}
+"""By name."""
+
+
+def may_be_switched_off(name: str) -> bool:
+    """Whether a rule is one of warnings that authors can decide about."""
+    return name in RULES and RULES[name].severity is Severity.WARNING and name != "suppression"

@@ -1,0 +1,200 @@
+"""Warnings that the author of a bundle has switched off.
+
+* A comment ``puller-lint: disable=RULE[,RULE] - reason``, in YAML and in templates, counts for its own line; one that
+  stands alone on its line for the next line as well.
+* The file ``.puller-lint.yaml`` at the root of the bundle: ``disable: [RULE]`` for the whole bundle,
+  ``files: {"templates/*": [RULE]}`` for some files.
+* Only warnings can be switched off. A name that is no rule, or a rule of errors, is a finding itself.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from bundles.archive.pack import LINT_FILE, is_left_out
+from bundles.filesystem.atomic import read_limited
+from bundles.filesystem.trees import walk
+from hiera.errors import HieraError
+from hiera.text import yaml_text
+from puller.authoring.lint.findings import Finding, Place, Severity
+from puller.authoring.lint.rules import RULES, may_be_switched_off
+from puller.authoring.lint.sentences import finding
+from puller.authoring.lint.subject import Subject
+from puller.manifest.problems import Problems
+from puller.values.suggestions import did_you_mean, unknown_key
+
+_SIZE_LIMIT: Final = 1024 * 1024  # bytes of a file that may have comments
+_MARK: Final = b"puller-lint:"
+# What begins a comment: YAML's #, Jinja's {#, the /* of Go's templates, the {* of Jet's.
+_COMMENT: Final = re.compile(r"(?P<start>#|/\*|\{\*)-?\s*puller-lint:\s*(?P<rest>[^\n]*)")
+_DISABLE: Final = re.compile(r"disable=\s*(?P<names>[\w-]*\w(?:\s*,\s*[\w-]*\w)*)(?=\s|[*#}-]|$)")
+
+
+class Suppressions(msgspec.Struct, frozen=True):
+    """All that is switched off in one bundle."""
+
+    name: str
+    """As the user has named the bundle's directory."""
+    everywhere: frozenset[str] = frozenset()
+    files: tuple[tuple[str, frozenset[str]], ...] = ()
+    """Patterns of paths below the bundle, and what is switched off there."""
+    lines: frozenset[tuple[str, int, str]] = frozenset()
+    """File, line and rule."""
+    findings: tuple[Finding, ...] = ()
+    """What is wrong with the suppressions."""
+
+    @classmethod
+    def of(cls, subject: Subject) -> "Suppressions":
+        """The suppressions in the files of the bundle."""
+        found: list[Finding] = []
+        everywhere, files = _of_file(subject, found)
+        lines = frozenset(_of_comments(subject, found))
+        return cls(subject.name, everywhere, files, lines, tuple(found))
+
+    def applied(self, findings: Iterable[Finding]) -> Iterator[Finding]:
+        """The findings that are left, and those of the suppressions."""
+        yield from (one for one in findings if one.severity is not Severity.WARNING or not self._covers(one))
+        yield from self.findings
+
+    def _covers(self, one: Finding) -> bool:
+        if one.rule in self.everywhere or (one.place.file, one.place.line, one.rule) in self.lines:
+            return True
+        path = os.path.relpath(one.place.file, self.name or ".")
+        return any(one.rule in rules and fnmatchcase(path, pattern) for pattern, rules in self.files)
+
+
+# -- comments -------------------------------------------------------------------------------------
+
+
+def _of_comments(subject: Subject, found: list[Finding]) -> Iterator[tuple[str, int, str]]:
+    for path in _files(subject.directory):
+        name = os.path.join(subject.name, path)
+        lines = _text(subject.directory / path).splitlines()
+        for number, line in enumerate(lines, 1):
+            if "puller-lint:" in line and (comment := _COMMENT.search(line)):
+                place = Place(name, number, comment.start() + 1)
+                for rule in _rules_of(comment["rest"], place, found):
+                    yield name, number, rule
+                    if not line[: comment.start()].strip(" \t{-"):
+                        yield name, _next(lines, number), rule
+
+
+def _next(lines: list[str], number: int) -> int:
+    """The number of the line that a comment on a line of its own is about: several may stand above it."""
+    while number < len(lines) and _is_suppression(lines[number]):
+        number += 1
+    return number + 1
+
+
+def _is_suppression(line: str) -> bool:
+    return "puller-lint:" in line and _COMMENT.search(line) is not None
+
+
+def _rules_of(rest: str, place: Place, found: list[Finding]) -> Iterator[str]:
+    written = _DISABLE.match(rest)
+    if written is None:
+        found.append(
+            _wrong(place, f"{rest.strip()!r} is no suppression, wanted disable=RULE[,RULE] - reason")
+        )
+        return
+    yield from _checked(re.split(r"\s*,\s*", written["names"]), place, found)
+
+
+def _checked(names: Iterable[str], place: Place, found: list[Finding]) -> Iterator[str]:
+    """The names of rules that can be switched off; of the others it is noted why not."""
+    for name in names:
+        if may_be_switched_off(name):
+            yield name
+        elif name in RULES:
+            found.append(_wrong(place, f"{name} cannot be switched off: only warnings can"))
+        else:
+            known = filter(may_be_switched_off, RULES)
+            found.append(_wrong(place, f"there is no rule {name!r}{did_you_mean(name, known)}"))
+
+
+def _wrong(place: Place, message: str) -> Finding:
+    return Finding("suppression", Severity.WARNING, place, message)
+
+
+def _files(directory: Path) -> Iterator[str]:
+    """All files of the bundle, by their paths in it."""
+    try:
+        yield from sorted(path for path, _ in walk(directory, is_left_out))
+    except OSError:
+        return  # packing says what cannot be read
+
+
+def _text(path: Path) -> str:
+    """The text of a file that may have comments; empty for any other."""
+    try:
+        data = read_limited(path, _SIZE_LIMIT)
+    except (OSError, ValueError):
+        return ""
+    return data.decode("utf-8", "replace") if _MARK in data else ""
+
+
+# -- the file -------------------------------------------------------------------------------------
+
+_Patterns = tuple[tuple[str, frozenset[str]], ...]
+
+
+def _of_file(subject: Subject, found: list[Finding]) -> tuple[frozenset[str], _Patterns]:
+    path, name = subject.directory / LINT_FILE, os.path.join(subject.name, LINT_FILE)
+    try:
+        text = read_limited(path, _SIZE_LIMIT).decode("utf-8")
+    except FileNotFoundError:
+        return frozenset(), ()
+    except (OSError, ValueError) as error:
+        found.append(_wrong(Place(name), f"cannot be read: {error}"))
+        return frozenset(), ()
+    try:
+        value = yaml_text.load(text, name)
+    except HieraError as error:
+        found.append(finding("suppression", str(error), subject))
+        return frozenset(), ()
+    return _LintFile(Problems.of_text(name, text), found).read(value)
+
+
+class _LintFile(msgspec.Struct):
+    """The reading of one ``.puller-lint.yaml``."""
+
+    problems: Problems
+    found: list[Finding]
+
+    def read(self, value: object) -> tuple[frozenset[str], _Patterns]:
+        known = self._mapping(value, ())
+        for key in known.keys() - {"disable", "files"}:
+            self._wrong((key,), unknown_key(key, ["disable", "files"]))
+        files = self._mapping(known.get("files"), ("files",))
+        patterns = (
+            (str(pattern), self._rules(rules, ("files", pattern))) for pattern, rules in files.items()
+        )
+        return self._rules(known.get("disable"), ("disable",)), tuple(patterns)
+
+    def _mapping(self, value: object, path: tuple[str, ...]) -> Mapping[str, Any]:
+        if isinstance(value, dict):
+            return value
+        if value is not None:
+            self._wrong(path, f"is {value!r}, wanted a mapping")
+        return {}
+
+    def _rules(self, value: object, path: tuple[str, ...]) -> frozenset[str]:
+        if not isinstance(value, list | None) or not all(isinstance(name, str) for name in value or ()):
+            self._wrong(path, f"{path[-1]} is {value!r}, wanted a list of rules")
+            return frozenset()
+        return frozenset(
+            name
+            for index, written in enumerate(value or ())
+            for name in _checked([written], self._place((*path, index)), self.found)
+        )
+
+    def _place(self, path: tuple[str | int, ...]) -> Place:
+        return Place(self.problems.source, *self.problems.locate(path))
+
+    def _wrong(self, path: tuple[str | int, ...], message: str) -> None:
+        self.found.append(_wrong(self._place(path), message))
