@@ -123,7 +123,7 @@ def test_lint_warns_of_secrets_on_command_lines(tmp_path: Path, execute: "Execut
     assert f"file#/x: health_checks {what}" in output
     assert "exec#b" not in output
     assert "2 resources" not in output
-    assert "3 resources, 2 warnings, no errors" in output
+    assert "3 resources, 0 errors, 2 warnings" in output
 
 
 # --- templates ----------------------------------------------------------------------------------------------

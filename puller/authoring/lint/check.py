@@ -15,8 +15,9 @@ from typing import Final
 
 import msgspec
 
+from bundles.masking import mask_urls
 from puller.authoring.lint.findings import Finding, Severity
-from puller.authoring.lint.sentences import finding
+from puller.authoring.lint.sentences import refusal
 from puller.authoring.lint.subject import Check, Subject
 from puller.authoring.lint.suppressions import Suppressions
 from puller.errors import ManifestError
@@ -26,7 +27,14 @@ from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.problems import Problems
 from puller.manifest.source import ManifestSource
 
-_CHECKS: Final[tuple[str, ...]] = ()
+_CHECKS: Final[tuple[str, ...]] = (
+    "annotations",
+    "failures",
+    "host_warnings",
+    "libraries",
+    "notations",
+    "secret_commands",
+)
 """The modules below ``checks``; each is imported when it runs."""
 
 
@@ -44,10 +52,24 @@ class Linted(msgspec.Struct, frozen=True):
         """The findings of one weight."""
         return [found for found in self.findings if found.severity is severity]
 
-    def raise_errors(self) -> None:
-        """Raise ``ManifestError`` with the errors among the findings, when there are any."""
-        if errors := self.of(Severity.ERROR):
-            raise ManifestError([f"{error.place}: {error.message}" for error in errors])
+    @property
+    def has_errors(self) -> bool:
+        """Whether the bundle must not be published like this."""
+        return any(found.severity is Severity.ERROR for found in self.findings)
+
+    def errors(self) -> list[str]:
+        """The sentences of the errors, each with its place."""
+        return [f"{error.place}: {error.message}" for error in self.of(Severity.ERROR)]
+
+    def strict(self) -> "Linted":
+        """A copy with errors in the place of all warnings."""
+        findings = (
+            msgspec.structs.replace(found, severity=Severity.ERROR)
+            if found.severity is Severity.WARNING
+            else found
+            for found in self.findings
+        )
+        return msgspec.structs.replace(self, findings=tuple(findings))
 
 
 def lint_bundle(
@@ -56,21 +78,24 @@ def lint_bundle(
     *,
     before: Sequence[ManifestSource] = (),
     data_files: Iterable[str] = (),
+    of_any_host: bool = False,
 ) -> Linted:
     """The findings of the bundle whose manifest is at ``source``.
 
     ``before``: the bundles that come before it on its hosts. ``data_files``: those that ``inputs`` have been made of.
+    ``of_any_host``: nothing is known of its hosts, and what their facts, data or other bundles could mend is unchecked.
     Raises ``SourceError`` where there is no manifest to read, and ``ManifestError`` where one ``before`` is refused.
     """
     # 1. As a host reads it.
-    subject, found = _read(source, inputs, before, tuple(map(Path, data_files)))
+    subject, sentences = _read(source, inputs, before, tuple(map(Path, data_files)))
+    found = [refusal(sentence, subject, of_any_host=of_any_host) for sentence in sentences]
     # 2. All checks.
     for check in _checks():
         found += check(subject)
     # 3. What is switched off.
     kept = Suppressions.of(subject).applied(found)
     # 4. The order.
-    findings = sorted(dict.fromkeys(kept), key=lambda one: (one.place, one.severity, one.rule, one.message))
+    findings = sorted(dict.fromkeys(map(_masked, kept)), key=_order)
     count = None if subject.manifest is None else len(subject.manifest.declarations)
     return Linted(source.name, tuple(findings), count)
 
@@ -81,10 +106,20 @@ def _checks() -> Iterator[Check]:
         yield check
 
 
+def _masked(found: Finding) -> Finding:
+    """A finding without passwords in URLs, as all that commands say."""
+    message = mask_urls(found.message)
+    return found if message == found.message else msgspec.structs.replace(found, message=message)
+
+
+def _order(found: Finding) -> tuple[object, ...]:
+    return found.place, found.severity  # what is found at one place keeps its order
+
+
 def _read(
     source: ManifestSource, inputs: Inputs, before: Sequence[ManifestSource], data_files: tuple[Path, ...]
-) -> tuple[Subject, list[Finding]]:
-    """The bundle for the checks, and what a host would refuse it for."""
+) -> tuple[Subject, Sequence[str]]:
+    """The bundle for the checks, and the sentences that a host would refuse it with."""
     texts: list[Problems] = []
     manifest, sentences = _loaded(source, inputs, before, texts)
     subject = Subject(
@@ -96,7 +131,7 @@ def _read(
         source.name,
         data_files,
     )
-    return subject, [finding("manifest", sentence, subject) for sentence in sentences]
+    return subject, sentences
 
 
 def _loaded(

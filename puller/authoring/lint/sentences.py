@@ -13,6 +13,30 @@ _PLACED = re.compile(
 )
 _NAMED = re.compile(r"(?P<file>(?:(?!: )[^\n])*\.[A-Za-z0-9_]+): (?P<what>.+)", re.DOTALL)
 
+_NEEDS_FACTS = re.compile(
+    r"\b(?:facts|environ)\b[^\s:]* has no key|is not run where this machine's facts are left out"
+)
+# What an expression gives, what data must be, what another bundle declares, what only the hosts' key opens.
+_NEEDS_HOST = re.compile(
+    r"\{\{|%\{| has no key |which is not declared|is required and has no value|does not satisfy: |cannot be validated: "
+    r"|decrypt|private key|\(rendered\)"
+)
+
+
+def needs_facts(sentence: str) -> bool:
+    """Whether something cannot be told for want of facts, which may be there on the hosts."""
+    return _NEEDS_FACTS.search(sentence) is not None
+
+
+def refusal(sentence: str, subject: Subject, *, of_any_host: bool) -> Finding:
+    """The finding of a sentence that a manifest is refused with: an error, where it can be told.
+
+    ``of_any_host``: whatever facts, data and other bundles could mend is unchecked.
+    """
+    if needs_facts(sentence) or (of_any_host and _NEEDS_HOST.search(sentence)):
+        return finding("depends-on-facts", sentence, subject)
+    return finding("manifest", sentence, subject)
+
 
 def finding(rule: str, sentence: str, subject: Subject) -> Finding:
     """The finding that a sentence tells, with the severity of its rule; one without a place is of the manifest."""
@@ -34,6 +58,6 @@ def _shown(file: str, subject: Subject) -> str:
     root = os.path.realpath(subject.directory)
     if os.path.isabs(file) and file.startswith(f"{root}/"):
         return os.path.join(subject.name, os.path.relpath(file, root))
-    if not os.path.dirname(file) and subject.name and (subject.directory / file).exists():
+    if not file.startswith(f"{subject.name}/") and (subject.directory / file).exists():
         return os.path.join(subject.name, file)
     return file

@@ -1,22 +1,20 @@
-"""``puller lint``: everything that can be known about a manifest without applying it."""
+"""``puller lint``: everything that can be known about a bundle without applying it."""
 
 import contextlib
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from puller.cli.options import before_option, data_options, fact_options, no_system_facts_option
-from puller.errors import ManifestError
 from puller.exit_status import ExitStatus
-from puller.manifest.declaration import Declaration
-from puller.manifest.host_catalog import load_together
-from puller.manifest.manifest import Manifest
-from puller.manifest.notations import find_foreign
-from puller.manifest.problems import Problems
 from puller.manifest.source import open_source
 from puller.run.inputs import load_inputs
+
+if TYPE_CHECKING:
+    from puller.authoring.lint.check import Linted
+
+_FORMATS = ("text", "json", "github", "sarif", "junit")
 
 
 @click.command()
@@ -25,11 +23,25 @@ from puller.run.inputs import load_inputs
 @fact_options
 @no_system_facts_option
 @data_options
-def lint(source: str, before: tuple[str, ...], **options: Any) -> int:
+@click.option("--strict", is_flag=True, help="Make errors of all warnings.")
+@click.option("-v", "--verbose", is_flag=True, help="List what cannot be checked with these facts.")
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(_FORMATS),
+    default=_FORMATS[0],
+    show_default=True,
+    help="Text for people; JSON for programs; github, sarif and junit for CI services.",
+)
+def lint(
+    source: str, before: tuple[str, ...], strict: bool, verbose: bool, output_format: str, **options: Any
+) -> int:
     """Check SOURCE: a manifest, a directory with a manifest.yaml, or a bundle file.
 
-    All problems are listed at once, each with its file and line. What an expression cannot give for these facts is a
-    warning, as it may be there on the machines that the manifest is for.
+    All that is wrong is listed at once, each with its place and the name of a rule. Errors cannot work on any host, and
+    are not published; warnings can be switched off, by a comment or in .puller-lint.yaml: docs/lint.md has all
+    rules. What an expression cannot give for these facts is not checked: it may be there on the machines that the
+    manifest is for.
 
     With --with it is read together with the bundles that come before it in the configuration of its hosts: it may name
     their resources, and must agree with what they declare.
@@ -38,67 +50,42 @@ def lint(source: str, before: tuple[str, ...], **options: Any) -> int:
       puller lint web
       puller lint web --facts examples/db.yaml
       puller lint web --with base
+      puller lint web --strict --format sarif > web.sarif
 
-    Exit status: 0 when nothing is wrong, 13 when the manifest would be refused.
+    Exit status: 0 without errors, 1 with errors, 13 where there is nothing that could be read.
     """
+    from puller.authoring.lint.check import lint_bundle
+
     with contextlib.ExitStack() as opened:
         *others, found = (opened.enter_context(open_source(one)) for one in (*before, source))
         inputs = load_inputs(options)
-        try:
-            manifest = load_together((*others, found), inputs.for_manifest()).manifests[-1]
-        except ManifestError as error:
-            if not before and "which is not declared" in str(error):
-                click.echo(
-                    "(resources of a bundle that comes before it on its hosts are known by --with BUNDLE)"
-                )
-            # Another tool's notation may be the very reason; and what is refused need not even be text.
-            _show(_foreign([Problems.of_text(found.name, found.path.read_text(errors="replace"))]))
-            raise
-        data_files = (Problems.of_text(path, Path(path).read_text()) for path in options["data_files"])
-        problems = [
-            *(_failure(declaration) for declaration in manifest.declarations if declaration.failure),
-            *(sentence for declaration in manifest.declarations for sentence in _seen_secrets(declaration)),
-            *_foreign([*manifest.texts, *data_files]),
-            *_unused(manifest),
-        ]
-        _show([*problems, *(f"{warning} (warning)" for warning in manifest.warnings)])
-        count = len(manifest.declarations)
-        click.echo(f"{found.name}: {count} resources, {len(problems)} warnings, no errors")
+        given = options["data_files"]
+        linted = lint_bundle(found, inputs.for_manifest(), before=others, data_files=given)
+        if strict:
+            linted = linted.strict()
+        for line in _lines(linted, output_format, verbose):
+            click.echo(line)
+        if not before and any("which is not declared" in one.message for one in linted.findings):
+            hint = "(resources of a bundle that comes before it on its hosts are known by --with BUNDLE)"
+            click.echo(hint, err=output_format != "text")
         inputs.warn()
-    return ExitStatus.OK
+    return ExitStatus.NO if linted.has_errors else ExitStatus.OK
 
 
-def _unused(manifest: Manifest) -> Iterator[str]:
-    """Warnings of libraries that are packed for nothing."""
-    if not manifest.files.libraries:
-        return
-    from puller.manifest.libraries import unused_libraries
+def _lines(linted: "Linted", output_format: str, verbose: bool) -> Iterable[str]:
+    """The findings in one of the forms, whose modules are imported when they are asked for."""
+    if output_format == "github":
+        from puller.authoring.lint.formats import github
 
-    yield from (f"{sentence} (warning)" for sentence in unused_libraries(manifest.files, manifest.name))
+        return github.lines(linted, verbose=verbose)
+    if output_format == "junit":
+        from puller.authoring.lint.formats.junit import as_junit
 
+        return [as_junit(linted)]
+    if output_format == "text":
+        from puller.authoring.lint.formats import text
 
-def _show(sentences: Iterable[str]) -> None:
-    for sentence in sentences:
-        click.echo(sentence)
+        return text.lines(linted, verbose=verbose)
+    from puller.authoring.lint.formats import documents
 
-
-def _failure(declaration: Declaration) -> str:
-    """A warning of what expressions cannot give; a loop that fails says so itself, of its items each says which."""
-    item = f" ({declaration.item})" if declaration.looped is not None else ""
-    return f"{declaration.where}: warning: {declaration.reference}: {declaration.failure}{item}"
-
-
-def _foreign(texts: Iterable[Problems]) -> Iterator[str]:
-    """Warnings of expressions that would be installed as they are."""
-    for text in texts:
-        for line, expression in find_foreign(text.text):
-            what = f"{expression} is ordinary text here; an expression is written {{{{ … }}}}"
-            yield f"{text.source}:{line}: warning: {text.mask(what)}"
-
-
-def _seen_secrets(declaration: Declaration) -> Iterator[str]:
-    """Warnings of secrets that the process list would show."""
-    for name in sorted(declaration.secret & declaration.type.command_lines):
-        what = f"{name} is made of a secret, which the process list shows while the command runs"
-        advice = "hand it over in the environment, or in a file"
-        yield f"{declaration.where}: warning: {declaration.reference}: {what}: {advice}"
+    return [documents.as_sarif(linted) if output_format == "sarif" else documents.as_json(linted)]

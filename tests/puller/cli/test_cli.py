@@ -157,11 +157,11 @@ def test_a_mistake_has_a_sentence_and_a_documented_status(
 
 
 @pytest.mark.usefixtures("web")
-def test_lint_warns_of_what_these_facts_do_not_have(puller: Puller) -> None:
-    missing, complete = puller("lint", "web"), puller("lint", "web", "--fact", "role=db")
-    assert "web/manifest.yaml:6: warning: file#" in missing.stdout
+def test_lint_lists_what_these_facts_do_not_have(puller: Puller) -> None:
+    missing, complete = puller("lint", "web", "-v"), puller("lint", "web", "--fact", "role=db")
+    assert "web/manifest.yaml:6: unchecked: file#" in missing.stdout
     assert "facts has no key 'role'" in missing.stdout
-    assert complete.stdout == "web/manifest.yaml: 1 resources, 0 warnings, no errors\n"
+    assert complete.stdout == "web: 1 resource, 0 errors, 0 warnings\n"
     assert (missing.returncode, complete.returncode) == (0, 0)
 
 

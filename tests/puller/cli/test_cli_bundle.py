@@ -181,7 +181,7 @@ def test_a_packed_bundle_is_linted_and_applied_like_the_tree(
     for source in ("web", "other/web.tar.gz"):
         for command in (("lint",), ("render",), ("apply", "--noop", "--state-directory", "state")):
             assert status(*command, source) == 0, capsys.readouterr().err
-    assert "1 resources, 0 warnings, no errors" in capsys.readouterr().out
+    assert "1 resource, 0 errors, 0 warnings" in capsys.readouterr().out
 
 
 def test_a_library_that_is_not_used_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
@@ -193,7 +193,7 @@ def test_a_library_that_is_not_used_is_warned_of(capsys: pytest.CaptureFixture[s
     assert f"puller: web/manifest.yaml: {warning}\n" in capsys.readouterr().err
     assert status("lint", "web") == 0
     said = capsys.readouterr().out
-    assert f"web/manifest.yaml: {warning} (warning)\n" in said
+    assert f"web/manifest.yaml: warning: {warning} [unused-library]\n" in said
 
 
 def test_a_bundle_with_a_broken_library_is_not_built(capsys: pytest.CaptureFixture[str]) -> None:

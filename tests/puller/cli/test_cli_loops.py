@@ -82,21 +82,21 @@ def test_explain_finds_a_loop_that_cannot_be_evaluated_by_what_is_written(puller
     ]
 
 
-def test_lint_warns_of_a_loop_that_these_facts_do_not_have(puller: Puller) -> None:
-    done = puller("lint", "web", "--fact", "role=db")
+def test_lint_lists_a_loop_that_these_facts_do_not_have(puller: Puller) -> None:
+    done = puller("lint", "web", "-v", "--fact", "role=db")
     assert done.status == 0
     assert done.out.splitlines() == [
-        "web/manifest.yaml:8: warning: exec#mkfs {{ disk }}: for disk in facts.disks: {{ facts.disks }}: "
-        "facts has no key 'disks'",
-        "web/manifest.yaml: 3 resources, 1 warnings, no errors",
+        "web/manifest.yaml:8: unchecked: exec#mkfs {{ disk }}: for disk in facts.disks: {{ facts.disks }}: "
+        "facts has no key 'disks' [depends-on-facts]",
+        "web: 3 resources, 0 errors, 0 warnings, 1 expression not checked",
     ]
 
 
-def test_lint_names_the_item_of_a_warning(puller: Puller) -> None:
-    lines = puller("lint", "web").out.splitlines()
+def test_lint_names_the_item_of_a_loop(puller: Puller) -> None:
+    lines = puller("lint", "web", "-v").out.splitlines()
     assert lines[0] == (
-        "web/manifest.yaml:6: warning: exec#check shop: environment: [0]: {{ facts.role }}: "
-        "facts has no key 'role' (for name, vhost in data.vhosts: name is 'shop')"
+        "web/manifest.yaml:6: unchecked: exec#check shop: environment: [0]: {{ facts.role }}: "
+        "facts has no key 'role' (for name, vhost in data.vhosts: name is 'shop') [depends-on-facts]"
     )
 
 

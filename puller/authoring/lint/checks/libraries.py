@@ -1,0 +1,18 @@
+"""Libraries that are packed for nothing."""
+
+from collections.abc import Iterator
+
+from puller.authoring.lint.findings import Finding
+from puller.authoring.lint.sentences import finding
+from puller.authoring.lint.subject import Subject
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    """One finding for each library that nothing uses."""
+    manifest = subject.manifest
+    if manifest is None or not manifest.files.libraries:
+        return
+    from puller.manifest.libraries import unused_libraries
+
+    for sentence in unused_libraries(manifest.files, manifest.name):
+        yield finding("unused-library", sentence, subject)

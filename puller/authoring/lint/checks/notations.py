@@ -1,0 +1,50 @@
+"""YAML that says something else than its author means: the notation of another tool, and octal numbers."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import yaml
+
+from puller.authoring.lint.findings import Finding, Place, Severity
+from puller.authoring.lint.subject import Subject
+from puller.manifest.notations import find_foreign
+from puller.manifest.problems import Problems
+
+_OCTAL: Final = re.compile(r"0[0-7_]*[1-7][0-7_]*")
+_MAYBE_OCTAL: Final = re.compile(r"(?<![\w.'\"])0[0-7_]+\b")
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    """The findings of all texts, and of the documents of data that are given beside the bundle."""
+    given = (Problems.of_text(str(path), path.read_text()) for path in subject.data_files)
+    for text in (*subject.texts, *given):
+        yield from _foreign(text)
+        yield from _octal(text)
+
+
+def _foreign(text: Problems) -> Iterator[Finding]:
+    """Expressions that would be installed as they are."""
+    for line, expression in find_foreign(text.text):
+        what = f"{expression} is ordinary text here; an expression is written {{{{ … }}}}"
+        yield _warning("foreign-expression", text, Place(text.source, line), what)
+
+
+def _octal(text: Problems) -> Iterator[Finding]:
+    """Numbers such as ``0644``, which YAML takes for 420."""
+    if not _MAYBE_OCTAL.search(text.text):
+        return
+    try:
+        for event in yaml.parse(text.text, yaml.CSafeLoader):
+            if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and _OCTAL.fullmatch(event.value):
+                mark: Any = event.start_mark  # the types know of events without one
+                what = f"{event.value} is the number {int(event.value, 8)}: quote it, '{event.value}', for a mode"
+                yield _warning(
+                    "unquoted-octal", text, Place(text.source, mark.line + 1, mark.column + 1), what
+                )
+    except yaml.YAMLError:
+        return  # which is found already
+
+
+def _warning(rule: str, text: Problems, place: Place, what: str) -> Finding:
+    return Finding(rule, Severity.WARNING, place, text.mask(what))

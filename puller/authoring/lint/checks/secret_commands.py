@@ -1,0 +1,17 @@
+"""Secrets that the process list would show."""
+
+from collections.abc import Iterator
+
+from puller.authoring.lint.findings import Finding
+from puller.authoring.lint.sentences import finding
+from puller.authoring.lint.subject import Subject
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    """One finding for each property that is a command line, and made of a secret."""
+    for declaration in subject.manifest.declarations if subject.manifest else ():
+        for name in sorted(declaration.secret & declaration.type.command_lines):
+            what = f"{name} is made of a secret, which the process list shows while the command runs"
+            advice = "hand it over in the environment, or in a file"
+            sentence = f"{declaration.where}: {declaration.reference}: {what}: {advice}"
+            yield finding("secret-on-command-line", sentence, subject)

@@ -1,0 +1,1 @@
+"""The forms in which findings are told: to people, and to programs."""

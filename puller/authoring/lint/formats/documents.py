@@ -1,0 +1,74 @@
+"""Findings as JSON: a plain document, and SARIF 2.1.0."""
+
+import json
+from typing import Any, Final
+from urllib.parse import quote
+
+from puller.authoring.lint.check import Linted
+from puller.authoring.lint.findings import Finding, Place, Severity
+from puller.authoring.lint.rules import RULES, Rule
+from puller.version import __version__
+
+SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
+_LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.UNCHECKED: "note"}
+
+
+def as_json(linted: Linted) -> str:
+    """The plain document."""
+    document = {
+        "manifest": linted.name,
+        "resources": linted.resources,
+        "errors": len(linted.of(Severity.ERROR)),
+        "warnings": len(linted.of(Severity.WARNING)),
+        "unchecked": len(linted.of(Severity.UNCHECKED)),
+        "findings": [_plain(found) for found in linted.findings],
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def _plain(found: Finding) -> dict[str, Any]:
+    return {
+        "rule": found.rule,
+        "severity": str(found.severity),
+        "file": found.place.file,
+        "line": found.place.line or None,
+        "column": found.place.column or None,
+        "message": found.message,
+    }
+
+
+def as_sarif(linted: Linted) -> str:
+    """The findings as code scanners hand them on; what is unchecked is a note."""
+    names = sorted({found.rule for found in linted.findings})
+    driver = {
+        "name": "puller lint",
+        "version": __version__,
+        "rules": [_described(RULES[name]) for name in names],
+    }
+    results = [_result(found, names.index(found.rule)) for found in linted.findings]
+    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+    document = {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
+    return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def _described(rule: Rule) -> dict[str, Any]:
+    level = {"level": _LEVELS[rule.severity]}
+    return {"id": rule.name, "shortDescription": {"text": rule.summary}, "defaultConfiguration": level}
+
+
+def _result(found: Finding, index: int) -> dict[str, Any]:
+    return {
+        "ruleId": found.rule,
+        "ruleIndex": index,
+        "level": _LEVELS[found.severity],
+        "message": {"text": found.message},
+        "locations": [{"physicalLocation": _location(found.place)}],
+    }
+
+
+def _location(place: Place) -> dict[str, Any]:
+    location: dict[str, Any] = {"artifactLocation": {"uri": quote(place.file, errors="surrogateescape")}}
+    if place.line:
+        columns = {"startColumn": place.column} if place.column else {}
+        location["region"] = {"startLine": place.line, **columns}
+    return location

@@ -1,0 +1,39 @@
+"""Findings for people: one line each, then a summary."""
+
+import os
+from collections.abc import Iterator
+
+from puller.authoring.lint.check import Linted
+from puller.authoring.lint.findings import Severity
+
+_UNCHECKED = "expression not checked", "expressions not checked"
+
+
+def lines(linted: Linted, *, verbose: bool = False) -> Iterator[str]:
+    """All lines; what is unchecked is listed only when ``verbose``, and always counted."""
+    for found in linted.findings:
+        if verbose or found.severity is not Severity.UNCHECKED:
+            yield str(found)
+    yield summary(linted)
+
+
+def summary(linted: Linted) -> str:
+    """``web: 12 resources, 1 error, 2 warnings, 3 expressions not checked``."""
+    errors, warnings, unchecked = (len(linted.of(severity)) for severity in Severity)
+    parts = [
+        *([] if linted.resources is None else [_counted(linted.resources, "resource", "resources")]),
+        _counted(errors, "error", "errors"),
+        _counted(warnings, "warning", "warnings"),
+        *([_counted(unchecked, *_UNCHECKED)] if unchecked else []),
+    ]
+    return f"{_bundle(linted.name)}: {', '.join(parts)}"
+
+
+def _bundle(name: str) -> str:
+    """``web`` for ``web/manifest.yaml``; any other manifest by its own name."""
+    directory, file = os.path.split(name)
+    return directory if directory and file == "manifest.yaml" else name
+
+
+def _counted(number: int, one: str, several: str) -> str:
+    return f"{number} {one if number == 1 else several}"
