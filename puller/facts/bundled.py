@@ -52,7 +52,7 @@ def over(
     """The facts of a host with those in ``directories`` of the bundle at ``root``, and what is wrong with their files.
 
     The same bundle has the same facts for the whole of a run: they are kept with those of the host. Where ``host`` is
-    a description that stands alone (``--no-system-facts``) no executable is run, and its fact must be given.
+    a description that stands alone (``--no-system-facts``, ``--os``) no executable is run, and its fact must be given.
     """
     if not isinstance(host, Facts):
         files, problems = _files(root, directories)

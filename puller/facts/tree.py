@@ -84,6 +84,14 @@ def gather(
     )
 
 
+def described(facts: Mapping[str, Any], *, overrides: Mapping[str, Any] | None = None) -> Facts:
+    """The facts of a machine that is not this one, which ``facts`` hold; nothing of this machine is read.
+
+    ``overrides`` as in ``gather``.
+    """
+    return _Described(facts, overrides or {})
+
+
 class Facts(Mapping[str, "Any"]):
     """Facts by top-level key; values are plain mappings, lists, text, numbers, booleans and ``None``.
 
@@ -133,8 +141,8 @@ class Facts(Mapping[str, "Any"]):
         return {name: self[name] for name in (self if legacy else sorted(self._names())) if name in self}
 
     @property
-    def limit(self) -> float:
-        """Seconds that one source may take."""
+    def limit(self) -> float | None:
+        """Seconds that one source may take; ``None`` where nothing may be run."""
         return self._machine.limit
 
     @property
@@ -204,6 +212,23 @@ class Facts(Mapping[str, "Any"]):
         else:
             return facts
         return {}
+
+
+class _Described(Facts):
+    """Facts of a description, where others gather."""
+
+    def __init__(self, facts: Mapping[str, Any], overrides: Mapping[str, Any]) -> None:
+        super().__init__(Machine(), [], facts, overrides)
+
+    @property
+    def limit(self) -> None:
+        """Of a bundle's facts only documents are read: an executable would tell of this machine."""
+
+    def _built_in(self, key: str) -> Any:
+        return ABSENT
+
+    def _names(self) -> set[str]:
+        return {name for layer in self._layers() for name in layer}
 
 
 def _may_hold_facts(directory: str) -> bool:

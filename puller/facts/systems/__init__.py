@@ -1,0 +1,30 @@
+"""The facts of systems that many machines have, for bundles that are looked at where no such machine is.
+
+* Each is what gathering gives on a small virtual machine with that system: one disk, one network interface with a
+  documentation address (RFC 5737, RFC 3849), the name host.example.com. Nothing of it is anybody's.
+* They are files in this directory, made from the recorded machines of ``tests/cases/facts/known.yaml``.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+_DIRECTORY = Path(__file__).parent
+
+
+def known_systems() -> list[str]:
+    """The names that there are facts of: ``debian-12``, ``rocky-9``."""
+    return sorted(file.stem for file in _DIRECTORY.glob("*.json"))
+
+
+def facts_of(name: str) -> dict[str, Any]:
+    """All facts of a system, as a new mapping; raises ``UsageError`` for a name that nobody knows."""
+    if name not in known_systems():
+        from puller.errors import UsageError
+        from puller.values.suggestions import did_you_mean
+
+        raise UsageError(f"no facts of a system {name!r}{did_you_mean(name, known_systems())}")
+    from puller.version import __version__
+
+    facts: dict[str, Any] = json.loads((_DIRECTORY / f"{name}.json").read_text())
+    return facts | {"puller": {"version": __version__}}

@@ -1,0 +1,162 @@
+"""The facts of known systems: what gathering would give there; ``PULLER_WRITE_SYSTEMS=1`` writes them anew."""
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from puller.errors import UsageError
+from puller.facts import systems
+from puller.facts.bundled import BundleFactError, over
+from puller.facts.machine import Machine
+from puller.facts.systems import facts_of, known_systems
+from puller.facts.tree import BUILT_IN, described, gather
+from puller.version import __version__
+
+CASE = Path(__file__).parents[2] / "cases" / "facts" / "known.yaml"
+KNOWN = yaml.load(CASE.read_text(), yaml.CSafeLoader)
+DIRECTORY = Path(systems.__file__).parent
+
+Record = Callable[..., Machine]
+
+FAMILIES = {"debian": "Debian", "ubuntu": "Debian", "rocky": "RedHat", "rhel": "RedHat", "fedora": "RedHat"}
+
+DOCUMENTATION = [
+    ip_network(net) for net in ("192.0.2.0/24", "2001:db8::/32", "127.0.0.0/8", "::1/128", "fe80::/10")
+]
+
+
+def gathered(record: Record, name: str) -> dict[str, Any]:
+    """What such a machine gives, without the version of Puller, which changes by itself."""
+    system = KNOWN["systems"][name]
+    machine = KNOWN["machine"]
+    case = {
+        **machine,
+        "uname": {"nodename": "host", "release": system["kernel"]},
+        "files": machine["files"] | system["files"],
+        "path": system.get("path", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+    }
+    facts = gather(machine=record(case), custom_directories=())
+    found = facts.as_dict()
+    assert facts.problems == []
+    del found["puller"]
+    return found
+
+
+@pytest.mark.parametrize("name", KNOWN["systems"])
+def test_a_known_system_has_what_gathering_gives_on_its_machine(record: Record, name: str) -> None:
+    text = json.dumps(gathered(record, name), indent=1) + "\n"
+    file = DIRECTORY / f"{name}.json"
+    if os.environ.get("PULLER_WRITE_SYSTEMS"):
+        file.write_text(text)
+    assert file.read_text() == text, (
+        "write it anew: PULLER_WRITE_SYSTEMS=1 pytest tests/puller/facts/test_systems.py"
+    )
+    assert facts_of(name).keys() == BUILT_IN.keys()
+    assert facts_of(name)["puller"] == {"version": __version__}
+
+
+def test_the_systems_are_those_that_have_a_machine() -> None:
+    assert known_systems() == sorted(KNOWN["systems"])
+
+
+@pytest.mark.parametrize("name", KNOWN["systems"])
+def test_a_known_system_is_what_its_name_says(name: str) -> None:
+    kind, _, version = name.partition("-")
+    found = described(facts_of(name))
+
+    assert found["os"]["family"] == FAMILIES[kind]
+    assert found["os"]["release"]["major"] == version
+    assert found["os"]["selinux"]["enabled"] == (FAMILIES[kind] == "RedHat")
+    assert found["networking"]["fqdn"] == "host.example.com"
+
+
+@pytest.mark.parametrize("name", KNOWN["systems"])
+def test_legacy_names_answer_over_a_known_system(name: str) -> None:
+    found = described(facts_of(name), overrides={"memory": {"system": {"total_bytes": 1 << 30}}})
+
+    assert found["osfamily"] == found["os"]["family"]
+    assert found["ipaddress_eth0"] == "192.0.2.10"
+    assert found["memorysize_mb"] == 1024
+    assert "no_such_fact" not in found
+    assert "osfamily" in found.as_dict(legacy=True)
+
+
+def test_a_described_machine_has_nothing_of_this_one() -> None:
+    found = described({"os": {"name": "Own"}}, overrides={"os": {"family": "None"}, "role": "web"})
+
+    assert found.as_dict() == {"os": {"name": "Own", "family": "None"}, "role": "web"}
+    assert list(found) == ["operatingsystem", "os", "osfamily", "role"]
+    assert found.problems == []
+    with pytest.raises(KeyError):
+        found["kernel"]
+
+
+def test_of_a_bundles_facts_a_described_machine_reads_documents_and_runs_nothing(tmp_path: Path) -> None:
+    directory = tmp_path / "facts.d"
+    directory.mkdir()
+    (directory / "rack.yaml").write_text("{row: 2}\n")
+    (directory / "disks_of.sh").write_text(f"#!/bin/sh\ntouch {tmp_path}/was-run\necho size=1\n")
+    (directory / "disks_of.sh").chmod(0o755)
+    found, problems = over(described(facts_of("debian-12")), tmp_path, [directory])
+
+    assert problems == []
+    assert found["rack"] == {"row": 2}
+    with pytest.raises(BundleFactError):
+        found["disks_of"]
+    assert not (tmp_path / "was-run").exists()
+
+
+@pytest.mark.parametrize("name", KNOWN["systems"])
+def test_no_address_of_a_known_system_is_anybodys(name: str) -> None:
+    texts = list(leaves(facts_of(name)))
+    found = [text for text in texts if is_address(text)]
+
+    assert found
+    assert [text for text in found if not allowed(text)] == []
+
+
+def leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for item in value.values():
+            yield from leaves(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from leaves(item)
+    else:
+        yield str(value)
+
+
+def is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def allowed(text: str) -> bool:
+    is_mask = re.match(r"(255\.|ffff:)", text) is not None
+    address = ip_address(text)
+    return is_mask or any(address.version == net.version and address in net for net in DOCUMENTATION)
+
+
+def test_each_call_gives_facts_of_its_own() -> None:
+    facts_of("debian-12")["os"]["name"] = "changed"
+
+    assert facts_of("debian-12")["os"]["name"] == "Debian"
+
+
+def test_an_unknown_system_is_answered_with_the_nearest_name() -> None:
+    with pytest.raises(UsageError, match=r"^no facts of a system 'debian12' \(did you mean 'debian-12'\?\)$"):
+        facts_of("debian12")
+    with pytest.raises(UsageError, match=r"'\.\./systems/debian-12'"):
+        facts_of("../systems/debian-12")
+    with pytest.raises(UsageError, match=r"'solaris' \(known: debian-12, debian-13, .*\)$"):
+        facts_of("solaris")
