@@ -72,9 +72,12 @@ class Progress:
         self, index: int, declaration: Declaration, pending: Collection[str], *, noop: bool
     ) -> Refresh:
         """The refresh of a resource that is due; ``pending`` are those that an earlier run left without it."""
-        subscriptions, reloads = self._catalog.subscriptions(index), self._catalog.reloads(index)
-        if not subscriptions and not reloads:  # as for most resources
+        links = self._catalog.links
+        if (
+            index not in links.subscriptions and index not in links.reloads
+        ):  # as most of ten thousand resources
             return Refresh.NONE
+        subscriptions, reloads = self._catalog.subscriptions(index), self._catalog.reloads(index)
         reference = declaration.reference
         if reference in pending or self._has_changed(subscriptions, noop=noop):
             return Refresh.WHOLE
