@@ -33,6 +33,7 @@ _CHECKS: Final[tuple[str, ...]] = (
     "host_warnings",
     "libraries",
     "notations",
+    "properties",
     "secret_commands",
 )
 """The modules below ``checks``; each is imported when it runs."""

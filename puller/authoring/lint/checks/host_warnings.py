@@ -1,4 +1,4 @@
-"""What every host warns of when it reads the manifest, other than annotations."""
+"""Warnings of every host that reads the manifest, other than those of annotations."""
 
 from collections.abc import Iterator
 

@@ -9,7 +9,9 @@ from puller.authoring.lint.findings import Finding, Place, Severity
 from puller.authoring.lint.rules import RULES, Rule
 from puller.version import __version__
 
-SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
+SARIF_SCHEMA: Final = (
+    "https://raw.githubusercontent.com/oasis-tcs/sarif-spec/master/Schemata/sarif-schema-2.1.0.json"
+)
 _LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.UNCHECKED: "note"}
 
 
