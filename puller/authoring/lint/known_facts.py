@@ -15,6 +15,9 @@ from puller.authoring.lint.shapes import ANY, Shape, of_value
 from puller.facts import custom, legacy
 from puller.facts.tree import BUILT_IN
 
+RUN: Final = Shape(is_open=True, is_example=True)
+"""What a program of the bundle prints."""
+
 NAMES: Final = """
 disks.DISK{model serial size size_bytes type vendor wwn}
 dmi.bios{release_date vendor version} dmi.board{asset_tag manufacturer product serial_number}
@@ -94,7 +97,7 @@ def _shape(names: object) -> Shape:
 
 def _of_file(path: str) -> Shape:
     if not path.endswith((".yaml", ".yml", ".json")):
-        return ANY
+        return ANY if path.endswith(".txt") else RUN
     try:
         with open(path, encoding="utf-8") as file:
             return of_value(yaml_text.load(file.read(), path), mark="\0")

@@ -26,6 +26,8 @@ class Shape(msgspec.Struct, frozen=True):
     """Whether anything can stand here."""
     is_example: bool = False
     """Whether it is one of the items that a bundle knows, beside which there may be others."""
+    is_loose: bool = False
+    """Whether something of which nothing is known stands beside what is known."""
 
     def child(self, key: str | int) -> Shape | None:
         """The value at a key or index; ``None`` where no host has it."""
@@ -38,8 +40,13 @@ class Shape(msgspec.Struct, frozen=True):
 
     def each(self) -> Shape:
         """One of its items: of a list those, of a mapping its values."""
-        found = [*self.keys.values(), *(one for one in (self.others, self.items) if one is not None)]
-        return example(union(found)) if found and not self.is_open else ANY
+        items = [*self.keys.values(), *(one for one in (self.others, self.items) if one is not None)]
+        found = [item for item in items if not item.is_open]
+        if self.is_open or not found:
+            return ANY
+        shape = example(union(found))
+        # Null stands for an item that is left out; an expression may give any.
+        return shape if len(found) == len(items) else msgspec.structs.replace(shape, is_loose=True)
 
     @property
     def is_scalar(self) -> bool:
@@ -55,11 +62,11 @@ def example(shape: Shape) -> Shape:
     """A shape that is one of several items."""
     if shape.is_open or shape.is_example:
         return shape
-    return Shape(shape.keys, shape.others, shape.items, is_example=True)
+    return msgspec.structs.replace(shape, is_example=True)
 
 
 def union(shapes: Iterable[Shape]) -> Shape:
-    """What has the keys of each of them; anything where there is none."""
+    """The shape with the keys of each of them; anything where there is none."""
     found = list(shapes)
     return reduce(_either, found) if found else ANY
 
@@ -79,10 +86,8 @@ def of_value(value: Any, mark: str = "{{") -> Shape:
 def _either(one: Shape, other: Shape) -> Shape:
     if one.is_open or other.is_open:
         return ANY
-    if one is other or other is SCALAR:
+    if one is other:
         return one
-    if one is SCALAR:
-        return other
     keys = {**other.keys, **one.keys}
     for key in one.keys.keys() & other.keys.keys():
         keys[key] = _either(one.keys[key], other.keys[key])
@@ -91,6 +96,7 @@ def _either(one: Shape, other: Shape) -> Shape:
         _any_of(one.others, other.others),
         _any_of(one.items, other.items),
         is_example=one.is_example or other.is_example,
+        is_loose=one.is_loose or other.is_loose,
     )
 
 

@@ -8,13 +8,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from hiera.document.annotations import functions, in_words
 from hiera.document.document import annotations_of
 from hiera.errors import HieraError
-from puller.authoring.lint.findings import Finding
+from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.names.bundle import Bundle, ManifestFile, read, shape_of
 from puller.authoring.lint.names.expressions import Parsed, follow, parse_condition, parse_text
 from puller.authoring.lint.names.known import Guards, Known
@@ -27,14 +27,24 @@ from puller.manifest.entries import DEFAULTS, FOR, Entry
 from puller.templates.engine import ENGINES, choose_engine, named_engine
 
 _CONDITIONS: Final = ("if", "unless")
+_OF_TREES: Final = ("render", "write")
+"""The functions that only templates of a scaffold have."""
 _KEPT: Final = frozenset({"control", "left_delimiter", "right_delimiter"})
 Path = tuple[str | int, ...]
 
 
-def check(subject: Subject) -> Iterable[Finding]:
+def check(subject: Subject) -> Iterator[Finding]:
     """The findings, each once, by file and line."""
-    found = dict.fromkeys(_Checking(Bundle(subject)).findings())
-    return sorted(found, key=lambda finding: (finding.place, finding.message))
+    found = sorted(
+        dict.fromkeys(_Checking(Bundle(subject)).findings()), key=lambda one: (one.place, one.message)
+    )
+    # A fact of hosts is said once for each file that asks for it, and not wherever it does.
+    said: set[object] = set()
+    for one in found:
+        key = one.place.file if one.severity is Severity.UNCHECKED else one.place, one.message
+        if key not in said:
+            said.add(key)
+            yield one
 
 
 class _Checking:
@@ -145,7 +155,8 @@ class _Checking:
     def _follow(
         self, manifest: ManifestFile, path: Path, parsed: Parsed, known: Known, guards: Guards
     ) -> None:
-        def used(name: str, names: Mapping[str, Shape]) -> None:
+        def used(name: str, names: Mapping[str, Shape], is_open: bool) -> None:
+            del is_open  # the names are written out
             for found in self.bundle.meant_by(name, manifest.files):
                 self._template(found, None, known.with_names(names), manifest, guards)
 
@@ -167,21 +178,22 @@ class _Checking:
             for path in self.bundle.meant_by(properties["template"], manifest.files):
                 self._template(path, engine, known, manifest, guards)
 
-    def _template(
-        self, path: str, engine: Any, known: Known, manifest: ManifestFile, guards: Guards
-    ) -> None:
+    def _template(self, path: str, engine: Any, known: Known, manifest: ManifestFile, guards: Guards) -> None:
         if (chosen := _engine(path, engine, "jinja")) and os.path.isfile(path):
             files = manifest.files.within(path)
             self.found += self.templates.follow(Use(path, chosen, known, files, guards))
 
     def _scaffold(self, manifest: ManifestFile, entry: Entry, known: Known, guards: Guards) -> None:
         properties = entry.properties
-        delimiters = (str(properties.get("left_delimiter") or ""), str(properties.get("right_delimiter") or ""))
+        delimiters = (
+            str(properties.get("left_delimiter") or ""),
+            str(properties.get("right_delimiter") or ""),
+        )
         for directory in self.bundle.meant_by(properties.get("source"), manifest.files, directories=True):
             engine = properties.get("engine")
             if isinstance(engine, str) and "{{" in engine:
                 # One directory for each engine is called like it.
-                engine = next((one for one in ENGINES if one == os.path.basename(directory)), None)
+                engine = os.path.basename(directory)
             if chosen := _engine(directory, engine, "jet"):
                 self._tree_of(directory, chosen, delimiters, known, manifest, guards)
 
@@ -195,6 +207,8 @@ class _Checking:
         guards: Guards,
     ) -> None:
         files = manifest.files.within(directory)
+        if engine == "jinja":
+            known = known.with_names(dict.fromkeys(_OF_TREES, ANY))
         for place, names, found in os.walk(directory):
             names.sort()
             if "_partials" in os.path.relpath(place, directory).split("/"):
@@ -216,7 +230,7 @@ def _engine(path: str, engine: Any, otherwise: str) -> str | None:
 
 
 def _guards_of(entry: Entry) -> Guards:
-    """What any text of an entry asks for with care: its condition keeps the others from being reached."""
+    """All that any text of an entry asks for with care: its condition keeps the others from being reached."""
     guards = Guards()
     clauses = entry.loop.clauses if entry.loop else ()
     for clause in clauses:
@@ -267,5 +281,5 @@ def _own(manifest: ManifestFile, path: Sequence[str | int]) -> Any:
     return {} if value is None else value
 
 
-def _unheard(path: str, names: Mapping[str, Shape]) -> None:
+def _unheard(path: str, names: Mapping[str, Shape], is_open: bool) -> None:
     """No templates are called by annotations."""

@@ -38,7 +38,7 @@ IN_DATA: Final = ("lookup",)
 IN_RESOURCES: Final = ("lookup", "hiera", "read_file", "readFile", "file", "template")
 _SIZE_LIMIT: Final = 16 * 1024 * 1024
 _MOST_FILES: Final = 20_000
-_MOST_TIMES: Final = 1000  # that one child is applied
+_MOST_TIMES: Final = 50  # that one child is found to see more than before
 _LEFT_OUT: Final = frozenset({".git", ".hg", ".svn", "__pycache__"})
 
 
@@ -82,19 +82,23 @@ class Bundle:
         self.subject = subject
         self.root = os.path.realpath(subject.directory)
         self.files = _files_of(subject.directory)
-        self.listed = {tree.root: _listed(tree.root) for tree in (self.files.tree, *self.files.libraries.values())}
+        self.listed = {
+            tree.root: _listed(tree.root) for tree in (self.files.tree, *self.files.libraries.values())
+        }
         places = (os.path.join(root, FACTS) for root in self.listed)
         base = known_facts.built_in()
         self.facts = Shape({**base.keys, **known_facts.of_bundle(places)})
         self.libraries = mappings(self._library_documents())
-        self.outside = mappings(of_value(source.data, "\0") for source in subject.inputs.sources if source.data)
+        self.outside = mappings(
+            of_value(source.data, "\0") for source in subject.inputs.sources if source.data
+        )
         self.tree = tree_shape(self.root)
         self.manifests: dict[str, ManifestFile] = {}
         if top := self._read(os.path.join(self.root, MANIFEST), self.files):
             self._expand(top)
 
     def name_of(self, path: str) -> str:
-        """What findings call a file, by its real path."""
+        """The name of a file in findings, by its real path."""
         return os.path.normpath(os.path.join(self.subject.name, os.path.relpath(path, self.root)))
 
     def data_of(self, manifest: ManifestFile) -> Shape:
@@ -122,7 +126,9 @@ class Bundle:
             known = known.with_names(dict(zip(clause.names, values, strict=False)))
         return known
 
-    def meant_by(self, text: object, files: BundleFiles, *, directories: bool = False) -> list[str]:
+    def meant_by(
+        self, text: object, files: BundleFiles, *, directories: bool = False, all_below: bool = False
+    ) -> list[str]:
         """The real paths of all files, or directories, that a path with expressions may come to."""
         if not isinstance(text, str):
             return []
@@ -133,23 +139,29 @@ class Bundle:
         elif len(pieces) == 1:
             written = constants_of(parsed)
         else:
-            return self._matching(pieces, files, directories=directories)
+            return self._matching(pieces, files, directories=directories, all_below=all_below)
         found = (_found(files, one) for one in written)
         return [path for path in found if path and os.path.exists(path)]
 
-    def _matching(self, pieces: list[Any], files: BundleFiles, *, directories: bool) -> list[str]:
+    def _matching(
+        self, pieces: list[Any], files: BundleFiles, *, directories: bool, all_below: bool
+    ) -> list[str]:
         first = pieces[0] if isinstance(pieces[0], str) else ""
         start = _found(files, first.rpartition("/")[0] or ".") if not first.endswith(":") else None
         prefix = first.partition(":")[0] if files.is_prefixed(first) else ""
         base = _found(files, f"{prefix}:.") if prefix else files.directory
         if base is None or (not prefix and start is None):
             return []
-        pattern = "".join(re.escape(one) if isinstance(one, str) else "[^\0]*" for one in pieces)
-        wanted = re.compile(pattern.removeprefix(re.escape(f"{prefix}:")) if prefix else pattern)
-        paths = (path for listed in self.listed.values() for path in listed)
+        paths = [path for listed in self.listed.values() for path in listed]
         if directories:
-            paths = iter(sorted({os.path.dirname(path) for path in paths}))
-        return [path for path in paths if wanted.fullmatch(os.path.relpath(path, base).rstrip("/"))]
+            paths = sorted({os.path.dirname(path) for path in paths})
+        # Few expressions give a slash; where one has to, all that is deeper may be meant.
+        for anything in ("[^/]*", ".*") if not all_below else (".*",):
+            pattern = "".join(re.escape(one) if isinstance(one, str) else anything for one in pieces)
+            wanted = re.compile(pattern.removeprefix(re.escape(f"{prefix}:")).rstrip("/"))
+            if found := [path for path in paths if wanted.fullmatch(os.path.relpath(path, base))]:
+                return found
+        return []
 
     # -- children ---------------------------------------------------------------------------------
 
@@ -167,16 +179,16 @@ class Bundle:
     def _applied(self, entry: Entry, parent: ManifestFile, known: Known) -> Iterator[ManifestFile]:
         """The children that an entry may apply, which see more than was known of them before."""
         given = self._given(entry, parent, known)
-        for path in self.meant_by(entry.properties.get("name"), parent.files):
+        for path in self.meant_by(entry.properties.get("name"), parent.files, all_below=True):
             child = self.manifests.get(path) or self._read(path, parent.files.at(os.path.dirname(path)))
             if child is None:
                 continue
             above = given if child.above is None else mappings((child.above, given)) or ANY
-            child.times += 1
             if child.times > _MOST_TIMES:
                 above = ANY  # manifests that apply each other could hand down more and more
             if child.above is None or above != child.above:
                 child.above = above
+                child.times += 1
                 yield child
 
     def _given(self, entry: Entry, parent: ManifestFile, known: Known) -> Shape:
@@ -195,6 +207,8 @@ class Bundle:
         if text is None or not isinstance(value, Mapping):
             return None
         manifest = ManifestFile(path, YamlText(self.name_of(path), text), value, files)
+        if not manifest.run.keys() & {"resources", "resources_template", "resources_jet_file"}:
+            return None
         if "resources" in manifest.run:
             ignored = Problems("", lambda _: (0, 0), lambda _: None)
             where = (*manifest.run_path, "resources")
@@ -276,5 +290,5 @@ def _pieces(text: str) -> list[Any]:
         return [text]
 
 
-def _unheard(path: str, names: Mapping[str, Shape]) -> None:
-    """What calls another template is heard of when the text is checked."""
+def _unheard(path: str, names: Mapping[str, Shape], is_open: bool) -> None:
+    """Templates that are called are heard of when the text is checked."""

@@ -19,7 +19,7 @@ from hiera.expressions.jinja import tree_of
 from hiera.values.paths import MISSING, parse_path
 from puller.authoring.lint.findings import Severity
 from puller.authoring.lint.names.jinja_guards import guards_of
-from puller.authoring.lint.names.jinja_names import JinjaNames, Used, looked_up
+from puller.authoring.lint.names.jinja_values import JinjaValues, Used, looked_up
 from puller.authoring.lint.names.known import UNKNOWN_NAME, Guards, Judge, Known, Path, Trouble
 from puller.authoring.lint.shapes import ANY, SCALAR, Shape
 
@@ -117,13 +117,15 @@ def _value(piece: Expression, known: Known, judge: Judge) -> Shape | None:
     if not isinstance(piece, Name):
         return None
     if piece.steps[0] not in known.names and not known.is_lenient:
-        judge.unknown(UNKNOWN_NAME, piece.steps[0], "", [name for name in known.names if name.islower()], line=0)
+        judge.unknown(
+            UNKNOWN_NAME, piece.steps[0], "", [name for name in known.names if name.islower()], line=0
+        )
         return ANY
     return looked_up(judge, dict(known.names), piece.steps, False, 0)
 
 
 def _of_tree(tree: nodes.Expr, environment: Environment, known: Known, judge: Judge, used: Used) -> Shape:
-    return JinjaNames(environment, known, judge, used).expression(tree)
+    return JinjaValues(environment, known, judge, used).expression(tree)
 
 
 def _steps(path: str) -> Path | None:

@@ -38,7 +38,20 @@ from puller.templates.source import TemplateSource
 
 _LENIENT: Final = frozenset(
     {
-        *("and", "any", "all", "coalesce", "default", "dig", "empty", "fail", "get", "hasKey", "hiera", "kindIs"),
+        *(
+            "and",
+            "any",
+            "all",
+            "coalesce",
+            "default",
+            "dig",
+            "empty",
+            "fail",
+            "get",
+            "hasKey",
+            "hiera",
+            "kindIs",
+        ),
         *("kindOf", "lookup", "not", "or", "required", "ternary", "typeIs", "typeOf"),
     }
 )
@@ -74,7 +87,7 @@ class GoNames:
         for body in self.bodies.values():
             _guards(body, guards)
         self.judge.guards = self.judge.guards.over(guards)
-        top = dot or Shape(self.known.names, ANY if self.known.is_lenient else None)
+        top = dot or self.known.dot()
         if root in self.bodies:
             self._body(self.bodies[root], top, (), {"$": (top, ())})
 
@@ -222,9 +235,9 @@ def _of_pipeline(node: Pipeline, guards: Guards, at: Path, *, is_condition: bool
                 _of_pipeline(word, guards, at, is_condition=alone or name in _LENIENT)
             elif passes or name in _LENIENT or (is_condition and len(command.words) == 1):
                 guards.add(_path(word, at))
-        if name == "hasKey" and len(command.words) == 3 and isinstance(command.words[2], String):
-            if path := _path(command.words[1], at):
-                guards.add((*path, command.words[2].value))
+        match command.words:
+            case (Identifier(name="hasKey"), mapping, String(value=key)) if path := _path(mapping, at):
+                guards.add((*path, key))
 
 
 def _path(word: Operand, at: Path) -> Path | None:

@@ -10,7 +10,15 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from puller.authoring.lint.names.known import UNKNOWN_FUNCTION, UNKNOWN_NAME, Guards, Judge, Known, Path
+from puller.authoring.lint.names.known import (
+    CAPITALS,
+    UNKNOWN_FUNCTION,
+    UNKNOWN_NAME,
+    Guards,
+    Judge,
+    Known,
+    Path,
+)
 from puller.authoring.lint.shapes import ANY, SCALAR, Shape, union
 from puller.templates.errors import TemplateError
 from puller.templates.jet.functions import BUILTINS
@@ -79,9 +87,14 @@ class JetNames:
             _note(node, guards, self.set)
         self.judge.guards = self.judge.guards.over(guards)
         # Blocks, and what includes this, may set names that it sees.
-        self.is_open = self.is_open or tree.extends is not None or bool(tree.imports) or dot is not None
-        top = dot or Shape(self.known.names)
-        names = {} if dot is not None else {name: (one, (name,)) for name, one in self.known.names.items()}
+        self.is_open = self.is_open or tree.extends is not None or bool(tree.imports)
+        top = dot or self.known.dot()
+        self.is_open = self.is_open or top.is_open
+        # Only a scope gives names; of any other value the keys are those of dot alone.
+        is_scope = dot is None or "environ" in dot.keys
+        names: dict[str, Value] = {}
+        if is_scope:
+            names.update((name, (one, (name,))) for name, one in top.keys.items())
         self._body(tree.body, (top, ()), names)
 
     # -- statements -------------------------------------------------------------------------------
@@ -190,8 +203,8 @@ class JetNames:
         if node.name in names:
             return names[node.name]
         is_known = node.name in BUILTINS or node.name in _HOST or node.name in self.set
-        if not is_known and not self.is_open and not self.judge.guards.cover((node.name,)):
-            known = [*names, *self.set, *BUILTINS, *_HOST]
+        if not is_known and not self.is_open and not self.judge.guards.cover_name(node.name):
+            known = [name for name in (*names, *self.set, *BUILTINS, *_HOST) if name not in CAPITALS]
             self.judge.unknown(rule, node.name, "", known, line=0, offset=node.offset)
         return _NOTHING
 
@@ -263,7 +276,7 @@ def _note(node: Any, guards: Guards, names: set[str]) -> None:
 
 
 def _asked_whether(condition: Expression) -> Iterable[Expression]:
-    """What a condition asks whether it is there, and compares with nothing."""
+    """The values that a condition asks whether they are there, and compares with nothing."""
     if isinstance(condition, Not):
         yield from _asked_whether(condition.operand)
     elif isinstance(condition, Binary) and condition.operator in ("&&", "||"):

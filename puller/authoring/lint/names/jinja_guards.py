@@ -49,7 +49,9 @@ def guards_of(tree: nodes.Node) -> Guards:
             case nodes.Compare(expr=nodes.Const(value=value), ops=ops):
                 for operand in (one.expr for one in ops if one.op in ("in", "notin")):
                     guards.add(_with(path_of(operand), value))
-            case nodes.Call(node=nodes.Getattr(attr="get", node=operand), args=[nodes.Const(value=value), *_]):
+            case nodes.Call(
+                node=nodes.Getattr(attr="get", node=operand), args=[nodes.Const(value=value), *_]
+            ):
                 guards.add(_with(path_of(operand), value))
             case nodes.Call() if called(node) in ("lookup", "hiera") and _has_default(node):
                 guards.add(_looked_up(node))

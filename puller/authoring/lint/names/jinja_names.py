@@ -1,222 +1,27 @@
-"""The names of expressions and templates of Jinja2, followed through its parse tree.
+"""The names of templates of Jinja2: statements, and the names that they set.
 
-* Nothing is compiled or evaluated. A value that only evaluating would tell is anything.
 * A name that a template sets anywhere is one of its own: where exactly it is set, is not followed.
-* Filters, tests and functions are those of the environment that evaluates the text on hosts.
+* Names of loops, macros and ``with`` are those of their bodies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
 
-from jinja2 import Environment, nodes
+from jinja2 import nodes
 
-from hiera.errors import HieraError
-from hiera.expressions.refused import ABSENT, refused
-from hiera.expressions.sandbox import MAPPING_METHODS, TEXT_METHODS
-from hiera.values.paths import parse_path
-from puller.authoring.lint.names.jinja_guards import DEFAULTS, DEFINED, called, path_of
-from puller.authoring.lint.names.known import UNKNOWN_FUNCTION, UNKNOWN_NAME, Judge, Known, Path
+from puller.authoring.lint.names.jinja_values import OWN, JinjaValues
 from puller.authoring.lint.shapes import ANY, SCALAR, Shape, union
 
-_OWN: Final = frozenset({"caller", "kwargs", "loop", "self", "super", "varargs"})
-_SAME: Final = frozenset({"list", "reject", "rejectattr", "reverse", "select", "selectattr", "sort", "unique"})
-_ONE: Final = frozenset({"first", "last", "max", "min", "random"})
-_PAIRS: Final = frozenset({"dictsort", "items"})
 
-Used = Callable[[str, dict[str, Shape]], None]
-"""Told of another template by its path, and of the names that it sees beside those of its surroundings."""
-
-
-class JinjaNames:
-    """The walk through one text."""
-
-    def __init__(self, environment: Environment, known: Known, judge: Judge, used: Used) -> None:
-        self.environment = environment
-        self.known = known
-        self.judge = judge
-        self.used = used
-        self.stored: set[str] = set()
-        self.branches = 0
-        """How many branches and other pieces that may never be reached are around."""
-
-    def expression(self, tree: nodes.Node) -> Shape:
-        """Follow an expression, and give the shape of its value."""
-        return self._value(tree, dict(self.known.names))
+class JinjaNames(JinjaValues):
+    """The walk through a whole template."""
 
     def template(self, tree: nodes.Template) -> None:
         """Follow a whole template."""
         self.stored = _stored(tree)
         self._body(tree.body, dict(self.known.names))
-
-    # -- values -----------------------------------------------------------------------------------
-
-    def _value(self, node: nodes.Node, names: dict[str, Shape]) -> Shape:
-        match node:
-            case nodes.Name():
-                return self._name(node, names, UNKNOWN_NAME)
-            case nodes.Getattr():
-                inner = self._value(node.node, names)
-                return self._step(node, inner, node.attr)
-            case nodes.Getitem():
-                return self._item(node, names)
-            case nodes.Filter():
-                return self._filter(node, names)
-            case nodes.Test():
-                return self._test(node, names)
-            case nodes.Call():
-                return self._call(node, names)
-            case nodes.CondExpr():
-                return self._choice(node, names)
-            case nodes.And() | nodes.Or():
-                left = self._value(node.left, names)
-                with self._branch():
-                    right = self._value(node.right, names)
-                return union([left, right])
-            case nodes.Const():
-                return ANY if node.value is None else SCALAR
-            case nodes.List() | nodes.Tuple():
-                return Shape(items=union([self._value(item, names) for item in node.items]))
-            case nodes.Dict():
-                return self._mapping(node, names)
-        self._children(node, names)
-        return ANY
-
-    def _children(self, node: nodes.Node, names: dict[str, Shape]) -> None:
-        for child in node.iter_child_nodes():
-            self._value(child, names)
-
-    def _name(self, node: nodes.Name, names: dict[str, Shape], rule: str) -> Shape:
-        name = node.name
-        if name in names:
-            return names[name]
-        is_known = name in self.environment.globals or name in self.stored or name in _OWN
-        if not is_known and not self.known.is_lenient and not self.judge.guards.cover((name,)):
-            self._unknown_name(node, names, rule)
-        return ANY
-
-    def _unknown_name(self, node: nodes.Name, names: dict[str, Shape], rule: str) -> None:
-        if node.name in ABSENT:
-            said = f"{node.name!r}: {ABSENT[node.name]}"
-            self.judge.refuse(rule, node.name, f"there is no {said}", line=node.lineno)
-            return
-        known = [one for one in {*names, *self.stored, *self.environment.globals} if one.islower()]
-        self.judge.unknown(rule, node.name, "", known, line=node.lineno)
-
-    def _step(self, node: nodes.Getattr | nodes.Getitem, inner: Shape, key: str | int) -> Shape:
-        if isinstance(node, nodes.Getattr) and inner.child(key) is None:
-            is_text = inner.is_scalar and key in TEXT_METHODS | {"join", "replace"}
-            if is_text or (inner.keys and key in MAPPING_METHODS):
-                return ANY
-        path = path_of(node.node)
-        return self.judge.step(inner, path, key, in_branch=self.branches > 0, line=node.lineno)
-
-    def _item(self, node: nodes.Getitem, names: dict[str, Shape]) -> Shape:
-        inner = self._value(node.node, names)
-        if isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str | int):
-            return self._step(node, inner, node.arg.value)
-        self._value(node.arg, names)
-        return ANY if isinstance(node.arg, nodes.Slice) else inner.each()
-
-    def _filter(self, node: nodes.Filter, names: dict[str, Shape]) -> Shape:
-        inner = ANY if node.node is None else self._value(node.node, names)
-        arguments = [self._value(argument, names) for argument in node.args]
-        for keyword in node.kwargs:
-            self._value(keyword.value, names)
-        name = node.name.removeprefix("ansible.builtin.")
-        if node.name not in self.environment.filters:
-            self._no_function("filter", node, self.environment.filters)
-        if name in DEFAULTS:
-            return union([inner, *arguments]) if arguments else ANY
-        if name in _SAME:
-            return inner if inner.items is not None else ANY
-        return _filtered(name, inner)
-
-    def _test(self, node: nodes.Test, names: dict[str, Shape]) -> Shape:
-        if node.name not in self.environment.tests:
-            self._no_function("test", node, self.environment.tests)
-        if node.name in DEFINED and isinstance(node.node, nodes.Name):
-            return ANY
-        self._children(node, names)
-        return ANY
-
-    def _no_function(self, kind: str, node: nodes.Filter | nodes.Test, known: Iterable[str]) -> None:
-        if why := refused(node.name, is_filter=kind == "filter"):
-            self.judge.refuse(UNKNOWN_FUNCTION, node.name, why, line=node.lineno)
-            return
-        simple = [name for name in known if "." not in name]
-        self.judge.unknown(UNKNOWN_FUNCTION, node.name, f"{kind} ", simple, line=node.lineno)
-
-    def _choice(self, node: nodes.CondExpr, names: dict[str, Shape]) -> Shape:
-        self._value(node.test, names)
-        with self._branch():
-            found = [self._value(one, names) for one in (node.expr1, node.expr2) if one is not None]
-        return union(found)
-
-    def _mapping(self, node: nodes.Dict, names: dict[str, Shape]) -> Shape:
-        keys: dict[str, Shape] = {}
-        is_told = True
-        for pair in node.items:
-            value = self._value(pair.value, names)
-            if isinstance(pair.key, nodes.Const):
-                keys[str(pair.key.value)] = value
-            else:
-                self._value(pair.key, names)
-                is_told = False
-        return Shape(keys) if is_told and keys else Shape(keys, union([*keys.values(), ANY]))
-
-    # -- calls ------------------------------------------------------------------------------------
-
-    def _call(self, node: nodes.Call, names: dict[str, Shape]) -> Shape:
-        for argument in (*node.args, *(keyword.value for keyword in node.kwargs)):
-            self._value(argument, names)
-        for further in (node.dyn_args, node.dyn_kwargs):
-            if further is not None:
-                self._value(further, names)
-        if isinstance(node.node, nodes.Getattr) and node.node.attr in MAPPING_METHODS:
-            return self._method(node, node.node, names)
-        name = called(node)
-        if not name:
-            self._value(node.node, names)
-            return ANY
-        assert isinstance(node.node, nodes.Name)  # noqa: S101  ``called`` has a name of nothing else
-        self._name(node.node, names, UNKNOWN_FUNCTION)
-        return self._answer(name, node, names)
-
-    def _answer(self, name: str, node: nodes.Call, names: dict[str, Shape]) -> Shape:
-        first = getattr(node.args[0], "value", None) if node.args else None
-        if name == "template" and name in names and isinstance(first, str):
-            self.used(first, {one.key: self._value(one.value, names) for one in node.kwargs})
-        if name == "lookup" and isinstance(first, str):
-            return self._looked_up(first, node, names)
-        if name == "hiera" and name in names and isinstance(first, str):
-            return hiera_value(self.judge, names["data"], first, self.branches > 0, node.lineno)
-        return ANY
-
-    def _looked_up(self, written: str, node: nodes.Call, names: dict[str, Shape]) -> Shape:
-        try:
-            steps = parse_path(written)
-        except HieraError:
-            return ANY
-        has_default = len(node.args) > 1 or bool(node.kwargs)
-        found = looked_up(self.judge, names, steps, self.branches > 0, node.lineno)
-        return ANY if has_default else found
-
-    def _method(self, node: nodes.Call, method: nodes.Getattr, names: dict[str, Shape]) -> Shape:
-        inner = self._value(method.node, names)
-        if inner.child(method.attr) not in (None, ANY):
-            return ANY
-        if method.attr == "values":
-            return Shape(items=inner.each())
-        if method.attr == "items":
-            return _pairs(inner)
-        if method.attr == "get" and node.args and isinstance(node.args[0], nodes.Const):
-            return ANY if len(node.args) > 1 else inner.child(str(node.args[0].value)) or ANY
-        return ANY
-
-    # -- statements -------------------------------------------------------------------------------
 
     def _body(self, body: Iterable[nodes.Node], names: dict[str, Shape]) -> None:
         for node in body:
@@ -292,68 +97,19 @@ class JinjaNames:
         self, node: nodes.Include | nodes.Import | nodes.FromImport | nodes.Extends, names: dict[str, Shape]
     ) -> None:
         self._value(node.template, names)
-        own = {name: ANY for name in (*self.stored, *_OWN) if name not in self.known.names}
+        own = {name: ANY for name in (*self.stored, *OWN) if name not in self.known.names}
         further = {name: shape for name, shape in names.items() if self.known.names.get(name) is not shape}
         written = node.template
         for one in written.items if isinstance(written, nodes.List | nodes.Tuple) else [written]:
             if isinstance(path := getattr(one, "value", None), str):
-                self.used(path, {**own, **further})
-
-    @contextmanager
-    def _branch(self, is_one: bool = True) -> Iterator[None]:
-        self.branches += is_one
-        try:
-            yield
-        finally:
-            self.branches -= is_one
-
-
-def looked_up(judge: Judge, names: dict[str, Shape], steps: Path, in_branch: bool, line: int) -> Shape:
-    """The value at the path that ``lookup`` is asked for."""
-    shape = names.get(steps[0])
-    if shape is None:
-        return ANY  # what it says of one that is no path at all depends on what it is
-    for index, key in enumerate(steps[1:], start=1):
-        if key == "#":
-            return SCALAR
-        path = tuple(map(str, steps[:index]))
-        shape = judge.step(shape, path, str(key), in_branch=in_branch, line=line)
-    return shape
-
-
-def hiera_value(judge: Judge, data: Shape, written: str, in_branch: bool, line: int) -> Shape:
-    """The value of a key as Puppet writes it: dots dig, quotes keep them."""
-    from hiera.tree.context import keys
-
-    try:
-        key = keys.parse(written)
-    except HieraError:
-        return ANY
-    shape, path = data, ("data",)
-    for step in (key.root, *key.segments):
-        shape = judge.step(shape, path, step, in_branch=in_branch, line=line)
-        path = (*path, str(step))
-    return shape
-
-
-def _filtered(name: str, inner: Shape) -> Shape:
-    if name in _ONE:
-        return inner.each() if inner.items is not None else ANY
-    if name in _PAIRS:
-        return _pairs(inner)
-    if name == "dict2items":
-        return Shape(items=Shape({"key": SCALAR, "value": inner.each()}))
-    return ANY
-
-
-def _pairs(inner: Shape) -> Shape:
-    """A list of keys and values."""
-    return Shape(items=Shape({"0": ANY, "1": inner.each()}))
+                self.used(path, {**own, **further}, False)
 
 
 def _stored(tree: nodes.Node) -> set[str]:
-    """All names that a template sets, wherever it does."""
-    found: set[str] = {name.name for name in tree.find_all(nodes.Name) if name.ctx in ("store", "param")}
+    """All names that a template sets for what comes after, wherever it does: not those of its loops."""
+    targets = [one.target for one in tree.find_all(nodes.Assign)]
+    targets += [one.target for one in tree.find_all(nodes.AssignBlock)]
+    found = {name.name for target in targets for name in _names_in(target)}
     found |= {macro.name for macro in tree.find_all(nodes.Macro)}
     found |= {one.target for one in tree.find_all(nodes.Import)}
     for one in tree.find_all(nodes.FromImport):
@@ -361,5 +117,11 @@ def _stored(tree: nodes.Node) -> set[str]:
     return found
 
 
+def _names_in(target: nodes.Node) -> Iterator[nodes.Name]:
+    if isinstance(target, nodes.Name):
+        yield target
+    yield from target.find_all(nodes.Name)
+
+
 def _target(name: Any) -> str:
-    return name[1] if isinstance(name, tuple) else name
+    return cast("str", name[1] if isinstance(name, tuple) else name)

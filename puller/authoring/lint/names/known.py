@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from hiera.expressions.refused import ABSENT
 from hiera.values.paths import MISSING, find
 from puller.authoring.lint import known_facts
 from puller.authoring.lint.findings import Severity
@@ -24,7 +25,11 @@ Path = tuple[str, ...]
 UNKNOWN_NAME: Final = "unknown-name"
 UNKNOWN_FUNCTION: Final = "unknown-function"
 ROOTS: Final = ("facts", "data", "environ")
+CAPITALS: Final = frozenset(name.capitalize() for name in ROOTS)
+_METHODS: Final = ("get", "items", "keys", "values")
 _DECLARE: Final = "; what only the site or a host gives is declared in data, as null"
+_NEAR: Final = 0.75  # custom facts have names of their own, which are like others by accident
+_VERY_NEAR: Final = 0.85
 _SHOWN: Final = 60  # characters of a name in a sentence
 
 
@@ -49,6 +54,8 @@ class Known(msgspec.Struct, frozen=True):
     """Values and functions; a function is anything."""
     facts: Mapping[str, Any] = {}
     """Those at hand: what they have, a host can have."""
+    functions: frozenset[str] = frozenset()
+    """The names that are functions."""
     is_lenient: bool = False
     """Whether there may be further names, which only whoever uses the text knows."""
 
@@ -57,7 +64,12 @@ class Known(msgspec.Struct, frozen=True):
         """The scope of a manifest."""
         roots = {"facts": facts, "data": data, "environ": ANY}
         capitals = {name.capitalize(): shape for name, shape in roots.items()}
-        return cls({**roots, **capitals, **dict.fromkeys(functions, ANY)}, at_hand)
+        return cls({**roots, **capitals, **dict.fromkeys(functions, ANY)}, at_hand, frozenset(functions))
+
+    def dot(self) -> Shape:
+        """The values among the names, as one that engines of Go's kind begin with."""
+        values = {name: shape for name, shape in self.names.items() if name not in self.functions}
+        return Shape(values, ANY if self.is_lenient else None)
 
     def with_names(self, names: Mapping[str, Shape]) -> Known:
         """The scope with further names, which come before these."""
@@ -87,15 +99,20 @@ class Guards:
             self.kinds.add(_folded(path))
 
     def over(self, other: Guards) -> Guards:
-        """These and those of what is around."""
+        """Guards of both: these, and those of what is around."""
         both = Guards(self.paths | other.paths)
         both.kinds = self.kinds | other.kinds
         return both
 
+    def cover_name(self, name: str) -> bool:
+        """Whether there may be no such name; what is asked of it says nothing about the name itself."""
+        return (name,) in self.paths
+
     def cover(self, missing: Path) -> bool:
         """Whether what is missing at a path may be so."""
         folded = _folded(missing)
-        if any(_begins(folded, path) or _begins(path, folded) for path in self.paths):
+        # What is above it is there, or that would be what is missing.
+        if any(_begins(path, folded) for path in self.paths):
             return True
         return any(len(path) < len(folded) and _begins(folded, path) for path in self.kinds)
 
@@ -112,14 +129,23 @@ class Judge:
         self, shape: Shape, path: Path | None, key: str | int, *, in_branch: bool, line: int, offset: int = -1
     ) -> Shape:
         """The value at a key of what stands at ``path``; what no host has is noted."""
+        missing = (*(path or ("…",)), str(key))
         found = shape.child(key)
+        if found is known_facts.RUN:
+            what = f"{'.'.join(missing)} is what a program of the bundle prints"
+            self._unchecked(what, missing, line, offset)
         if found is not None:
             return found
-        missing = (*(path or ("…",)), str(key))
-        if self.guards.cover(missing) or self._is_of_host(missing):
+        if self._is_of_host(missing):
+            return ANY
+        if self.guards.cover(missing):
+            self._doubt(shape, missing, line, offset)
             return ANY
         if missing[0] in ("facts", "Facts") and len(missing) == 2:
-            self._unchecked(shape, missing, line, offset)
+            near = difflib.get_close_matches(missing[1], list(shape.keys), 1, _NEAR)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            what = f"{'.'.join(missing)} is no fact of Puller, and may be one of a host's own{hint}"
+            self._unchecked(what, missing, line, offset)
             return ANY
         if not self._may_be_of_others(shape, str(key), in_branch):
             message = _missing(shape, missing)
@@ -133,16 +159,17 @@ class Judge:
         found = shape.child(key)
         if found is not None or self.guards.cover((key,)) or self._may_be_of_others(shape, key, in_branch):
             return found or ANY
-        self.unknown(UNKNOWN_NAME, key, "", list(shape.keys), line=0, offset=offset)
+        known = [name for name in shape.keys if name not in CAPITALS]
+        self.unknown(UNKNOWN_NAME, key, "", known, line=0, offset=offset)
         return ANY
 
     def unknown(
         self, rule: str, name: str, kind: str, known: Sequence[str], *, line: int, offset: int = -1
     ) -> None:
         """Note a name, filter, test or function that there is not."""
-        self.refuse(
-            rule, name, f"there is no {kind}{name[:_SHOWN]!r}{did_you_mean(name, known)}", line=line, offset=offset
-        )
+        said = f": {ABSENT[name]}" if not kind and name in ABSENT else did_you_mean(name, known)
+        message = f"there is no {kind}{name[:_SHOWN]!r}{said}"
+        self.refuse(rule, name, message, line=line, offset=offset)
 
     def refuse(self, rule: str, name: str, message: str, *, line: int, offset: int = -1) -> None:
         """Note what is said of a name."""
@@ -155,17 +182,20 @@ class Judge:
             return True
         return find({"facts": self.facts}, ("facts", *missing[1:])) is not MISSING
 
-    def _unchecked(self, shape: Shape, missing: Path, line: int, offset: int) -> None:
-        near = difflib.get_close_matches(missing[1], list(shape.keys), 1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        message = f"{'.'.join(missing)} is no fact of Puller, and may be one of a host's own{hint}"
+    def _doubt(self, shape: Shape, missing: Path, line: int, offset: int) -> None:
+        """Note what may be missing, and is named so much like what is there that it may be meant."""
+        if near := difflib.get_close_matches(missing[-1], list(shape.keys), 1, _VERY_NEAR):
+            what = f"{'.'.join(missing)} is nowhere, and may be missing (did you mean {near[0]!r}?)"
+            self._unchecked(what, missing, line, offset)
+
+    def _unchecked(self, message: str, missing: Path, line: int, offset: int) -> None:
         self.troubles.append(Trouble(UNKNOWN_NAME, Severity.UNCHECKED, message, missing, line, offset))
 
     @staticmethod
     def _may_be_of_others(shape: Shape, key: str, in_branch: bool) -> bool:
-        if not in_branch or not (shape.is_example or shape.is_scalar):
+        if not (shape.is_loose or (in_branch and (shape.is_example or shape.is_scalar))):
             return False
-        return not difflib.get_close_matches(key, list(shape.keys), 1)
+        return not difflib.get_close_matches(key, [*shape.keys, *_METHODS], 1)
 
 
 def _missing(shape: Shape, missing: Path) -> str:

@@ -24,18 +24,14 @@ class YamlText:
         """A trouble of the value at a path of keys."""
         start, end = self._span(path)
         offset = _found(self.text, trouble.needle, start, end)
-        return Finding(
-            trouble.rule, trouble.severity, _place(self.name, self.text, offset), trouble.message
-        )
+        return Finding(trouble.rule, trouble.severity, _place(self.name, self.text, offset), trouble.message)
 
     def at_line(self, trouble: Trouble, line: int) -> Finding:
         """A trouble somewhere in a line."""
         start = _line_start(self.text, line)
         end = self.text.find("\n", start)
         offset = _found(self.text, trouble.needle, start, len(self.text) if end < 0 else end)
-        return Finding(
-            trouble.rule, trouble.severity, _place(self.name, self.text, offset), trouble.message
-        )
+        return Finding(trouble.rule, trouble.severity, _place(self.name, self.text, offset), trouble.message)
 
     def _span(self, path: Sequence[str | int]) -> tuple[int, int]:
         try:

@@ -112,13 +112,14 @@ def _jinja(use: Use, text: str, tell: Tell, find: Find) -> list[Trouble]:
     tree, sandbox, skipped = parsed
     guards = guards_of(tree).over(use.guards)
 
-    def used(path: str, names: Mapping[str, Shape]) -> None:
+    def used(path: str, names: Mapping[str, Shape], is_open: bool) -> None:
         if found := find(use, path):
+            known = use.known.with_names(names)
             inner = msgspec.structs.replace(
                 use,
                 path=found,
                 engine=named_engine(found) or "jinja",
-                known=use.known.with_names(names),
+                known=msgspec.structs.replace(known, is_lenient=known.is_lenient or is_open),
                 guards=guards,
                 files=use.files.within(found),
             )

@@ -114,9 +114,9 @@ def _directories(config: Config) -> list[str] | None:
     for level in (*config.levels, *(config.default_levels or ())):
         if level.function not in _READ or any(place.startswith("/") for place in level.places):
             return None
-        found[level.datadir.partition(_MARK)[0].rpartition("/")[0] if _MARK in level.datadir else level.datadir] = (
-            None
-        )
+        found[
+            level.datadir.partition(_MARK)[0].rpartition("/")[0] if _MARK in level.datadir else level.datadir
+        ] = None
     return list(found)
 
 
@@ -143,4 +143,4 @@ def _is_within(path: str, root: str) -> bool:
 
 
 def _unheard(warning: str) -> None:
-    """What reading a configuration warns of is told by who opens the tree."""
+    """Warnings of a configuration are told by who opens the tree."""

@@ -1,0 +1,42 @@
+"""A bundle of given files, and what checks find in it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from puller.authoring.lint.checks import names
+from puller.authoring.lint.findings import Severity
+from puller.authoring.lint.subject import Subject
+from puller.data.sources import DataSource, Origin
+from puller.manifest.manifest import Inputs
+
+Lint = Callable[..., list[str]]
+
+
+@pytest.fixture
+def find_names(tmp_path: Path) -> Lint:
+    """``find_names({file: text})``: what ``names`` finds in a bundle ``web`` of these files, by place.
+
+    ``manifest`` and other words are short for a YAML file of that name; errors are given, or what is ``unchecked``.
+    """
+
+    def run(
+        files: dict[str, str] | None = None,
+        *,
+        facts: dict[str, Any] | None = None,
+        given: dict[str, Any] | None = None,
+        unchecked: bool = False,
+        **named: str,
+    ) -> list[str]:
+        written = {**(files or {}), **{f"{name}.yaml": text for name, text in named.items()}}
+        for name, text in written.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+        sources = (DataSource(Origin.COMMAND_LINE, "test", given),) if given else ()
+        subject = Subject(tmp_path, "web", Inputs(facts or {}, {}, sources), None, ())
+        wanted = {Severity.UNCHECKED} if unchecked else {Severity.ERROR, Severity.WARNING}
+        return [str(found) for found in names.check(subject) if found.severity in wanted]
+
+    return run

@@ -1,0 +1,157 @@
+"""The example bundles with a name misspelt: none fails on a host that passes lint.
+
+A mutation changes one name within an expression or a template. Where a machine refuses what it took before, or a
+resource of it fails that did not, lint has to have said so, at the very file.
+"""
+
+import random
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from puller.authoring.lint.checks import names
+from puller.authoring.lint.findings import Finding, Severity
+from puller.authoring.lint.subject import Subject
+from puller.authoring.resolution import resolve
+from puller.errors import PullerError
+from puller.manifest.manifest import Inputs
+from puller.manifest.source import MANIFEST, ManifestSource
+
+ROOT = Path(__file__).parents[4] / "examples"
+BUNDLES = sorted(
+    path.parent.relative_to(ROOT) for path in ROOT.rglob(MANIFEST) if "expected" not in path.parts
+)
+KEY = b"0123456789abcdef"
+SEED = 14
+EACH = 20
+"""Mutations of each bundle."""
+
+_NETWORK = {"hostname": "web01", "domain": "example.com", "fqdn": "web01.example.com", "ip": "192.0.2.7"}
+MACHINES: list[dict[str, Any]] = [
+    {
+        "os": {
+            "name": name,
+            "family": family,
+            "hardware": "x86_64",
+            "architecture": "amd64",
+            "release": {"full": f"{major}.1", "major": major, "minor": "1"},
+            "distro": {"codename": codename, "id": name},
+        },
+        "networking": {**_NETWORK, "interfaces": {"eth0": {"ip": "192.0.2.7"}}},
+        "memory": {"system": {"total_bytes": 4 << 30}},
+        "processors": {"count": 4},
+        "hostname": "web01",
+        "fqdn": "web01.example.com",
+        "kernel": "Linux",
+        "is_virtual": True,
+        "reboot": {"required": True},
+    }
+    for name, family, major, codename in [
+        ("Debian", "Debian", "12", "bookworm"),
+        ("Rocky", "RedHat", "9", ""),
+    ]
+]
+_EXPRESSION = re.compile(
+    r"\{\{.+?\}\}|\{%.+?%\}|\[\[.+?\]\]|^\s*(?:- )?for: [^\n]+$|\b(?:if|unless): [^}\n]+",
+    re.DOTALL | re.MULTILINE,
+)
+_NAME = re.compile(r"(?<![\w'\"/-])[A-Za-z_]\w{3,}(?![\w'\"/-])")
+_QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
+_UNKNOWN = "facts.reboot."
+"""What a program of an example prints, as nobody can tell; that is said once for the file."""
+_WORDS = frozenset(
+    {"else", "elif", "endfor", "endif", "range", "with", "true", "false", "None", "unless", "include"}
+)
+"""What is no name of a value or function."""
+
+
+class Mutation:
+    """One name, misspelt."""
+
+    def __init__(self, file: Path, text: str, match: re.Match[str], chance: random.Random) -> None:
+        word = match[0]
+        at = chance.randrange(1, len(word) - 1)
+        self.word = word
+        self.misspelt = chance.choice([word[:at] + word[at + 1 :], word[:at] + word[at] + word[at:]])
+        self.file = file
+        self.text = text[: match.start()] + self.misspelt + text[match.end() :]
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.word} → {self.misspelt}"
+
+
+def mutations(directory: Path, seed: int) -> Iterator[Mutation]:
+    """Mutations of a bundle, as many of them as there are, in an order by chance."""
+    chance = random.Random(seed)
+    found = []
+    for file in sorted(
+        path for path in directory.rglob("*") if path.is_file() and "expected" not in path.parts
+    ):
+        text = file.read_text()
+        for expression in _EXPRESSION.finditer(text):
+            bare = text[: expression.start()] + _QUOTED.sub(
+                lambda quoted: " " * len(quoted[0]), expression[0]
+            )
+            found += [
+                (file, text, match)
+                for match in _NAME.finditer(bare, expression.start())
+                if match[0] not in _WORDS and not text.endswith(_UNKNOWN, 0, match.start())
+            ]
+    chance.shuffle(found)
+    for file, text, match in found:
+        yield Mutation(file, text, match, chance)
+
+
+def failures(directory: Path, facts: dict[str, Any]) -> set[str]:
+    """What a machine with these facts says of a bundle."""
+    try:
+        resolution = resolve(ManifestSource(directory / MANIFEST, MANIFEST), Inputs(facts, {}), key=KEY)
+    except PullerError as error:
+        return {str(error)}
+    return {
+        f"{one.reference}: {one.failure}" for one in resolution.resources if one.failure and not one.unmanaged
+    }
+
+
+def findings(directory: Path) -> set[Finding]:
+    return set(names.check(Subject(directory, "", Inputs({}, {}), None, ())))
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """The examples, which use each other as libraries."""
+    return Path(shutil.copytree(ROOT, tmp_path / "examples"))
+
+
+@pytest.mark.parametrize("bundle", BUNDLES, ids=str)
+def test_an_example_has_no_wrong_name(bundle: Path) -> None:
+    assert [str(one) for one in findings(ROOT / bundle) if one.severity is not Severity.UNCHECKED] == []
+
+
+@pytest.mark.parametrize("bundle", BUNDLES, ids=str)
+def test_a_misspelt_name_that_fails_on_a_host_is_found(bundle: Path, copied: Path) -> None:
+    directory = copied / bundle
+    before = [failures(directory, facts) for facts in MACHINES]
+    said_before = findings(directory)
+    missed, found = [], 0
+    for mutation in mutations(directory, SEED):
+        original = mutation.file.read_text()
+        mutation.file.write_text(mutation.text)
+        after = [failures(directory, facts) for facts in MACHINES]
+        if any(new - old for old, new in zip(before, after, strict=True)):
+            said = findings(directory) - said_before
+            found += 1
+            # Where a name is misspelt that others use, it is theirs that is nowhere.
+            if not any(
+                mutation.misspelt in one.message or repr(mutation.word) in one.message for one in said
+            ):
+                new = next(iter(after[0] - before[0] or after[1] - before[1]))
+                missed.append(f"{mutation}: {[*map(str, said)]} {new[:300]}")
+        mutation.file.write_text(original)
+        if found == EACH:
+            break
+    assert missed == [], "\n".join(missed)
