@@ -8,13 +8,16 @@
 * A key stands once in a mapping. Merge keys and aliases work; an aliased value is one shared object.
 * One document, of bounded length, depth and number of values. An alias counts as what it stands for, so a
   bomb is refused before it is built.
+* Tags of a caller's own (``!contains``) are made what the caller says, where it names them; everywhere else they are
+  refused.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import yaml
@@ -47,15 +50,20 @@ _LONGEST_NUMBER: Final = 1000  # converting digits takes time quadratic in their
 _LONGEST_SHARED: Final = 40  # equal texts up to this length become one object; longer ones seldom repeat
 _UNSEEN: Final = object()
 
+Tags = Mapping[str, Callable[[Any], Any]]
+"""What a tag makes of its value, by its name: ``!contains``. Raises ValueError with the end of a sentence."""
 
-def load(text: str | bytes, source: str, *, limit: int = SIZE_LIMIT) -> Any:
+NO_TAGS: Final[Tags] = MappingProxyType({})
+
+
+def load(text: str | bytes, source: str, *, limit: int = SIZE_LIMIT, tags: Tags = NO_TAGS) -> Any:
     """Return the value of the one document in ``text``, or None when it is empty.
 
     ``source`` is the name used in messages, ``limit`` a number of characters. Do not change the value: what
     was aliased is shared.
     Raises DocumentError (*file:line:column: sentence*) and LimitError.
     """
-    reader = _Reader(_decoded(text, source, limit), source, limit)
+    reader = _Reader(_decoded(text, source, limit), source, limit, tags)
     try:
         return reader.document()
     except yaml.YAMLError as error:
@@ -161,10 +169,11 @@ def _decoded(text: str | bytes, source: str, limit: int) -> str:
 class _Reader:
     """One pass over the events of one document."""
 
-    def __init__(self, text: str, source: str, limit: int) -> None:
+    def __init__(self, text: str, source: str, limit: int, tags: Tags) -> None:
         self.text = text
         self.source = source
         self.limit = limit
+        self.tags = tags
         self.parser: Any = yaml.CSafeLoader(text)
         self.next: Callable[[], Any] = self.parser.get_event
         self.plain: dict[str, Any] = {}
@@ -210,8 +219,12 @@ class _Reader:
         return self.quoted.setdefault(text, text) if len(text) <= _LONGEST_SHARED else text
 
     def typed(self, event: Any, tag: str) -> Any:
+        if tag in self.tags:
+            # As it would be without the tag: only what stands there without quotes may be a number.
+            own = _implicit_tag(event.value) if not event.style else _TAG + "str"
+            return self.tagged(event, tag, self.typed(event, own))
         if tag not in _SCALARS:
-            raise self.error(event, _unsupported(tag))
+            raise self.error(event, _unsupported(tag, self.tags))
         try:
             return _typed(tag, event.value)
         except (ValueError, OverflowError, LookupError):
@@ -220,14 +233,22 @@ class _Reader:
             what = f"{shown} is not a usable {_short(tag)[2:]}: quote it"
             raise self.error(event, what) from None
 
+    def tagged(self, event: Any, tag: str, value: Any) -> Any:
+        try:
+            return self.tags[tag](value)
+        except ValueError as error:
+            raise self.error(event, f"{tag} {error}") from None
+
     def collection(self, event: Any, depth: int) -> Any:
         if depth > DEPTH_LIMIT:
             raise LimitError(self.where(event), f"is nested more than {DEPTH_LIMIT} deep")
         self.deepest = max(self.deepest, depth)
         mapping = type(event) is MappingStartEvent
-        if event.tag not in (None, "!", _TAG + ("map" if mapping else "seq")):
-            raise self.error(event, _unsupported(event.tag))
-        return self.mapping(event, depth + 1) if mapping else self.sequence(depth + 1)
+        is_own = event.tag in self.tags
+        if not is_own and event.tag not in (None, "!", _TAG + ("map" if mapping else "seq")):
+            raise self.error(event, _unsupported(event.tag, self.tags))
+        value = self.mapping(event, depth + 1) if mapping else self.sequence(depth + 1)
+        return self.tagged(event, event.tag, value) if is_own else value
 
     def sequence(self, depth: int) -> list[Any]:
         items = []
@@ -421,10 +442,12 @@ def _skip(parser: Any) -> None:
             return
 
 
-def _unsupported(tag: str) -> str:
+def _unsupported(tag: str, known: Tags) -> str:
     """The sentence for a tag, which is not quoted when it may as well be a password that begins so."""
     if tag.startswith(_TAG):
         return f"the tag {_short(tag)} is not supported"
+    if known:
+        return f"a text that begins with ! is quoted; as a tag it is not known, wanted {', '.join(known)}"
     return "a text that begins with ! is quoted; as a tag it is not supported"
 
 

@@ -20,6 +20,7 @@ from puller.errors import ResourceError
 from puller.manifest.declaration import Declaration
 from puller.manifest.host_catalog import load_together
 from puller.manifest.manifest import Inputs, Manifest
+from puller.manifest.masking import Masks
 from puller.manifest.source import ManifestSource
 from puller.resources.base import Content, Context
 from puller.system.noop import NoopSystem
@@ -46,6 +47,8 @@ class ResolvedResource(msgspec.Struct, frozen=True, kw_only=True):
 
     reference: str
     """``file#/etc/motd``."""
+    names: tuple[str, ...] = ()
+    """All references that mean it: its own, and those by its aliases; none for what stands for a loop."""
     where: str
     """*file:line* of its declaration, and for which item of a loop."""
     properties: Mapping[str, Any] = {}
@@ -55,7 +58,7 @@ class ResolvedResource(msgspec.Struct, frozen=True, kw_only=True):
     failure: str = ""
     """Why it cannot be applied on this machine."""
     is_late: bool = False
-    """Whether the failure is one of now: its expressions are evaluated again when its turn comes."""
+    """Whether another resource may mend the failure: it makes a file that is asked for again when its turn comes."""
     unmanaged: str = ""
     """Why it is not managed on this machine, by its ``control`` or that of what applies it."""
     requires: tuple[str, ...] = ()
@@ -96,6 +99,7 @@ class _Resolving:
         self.key = key
         self.system: System = NoopSystem()
         self.shared: dict[type, Any] = {}
+        self.masks = Masks()
 
     def resolution(self) -> Resolution:
         resources = tuple(map(self._resource, self.manifest.order))
@@ -111,21 +115,31 @@ class _Resolving:
             if not failure and not unmanaged:
                 contents = self._contents(declaration)
         except (ResourceError, HieraError) as error:
-            failure = failure or str(error)
+            failure = failure or self.masks.sentence(str(error), declaration)
         of = self.manifest.declarations
         return ResolvedResource(
             reference=str(declaration.reference),
+            names=tuple(map(str, declaration.names())),
             where=declaration.origin,
             properties={} if declaration.failure else declaration.shown(),
             contents=contents,
             failure=failure,
-            is_late=declaration.late is not None,
+            is_late=bool(failure) and self._is_late(declaration),
             unmanaged=unmanaged,
             requires=tuple(str(reference) for reference, _ in self.manifest.requirements(index)),
             refreshed_by=tuple(str(of[i].reference) for i in self.manifest.subscriptions(index)),
             reloaded_by=tuple(str(of[i].reference) for i in self.manifest.reloads(index)),
             fingerprint=b"" if declaration.failure else self._digest(_all_properties(declaration)),
         )
+
+    def _is_late(self, declaration: Declaration) -> bool:
+        if declaration.late is None:
+            return False
+        from puller.manifest.late import evaluate_again  # few resources fail
+
+        # A key that is missing stays missing, and so does a file of the bundle that nobody makes.
+        asked = evaluate_again(msgspec.structs.replace(declaration))
+        return any(one.properties.name in asked for one in self.manifest.declarations)
 
     def _contents(self, declaration: Declaration) -> dict[str, ResolvedContent]:
         resource = declaration.type(declaration.properties, self._context(declaration))

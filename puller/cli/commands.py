@@ -27,6 +27,7 @@ _COMMANDS = {
         "Show what a manifest or template gives for this host's facts.",
     ),
     "lint": ("puller.cli.author.lint:lint", "Check a manifest, a directory or a bundle file."),
+    "test": ("puller.cli.author.test:test", "Check the cases of a bundle, without touching any machine."),
     "facts": ("puller.cli.host.facts:facts", "Show what is known about this machine."),
     "hiera": ("puller.cli.hiera.lookup:hiera", "Look up hierarchical data, and explain where it comes from."),
     "explain": (

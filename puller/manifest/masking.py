@@ -84,6 +84,10 @@ class Masks:
         event.noop_message = masked(event.noop_message)
         event.diff = masked(event.diff)
 
+    def sentence(self, text: str, declaration: Declaration) -> str:
+        """A sentence about a resource, without the secrets of the data, and of the resource's own properties."""
+        return mask_urls(self._of_all(declaration)(text))
+
     def hide(self, result: HealthResult, declaration: Declaration) -> None:
         """Take secrets out of a health check's result, before a part of its output is quoted: half of one is not found.
 

@@ -357,6 +357,12 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
         "BUNDLE/t/tree-jinja --engine jinja --facts FACTS --data HOME/data.yaml -o MACHINE/rendered",
     ),
     "lint": (ON_BUNDLE, f"{ON_BUNDLE} --set literal=[C:given]"),
+    "test": (
+        "SOURCE --private-key HOME/private.pem",
+        "SOURCE --private-key HOME/private.pem --update",
+        "SOURCE --private-key HOME/private.pem --format json",
+        "SOURCE --private-key HOME/private.pem --format junit -o HOME/results.xml",
+    ),
     "facts": ("", "--format json"),
     "hiera decrypt": REVEALS,
     "hiera encrypt": ("--certificate HOME/certificate.pem", "--certificate HOME/data.yaml"),

@@ -1,1 +1,1 @@
-"""Cases of a bundle: each is a machine, and what is expected of it there."""
+"""Tests of a bundle: cases beside it say what it must declare on a machine, and are checked without touching any."""

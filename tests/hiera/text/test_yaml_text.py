@@ -216,3 +216,46 @@ def test_a_text_in_which_an_anchor_is_given_again_has_places() -> None:
 
 def test_an_empty_text_has_a_place_too() -> None:
     assert locate("", ("a", 0)) == (1, 1)
+
+
+# -- tags of a caller's own -------------------------------------------------------------------
+
+
+def _refusing(value: Any) -> Any:
+    raise ValueError(f"wants nothing like {value}")
+
+
+TAGS = {"!same": lambda value: ("same", value), "!refusing": _refusing}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("!same 5", ("same", 5)),
+        ("!same '5'", ("same", "5")),
+        ("!same a b", ("same", "a b")),
+        ("!same", ("same", None)),
+        ("!same [1, !same x]", ("same", [1, ("same", "x")])),
+        ("!same {a: yes}", ("same", {"a": True})),
+        ("!same |\n  a\n  b\n", ("same", "a\nb\n")),
+        ("a: &b !same 5\nc: *b", {"a": ("same", 5), "c": ("same", 5)}),
+        ("!same !!str 5", None),
+    ],
+)
+def test_a_tag_of_the_caller_is_made_what_the_caller_says(text: str, value: Any) -> None:
+    if value is None:
+        with pytest.raises(DocumentError):
+            load(text, "x", tags=TAGS)
+        return
+    assert load(text, "x", tags=TAGS) == value
+    with pytest.raises(DocumentError, match="as a tag it is not supported"):
+        load(text, "x")
+
+
+def test_a_tag_that_is_refused_or_not_known_is_told_with_its_place() -> None:
+    with pytest.raises(DocumentError, match=r"^x:2:4: !refusing wants nothing like 5$"):
+        load("a: 1\nb: !refusing 5", "x", tags=TAGS)
+    with pytest.raises(DocumentError, match=r"as a tag it is not known, wanted !same, !refusing$"):
+        load("b: !other 5", "x", tags=TAGS)
+    with pytest.raises(DocumentError, match=r"!!python/name:os\.system is not supported"):
+        load("b: !!python/name:os.system", "x", tags=TAGS)

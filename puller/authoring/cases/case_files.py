@@ -1,0 +1,204 @@
+"""Case files: ``tests/*.yaml`` of a bundle, each one machine and what the bundle must come to there.
+
+* A file is one case, and its path below ``tests`` without the ending is the name of the case.
+* A case is understood as a whole, or is one failure that names all that is wrong with it by line.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from hiera.errors import HieraError
+from hiera.text import yaml_text
+from puller.authoring.cases.machines import machine_facts
+from puller.authoring.cases.matchers import TAGS, Absent, has_matcher, read_as, shown
+from puller.data.sources import read
+from puller.errors import ConfigurationError, ManifestError
+from puller.manifest.problems import Problems
+from puller.resources.base import ResourceType
+from puller.resources.registry import find_type, type_names
+from puller.values.convert import explain, parse_value
+from puller.values.reference import Reference
+from puller.values.suggestions import Path as KeyPath
+from puller.values.suggestions import did_you_mean, unknown_key
+
+TESTS: Final = "tests"
+"""The directory of a bundle with its cases."""
+
+SNAPSHOTS: Final = "snapshots"
+"""The directory in it with what cases are compared with, which is written by Puller."""
+
+CONTENT: Final = "content"
+"""The property of a case that means what a file holds, wherever that comes from."""
+
+ABSENT: Final = "absent"
+"""Not declared for this machine, or not managed on it."""
+
+UNMANAGED: Final = "unmanaged"
+"""Declared, and not managed on this machine."""
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One machine, and what is expected of the bundle there."""
+
+    os: str | None = None
+    """The system whose facts it has."""
+    facts: dict[str, Any] = {}
+    """Merged over those of the system."""
+    data: dict[str, Any] = {}
+    """Merged over the bundle's own, as by ``--data``."""
+    environ: dict[str, str] = {}
+    """The environment that the bundle sees, and nothing of that of the author."""
+    before: list[str] = msgspec.field(default=[], name="with")
+    """The bundles that come before it, relative to the directory of the bundle."""
+    expect: dict[str, Any] = {}
+    """By reference: the properties that are compared, or ``absent`` or ``unmanaged``."""
+    fails: str | list[str] = []
+    """Texts of which one stands in each failure, and each in some failure."""
+    snapshot: bool = False
+    """Whether everything is compared with what was written down before."""
+
+
+class CaseFile(msgspec.Struct, frozen=True):
+    """The file of a case."""
+
+    path: Path
+    shown: str
+    """As messages call it: ``web/tests/web01.yaml``."""
+    name: str
+    """``web01``, or ``debian/web01`` in a directory below ``tests``."""
+
+
+class LoadedCase(msgspec.Struct, frozen=True):
+    """A case that is understood."""
+
+    case: Case
+    facts: dict[str, Any]
+    """All facts of its machine."""
+    places: Problems
+    """Knows the lines of its file."""
+
+
+def find_cases(directory: Path, shown: str) -> list[CaseFile]:
+    """The cases of the bundle in ``directory``, in the order of their names.
+
+    Raises ``ConfigurationError`` where one would be passed over for its ending, and ``OSError``.
+    """
+    tests = directory / TESTS
+    files = sorted(path for path in tests.rglob("*") if path.is_file() and not _is_left_out(path, tests))
+    if odd := [path for path in files if path.suffix == ".yml"]:
+        raise ConfigurationError(f"{odd[0]}: is no case, wanted the ending .yaml")
+    return [_case_file(path, tests, Path(shown, TESTS)) for path in files if path.suffix == ".yaml"]
+
+
+def _is_left_out(path: Path, tests: Path) -> bool:
+    parts = path.relative_to(tests).parts
+    return parts[0] == SNAPSHOTS or any(part.startswith(".") for part in parts)
+
+
+def _case_file(path: Path, tests: Path, shown: Path) -> CaseFile:
+    name = path.relative_to(tests)
+    return CaseFile(path, str(shown / name), str(name.with_suffix("")))
+
+
+def load_case(file: CaseFile) -> LoadedCase:
+    """The case in a file; raises ``ManifestError`` with all that is wrong, and ``PullerError`` when it is not read."""
+    text = read(file.path)
+    try:
+        value = yaml_text.load(text, file.shown, tags=TAGS)
+    except HieraError as error:
+        raise ManifestError([str(error)]) from None
+    problems = Problems.of_text(file.shown, text)
+    if not isinstance(value, dict):
+        raise ManifestError([f"{file.shown}:1: is no case, wanted a mapping with keys such as os and expect"])
+    for path, sentence in _wrong(value):
+        problems.add(path, sentence)
+    facts = _facts(value, problems)
+    written = value.get("expect")
+    expect = written if isinstance(written, dict) else {}
+    expected = {name: _expected(str(name), wanted, problems) for name, wanted in expect.items()}
+    problems.raise_any()
+    return LoadedCase(msgspec.convert({**value, "expect": expected}, Case), facts, problems)
+
+
+def _facts(value: dict[str, Any], problems: Problems) -> dict[str, Any]:
+    """All facts of the machine; what is wrong is noted."""
+    system, given = value.get("os"), value.get("facts", {})
+    if not isinstance(system, str | None) or not isinstance(given, dict):
+        return {}  # which is noted already
+    try:
+        return machine_facts(system, given)
+    except ValueError as error:
+        problems.add(("os",), f"os {error}")
+        return {}
+
+
+def _wrong(value: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+    """All that is wrong with the keys of a case, but those below ``expect``."""
+    known = [field.encode_name for field in msgspec.structs.fields(Case)]
+    for key in value.keys() - set(known):
+        yield (key,), unknown_key(key, known)
+    yield from explain(Case, {key: value[key] for key in known if key in value}, "key of a case")
+    for key in ("facts", "data"):
+        if has_matcher(value.get(key)):
+            yield (key,), f"{key} has a tag in it, which is for what is expected"
+    texts = value.get("fails", [])
+    if "fails" in value and not all([texts, *texts] if isinstance(texts, list) else [texts]):
+        yield ("fails",), "fails is empty, wanted a text of the message that must come"
+
+
+def _expected(written: str, wanted: Any, problems: Problems) -> Any:
+    """One expectation, its values read as its properties would be; what is wrong is noted."""
+    place = ("expect", written)
+    try:
+        kind = find_type(Reference.parse(written).partition("#")[0])
+    except ValueError as error:
+        problems.add(place, f"expect: {error}")
+        return wanted
+    if kind is None:
+        problems.add(place, f"{written}: unknown type{did_you_mean(written.partition('#')[0], type_names())}")
+        return wanted
+    if wanted in (ABSENT, UNMANAGED) or isinstance(wanted, Absent):
+        return ABSENT if isinstance(wanted, Absent) else wanted
+    if not isinstance(wanted, dict):
+        what = f"wanted properties, or the word {ABSENT} or {UNMANAGED}"
+        problems.add(place, f"{written}: is no expectation, {what}")
+        return wanted
+    return {name: _read(kind, name, value, (*place, name), problems) for name, value in wanted.items()}
+
+
+def _read(kind: ResourceType, name: str, wanted: Any, place: KeyPath, problems: Problems) -> Any:
+    fields = property_fields(kind)
+    if name == CONTENT:  # also of a type without such a property, and of a directory as a mapping
+        return wanted
+    if name not in fields or name == "name":
+        known = sorted({*fields, CONTENT} - {"name"})
+        what = f"{name} is not a property of {kind.type_name}{did_you_mean(name, known)}"
+        problems.add(place, f"{place[1]}: {what}")
+        return wanted
+    try:
+        return read_as(wanted, lambda value: _typed(fields[name].type, value))
+    except (ValueError, msgspec.ValidationError) as error:
+        for sentence in _why(kind, name, wanted, error):
+            problems.add(place, f"{place[1]}: {sentence}")
+        return wanted
+
+
+def _why(kind: ResourceType, name: str, wanted: Any, error: Exception) -> list[str]:
+    """Sentences about a value that the property cannot have."""
+    if has_matcher(wanted):
+        return [f"{name}: {shown(wanted)} has a value that it cannot have: {error}"]
+    found = explain(kind.properties_type, {name: wanted}, "property")
+    return [sentence for path, sentence in found if path[:1] == (name,)] or [f"{name}: {error}"]
+
+
+def property_fields(kind: ResourceType) -> Mapping[str, msgspec.structs.FieldInfo]:
+    """The properties of a type, by their names in manifests."""
+    return {field.encode_name: field for field in msgspec.structs.fields(kind.properties_type)}
+
+
+def _typed(kind: Any, value: Any) -> Any:
+    """A plain value as the property shows it: ``60s`` for ``1m``."""
+    return msgspec.to_builtins(msgspec.convert(value, kind, dec_hook=parse_value), enc_hook=str)

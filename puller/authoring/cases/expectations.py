@@ -1,0 +1,244 @@
+"""Whether a bundle comes to what a case expects of it.
+
+* What is not mentioned is not compared; but a resource that fails is a failure of the case, expected or not.
+* What is hidden cannot be compared, and an expectation about it says so, rather than pass or fail by chance.
+"""
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from os.path import join
+from typing import Any, Final
+
+import msgspec
+
+from hiera.errors import HieraError
+from puller.authoring.cases.case_files import ABSENT, CONTENT, UNMANAGED, LoadedCase, property_fields
+from puller.authoring.cases.matchers import IsSecret, Something, compares_hidden, fits, has_tag, shown
+from puller.authoring.cases.results import Failure
+from puller.authoring.resolution import Resolution, ResolvedContent, ResolvedResource
+from puller.resources.registry import find_type
+from puller.values.suggestions import did_you_mean
+
+_MOST_LINES: Final = 60
+"""Lines of a diff in a message."""
+
+
+class _Mismatch(Exception):
+    """Something that is not as expected."""
+
+    def __init__(self, message: str, expected: str = "", found: str = "", diff: str = "") -> None:
+        super().__init__(message)
+        self.expected, self.found, self.diff = expected, found, diff
+
+
+def judge(loaded: LoadedCase, resolution: Resolution) -> Iterator[Failure]:
+    """All that is not as the case expects, in its order, and then what fails without being expected to."""
+    judging = _Judging(loaded, resolution)
+    for reference, wanted in loaded.case.expect.items():
+        yield from judging.expectation(reference, wanted)
+    yield from judging.failures()
+
+
+def judge_refusal(loaded: LoadedCase, problems: Iterable[str]) -> Iterator[Failure]:
+    """All that is not as the case expects of a bundle whose manifest is refused with ``problems``."""
+    texts = _texts(loaded)
+    if texts and loaded.case.expect:
+        message = "the manifest is refused, so that there is nothing that could be expected of its resources"
+        yield Failure(where=loaded.places.where(("expect",)), message=message)
+    yield from _compare(
+        loaded, [(problem, f"the manifest is refused: {problem}", "") for problem in problems]
+    )
+
+
+def _texts(loaded: LoadedCase) -> list[str]:
+    fails = loaded.case.fails
+    return [fails] if isinstance(fails, str) else fails
+
+
+def _compare(loaded: LoadedCase, found: list[tuple[str, str, str]]) -> Iterator[Failure]:
+    """Failures that nothing expects, and texts that stand in none; ``found``: text, what to say of it, declaration."""
+    texts = _texts(loaded)
+    where = loaded.places.where(("fails",))
+    for text in texts:
+        if not any(text in one for one, _, _ in found):
+            failed = found[0][0] if found else "nothing fails"
+            message = f"fails: expected {shown(text)}, found {shown(failed)}"
+            yield Failure(where=where, message=message, expected=text, found=failed)
+    for one, said, declared in found:
+        if not any(text in one for text in texts):
+            yield Failure(where=where, message=said, found=one, declared=declared)
+
+
+class _Judging:
+    """One case with what its bundle comes to."""
+
+    def __init__(self, loaded: LoadedCase, resolution: Resolution) -> None:
+        self.loaded = loaded
+        self.resources = resolution.resources
+        self.by_name = {name: one for one in resolution.resources for name in one.names or (one.reference,)}
+
+    def failures(self) -> Iterator[Failure]:
+        """Resources that fail and are not expected to; what may be resolved when its turn comes fails for nobody."""
+        texts = _texts(self.loaded)
+        found = [
+            (one.failure, f"{one.reference} fails: {one.failure}", one.where)
+            for one in self.resources
+            if one.failure and not one.unmanaged
+            if not one.is_late or any(text in one.failure for text in texts)
+        ]
+        yield from _compare(self.loaded, found)
+
+    def expectation(self, reference: str, wanted: Any) -> Iterator[Failure]:
+        """All that is not as expected of one resource."""
+        found = self.by_name.get(reference)
+        if not isinstance(wanted, dict):
+            yield from self._presence(reference, wanted, found)
+        elif found is None:
+            names = [name for name in self.by_name if name.partition("#")[0] == reference.partition("#")[0]]
+            what = f"is not declared on this machine{_nearest(reference, names)}"
+            yield self._failure((reference,), f"{reference}: {what}")
+        elif found.unmanaged:
+            what = f"is not managed on this machine: {found.unmanaged}"
+            yield self._failure((reference,), f"{reference}: {what}", found)
+        elif found.failure and found.is_late:
+            what = f"is not known before its turn comes: {found.failure}"
+            yield self._failure((reference,), f"{reference}: {what}", found)
+        elif found.failure and _texts(self.loaded):
+            what = f"nothing can be compared of what fails: {found.failure}"
+            yield self._failure((reference,), f"{reference}: {what}", found)
+        elif not found.failure:  # what fails is told once, as a failure of its own
+            yield from self._properties(reference, wanted, found)
+
+    def _presence(self, reference: str, wanted: str, found: ResolvedResource | None) -> Iterator[Failure]:
+        if wanted == ABSENT and found is not None and not found.unmanaged:
+            is_absent = found.properties.get("ensure") == ABSENT
+            hint = ", with ensure absent: to expect that, write {ensure: absent}" if is_absent else ""
+            message = f"{reference}: expected {ABSENT}, found a declaration{hint}"
+            yield self._failure((reference,), message, found)
+        elif wanted == UNMANAGED and found is None:
+            message = f"{reference}: expected {UNMANAGED}, and it is not declared on this machine"
+            yield self._failure((reference,), f"{message}{_nearest(reference, self.by_name)}")
+        elif wanted == UNMANAGED and found is not None and not found.unmanaged:
+            message = f"{reference}: expected {UNMANAGED}, found that it is managed on this machine"
+            yield self._failure((reference,), message, found)
+
+    def _properties(
+        self, reference: str, wanted: Mapping[str, Any], found: ResolvedResource
+    ) -> Iterator[Failure]:
+        for name, value in wanted.items():
+            try:
+                if name == CONTENT:
+                    _check_content(value, found)
+                else:
+                    _check_property(name, value, found)
+            except _Mismatch as mismatch:
+                path = (reference, name)
+                yield self._failure(path, f"{reference} {name}: {mismatch}", found, mismatch)
+            except HieraError as error:  # an expression that takes too long
+                yield self._failure((reference, name), f"{reference} {name}: {error}", found)
+
+    def _failure(
+        self,
+        path: tuple[str, ...],
+        message: str,
+        found: ResolvedResource | None = None,
+        mismatch: _Mismatch | None = None,
+    ) -> Failure:
+        return Failure(
+            where=self.loaded.places.where(("expect", *path)),
+            message=message,
+            expected=mismatch.expected if mismatch else "",
+            found=mismatch.found if mismatch else "",
+            diff=mismatch.diff if mismatch else "",
+            declared=found.where if found else "",
+        )
+
+
+def _nearest(reference: str, names: Iterable[str]) -> str:
+    said = did_you_mean(reference, names)
+    return said if said.startswith(" (did") else ""
+
+
+def _check_property(name: str, wanted: Any, found: ResolvedResource) -> None:
+    value = _value(name, found)
+    if compares_hidden(wanted, value):
+        raise _hidden()
+    if not fits(wanted, value):
+        raise _unequal(wanted, value)
+
+
+def _hidden(path: str = "") -> _Mismatch:
+    what = "is hidden, and cannot be compared; !secret expects that there is a hidden value"
+    return _Mismatch(f"{path}{what}")
+
+
+def _value(name: str, found: ResolvedResource) -> Any:
+    """The value of a property, that which its type gives it where nobody does."""
+    if name in found.properties:
+        return found.properties[name]
+    kind = find_type(found.reference.partition("#")[0])
+    field = property_fields(kind).get(name) if kind else None
+    if field is None or (field.required and field.default is msgspec.NODEFAULT):
+        return None
+    default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+    return msgspec.to_builtins(default, enc_hook=str)
+
+
+def _unequal(wanted: Any, found: Any) -> _Mismatch:
+    said = "nothing" if found is None else shown(found)
+    return _Mismatch(f"expected {shown(wanted)}, found {said}", shown(wanted), said)
+
+
+def _check_content(wanted: Any, found: ResolvedResource) -> None:
+    if not found.contents and CONTENT in found.properties:  # a property of its type, as that of a block is
+        _check_property(CONTENT, wanted, found)
+    elif isinstance(wanted, Mapping):
+        for path, value in wanted.items():
+            _check_text(value, _content_at(str(path), found), f"{path}: ")
+    elif len(found.contents) == 1:
+        _check_text(wanted, next(iter(found.contents.values())), "")
+    elif found.contents:
+        raise _Mismatch(f"{len(found.contents)} files come from it: wanted a mapping of their paths")
+    elif not fits(wanted, None):
+        raise _Mismatch("nothing that it holds comes from the bundle")
+
+
+def _content_at(path: str, found: ResolvedResource) -> ResolvedContent | None:
+    """The content at a path, which may be relative to the name of the resource."""
+    return found.contents.get(join(found.reference.partition("#")[2], path))
+
+
+def _check_text(wanted: Any, content: ResolvedContent | None, path: str) -> None:
+    if content is None:
+        if not fits(wanted, None):
+            raise _Mismatch(
+                f"{path}expected {shown(wanted)}, found no such file", shown(wanted), "no such file"
+            )
+    elif content.is_secret:
+        if not isinstance(wanted, IsSecret | Something):
+            raise _hidden(path)
+    elif content.text is None:
+        if not isinstance(wanted, Something):
+            what = f"{path}{content.size} bytes that are no text, or too long, cannot be compared"
+            raise _Mismatch(what, shown(wanted), f"{content.size} bytes")
+    elif has_tag(wanted, IsSecret):
+        raise _Mismatch(f"{path}expected !secret, found that no secret went into it")
+    elif not fits(wanted, content.text):
+        raise _different(wanted, content.text, path)
+
+
+def _different(wanted: Any, text: str, path: str) -> _Mismatch:
+    if not isinstance(wanted, str):
+        return _Mismatch(f"{path}expected {shown(wanted)}, found {shown(text)}", shown(wanted), shown(text))
+    lines = difflib.unified_diff(
+        wanted.splitlines(), text.splitlines(), "expected", "found", lineterm="", n=2
+    )
+    diff = bounded_diff(list(lines)) or "they differ in how lines end"
+    return _Mismatch(f"{path}is not as expected", shown(wanted), shown(text), diff)
+
+
+def bounded_diff(lines: list[str]) -> str:
+    """The lines of a diff as one text, and how many are left out."""
+    kept = lines[:_MOST_LINES]
+    more = [f"… and {len(lines) - len(kept)} further lines"] if len(lines) > len(kept) else []
+    return "\n".join([*kept, *more])

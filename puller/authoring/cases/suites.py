@@ -1,0 +1,142 @@
+"""All cases of a bundle, spread over processors; results come in the order of the cases."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bundles.filesystem.atomic import write_file
+from puller.authoring.cases.case_files import TESTS, CaseFile, find_cases
+from puller.authoring.cases.results import Result
+from puller.authoring.cases.running import BundleWithCases, Settings, run_case
+from puller.authoring.cases.snapshots import snapshot_path, stale_snapshots
+from puller.errors import ConfigurationError, file_problem
+
+_FEW: Final = 8
+"""Cases that are run sooner than another process is started."""
+
+
+class Suite(msgspec.Struct, frozen=True):
+    """The cases of one bundle that are to be run."""
+
+    bundle: BundleWithCases
+    cases: Sequence[CaseFile]
+    all_names: Sequence[str]
+    """Of all cases that the bundle has."""
+
+    @property
+    def without_any(self) -> str:
+        """A sentence about a bundle that has no case; empty where it has some."""
+        shown = self.bundle.shown or "."
+        return (
+            ""
+            if self.all_names
+            else f"{shown}: has no cases, wanted files such as {shown}/{TESTS}/web01.yaml"
+        )
+
+
+def suite_of(bundle: BundleWithCases, only: Sequence[str] = ()) -> Suite:
+    """The cases of a bundle whose names fit one of the patterns; raises ``ConfigurationError``."""
+    try:
+        found = find_cases(bundle.directory, bundle.shown)
+    except OSError as error:
+        raise ConfigurationError(file_problem(error, "cannot be read")) from error
+    chosen = [file for file in found if not only or any(fnmatchcase(file.name, pattern) for pattern in only)]
+    return Suite(bundle, chosen, [file.name for file in found])
+
+
+def processors() -> int:
+    """The processors that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def run_suite(suite: Suite, settings: Settings, jobs: int) -> Iterator[Result]:
+    """The results of all its cases, in ``jobs`` processes at most; ends at once when it is interrupted."""
+    run = partial(run_case, suite.bundle, settings=settings)
+    workers = min(jobs, -(-len(suite.cases) // _FEW))
+    if workers < 2:
+        yield from map(run, suite.cases)
+    else:
+        yield from _spread(run, suite.cases, workers)
+
+
+def _spread(run: "partial[Result]", cases: Sequence[CaseFile], workers: int) -> Iterator[Result]:
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
+    # Forked: all that is imported and found out by now is there, and a few milliseconds are all that it costs.
+    context = multiprocessing.get_context("fork")
+    executor = ProcessPoolExecutor(workers, mp_context=context, initializer=_die_with_the_user)
+    try:
+        yield from executor.map(run, cases, chunksize=_FEW)
+    finally:
+        # Whoever does not want the rest does not wait for it either.
+        for child in multiprocessing.active_children():
+            child.terminate()
+        executor.shutdown(cancel_futures=True)
+
+
+def _die_with_the_user() -> None:
+    """End at once, and without a word, with Ctrl-C: there is nothing to clean up."""
+    import signal
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def update_snapshots(suite: Suite, results: Sequence[Result]) -> list[str]:
+    """Write the snapshots of these results, and remove those that belong to none; gives a sentence for each.
+
+    Raises ``ConfigurationError``.
+    """
+    directory, done = suite.bundle.directory, []
+    with _explained():
+        for result in results:
+            if result.snapshot is not None:
+                path = snapshot_path(directory, result.case)
+                if _written(path, result.snapshot):
+                    done.append(f"{_shown(suite, path)}: written")
+        if len(results) == len(suite.all_names):
+            for path in _stale(suite, results):
+                path.unlink()
+                done.append(f"{_shown(suite, path)}: removed")
+    return done
+
+
+def _written(path: Path, text: str) -> bool:
+    """Write a snapshot; false where it is the same."""
+    with contextlib.suppress(FileNotFoundError):
+        if path.read_bytes() == text.encode():
+            return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, text.encode())
+    return True
+
+
+def _stale(suite: Suite, results: Sequence[Result]) -> list[Path]:
+    """Snapshots of no case that asks for one; those of a case that failed are kept."""
+    kept = [result.case for result in results if result.snapshot is not None or not result.passed]
+    return stale_snapshots(suite.bundle.directory, kept)
+
+
+def notes_on_snapshots(suite: Suite) -> list[str]:
+    """Sentences about snapshots whose case is gone."""
+    stale = stale_snapshots(suite.bundle.directory, suite.all_names)
+    return [f"{_shown(suite, path)}: belongs to no case; `puller test --update` removes it" for path in stale]
+
+
+def _shown(suite: Suite, path: Path) -> str:
+    return os.path.join(suite.bundle.shown, path.relative_to(suite.bundle.directory))
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigurationError(file_problem(error, "cannot be written")) from error

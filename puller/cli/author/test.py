@@ -1,0 +1,184 @@
+"""``puller test``: the cases of a bundle, checked without touching any machine."""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from puller.cli.output import warn
+from puller.errors import ConfigurationError, UsageError, file_problem
+from puller.exit_status import ExitStatus
+from puller.manifest.source import open_source
+from puller.state.directories import PRIVATE_KEY
+
+if TYPE_CHECKING:
+    from puller.authoring.cases.results import Result
+    from puller.authoring.cases.running import BundleWithCases, Settings
+    from puller.authoring.cases.suites import Suite
+
+
+@click.command("test")
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="PATTERN",
+    help="Run the cases with names like this: web01, debian/*.",
+)
+@click.option(
+    "--update",
+    is_flag=True,
+    help="Write the snapshots of cases that have `snapshot: true`, and remove those of cases that are gone.",
+)
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(("text", "json", "junit")),
+    default="text",
+    show_default=True,
+    help="Text for people, JSON for programs, JUnit XML for CI services.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the results to this file, and show the text for people.",
+)
+@click.option(
+    "-j", "--jobs", type=click.IntRange(min=1), help="Processes at most.  [default: one for each processor]"
+)
+@click.option(
+    "--private-key",
+    default=PRIVATE_KEY,
+    show_default=True,
+    metavar="FILE",
+    help="The key for encrypted values in the bundle's Hiera tree.",
+)
+def test(
+    sources: tuple[str, ...],
+    only: tuple[str, ...],
+    *,
+    update: bool,
+    output_format: str,
+    output: Path | None,
+    jobs: int | None,
+    private_key: str,
+) -> int:
+    """Run the cases of each SOURCE: a bundle's directory, or a bundle file.
+
+    A case is a file in its directory `tests`. It says of which machine it tells, by facts of a known system and its
+    own facts and data, and what the bundle must declare there. The bundle is resolved for that machine, with all that
+    its files would hold; nothing of this machine is looked at or changed.
+
+    \b
+      puller test web
+      puller test web --only 'debian/*'
+      puller test web --update
+      puller test bundles/* --format junit -o results.xml
+
+    Exit status: 0 when all cases pass; 1 when one does not, or there is none.
+    """
+    from puller.authoring.cases.running import Settings
+
+    start = time.perf_counter()
+    has_text = output_format == "text" or output is not None
+    tell = click.echo if has_text else _say_nothing
+    with open_bundles(sources, update=update) as bundles:
+        results, complaints = run_tests(bundles, Settings(private_key, update), only, jobs, tell)
+    seconds = time.perf_counter() - start
+    if has_text:
+        from puller.authoring.cases.formats import summary
+
+        click.echo(summary(results, seconds))
+    if output_format != "text" or output is not None:
+        _write(_formatted(results, seconds, output_format), output)
+    for complaint in complaints:
+        warn(complaint)
+    return ExitStatus.OK if not complaints and all(result.passed for result in results) else ExitStatus.NO
+
+
+@contextlib.contextmanager
+def open_bundles(sources: Iterable[str | Path], *, update: bool = False) -> "Iterator[list[BundleWithCases]]":
+    """The bundles at ``sources``, for as long as the block runs; raises ``SourceError``, ``UnpackError``."""
+    from puller.authoring.cases.running import BundleWithCases
+
+    with contextlib.ExitStack() as opened:
+        found = []
+        for source in map(str, sources):
+            manifest = opened.enter_context(open_source(source))
+            is_packed = not manifest.path.is_relative_to(Path(source).absolute()) and not os.path.samefile(
+                manifest.path, source
+            )
+            if is_packed and update:
+                raise UsageError(f"{source}: is a bundle file; snapshots are written in its directory")
+            shown = source if is_packed else os.path.normpath(os.path.dirname(manifest.name))
+            found.append(BundleWithCases(manifest.path, "" if shown == "." else shown))
+        yield found
+
+
+def run_tests(
+    bundles: "Iterable[BundleWithCases]",
+    settings: "Settings",
+    only: Sequence[str] = (),
+    jobs: int | None = None,
+    tell: Callable[[str], object] = click.echo,
+) -> "tuple[list[Result], list[str]]":
+    """The results of all cases, which ``tell`` is told as they come; and sentences about bundles without any."""
+    from puller.authoring.cases.suites import processors, suite_of
+
+    results: list[Result] = []
+    complaints: list[str] = []
+    for bundle in bundles:
+        suite = suite_of(bundle, only)
+        complaints += filter(None, [suite.without_any])
+        results += _run_one(suite, settings, jobs or processors(), tell)
+    if only and not results:
+        complaints.append(f"no case has a name like {' or '.join(only)}")
+    return results, complaints
+
+
+def _run_one(
+    suite: "Suite", settings: "Settings", jobs: int, tell: Callable[[str], object]
+) -> "list[Result]":
+    from puller.authoring.cases.formats import text_lines
+    from puller.authoring.cases.suites import notes_on_snapshots, run_suite, update_snapshots
+
+    results = []
+    for result in run_suite(suite, settings, jobs):
+        results.append(result)
+        for line in text_lines(result):
+            tell(line)
+    for line in update_snapshots(suite, results) if settings.update else notes_on_snapshots(suite):
+        tell(line)
+    return results
+
+
+def _formatted(results: "Sequence[Result]", seconds: float, output_format: str) -> str:
+    from puller.authoring.cases import formats
+
+    if output_format == "json":
+        return formats.as_json(results, seconds)
+    if output_format == "junit":
+        return formats.as_junit(results, seconds)
+    lines = [line for result in results for line in formats.text_lines(result)]
+    return "\n".join([*lines, formats.summary(results, seconds)]) + "\n"
+
+
+def _write(text: str, output: Path | None) -> None:
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    from bundles.filesystem.atomic import write_file
+
+    try:
+        write_file(output, text.encode("utf-8", "replace"))
+    except OSError as error:
+        raise ConfigurationError(file_problem(error, "cannot be written", where=output)) from error
+
+
+def _say_nothing(line: str) -> None:
+    """Leave the output to the format that was asked for."""
