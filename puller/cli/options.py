@@ -79,6 +79,17 @@ no_system_facts_option: Decorator = click.option(
     help="Leave this machine's facts out: there are only those of --fact and --facts.",
 )
 
+other_machine_options = together(
+    no_system_facts_option,
+    click.option(
+        "--os",
+        "of",
+        metavar="SYSTEM",
+        help="Take the facts of a known system, such as debian-12, instead of this machine's.",
+    ),
+)
+"""For commands that change nothing here: ``puller.facts.given.chosen_facts`` reads both."""
+
 data_options = together(
     click.option(
         "--data",

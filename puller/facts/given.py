@@ -1,6 +1,7 @@
 """Facts with what the options of a command say of them.
 
-``--fact NAME=VALUE`` beats ``--facts FILE``, which beats custom facts, which beat the built-in ones.
+``--fact NAME=VALUE`` beats ``--facts FILE``, which beats custom facts, which beat the built-in ones. A known system
+(``--of``, ``--os``) has no custom facts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,10 +12,15 @@ if TYPE_CHECKING:
 
 
 def chosen_facts(options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The facts of this machine with what the options say, or only the latter where they leave the machine out.
+    """The facts of this machine or of a known system (``of``) with what the options say; or the latter alone.
 
     Raises ``UsageError``.
     """
+    if system := options.get("of"):
+        from puller.facts.systems import facts_of
+        from puller.facts.tree import described
+
+        return described(facts_of(system), overrides=given_facts(options))
     return given_facts(options) if options.get("no_system_facts") else facts_from(options)
 
 

@@ -17,7 +17,7 @@ from puller.cli.options import (
     configuration_option,
     data_options,
     fact_options,
-    no_system_facts_option,
+    other_machine_options,
     text_format_option,
 )
 from puller.cli.output import warn
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @configuration_option("Explain what is enforced by this configuration.", metavar="FILE")
 @text_format_option
 @fact_options
-@no_system_facts_option
+@other_machine_options
 @data_options
 def explain(
     subject: str, source: str | None, before: tuple[str, ...], path: str, output_format: str, **options: Any
@@ -122,6 +122,7 @@ def _subjects(
             "facts_files",
             "facts_directories",
             "no_system_facts",
+            "of",
             "data_files",
             "data_pairs",
         )

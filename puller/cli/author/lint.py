@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from puller.cli.options import before_option, data_options, fact_options, no_system_facts_option
+from puller.cli.options import before_option, data_options, fact_options, other_machine_options
 from puller.exit_status import ExitStatus
 from puller.manifest.source import open_source
 from puller.run.inputs import load_inputs
@@ -21,7 +21,7 @@ _FORMATS = ("text", "json", "github", "sarif", "junit")
 @click.argument("source")
 @before_option
 @fact_options
-@no_system_facts_option
+@other_machine_options
 @data_options
 @click.option("--strict", is_flag=True, help="Make errors of all warnings.")
 @click.option("-v", "--verbose", is_flag=True, help="List what cannot be checked with these facts.")

@@ -12,7 +12,7 @@ from puller.cli.options import (
     data_options,
     fact_options,
     format_option,
-    no_system_facts_option,
+    other_machine_options,
 )
 from puller.cli.output import show, warn
 from puller.manifest.applied import applied_as
@@ -31,7 +31,7 @@ from puller.run.inputs import load_inputs
 @template_options
 @before_option
 @fact_options
-@no_system_facts_option
+@other_machine_options
 @data_options
 @click.option("--source", "as_text", is_flag=True, help="Show the text that resources_template has made.")
 def render(

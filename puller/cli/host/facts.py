@@ -9,9 +9,13 @@ import click
 
 from puller.cli.options import configuration_option, fact_options, format_option
 from puller.cli.output import show, warn
+from puller.errors import UsageError
 from puller.exit_status import ExitStatus
-from puller.facts.given import facts_from
+from puller.facts.given import chosen_facts, facts_from
 from puller.state.directories import DEFAULT_CONFIGURATION
+
+_PRIVATE = 0o600
+"""What a machine says of itself is for who asked."""
 
 
 @click.command()
@@ -23,14 +27,27 @@ from puller.state.directories import DEFAULT_CONFIGURATION
     metavar="NAME|DIRECTORY",
     help="Show the facts that come with a bundle, too: one enforced on this host, or a ./DIRECTORY, or a bundle file.",
 )
+@click.option(
+    "--of", "of", metavar="SYSTEM", help="Show those of a known system, such as debian-12, instead."
+)
+@click.option(
+    "--save",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Write them to FILE, as JSON or (*.yaml) YAML, for --facts, `puller test` and `puller preview`.",
+)
+@click.option("--anonymous", is_flag=True, help="Leave out what tells which machine it is, and custom facts.")
+@click.option("--keep", multiple=True, metavar="NAME", help="Keep this custom fact with --anonymous.")
 @configuration_option("The configuration of the host that enforces the bundle NAME.", name="configuration")
 @fact_options
 def facts(
     path: str | None,
     output_format: str,
+    *,
     legacy: bool,
-    bundle: str | None,
-    configuration: str,
+    save: str | None,
+    anonymous: bool,
+    keep: tuple[str, ...],
     **options: Any,
 ) -> int:
     """Show all facts of this machine, or the one at PATH.
@@ -44,26 +61,70 @@ def facts(
       puller facts --format json > host.json
       puller facts --bundle web openssh
       puller facts --bundle ./web openssh.version
+      puller facts --of debian-12 os
+      puller facts --save web01.json --anonymous --keep role
 
     Exit status: 0, or 1 when there is no fact at PATH. What could not be read is said on stderr.
     """
+    if path and (save or anonymous):
+        raise UsageError("facts: --save and --anonymous are about all facts, not about one PATH")
+    if keep and not anonymous:
+        raise UsageError("facts: --keep is for --anonymous; without it every fact is kept")
     status = ExitStatus.OK
-    with _facts(bundle, configuration, options) as found:
+    with _facts(options) as found:
         if path:
             status = _show_at(path, found, output_format)
         else:
-            show(found.as_dict(legacy=legacy), output_format)
+            shown = _without_identity(found, keep) if anonymous else found.as_dict(legacy=legacy)
+            _save(shown, save) if save else show(shown, output_format)
         # Last: a source is tried, and fails, when a fact of it is asked for.
         for problem in found.problems:
             warn(str(problem))
     return status
 
 
+def _without_identity(found: Any, keep: tuple[str, ...]) -> dict[str, Any]:
+    """Without what identifies; raises ``UsageError`` for a fact to keep that is not there."""
+    from puller.facts.anonymous import anonymous
+    from puller.facts.tree import BUILT_IN
+    from puller.values.suggestions import did_you_mean
+
+    everything = found.as_dict()
+    for name in keep:
+        if name in BUILT_IN or name not in everything:
+            own = everything.keys() - BUILT_IN.keys()
+            raise UsageError(f"--keep {name}: no custom fact of this name{did_you_mean(name, own)}")
+    return anonymous(everything, keep=keep)
+
+
+def _save(shown: dict[str, Any], path: str) -> None:
+    """Write facts as a file that ``--facts`` reads; raises ``UsageError``."""
+    import json
+
+    from bundles.filesystem.atomic import write_file
+    from puller.facts import documents
+
+    form = documents.form_of_name(path) or "yaml"
+    if form == "txt":
+        raise UsageError(f"--save {path}: a *.txt file holds text only, wanted *.json or *.yaml")
+    # JSON is YAML too; as text of its own kind it is read faster, and its numbers need no rules.
+    data = (json.dumps(shown, indent=1, ensure_ascii=False) + "\n").encode()
+    if len(data) > documents.SIZE_LIMIT:
+        raise UsageError(
+            f"--save {path}: {len(data)} bytes, more than the {documents.SIZE_LIMIT} that are read"
+        )
+    try:
+        write_file(path, data, mode=_PRIVATE)
+    except OSError as error:
+        raise UsageError(f"--save {path}: {error.strerror or error}") from error
+
+
 @contextlib.contextmanager
-def _facts(bundle: str | None, configuration: str, options: Mapping[str, Any]) -> Iterator[Any]:
-    """The facts of this machine, or those that a bundle sees on it, for as long as the block runs."""
+def _facts(options: Mapping[str, Any]) -> Iterator[Any]:
+    """The facts of a machine, or those that a bundle sees on it, for as long as the block runs."""
+    bundle, configuration = options["bundle"], options["configuration"]
     if bundle is None:
-        yield facts_from(options)
+        yield chosen_facts(options)
         return
     from puller.manifest.bundle_facts import need_bundle_facts
 
@@ -71,8 +132,12 @@ def _facts(bundle: str | None, configuration: str, options: Mapping[str, Any]) -
         from puller.manifest.source import open_source
 
         with open_source(bundle) as source:
-            yield need_bundle_facts(facts_from(options), source.path.parent)
+            yield need_bundle_facts(chosen_facts(options), source.path.parent)
         return
+    if options["of"]:
+        raise UsageError(
+            f"--bundle {bundle}: enforced on this host, not on a {options['of']}; give its directory"
+        )
     yield _of_enforced(bundle, configuration, options)
 
 
@@ -119,7 +184,6 @@ def _show_at(path: str, found: Any, output_format: str) -> ExitStatus:
 def _steps(path: str) -> tuple[str, ...]:
     from hiera.errors import ExpressionError
     from hiera.values.paths import parse_path
-    from puller.errors import UsageError
 
     try:
         return parse_path(path)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _RESOLVER_LIMIT = 1.0  # seconds
 
 # include/uapi/linux/if_addr.h, in the words (and the spelling) that Facter has for the first eight bits.
-_FLAGS = (
+FLAGS = (
     "temporary",
     "noad",
     "optimistic",
@@ -128,7 +128,7 @@ def _binding(address: Address) -> dict[str, Any]:
     }
     if family == socket.AF_INET6:
         binding["scope6"] = _scope(packed)
-        binding["flags"] = [name for bit, name in enumerate(_FLAGS) if address.flags >> bit & 1]
+        binding["flags"] = [name for bit, name in enumerate(FLAGS) if address.flags >> bit & 1]
     return binding
 
 

@@ -12,6 +12,7 @@ import yaml
 
 from puller.facts import legacy
 from puller.facts.machine import Machine
+from puller.facts.systems import facts_of, known_systems
 from puller.facts.tree import gather
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
@@ -83,6 +84,17 @@ def table_of_what_only_facter_has() -> str:
     return "\n".join(lines)
 
 
+def table_of_systems() -> str:
+    """Every known system, and whether its release files and kernel were seen on a real one."""
+    lines = [row("system", "is", "kernel", "from"), row("---", "---", "---", "---")]
+    for name in known_systems():
+        facts = facts_of(name)
+        source = "a real tree" if name.startswith("debian-") else "its documentation"
+        is_called = f"{facts['os']['distro']['description']}, {facts['os']['release']['full']}"
+        lines.append(row(f"`{name}`", is_called, f"`{facts['kernelrelease']}`", source))
+    return "\n".join(lines)
+
+
 def with_table(page: str, name: str, table: str) -> str:
     """The page with the table between the marks of this name replaced."""
     pattern = re.compile(f"(<!-- {name}: generated -->\n).*?(\n<!-- end -->)", re.DOTALL)
@@ -108,6 +120,7 @@ def test_the_tables_in_the_documentation_are_those_that_the_code_gives(
     wanted = with_table(page, "facts", table_of_facts(machines.pop("debian-12"), machines.values()))
     wanted = with_table(wanted, "legacy", table_of_legacy_names())
     wanted = with_table(wanted, "facter", table_of_what_only_facter_has())
+    wanted = with_table(wanted, "systems", table_of_systems())
     if os.environ.get("PULLER_WRITE_DOCS"):
         PAGE.write_text(wanted)
     assert PAGE.read_text() == wanted, (

@@ -1,0 +1,170 @@
+"""Facts without what identifies a machine: nothing of it survives, and all that says what the machine is does."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from puller.facts.anonymous import anonymous
+from puller.facts.machine import Machine
+from puller.facts.systems import facts_of
+from puller.facts.tree import BUILT_IN, gather
+
+MACHINES = sorted((Path(__file__).parents[2] / "cases" / "facts" / "machines").glob("*.yaml"))
+
+CANARY = "c4n4ry"
+
+# What says which machine it is; anything below these is replaced by canaries.
+IDENTIFYING = [
+    ("disks", "vda", "serial"),
+    ("disks", "vda", "wwn"),
+    ("dmi", "board", "asset_tag"),
+    ("dmi", "board", "serial_number"),
+    ("dmi", "chassis", "asset_tag"),
+    ("dmi", "product", "serial_number"),
+    ("dmi", "product", "uuid"),
+    ("host", "info", "hostId"),
+    ("host", "info", "hostname"),
+    ("hypervisors", "docker", "id"),
+    ("hypervisors", "lxc", "name"),
+    ("hypervisors", "systemd_nspawn", "id"),
+    ("identity", "group"),
+    ("identity", "user"),
+    ("mountpoints", "/", "device"),
+    ("mountpoints", "/srv", "device"),
+    ("networking", "dhcp"),
+    ("networking", "domain"),
+    ("networking", "fqdn"),
+    ("networking", "hostname"),
+    ("networking", "ip"),
+    ("networking", "mac"),
+    ("networking", "network6"),
+    ("networking", "primary"),
+    ("networking", "interfaces", "eth0", "dhcp"),
+    ("networking", "interfaces", "eth0", "ip6"),
+    ("networking", "interfaces", "eth0", "mac"),
+    ("partitions", "/dev/vda1", "backing_file"),
+    ("partitions", "/dev/vda1", "label"),
+    ("partitions", "/dev/vda1", "mount"),
+    ("partitions", "/dev/vda1", "partlabel"),
+    ("partitions", "/dev/vda1", "partuuid"),
+    ("partitions", "/dev/vda1", "uuid"),
+    ("path",),
+    ("ssh", "ed25519", "fingerprints", "sha1"),
+    ("ssh", "ed25519", "fingerprints", "sha256"),
+    ("ssh", "ed25519", "key"),
+]
+
+
+def gathered(record: Callable[..., Machine], file: Path) -> dict[str, Any]:
+    case = yaml.load(file.read_text(), yaml.CSafeLoader)
+    return gather(machine=record(case), custom_directories=()).as_dict()
+
+
+def planted(tree: Any) -> Any:
+    """With a key of a custom fact in every mapping, and a mapping whose name the machine has chosen."""
+    if isinstance(tree, Mapping):
+        below = {name: planted(value) for name, value in tree.items()}
+        return below | {CANARY: CANARY, f"{CANARY}.d": {"owner": CANARY, "list": [CANARY]}}
+    return [planted(item) for item in tree] if isinstance(tree, list) else tree
+
+
+def put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    for name in path[:-1]:
+        tree = tree.setdefault(name, {})
+    tree[path[-1]] = value
+
+
+def test_no_canary_of_any_group_survives() -> None:
+    facts = planted(facts_of("debian-12"))
+    for path in IDENTIFYING:
+        put(facts, path, f"{CANARY}-{'-'.join(path)}")
+    facts["mountpoints"]["/"]["options"] = ["rw", f"username={CANARY}", f"addr={CANARY}", f"{CANARY}=1"]
+    facts["mountpoints"][f"/srv/{CANARY}"] = {"device": f"{CANARY}:/export", "filesystem": "nfs4"}
+    facts["partitions"][f"/dev/mapper/{CANARY}-root"] = {"size_bytes": 1}
+    facts["disks"][CANARY] = {"size_bytes": 1}
+    facts["networking"]["interfaces"][f"enx{CANARY}"] = {"mac": CANARY, "mtu": 1500, "flags": [CANARY]}
+    facts["networking"]["interfaces"]["eth0"]["bindings"] = [{"address": CANARY, "netmask": CANARY}]
+
+    assert CANARY not in json.dumps(anonymous(facts))
+    assert anonymous(facts, keep=[CANARY])[CANARY] == CANARY
+
+
+@pytest.mark.parametrize("path", IDENTIFYING, ids=".".join)
+@pytest.mark.parametrize("value", [CANARY, [CANARY], {CANARY: CANARY}, {"name": CANARY}], ids=repr)
+def test_a_fact_of_another_kind_is_no_way_around(path: tuple[str, ...], value: Any) -> None:
+    facts = facts_of("debian-12")
+    put(facts, path, value)
+
+    assert CANARY not in json.dumps(anonymous(facts))
+
+
+@pytest.mark.parametrize("group", sorted(BUILT_IN))
+@pytest.mark.parametrize("value", [None, 1, "text", [], {}, [1], {"a": {"b": 1}}], ids=repr)
+def test_a_group_that_a_custom_fact_has_replaced_is_no_error(group: str, value: Any) -> None:
+    anonymous(facts_of("debian-12") | {group: value})
+
+
+@given(st.ip_addresses(), st.ip_addresses())
+def test_addresses_become_documentation_ones_and_equal_ones_stay_equal(one: Any, other: Any) -> None:
+    bindings = [{"address": str(address)} for address in (one, other, one)]
+    facts = {"networking": {"interfaces": {"eth0": {"bindings": bindings}}}}
+    links = anonymous(facts)["networking"]["interfaces"]["eth0"]["bindings"]
+    found = [link.get("address", "") for link in links]
+
+    assert found[0] == found[2]
+    assert (found[0] == found[1]) == (one == other) or one.is_loopback or other.is_loopback
+    allowed = re.compile(r"(192\.0\.2\.\d+|2001:db8::\w+|fe80::\w+|127\.0\.0\.1|::1|)")
+    assert [text for text in found if not allowed.fullmatch(text)] == []
+
+
+@pytest.mark.parametrize("file", MACHINES, ids=lambda file: file.stem)
+def test_nothing_that_identifies_a_recorded_machine_is_left(
+    record: Callable[..., Machine], file: Path
+) -> None:
+    facts = gathered(record, file)
+    left = json.dumps(anonymous(facts))
+    texts = re.findall(r'"([^"]+)"', json.dumps(facts))
+    numbers = re.compile(r"[0-9a-f]{8}-|([0-9a-f]{2}:){5}|\d+\.\d+\.\d+\.\d+|.*::|AAAA.|SSHFP|.*example")
+    neutral = re.compile(
+        r"255\.|ffff|fe80::$|127\.0\.0\.|::1|192\.0\.2|2001:db8|.*example\.com|(64:|2001:db8)"
+    )
+    identifying = {text for text in texts if numbers.match(text) and not neutral.match(text)}
+
+    assert [text for text in identifying if f'"{text}"' in left] == []
+
+
+@pytest.mark.parametrize("file", MACHINES, ids=lambda file: file.stem)
+def test_what_a_machine_is_stays(record: Callable[..., Machine], file: Path) -> None:
+    facts = gathered(record, file)
+    left = anonymous(facts)
+
+    assert left.keys() == facts.keys()
+    for group in ("os", "kernelrelease", "memory", "processors", "virtual", "is_virtual", "timezone"):
+        assert left.get(group) == facts.get(group)
+    links, before = left["networking"].get("interfaces", {}), facts["networking"].get("interfaces", {})
+    assert [set(link) for link in links.values()] == [set(link) for link in before.values()]
+    assert left["networking"].keys() == facts["networking"].keys()
+
+
+def test_a_known_system_stays_almost_as_it_is() -> None:
+    facts = facts_of("debian-12")
+    left = anonymous(facts)
+
+    assert left["networking"]["interfaces"]["eth0"]["bindings6"][1]["network"] == "fe80::"
+    for group in facts.keys() - {"dmi", "partitions", "ssh", "networking"}:
+        assert left[group] == facts[group]
+    assert anonymous(left) == left
+
+
+def test_the_facts_that_are_given_are_not_changed() -> None:
+    facts = facts_of("rocky-9")
+    anonymous(facts)
+
+    assert facts == facts_of("rocky-9")
