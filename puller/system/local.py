@@ -12,7 +12,7 @@ import os
 import pwd
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from bundles.filesystem.atomic import (
     drop_acls_of_others,
@@ -99,6 +99,7 @@ class LocalSystem:
         with open(_open_regular(path), "rb", buffering=0) as stream:
             if looked_at is not None:
                 _require_same(path, looked_at, os.fstat(stream.fileno()))
+                return _of_size(path, stream, looked_at.st_size)
             return stream.readall()
 
     def read_chunks(self, path: str) -> Iterator[bytes]:
@@ -357,6 +358,20 @@ class LocalSystem:
         if (found.st_dev, found.st_ino) not in self._tidied:
             self._tidied.add((found.st_dev, found.st_ino))
             remove_leftovers(directory)
+
+
+def _of_size(path: str, stream: BinaryIO, size: int) -> bytes:
+    """The content of a file of so many bytes: who has judged its size does not get more of it.
+
+    Raises ``ChangedMeanwhile`` when somebody writes to it.
+    """
+    pieces, left = [], size + 1
+    while left and (piece := stream.read(left)):
+        pieces.append(piece)
+        left -= len(piece)
+    if left != 1:
+        raise ChangedMeanwhile(f"{path}: was written to by somebody else while Puller read it")
+    return b"".join(pieces)
 
 
 def _verifying(path: str, parent: int, verify: Callable[[str], None]) -> Callable[[str, int], None]:

@@ -62,7 +62,7 @@ class System(Protocol):
     def read(self, path: str, looked_at: os.stat_result | None = None) -> bytes:
         """The content of a regular file; a link, FIFO or device in its place is an error.
 
-        So is any file but the one that was ``looked_at``, if that is given.
+        So is any file but the one that was ``looked_at``, if that is given, and one that has another size by now.
         """
 
     def read_chunks(self, path: str) -> Iterator[bytes]:

@@ -5,8 +5,9 @@ from typing import Any
 
 from msgspec import UNSET
 
+from puller.errors import ResourceError
 from puller.resources.base import Declared
-from puller.resources.edits.patterns import compiled
+from puller.resources.edits.patterns import is_in
 from puller.values.identical import identical
 
 _CONTENT_OF_FILES = ("content", "source", "template")
@@ -90,7 +91,10 @@ def _takes(absent: Any, present: Any) -> bool:
     """Whether a line that is to be absent is the one that is to be present."""
     if absent.line == present.line:
         return True
-    return absent.match is not None and compiled(absent.match).search(present.line) is not None
+    try:
+        return absent.match is not None and is_in(absent.match, present.line)
+    except ResourceError:  # a pattern without an end, which is the failure of its own resource
+        return False
 
 
 def _by_file(properties: Sequence[Any]) -> list[list[Any]]:

@@ -16,6 +16,7 @@ from puller.resources.edits.patterns import (
     check_pattern,
     check_places,
     compiled,
+    expanded,
     in_words,
     matching,
     place_for,
@@ -140,11 +141,7 @@ def _replaced(text: Text, wanted: dict[int, str]) -> Edited | None:
 
 def _expanded(properties: LineProperties, text: Text, matches: Sequence[int]) -> Edited | None:
     """The text with what the groups have matched filled in; nothing is done without a match."""
-    pattern, template = compiled(properties.match or ""), properties.line or ""
-    wanted = {}
-    for index in matches:
-        if (found := pattern.search(text.lines[index])) is not None:
-            wanted[index] = found.expand(template)
+    wanted = expanded(text, properties.match or "", properties.line or "", matches)
     edited = _replaced(text, wanted)
     if edited is not None and not properties.match_all:
         _require_one(matches)

@@ -1,9 +1,17 @@
-"""Patterns of lines, and the places that they mean."""
+"""Patterns of lines, and the places that they mean.
+
+A pattern has a second of processor time for all lines of a file (``hiera.regex``): whoever may write to a file that is
+edited must not hold up the run with a line on which it takes years.
+"""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from typing import TypeVar
 
+from hiera import regex
+from hiera.errors import LimitError
+from puller.errors import ResourceError
 from puller.resources.base import PropertyError
 from puller.resources.edits.text import Text
 
@@ -11,6 +19,8 @@ LONGEST = 4096
 """Characters of a pattern."""
 FIRST, LAST = "BOF", "EOF"
 """In place of a pattern: the beginning and the end of the file."""
+
+T = TypeVar("T")
 
 
 @cache
@@ -20,18 +30,55 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def matching(text: Text, pattern: str) -> list[int]:
-    """The indexes of all lines in which a pattern is found."""
+    """The indexes of all lines in which a pattern is found; raises ``ResourceError`` when that takes too long."""
+    search, lines = compiled(pattern).search, text.lines
+
+    def find() -> list[int]:
+        found = []
+        for index, line in enumerate(lines):  # no comprehension, whose frame the timer would not know
+            if search(line):
+                found.append(index)
+        return found
+
+    return _bounded(pattern, text.longest, find)
+
+
+def expanded(text: Text, pattern: str, template: str, indexes: Sequence[int]) -> dict[int, str]:
+    """By index the lines that a template makes of what a pattern has matched; raises as ``matching``."""
+    search, lines = compiled(pattern).search, text.lines
+
+    def expand() -> dict[int, str]:
+        made = {}
+        for index in indexes:
+            if (found := search(lines[index])) is not None:
+                made[index] = found.expand(template)
+        return made
+
+    return _bounded(pattern, text.longest, expand)
+
+
+def is_in(pattern: str, line: str) -> bool:
+    """Whether a pattern is found in one line; raises as ``matching``."""
     search = compiled(pattern).search
-    return [index for index, line in enumerate(text.lines) if search(line)]
+    return _bounded(pattern, line, lambda: search(line) is not None)
+
+
+def _bounded(pattern: str, longest: str, operation: Callable[[], T]) -> T:
+    try:
+        return regex.bounded(compiled(pattern), longest, operation)
+    except LimitError as error:
+        raise ResourceError(str(error)) from None
 
 
 def place_for(text: Text, insert_after: str | None, insert_before: str | None) -> int:
-    """The index of a new line: after the last match, before the first one, else the end of the file."""
+    """The index of a new line: after the last match, before the first one, else the end of the file.
+
+    Raises as ``matching``.
+    """
     if insert_before == FIRST:
         return 0
     if insert_before is not None:
-        search = compiled(insert_before).search
-        return next((index for index, line in enumerate(text.lines) if search(line)), len(text.lines))
+        return next(iter(matching(text, insert_before)), len(text.lines))
     if insert_after in (None, LAST):
         return len(text.lines)
     found = matching(text, str(insert_after))

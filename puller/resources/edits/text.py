@@ -68,6 +68,11 @@ class Text:
             found.setdefault(line, []).append(index)
         return found
 
+    @cached_property
+    def longest(self) -> str:
+        """The longest line."""
+        return max(self.lines, key=len, default="")
+
     def indexes_of(self, line: str) -> Sequence[int]:
         """The indexes of all lines that are equal to this one, in order."""
         return self._indexes.get(line, ())

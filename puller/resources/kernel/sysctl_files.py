@@ -11,6 +11,7 @@
 import os
 import re
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple, Self
 
 import msgspec
 
@@ -27,9 +28,7 @@ DIRECTORIES = (
 """The first has precedence."""
 OLD = "/etc/sysctl.conf"
 
-_LINE = re.compile(
-    r"(?P<start>\s*-?\s*)(?P<key>[^\s=#;-][^=]*?)(?P<between>\s*=[^\S\n]*)(?P<value>[^\n]*?)(?P<end>\s*)"
-)
+_START = re.compile(r"\s*+(?:-\s*+)?")
 _LINES = re.compile(r"[^\n]*\n|[^\n]+")  # at no other character: a form feed ends no line
 _Identity = tuple[object, ...]
 
@@ -41,10 +40,35 @@ class Edit(msgspec.Struct, frozen=True):
     value: str | None
 
 
+class _Line(NamedTuple):
+    """A line with a key and a value, in parts; a ``-`` before the key lets sysctl(8) go on where it fails."""
+
+    start: str
+    key: str
+    between: str
+    value: str
+    end: str
+
+    @classmethod
+    def find(cls, line: str) -> Self | None:
+        """The parts of a line; ``None`` for a comment, or what is no such line."""
+        # No pattern for the whole of it: it would take the square of the time on a line of a megabyte of blanks.
+        left, equals, right = line.partition("=")
+        start = match[0] if (match := _START.match(left)) else ""
+        key = left[len(start) :].rstrip()
+        if not equals or not key or key[0] in "#;-":
+            return None
+        body = right.removesuffix("\n")
+        value = body.strip()
+        blanks = body[: len(body) - len(body.lstrip())]
+        between = left[len(start) + len(key) :] + equals + blanks
+        return cls(start, key, between, value, right[len(blanks) + len(value) :])
+
+
 def parse(text: str) -> dict[str, str]:
     """The values in a file, by normalised key."""
-    found = (_LINE.fullmatch(line) for line in text.split("\n"))
-    return {normalized(match["key"]): match["value"] for match in found if match}
+    found = map(_Line.find, text.split("\n"))
+    return {normalized(line.key): line.value for line in found if line}
 
 
 def edited(text: str, edits: Iterable[Edit]) -> str:
@@ -52,8 +76,8 @@ def edited(text: str, edits: Iterable[Edit]) -> str:
     lines = _LINES.findall(text)
     places: dict[str, list[int]] = {}
     for index, line in enumerate(lines):
-        if match := _LINE.fullmatch(line):
-            places.setdefault(normalized(match["key"]), []).append(index)
+        if found_line := _Line.find(line):
+            places.setdefault(normalized(found_line.key), []).append(index)
     for edit in edits:
         found = places.setdefault(normalized(edit.key), [])
         if edit.value is None:
@@ -69,8 +93,8 @@ def edited(text: str, edits: Iterable[Edit]) -> str:
 
 
 def _with_value(line: str, value: str) -> str:
-    match = _LINE.fullmatch(line)
-    return f"{match['start']}{match['key']}{match['between']}{value}{match['end']}" if match else line
+    found = _Line.find(line)
+    return line if found is None else "".join(found._replace(value=value))
 
 
 def _append(lines: list[str], line: str) -> None:

@@ -265,3 +265,21 @@ def test_a_file_that_is_exchanged_before_it_is_read_is_not_read(apply: Apply, pl
 
     assert "was replaced by somebody else" in said(apply(line(path), system=Exchanging()))
     assert path.read_text() == secret.read_text() == "secret\n"
+
+
+@pytest.mark.attack("edits.pattern")
+def test_a_file_that_grows_while_it_is_read_is_not_read_to_its_end(apply: Apply, place: Path) -> None:
+    path = place / "file"
+    path.write_text("mine\n")
+
+    class Growing(LocalSystem):
+        """Somebody has written to the file after its size was judged, and its times are as they were."""
+
+        def read(self, path: str, looked_at: os.stat_result | None = None) -> bytes:
+            with open(path, "a") as stream:
+                stream.write("more\n")
+            os.utime(path, ns=(0, 0) if looked_at is None else (looked_at.st_atime_ns, looked_at.st_mtime_ns))
+            return super().read(path, looked_at)
+
+    assert "by somebody else" in said(apply(line(path), system=Growing()))
+    assert path.read_text() == "mine\nmore\n"

@@ -198,3 +198,56 @@ def test_what_differs_is_said_in_words(apply: Apply, place: Path) -> None:
         ["line is the last one, without a newline, wanted with one"],
         ["ensure is present at lines 1, 2 and 3, wanted absent"],
     ]
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"line": "b", "match": "(a+)+$"},
+        {"line": "b", "insert_after": "(a+)+$"},
+        {"line": "b", "insert_before": "(a+)+$"},
+        {"ensure": "absent", "match": "(a+)+$"},
+        {"line": r"\1", "match": "(a+)+$", "back_references": True},
+    ],
+    ids=["match", "insert_after", "insert_before", "absent", "back_references"],
+)
+@pytest.mark.attack("edits.pattern")
+def test_a_pattern_has_an_end_whatever_is_in_the_file(
+    apply: Apply, place: Path, monkeypatch: pytest.MonkeyPatch, properties: dict[str, Any]
+) -> None:
+    monkeypatch.setattr("hiera.regex.TIME_LIMIT", 0.1)
+    path = place / "file"
+    path.write_text("first\n" + "a" * 60 + "!\n")
+    (event,) = apply({"line#it": {"path": str(path), **properties}}).values()
+    assert event.errors == [f"{path}: pattern '(a+)+$' took more than 0.1 s on 61 characters"]
+    assert path.read_text() == "first\n" + "a" * 60 + "!\n"
+
+
+def test_a_pattern_has_an_end_on_a_line_of_any_length(
+    apply: Apply, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hiera.regex.TIME_LIMIT", 0.1)
+    path = place / "file"
+    path.write_text("a" * 200_000 + "!\nx\n")
+    resources = {"line#slow": {"path": str(path), "line": "b", "match": "(a|a)+$"}}
+    resources["line#quick"] = {"path": str(path), "line": "y", "match": "^x"}
+    slow, quick = apply(resources).values()
+    assert slow.errors == [f"{path}: pattern '(a|a)+$' took more than 0.1 s on 200001 characters"]
+    assert quick.state == "changed"
+    assert path.read_text() == "a" * 200_000 + "!\ny\n"
+
+
+def test_a_manifest_is_read_whatever_a_pattern_makes_of_a_line_that_it_declares(
+    apply: Apply, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hiera.regex.TIME_LIMIT", 0.1)
+    path = place / "file"
+    path.write_text("x\n")
+    present, absent = apply(
+        {
+            "line#present": {"path": str(path), "line": "a" * 60 + "!"},
+            "line#absent": {"path": str(path), "ensure": "absent", "match": "(a+)+$"},
+        }
+    ).values()
+    assert present.state == "changed"
+    assert absent.state == "failed"

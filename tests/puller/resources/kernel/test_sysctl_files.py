@@ -1,15 +1,22 @@
 """Files of kernel parameters: what they say, and what an edit leaves as it was."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from puller.errors import ResourceError
+from puller.resources.kernel import sysctl_files
 from puller.resources.kernel.edited_file import EditedFile
 from puller.resources.kernel.parameters import normalized, problem_of_key, same_words, set_before
 from puller.resources.kernel.sysctl_files import Edit, edited, parse
 from puller.system.local import LocalSystem
+
+N = 1_000_000
+"""Characters of a long line."""
 
 FILE = """\
 # Kept by hand.
@@ -156,3 +163,29 @@ def test_what_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
     makers.get(kind, lambda: path.symlink_to("nothing"))()
     with pytest.raises(ResourceError, match="wanted a file"):
         write(path)
+
+
+_AS_A_PATTERN = re.compile(
+    r"(?P<start>\s*-?\s*)(?P<key>[^\s=#;-][^=]*?)(?P<between>\s*=[^\S\n]*)(?P<value>[^\n]*?)(?P<end>\s*)"
+)
+"""Lines in the words of a pattern, which takes the square of the time on long ones."""
+
+
+@given(st.text("ab=-#; \t\r\f\x1c", max_size=12), st.sampled_from(["", "\n"]))
+def test_a_line_has_the_parts_that_a_pattern_would_find(line: str, end: str) -> None:
+    match = _AS_A_PATTERN.fullmatch(line + end)
+    wanted = None if match is None else match.groups()
+    assert sysctl_files._Line.find(line + end) == wanted
+
+
+@pytest.mark.attack("edits.pattern")
+@pytest.mark.parametrize(
+    "line",
+    ["a" + " " * N, " " * N, "a = b" + " " * N + "c", "-" * N, "a" * N, " " * N + "-" + " " * N],
+    ids=["blanks after a key", "blanks", "blanks in a value", "dashes", "letters", "a dash among blanks"],
+)
+def test_a_long_line_takes_no_longer_than_it_has_characters(line: str) -> None:
+    """The square of its length would be hours, and no test would end."""
+    text = f"{line}\na.b = 1\n"
+    assert parse(text)["a/b"] == "1"
+    assert edited(text, [Edit("a.b", "2")]) == f"{line}\na.b = 2\n"
