@@ -60,9 +60,10 @@ def _report(error: Exception) -> int:
 
     if (status := status_of(error)) is not None:
         from bundles.masking import mask_urls
+        from puller.values.visible import visible
 
         for line in str(error).splitlines():
-            print(f"puller: {mask_urls(line)}", file=sys.stderr)
+            print(visible(f"puller: {mask_urls(line)}"), file=sys.stderr)
         return status
     import traceback
 

@@ -1,22 +1,32 @@
 """Plain values as YAML for people or JSON for programs; tables."""
 
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
+from puller.values.visible import visible
+
+_LATE_CONTROL = re.compile(r"[\x7f-\x9f]")
+
 
 def show(value: Any, output_format: str) -> None:
-    """Print a plain value as ``yaml`` or ``json``; a text alone as it is, so that scripts can use it."""
+    """Print a plain value as ``yaml`` or ``json``.
+
+    A text alone is printed as it is, so that scripts can use it; on a terminal no control character of it is.
+    """
     if output_format == "json":
         import json
 
-        json.dump(value, sys.stdout, indent=2, ensure_ascii=False)
-        sys.stdout.write("\n")
+        text = json.dumps(value, indent=2, ensure_ascii=False)
+        # JSON leaves these as they are, and some terminals take them for the start of a command.
+        sys.stdout.write(_LATE_CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
         return
     if isinstance(value, str):
-        sys.stdout.write(value if value.endswith("\n") else f"{value}\n")
+        text = visible(value) if sys.stdout.isatty() else value
+        sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
         return
     import yaml
 
@@ -32,9 +42,14 @@ def show(value: Any, output_format: str) -> None:
     )
 
 
+def say(sentence: object) -> None:
+    """Print a line for people, in which others may have had words: none of them is a command of the terminal."""
+    click.echo(visible(str(sentence)))
+
+
 def warn(sentence: str) -> None:
     """Say on stderr something that is amiss, and keep it apart from the answer."""
-    click.echo(f"puller: {sentence}", err=True)
+    click.echo(visible(f"puller: {sentence}"), err=True)
 
 
 def print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
@@ -42,7 +57,7 @@ def print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     for row in (head, *rows):
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        click.echo("  ".join(cells).rstrip())
+        say("  ".join(cells).rstrip())
 
 
 def _dumper() -> type[Any]:

@@ -9,13 +9,13 @@ WARN and above is what somebody should look at; what a run is there for, such as
 
 import contextlib
 import os
-import re
 import select
 import sys
 from enum import IntEnum
 from typing import TextIO
 
 from puller.reporting.report import Event, State
+from puller.values.visible import visible
 
 
 class Level(IntEnum):
@@ -28,7 +28,6 @@ class Level(IntEnum):
     DEBUG = 7
 
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _COLOURS = {Level.ERROR: "31", Level.WARN: "33", Level.DEBUG: "2"}
 _LEVEL_OF = {
     State.FAILED: Level.ERROR,
@@ -82,7 +81,7 @@ class Log:
                 os.write(descriptor, entry)
 
     def _entry(self, level: Level, sentence: str) -> str:
-        sentence = _visible(sentence)
+        sentence = visible(sentence)
         if self._journal:
             # The journal reads the priority at the start of every line.
             return "".join(f"<{level.value}>{line}\n" for line in sentence.splitlines())
@@ -112,13 +111,6 @@ class Log:
         level = _level_of(event)
         if self.is_shown(level):
             self.write(level, sentence(event))
-
-
-def _visible(sentence: str) -> str:
-    """The sentence with control characters written out: what a program of a user has printed would move the cursor of
-    root's terminal, or change what is shown there.
-    """
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", sentence.replace("\r\n", "\n"))
 
 
 def _level_of(event: Event) -> Level:

@@ -8,7 +8,7 @@ import msgspec
 
 from puller.cli.ensure.options import session_option
 from puller.cli.options import any_format_option
-from puller.cli.output import show
+from puller.cli.output import say, show
 from puller.engine import sessions
 from puller.engine.sessions import Session
 from puller.errors import UsageError
@@ -55,7 +55,7 @@ def report(session_directory: str | None, remove: bool, output_format: str) -> i
     summary = Summary.of(events, sum(event.duration for event in events))
     if output_format == "text":
         for event in events:
-            click.echo(sentence(event))
+            say(sentence(event))
         click.echo(str(summary))
     else:
         value = {"started": found.start.started, "summary": summary, "events": recorded}

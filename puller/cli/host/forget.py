@@ -3,7 +3,7 @@
 import click
 
 from puller.cli.host.common import config_option, load_host, state_in_use
-from puller.cli.output import warn
+from puller.cli.output import say, warn
 from puller.errors import UsageError
 from puller.run.forget import forget as forget_bundle
 from puller.run.forget import forget_left
@@ -43,7 +43,7 @@ def forget(bundle: str, references: tuple[str, ...], left: bool, path: str) -> N
     with only_run(directories.run), state_in_use("written"):
         found = forget_bundle(directories, bundle, warn)
     version = f" {found.version}" if found.version else ""
-    click.echo(
+    say(
         f"{bundle}{version} is forgotten, {found.size / 1_000_000:.1f} MB are free; what it has made here stays"
     )
 
@@ -52,6 +52,6 @@ def _forget_left(directories: Directories, bundle: str, references: tuple[str, .
     with only_run(directories.run), state_in_use("written"):
         forgotten = forget_left(directories, bundle, references, warn)
     for one in forgotten:
-        click.echo(f"{one.reference} is forgotten, and stays as it is")
+        say(f"{one.reference} is forgotten, and stays as it is")
     if not forgotten:
-        click.echo(f"{bundle} has left nothing behind")
+        say(f"{bundle} has left nothing behind")

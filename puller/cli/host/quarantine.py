@@ -5,7 +5,7 @@ import msgspec
 
 from puller.cli.host.common import config_option, load_host, state_in_use
 from puller.cli.options import text_format_option
-from puller.cli.output import show, warn
+from puller.cli.output import say, show, warn
 from puller.errors import UsageError
 from puller.run.policy.quarantine import Quarantine
 from puller.state.lock import only_run
@@ -38,13 +38,13 @@ def list_entries(output_format: str, path: str) -> None:
         show(msgspec.to_builtins(entries), "json")
         return
     for entry in entries:
-        click.echo(entry)
+        say(entry)
         for failure in entry.failed:
-            click.echo(f"  failed: {failure}")
+            say(f"  failed: {failure}")
         for change in entry.not_undone:
-            click.echo(f"  not undone: {change}")
+            say(f"  not undone: {change}")
     if not entries:
-        click.echo("nothing is quarantined")
+        say("nothing is quarantined")
 
 
 @quarantine.command()
@@ -68,6 +68,6 @@ def clear(bundle: str | None, version: str | None, everything: bool, path: str) 
     with only_run(directories.run), state_in_use("written"):
         cleared = Quarantine.load(directories, warn).clear(bundle, version)
     for entry in cleared:
-        click.echo(f"{entry.bundle} {entry.version} may be tried again; it was quarantined: {entry.reason}")
+        say(f"{entry.bundle} {entry.version} may be tried again; it was quarantined: {entry.reason}")
     if not cleared:
-        click.echo("nothing of that is quarantined" if bundle else "nothing is quarantined")
+        say("nothing of that is quarantined" if bundle else "nothing is quarantined")

@@ -11,7 +11,7 @@ from bundles.errors import BundleError
 from bundles.store.store import Store
 from puller.cli.host.common import config_option, load_host
 from puller.cli.options import text_format_option
-from puller.cli.output import show
+from puller.cli.output import say, show
 from puller.config.configuration import Configuration
 from puller.errors import ConfigurationError, PullerError, UsageError, file_problem, reason
 from puller.exit_status import ExitStatus
@@ -78,7 +78,7 @@ def _check(path: str, output_format: str, oldest: timedelta) -> int:
     if output_format == "json":
         show({"health": verdict.health.value, "says": str(verdict), **found}, "json")
     else:
-        click.echo(str(verdict))
+        say(str(verdict))
     return verdict.exit_code
 
 
@@ -198,44 +198,44 @@ def _last_run(report: Report) -> dict[str, Any]:
 
 def _print(found: dict[str, Any]) -> None:
     if found["running_since"]:
-        click.echo(f"a run is at work since {found['running_since']}")
+        say(f"a run is at work since {found['running_since']}")
     for line in found["holds"]["lines"]:
-        click.echo(line)
+        say(line)
     if found["cut_short"]:
-        click.echo(f"the run that began {found['cut_short']} did not come to its end")
+        say(f"the run that began {found['cut_short']} did not come to its end")
     for bundle in found["bundles"]:
         _print_bundle(bundle)
     for left in found["left"]:
-        click.echo(_left_line(left))
+        say(_left_line(left))
     last = found["last_run"]
     if last is None:
-        click.echo(f"last run: {found['problem'] or 'none yet'}")
+        say(f"last run: {found['problem'] or 'none yet'}")
         return
-    click.echo(f"last run: {last['finished']}, exit status {last['exit_status']}")
+    say(f"last run: {last['finished']}, exit status {last['exit_status']}")
     if last["only"]:
-        click.echo(f"  partial: only {', '.join(last['only'])}, and what that requires")
+        say(f"  partial: only {', '.join(last['only'])}, and what that requires")
     for name, summary in last["summaries"].items():
-        click.echo(f"  {name}: {summary}")
+        say(f"  {name}: {summary}")
     for problem in last["problems"]:
-        click.echo("  problem: " + problem.replace("\n", "\n    "))
+        say("  problem: " + problem.replace("\n", "\n    "))
     for failure in last["failed"]:
-        click.echo(f"  failed: {failure['resource']}: {', '.join(failure['errors'])}")
+        say(f"  failed: {failure['resource']}: {', '.join(failure['errors'])}")
 
 
 def _print_bundle(bundle: dict[str, Any]) -> None:
-    click.echo(_bundle_line(bundle))
+    say(_bundle_line(bundle))
     if trial := bundle.get("trial"):
         count = trial["failed_runs"]
         failed = f", resources failed in the last {count} run{'s' * (count > 1)}" if count else ""
-        click.echo(f"  on trial since {shown(parse_moment(trial['since']))}{failed}")
+        say(f"  on trial since {shown(parse_moment(trial['since']))}{failed}")
     if bundle["held"]:
-        click.echo(f"  held: {bundle['held']}")
+        say(f"  held: {bundle['held']}")
     if bundle.get("problem"):
-        click.echo(f"  problem: {bundle['problem']}")
+        say(f"  problem: {bundle['problem']}")
     for one in bundle.get("left_behind", ()):
         origin = "made by Puller" if one["made"] else "there before Puller came"
         since = shown(parse_moment(one["since"]))
-        click.echo(f"  {one['reference']} is left behind since {since}, and was {origin}")
+        say(f"  {one['reference']} is left behind since {since}, and was {origin}")
 
 
 def _left_line(left: dict[str, Any]) -> str:

@@ -444,3 +444,20 @@ def test_a_bundle_that_the_configuration_does_not_name_is_an_error(say: Say, wor
     refused = say(*words)
     assert refused.status == 64
     assert refused.output == "puller: wep: the configuration names no such bundle (did you mean 'web'?)\n"
+
+
+FAILING = r"""
+resources:
+  - exec:
+      - "/bin/sh -c 'printf \"\\033[2J\\302\\2332Jtext\"; exit 1'":
+"""
+
+
+def test_what_a_failed_command_has_printed_does_nothing_to_the_terminal_of_who_asks(
+    say: Say, host: Host, publisher: Publisher
+) -> None:
+    publisher.publish("1.0.0", FAILING, files={})
+    outputs = [host.run().output, say("status").output, say("status", "--check").output]
+    outputs.append(say("status", "--format", "json").output)
+    assert all("2Jtext" in output for output in (outputs[0], outputs[1], outputs[3]))
+    assert not any({"\x1b", "\x9b"} & {*output} for output in outputs)
