@@ -37,11 +37,11 @@ _ROWS: Final = (
     Rule("unused-library", _WARNING, "Nothing in the bundle uses this library."),
     # Commands.
     Rule("command-syntax", _ERROR, "A command line cannot be split into words."),
-    Rule("shell-syntax", _WARNING, "A command without a shell has what only a shell understands."),
+    Rule("shell-operator", _ERROR, "A command without a shell has a redirection, a pipe or another word of the shell."),
+    Rule("shell-syntax", _WARNING, "A command without a shell has a character that only a shell would replace."),
     Rule("secret-on-command-line", _WARNING, "The process list shows a secret while a command runs."),
-    Rule("no-time-limit", _WARNING, "A health check of an ordinary command has no time limit."),
     # Data.
-    Rule("unreachable-override", _WARNING, "No entry of the hierarchy's order can lead to this override section."),
+    Rule("unreachable-override", _ERROR, "No entry of the hierarchy's order can lead to this override section."),
     Rule("unused-data", _WARNING, "Nothing in the bundle uses this key of data."),
     Rule("misspelt-annotation", _ERROR, "An annotation is misspelt, so that it protects or checks nothing."),
     Rule("annotation", _WARNING, "A comment that looks like an annotation is not heeded."),

@@ -15,7 +15,7 @@ from hiera.document.annotations import functions, in_words
 from hiera.document.document import annotations_of
 from hiera.errors import HieraError
 from puller.authoring.lint.findings import Finding, Severity
-from puller.authoring.lint.names.bundle import Bundle, ManifestFile, read, shape_of
+from puller.authoring.lint.names.bundle import Bundle, ManifestFile, bundle_of, read, shape_of
 from puller.authoring.lint.names.expressions import Parsed, follow, parse_condition, parse_text
 from puller.authoring.lint.names.known import Guards, Known
 from puller.authoring.lint.names.places import YamlText
@@ -36,7 +36,7 @@ Path = tuple[str | int, ...]
 def check(subject: Subject) -> Iterator[Finding]:
     """The findings, each once, by file and line."""
     found = sorted(
-        dict.fromkeys(_Checking(Bundle(subject)).findings()), key=lambda one: (one.place, one.message)
+        dict.fromkeys(_Checking(bundle_of(subject)).findings()), key=lambda one: (one.place, one.message)
     )
     # A fact of hosts is said once for each file that asks for it, and not wherever it does.
     said: set[object] = set()

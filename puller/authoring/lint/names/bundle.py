@@ -229,6 +229,16 @@ class Bundle:
                     yield found
 
 
+def bundle_of(subject: Subject) -> Bundle:
+    """The bundle of a subject: one for all checks of it."""
+    if not _last or _last[0][0] is not subject:
+        _last[:] = [(subject, Bundle(subject))]
+    return _last[0][1]
+
+
+_last: list[tuple[Subject, Bundle]] = []
+
+
 def shape_of(value: Any, known: Known) -> Shape:
     """The shape of a value with expressions, each by what it comes to."""
     if isinstance(value, Mapping):

@@ -1,0 +1,150 @@
+"""Command lines that do not do what they say.
+
+* ``command-syntax``: one that cannot be split into words.
+* ``shell-operator``: a redirection, a pipe or another word of the shell's own language, where no shell runs the
+  command: the program would get it as an argument, or there is no such program.
+* ``shell-syntax``: a character that a shell would replace, and that stays as it is here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from hiera.errors import HieraError
+from hiera.expressions.expressions import parse
+from puller.authoring.lint.findings import Finding, Severity
+from puller.authoring.lint.names.bundle import ManifestFile, bundle_of
+from puller.authoring.lint.names.known import Trouble
+from puller.authoring.lint.subject import Subject
+from puller.manifest.entries import Entry
+from puller.system.shell_words import split_words
+
+_BY_SHELL: Final = "; provider: shell has a shell run it"
+_OPERATOR: Final = re.compile(r"(\d*[<>]{1,2}(&\d|&-)?|&>{1,2}|\|{1,2}|&{1,2}|;)")
+_REDIRECTION: Final = re.compile(r"(\d*>{1,2}|<)(/|&\d|\.)|&>/")
+_BUILT_IN: Final = frozenset(
+    (
+        *(
+            ".",
+            "!",
+            "{",
+            "(",
+            "alias",
+            "break",
+            "case",
+            "cd",
+            "continue",
+            "eval",
+            "exit",
+            "export",
+            "for",
+            "function",
+        ),
+        *(
+            "if",
+            "local",
+            "return",
+            "set",
+            "shift",
+            "source",
+            "trap",
+            "ulimit",
+            "umask",
+            "unalias",
+            "unset",
+            "until",
+        ),
+        *("wait", "while"),
+    )
+)
+_EXPANDED: Final = re.compile(r"\$[\w({?!#@*$-]|`|(?<![\w.])~(?=/|$)|\*|;$")
+_STAND_IN: Final = "x"  # for what an expression gives
+_LITERAL: Final = frozenset({"find", "grep", "sed", "awk", "systemd-run"})
+"""Programs that have uses of their own for such characters."""
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    """The findings of all commands of resources and health checks."""
+    for manifest in bundle_of(subject).manifests.values():
+        for entry in manifest.resources:
+            for path, written, is_shell in _commands(entry):
+                for trouble in _troubles(written, is_shell=is_shell):
+                    yield manifest.yaml.finding(trouble, _place(manifest, entry, path))
+
+
+def _commands(entry: Entry) -> Iterator[tuple[tuple[str | int, ...], str, bool]]:
+    """Each command with its place below the resource, and whether a shell runs it."""
+    properties = entry.properties
+    if entry.type_name == "exec":
+        provider = properties.get("provider") or "posix"
+        for name in ("command", "onlyif", "unless"):
+            written = properties.get(name) or (properties.get("name") if name == "command" else None)
+            if isinstance(written, str):
+                yield (name,), written, provider != "posix"
+    checks = properties.get("health_checks")
+    for index, one in enumerate(checks if isinstance(checks, list) else ()):
+        if isinstance(one, Mapping) and isinstance(one.get("command"), str):
+            yield ("health_checks", index, "command"), one["command"], False
+
+
+def _place(manifest: ManifestFile, entry: Entry, path: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """Where a command stands; a resource that is named by its command has no other place."""
+    value: Any = manifest.value
+    for step in (*entry.path, *path):
+        try:
+            value = value[step]
+        except (LookupError, TypeError):
+            return entry.path
+    return (*entry.path, *path)
+
+
+def _troubles(written: str, *, is_shell: bool) -> Iterator[Trouble]:
+    text = _without_expressions(written)
+    if text is None or is_shell:
+        return
+    try:
+        words = split_words(text)
+    except ValueError as error:
+        yield Trouble("command-syntax", Severity.ERROR, f"the command {written!r} {error}", ())
+        return
+    raw = _raw_words(text)
+    program = words[0].rpartition("/")[2] if words else ""
+    if words and words[0] in _BUILT_IN:
+        what = f"{words[0]} is a word of the shell, and no program that can be started{_BY_SHELL}"
+        yield Trouble("shell-operator", Severity.ERROR, what, ())
+        return
+    yield from _of_words(raw, program)
+
+
+def _of_words(raw: list[str], program: str) -> Iterator[Trouble]:
+    for word in raw[1:]:
+        if _OPERATOR.fullmatch(word) or _REDIRECTION.match(word):
+            if word == ";" and program == "find":
+                continue
+            what = f"{word} goes to {program} as an argument, since no shell runs the command{_BY_SHELL}"
+            yield Trouble("shell-operator", Severity.ERROR, what, ())
+            return
+    for word in raw:
+        if program not in _LITERAL and (found := _EXPANDED.search(word)):
+            what = f"{found[0]} in {word} stays as it is, since no shell runs the command: quote it, or say"
+            yield Trouble("shell-syntax", Severity.WARNING, f"{what} provider: shell", ())
+            return
+
+
+def _without_expressions(written: str) -> str | None:
+    """The text with a word in the place of each expression; ``None`` for one that is nothing else, or is none."""
+    try:
+        pieces = parse(written)
+    except HieraError:  # said where expressions are checked
+        return None
+    if len(pieces) == 1 and not isinstance(pieces[0], str):
+        return None
+    return "".join(piece if isinstance(piece, str) else _STAND_IN for piece in pieces)
+
+
+def _raw_words(text: str) -> list[str]:
+    """The words with what is quoted in them left out, so that what is left is what a shell would look at."""
+    kept = re.sub(r"\\.|'[^']*'|\"(?:[^\"\\]|\\.)*\"", _STAND_IN, text, flags=re.DOTALL)
+    return kept.split()

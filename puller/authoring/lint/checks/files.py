@@ -1,0 +1,137 @@
+"""Files that a manifest names and the bundle does not have, and files that nothing uses.
+
+* ``missing-file``: a source, template or directory of a scaffold that is not there, or is of another kind; of a path
+  with expressions, where no file of the bundle can be meant.
+* ``unused-file``: a file that no path, template or level can lead to. Nothing is called unused where an expression
+  alone says which file is meant.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
+from typing import Final
+
+from hiera.errors import HieraError
+from puller.authoring.lint.findings import Finding, Place, Severity
+from puller.authoring.lint.named_files import NamedFile, named_files
+from puller.authoring.lint.names.bundle import Bundle, bundle_of, read
+from puller.authoring.lint.names.known import Trouble
+from puller.authoring.lint.names.trees import tree_files
+from puller.authoring.lint.subject import Subject
+from puller.manifest.libraries import LIBRARY
+from puller.manifest.source import MANIFEST
+from puller.values.suggestions import did_you_mean
+
+_MISSING: Final = "missing-file"
+_UNUSED: Final = "unused-file"
+_ANYWAY: Final = ("README*", "LICENSE*", "CHANGELOG*", "COPYING*", "Makefile", "*.md", "*.rst")
+"""Names of files that are there for people."""
+_APART: Final = ("tests", "docs", "facts.d", "libraries", "examples")
+"""Directories of a bundle whose files no path has to name."""
+_WORD: Final = re.compile(r"[\w.@%+-]+")
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    """One finding for each path that leads nowhere, and for each file that none leads to."""
+    bundle = bundle_of(subject)
+    named = list(named_files(bundle))
+    for one in named:
+        if problem := _problem(one, bundle):
+            yield one.manifest.yaml.finding(Trouble(_MISSING, Severity.ERROR, problem, ()), one.path)
+    if subject.manifest is not None and not any(one.is_open for one in named):
+        yield from _unused(bundle, named)
+
+
+# -- missing --------------------------------------------------------------------------------------
+
+
+def _problem(one: NamedFile, bundle: Bundle) -> str:
+    if not one.is_constant:
+        return "" if one.meant or one.is_open else _none_fits(one)
+    try:
+        real = one.manifest.files.find(one.written)
+    except HieraError as error:
+        return f"{one.key} {error}"
+    if not os.path.lexists(real):
+        known = (os.path.relpath(path, one.manifest.files.directory) for path in _paths(bundle))
+        return f"{one.key} {one.written} is not in the bundle{_near(one.written, known)}"
+    return _wrong_kind(one, real)
+
+
+def _none_fits(one: NamedFile) -> str:
+    return f"{one.key} {one.written} can lead to no file of the bundle, whatever its expressions give"
+
+
+def _near(written: str, known: Iterable[str]) -> str:
+    """The file that may have been meant, where one is near; the list of all would be too long."""
+    said = did_you_mean(written.rstrip("/"), known)
+    return said if said.startswith(" (did you mean") else ""
+
+
+def _paths(bundle: Bundle) -> set[str]:
+    files = {path for listed in bundle.listed.values() for path in listed}
+    return files | {os.path.dirname(path) for path in files}
+
+
+def _wrong_kind(one: NamedFile, real: str) -> str:
+    entry = one.entry
+    is_scaffold = entry is not None and entry.type_name == "scaffold"
+    ensure = "present" if entry is None else entry.properties.get("ensure", "present")
+    if is_scaffold or (entry is not None and entry.type_name == "file" and ensure == "directory"):
+        if not os.path.isdir(real):
+            return f"{one.key} {one.written} is a file, wanted a directory"
+        return "" if _has_files(real) else f"{one.key} {one.written} holds no files"
+    if not os.path.isfile(real):
+        return f"{one.key} {one.written} is not a regular file"
+    return ""
+
+
+def _has_files(directory: str) -> bool:
+    return any(files for _, _, files in os.walk(directory))
+
+
+# -- unused ---------------------------------------------------------------------------------------
+
+
+def _unused(bundle: Bundle, named: list[NamedFile]) -> Iterator[Finding]:
+    used = _used(bundle, named)
+    words: set[str] | None = None
+    for path in bundle.listed[bundle.root]:
+        if path in used or _is_apart(os.path.relpath(path, bundle.root)):
+            continue
+        # An expression or a template may put a path together: a file whose name stands somewhere may be meant.
+        words = _words(bundle) if words is None else words
+        if os.path.basename(path) not in words:
+            place = Place(bundle.name_of(path))
+            yield Finding(_UNUSED, Severity.WARNING, place, "nothing in the bundle uses this file")
+
+
+def _used(bundle: Bundle, named: list[NamedFile]) -> set[str]:
+    used = {os.path.join(bundle.root, name) for name in (MANIFEST, LIBRARY)} | {*bundle.manifests}
+    used |= {*tree_files(bundle.root)}
+    for one in named:
+        for path in one.meant:
+            used.add(path)
+            if os.path.isdir(path):
+                used |= {os.path.join(place, name) for place, _, names in os.walk(path) for name in names}
+    return used
+
+
+def _is_apart(path: str) -> bool:
+    first, *rest = path.split("/")
+    name = os.path.basename(path)
+    if name.startswith(".") or (first.startswith(".") and rest) or (first in _APART and rest):
+        return True
+    return any(fnmatchcase(name, pattern) for pattern in _ANYWAY)
+
+
+def _words(bundle: Bundle) -> set[str]:
+    """All words in the texts of the bundle that may be names of files."""
+    found: set[str] = set()
+    for path in bundle.listed[bundle.root]:
+        if (text := read(path)) is not None:
+            found.update(_WORD.findall(text))
+    return found

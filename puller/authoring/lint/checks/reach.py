@@ -1,0 +1,105 @@
+"""Data that no host can come to.
+
+* ``unreachable-override``: a section of overrides that no entry of the hierarchy's order can lead to, whatever the
+  facts are.
+* ``unused-data``: a key of data whose name stands nowhere else in the bundle. Nothing is said where data is used as a
+  whole, or is asked for by a name that an expression gives.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from hiera.errors import HieraError
+from hiera.expressions.expressions import parse
+from puller.authoring.lint.findings import Finding, Severity
+from puller.authoring.lint.names.bundle import Bundle, ManifestFile, bundle_of, read
+from puller.authoring.lint.names.known import Trouble
+from puller.authoring.lint.subject import Subject
+from puller.values.suggestions import did_you_mean
+
+_DEFAULT_ORDER: Final = ("default",)
+_WHOLE: Final = re.compile(
+    r"\b[dD]ata\b(?!\s*[.\[]\s*['\"]?\w)(?!\s*:)|\b[dD]ata\s*\[\s*[^'\"\s]|\bdata\.(items|keys|values)\("
+    r"|\b(lookup|hiera)\(\s*[^'\"\s]"
+)
+_WORD: Final = re.compile(r"\w+")
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    """The findings of all manifests of the bundle."""
+    bundle = bundle_of(subject)
+    for manifest in bundle.manifests.values():
+        yield from _overrides(manifest)
+    if subject.manifest is not None and len(bundle.manifests) == 1 and not bundle.files.libraries:
+        yield from _unused(bundle, next(iter(bundle.manifests.values())))
+
+
+# -- overrides ------------------------------------------------------------------------------------
+
+
+def _overrides(manifest: ManifestFile) -> Iterator[Finding]:
+    overrides, hierarchy = manifest.value.get("overrides"), manifest.value.get("hierarchy")
+    order = hierarchy.get("order") if isinstance(hierarchy, Mapping) else list(_DEFAULT_ORDER)
+    if not isinstance(overrides, Mapping) or not isinstance(order, list):
+        return
+    patterns = [_pattern(entry) for entry in order if isinstance(entry, str)]
+    for section in overrides:
+        if any(pattern.fullmatch(str(section)) for pattern in patterns):
+            continue
+        constants = [entry for entry in order if isinstance(entry, str) and "{{" not in entry]
+        what = f"no entry of the hierarchy's order can come to {section!r}, so it counts on no host"
+        said = did_you_mean(str(section), constants)
+        message = what + (said if said.startswith(" (did you mean") else "")
+        trouble = Trouble("unreachable-override", Severity.ERROR, message, ())
+        yield manifest.yaml.finding(trouble, ("overrides", section))
+
+
+def _pattern(entry: str) -> re.Pattern[str]:
+    """All texts that an entry may come to: an expression may give anything."""
+    try:
+        pieces = parse(entry)
+    except HieraError:
+        return re.compile(".*", re.DOTALL)
+    return re.compile(
+        "".join(re.escape(piece) if isinstance(piece, str) else ".*" for piece in pieces), re.DOTALL
+    )
+
+
+# -- data -----------------------------------------------------------------------------------------
+
+
+def _unused(bundle: Bundle, manifest: ManifestFile) -> Iterator[Finding]:
+    data = manifest.value.get("data")
+    if not isinstance(data, Mapping) or bundle.tree is not None:
+        return
+    texts = [*_values({key: value for key, value in manifest.value.items() if key != "data"}), *_values(data)]
+    texts += (text for path in _others(bundle, manifest) if (text := read(path)) is not None)
+    annotated = [line for line in manifest.yaml.text.splitlines() if "@" in line and "#" in line]
+    if any(_WHOLE.search(text) for text in texts):
+        return
+    words = {word for text in (*texts, *annotated) for word in _WORD.findall(text)}
+    for key in data:
+        if isinstance(key, str) and not words.issuperset(_WORD.findall(key)):
+            message = f"nothing in the bundle uses data.{key}"
+            trouble = Trouble("unused-data", Severity.WARNING, message, ())
+            yield manifest.yaml.finding(trouble, ("data", key))
+
+
+def _others(bundle: Bundle, manifest: ManifestFile) -> Iterator[str]:
+    return (path for path in bundle.listed[bundle.root] if path != manifest.path)
+
+
+def _values(value: Any) -> Iterator[str]:
+    """All texts of a value with an expression in them, and conditions and loops, which have no braces."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield str(key) if "{{" in str(key) else ""
+            yield from _values(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _values(item)

@@ -1,0 +1,99 @@
+"""Templates that their engine cannot read, and includes that lead nowhere.
+
+* ``template-syntax``: an error of the parser, with its line and column. Nothing is rendered.
+* ``missing-file``: a template that is included by a constant path, and is not in the bundle.
+
+Every template that the bundle uses is read, and every file whose name says that it is one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from jinja2 import nodes
+
+from hiera.errors import HieraError
+from puller.authoring.lint.findings import Finding, Place, Severity
+from puller.authoring.lint.named_files import TemplateUse, named_files, template_uses
+from puller.authoring.lint.names.bundle import Bundle, bundle_of, read
+from puller.authoring.lint.names.templates import parse_jinja
+from puller.authoring.lint.subject import Subject
+from puller.errors import ResourceError
+from puller.templates.engine import named_engine
+from puller.templates.errors import TemplateError
+from puller.templates.rendering import load
+
+_SYNTAX: Final = "template-syntax"
+_MISSING: Final = "missing-file"
+_SOMEBODY_ELSES: Final = re.compile(r"no (filter|test|function) named|unknown (filter|test|function)", re.I)
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    """The findings of all templates."""
+    bundle = bundle_of(subject)
+    seen: set[tuple[str, str, tuple[str, str]]] = set()
+    waiting = [use for named in named_files(bundle) for use in template_uses(named)]
+    waiting += _by_name(bundle, {use.path for use in waiting})
+    while waiting:
+        use = waiting.pop(0)
+        key = (use.path, use.engine, use.delimiters)
+        if key not in seen and (text := read(use.path)) is not None:
+            seen.add(key)
+            yield from _check(use, text, bundle, waiting)
+
+
+def _by_name(bundle: Bundle, used: set[str]) -> Iterator[TemplateUse]:
+    """The files whose ending says which engine renders them, and that are not known to be used."""
+    for path in bundle.listed[bundle.root]:
+        engine = named_engine(path)
+        if engine is not None and path not in used and not _is_in_tests(path, bundle):
+            yield TemplateUse(path, engine, bundle.files.within(path))
+
+
+def _is_in_tests(path: str, bundle: Bundle) -> bool:
+    return os.path.relpath(path, bundle.root).startswith("tests/")
+
+
+def _check(use: TemplateUse, text: str, bundle: Bundle, waiting: list[TemplateUse]) -> Iterator[Finding]:
+    name = bundle.name_of(use.path)
+    if use.engine == "jinja" and (parsed := parse_jinja(text, use.delimiters)) is not None:
+        yield from _includes(use, parsed[0], parsed[2], name, waiting)
+        return
+    try:
+        load(use.engine, use.delimiters).compile(os.path.basename(use.path), text)
+    except TemplateError as error:
+        if not _SOMEBODY_ELSES.search(error.message):
+            yield Finding(_SYNTAX, Severity.ERROR, Place(name, error.line, error.column), error.message)
+    except ResourceError:  # delimiters that cannot be are the manifest's
+        return
+
+
+def _includes(
+    use: TemplateUse, tree: nodes.Template, skipped: int, name: str, waiting: list[TemplateUse]
+) -> Iterator[Finding]:
+    """The files that a template of Jinja2 includes, imports or extends by constant paths."""
+    kinds = (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)
+    for node in tree.find_all(kinds):
+        written = getattr(node, "template", None)
+        if not isinstance(written, nodes.Const) or not isinstance(written.value, str):
+            continue
+        found, problem = _meant(use, written.value)
+        if found is not None:
+            waiting.append(TemplateUse(found, "jinja", use.files.within(found), use.delimiters))
+        elif not getattr(node, "ignore_missing", False):
+            yield Finding(_MISSING, Severity.ERROR, Place(name, node.lineno + skipped), problem)
+
+
+def _meant(use: TemplateUse, written: str) -> tuple[str | None, str]:
+    """The file that an include means, or what is wrong with it."""
+    if use.tree and not use.files.is_prefixed(written):
+        path = os.path.join(use.tree, written)
+    else:
+        try:
+            path = use.files.find(written)
+        except HieraError as error:
+            return None, str(error)
+    return (path, "") if os.path.isfile(path) else (None, f"{written} is included, and not in the bundle")

@@ -1,0 +1,214 @@
+"""Bundles that can work on no host: refused where they are written, and not published; with place and words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from puller.cli import cli
+
+IDS = 'owner: root, group: root, mode: "0644"'
+FILE = f"resources:\n  - file: [{{/etc/app.conf: {{PROPERTIES, {IDS}}}}}]\n"
+SCAFFOLD = "resources:\n  - scaffold: [{/etc/app: {source: templates/app, engine: ENGINE}}]\n"
+EXEC = "resources:\n  - exec:\n      - COMMAND\n"
+HEALTH = "resources:\n  - exec: [{'true': {health_checks: [{command: COMMAND}]}}]\n"
+OVERRIDES = "data: {a: 1}\nhierarchy: {order: ORDER}\noverrides: {SECTION: {a: 2}}\n"
+OVERRIDES += FILE.replace("PROPERTIES", 'content: "{{ data.a }}"')
+
+Broken = tuple[dict[str, str], str]
+BROKEN: dict[str, Broken] = {
+    "a template of Jinja2 with an error of syntax": (
+        {"manifest.yaml": FILE.replace("PROPERTIES", "template: app.j2"), "app.j2": "one\n{% if data.x %}\n"},
+        "web/app.j2:2",
+    ),
+    "a template of Go with an error of syntax": (
+        {"manifest.yaml": FILE.replace("PROPERTIES", "template: app.tmpl"), "app.tmpl": "one\n{{ if }}{{ end }}\n"},
+        "web/app.tmpl:2",
+    ),
+    "a template of Jet with an error of syntax": (
+        {"manifest.yaml": FILE.replace("PROPERTIES", "template: app.jet"), "app.jet": "one\n{{ if }}{{ end }}\n"},
+        "web/app.jet:2",
+    ),
+    "a template that nothing of the facts at hand leads to": (
+        {
+            "manifest.yaml": FILE.replace("PROPERTIES", 'template: "t/{{ facts.os.family }}.j2"'),
+            "t/Debian.j2": "fine\n",
+            "t/RedHat.j2": "{{ 1 +\n",
+        },
+        "web/t/RedHat.j2:1",
+    ),
+    "a file of a scaffold with an error of syntax": (
+        {"manifest.yaml": SCAFFOLD.replace("ENGINE", "jinja"), "templates/app/a/conf": "{{ oh( }}\n"},
+        "web/templates/app/a/conf:1",
+    ),
+    "a partial with an error of syntax": (
+        {
+            "manifest.yaml": SCAFFOLD.replace("ENGINE", "go"),
+            "templates/app/conf": "fine\n",
+            "templates/app/_partials/one": "{{ if }}\n",
+        },
+        "web/templates/app/_partials/one:1",
+    ),
+    "a template with an unknown name": (
+        {
+            "manifest.yaml": "data: {port: 80}\n" + FILE.replace("PROPERTIES", "template: app.j2"),
+            "app.j2": "{{ data.port }}\n{{ data.prt }}\n",
+        },
+        "web/app.j2:2:9: error: data has no key 'prt' (did you mean 'port'?)",
+    ),
+    "a template with an unknown filter": (
+        {"manifest.yaml": FILE.replace("PROPERTIES", "template: app.j2"), "app.j2": "{{ 'a' | uper }}\n"},
+        "web/app.j2:1",
+    ),
+    "an include that is missing": (
+        {"manifest.yaml": FILE.replace("PROPERTIES", "template: app.j2"), "app.j2": "\n{% include 'no.j2' %}\n"},
+        "web/app.j2:2: error: no.j2 is included, and not in the bundle",
+    ),
+    "a missing source": (
+        {"manifest.yaml": FILE.replace("PROPERTIES", "source: files/app.conf"), "files/app.cnf": "x\n"},
+        "web/manifest.yaml:2:",
+    ),
+    "a missing source of which only a part is an expression": (
+        {"manifest.yaml": FILE.replace("PROPERTIES", 'source: "files/{{ facts.os.family }}.conf"')},
+        "can lead to no file of the bundle",
+    ),
+    "a missing template": (
+        {"manifest.yaml": FILE.replace("PROPERTIES", "template: templates/app.j2")},
+        "template templates/app.j2 is not in the bundle",
+    ),
+    "a missing directory of a scaffold": (
+        {"manifest.yaml": SCAFFOLD.replace("ENGINE", "jet")},
+        "source templates/app is not in the bundle",
+    ),
+    "a directory of a scaffold that is a file": (
+        {"manifest.yaml": SCAFFOLD.replace("ENGINE", "jet"), "templates/app": "x\n"},
+        "source templates/app is a file, wanted a directory",
+    ),
+    "a source that leads out of the bundle": (
+        {"manifest.yaml": FILE.replace("PROPERTIES", "source: ../secret")},
+        "../secret is outside of the bundle",
+    ),
+    "a control that is no expression": (
+        {"manifest.yaml": FILE.replace("PROPERTIES", 'content: a, control: {if: "facts.os.family == "}')},
+        "web/manifest.yaml:2:",
+    ),
+    "a health check with an open quote": (
+        {"manifest.yaml": HEALTH.replace("COMMAND", '''"sh -c 'exit 0"''')},
+        "has a single quote that is not closed",
+    ),
+    "an override that no order can reach": (
+        {
+            "manifest.yaml": OVERRIDES.replace("ORDER", "[common]").replace("SECTION", "'comon'"),
+        },
+        "no entry of the hierarchy's order can come to 'comon', so it counts on no host (did you mean 'common'?)",
+    ),
+    "an override that no expression of the order can reach": (
+        {
+            "manifest.yaml": OVERRIDES.replace("ORDER", "['host:{{ facts.networking.fqdn }}']").replace(
+                "SECTION", "'hots:web01'"
+            ),
+        },
+        "can come to 'hots:web01'",
+    ),
+    "a redirection without a shell": (
+        {"manifest.yaml": EXEC.replace("COMMAND", "echo hi > /tmp/x")},
+        "web/manifest.yaml:3:9: error: > goes to echo as an argument, since no shell runs the command; provider: shell",
+    ),
+    "a pipe without a shell": (
+        {"manifest.yaml": EXEC.replace("COMMAND", "'a: {command: cat /etc/motd | wc}'").replace("'", "")},
+        "| goes to cat as an argument",
+    ),
+    "a built-in of the shell": ({"manifest.yaml": EXEC.replace("COMMAND", "cd /srv")}, "cd is a word of the shell"),
+    "a key of a repository that is missing": (
+        {
+            "manifest.yaml": "resources:\n  - repository:\n      - web: {url: 'https://example.com', suites: [a], "
+            "components: [main], key: keys/web.asc}\n"
+        },
+        "key keys/web.asc is not in the bundle",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, str]], None]:
+    """Makes the bundle ``web`` in the working directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def make(files: dict[str, str]) -> None:
+        for name, text in files.items():
+            path = tmp_path / "web" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    return make
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
+def test_it_is_refused_by_lint_with_its_place(
+    write: Callable[[dict[str, str]], None], broken: Broken
+) -> None:
+    files, words = broken
+    write(files)
+    done = CliRunner().invoke(cli, ["lint", "web"])
+    assert (done.exit_code, words in done.output) == (1, True), done.output
+    assert "internal" not in done.output
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
+def test_it_is_not_published(write: Callable[[dict[str, str]], None], broken: Broken) -> None:
+    files, words = broken
+    write(files)
+    assert CliRunner().invoke(cli, ["site", "init", "site", "--no-passphrase"]).exit_code == 0
+    done = CliRunner().invoke(cli, ["site", "publish", "site", "web", "--version", "1.0.0"])
+    assert (done.exit_code != 0, words.replace(": error", "") in done.output) == (True, True), done.output
+    listed = CliRunner().invoke(cli, ["site", "list", "site"])
+    assert "1.0.0" not in listed.output
+
+
+FINE = {
+    "quoted characters": EXEC.replace("COMMAND", """'grep "a|b" /etc/motd'"""),
+    "an address with an ampersand": EXEC.replace("COMMAND", "curl http://localhost/?a=1&b=2"),
+    "a shell of its own": EXEC.replace("COMMAND", "sh -c 'echo hi > /tmp/x'"),
+    "the shell as provider": EXEC.replace("COMMAND", "'a': {command: 'echo hi > /tmp/x', provider: shell}"),
+    "find with its own semicolon": EXEC.replace("COMMAND", "find /srv -name *.tmp -exec rm {} ;"),
+    "a command that is an expression": EXEC.replace("COMMAND", "'a': {command: \"{{ 'echo > x' }}\"}"),
+    "a source that is not needed": FILE.replace("PROPERTIES", "ensure: absent").replace(f", {IDS}", ""),
+}
+
+
+@pytest.mark.parametrize("manifest", FINE.values(), ids=FINE)
+def test_what_works_is_no_finding(write: Callable[[dict[str, str]], None], manifest: str) -> None:
+    write({"manifest.yaml": manifest})
+    done = CliRunner().invoke(cli, ["lint", "web", "--strict"])
+    assert (done.exit_code, done.output.count("\n")) == (0, 1), done.output
+
+
+SUSPICIOUS = {
+    "a variable without a shell": (EXEC.replace("COMMAND", "echo $HOME"), "[shell-syntax]"),
+    "a key of data that nothing uses": (
+        "data: {prot: 1}\nresources: [exec: ['true']]\n",
+        "data.prot [unused-data]",
+    ),
+}
+
+
+@pytest.mark.parametrize(("manifest", "words"), SUSPICIOUS.values(), ids=SUSPICIOUS)
+def test_what_is_suspicious_is_a_warning(
+    write: Callable[[dict[str, str]], None], manifest: str, words: str
+) -> None:
+    write({"manifest.yaml": manifest})
+    done = CliRunner().invoke(cli, ["lint", "web"])
+    assert (done.exit_code, words in done.output) == (0, True), done.output
+    assert CliRunner().invoke(cli, ["lint", "web", "--strict"]).exit_code == 1
+
+
+def test_a_file_that_nothing_uses_is_a_warning(write: Callable[[dict[str, str]], None]) -> None:
+    manifest = FILE.replace("PROPERTIES", "source: files/app.conf")
+    write({"manifest.yaml": manifest, "files/app.conf": "a\n", "files/old.conf": "b\n", "README.md": "c\n"})
+    done = CliRunner().invoke(cli, ["lint", "web"])
+    assert done.output.splitlines()[:-1] == [
+        "web/files/old.conf: warning: nothing in the bundle uses this file [unused-file]"
+    ]
