@@ -29,12 +29,17 @@ from puller.manifest.source import ManifestSource
 
 _CHECKS: Final[tuple[str, ...]] = (
     "annotations",
+    "commands",
     "failures",
+    "files",
     "host_warnings",
     "libraries",
+    "names",
     "notations",
     "properties",
+    "reach",
     "secret_commands",
+    "templates",
 )
 """The modules below ``checks``; each is imported when it runs."""
 

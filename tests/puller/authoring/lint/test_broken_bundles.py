@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from click.testing import CliRunner
 
-from puller.cli import cli
+if TYPE_CHECKING:
+    from tests.conftest import Execute
 
 IDS = 'owner: root, group: root, mode: "0644"'
 FILE = f"resources:\n  - file: [{{/etc/app.conf: {{PROPERTIES, {IDS}}}}}]\n"
@@ -29,7 +31,7 @@ BROKEN: dict[str, Broken] = {
         "web/app.tmpl:2",
     ),
     "a template of Jet with an error of syntax": (
-        {"manifest.yaml": FILE.replace("PROPERTIES", "template: app.jet"), "app.jet": "one\n{{ if }}{{ end }}\n"},
+        {"manifest.yaml": FILE.replace("PROPERTIES", "template: app.jet"), "app.jet": "one\n[[ if ]][[ end ]]\n"},
         "web/app.jet:2",
     ),
     "a template that nothing of the facts at hand leads to": (
@@ -57,7 +59,7 @@ BROKEN: dict[str, Broken] = {
             "manifest.yaml": "data: {port: 80}\n" + FILE.replace("PROPERTIES", "template: app.j2"),
             "app.j2": "{{ data.port }}\n{{ data.prt }}\n",
         },
-        "web/app.j2:2:9: error: data has no key 'prt' (did you mean 'port'?)",
+        "web/app.j2:2:9: error: data has no 'prt' on any host (did you mean 'port'?)",
     ),
     "a template with an unknown filter": (
         {"manifest.yaml": FILE.replace("PROPERTIES", "template: app.j2"), "app.j2": "{{ 'a' | uper }}\n"},
@@ -148,24 +150,25 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str
 
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
 def test_it_is_refused_by_lint_with_its_place(
-    write: Callable[[dict[str, str]], None], broken: Broken
+    execute: Execute, write: Callable[[dict[str, str]], None], broken: Broken
 ) -> None:
     files, words = broken
     write(files)
-    done = CliRunner().invoke(cli, ["lint", "web"])
-    assert (done.exit_code, words in done.output) == (1, True), done.output
-    assert "internal" not in done.output
+    status, output = execute("lint", "web")
+    assert (status, words in output) == (1, True), output
+    assert "internal" not in output
 
 
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
-def test_it_is_not_published(write: Callable[[dict[str, str]], None], broken: Broken) -> None:
+def test_it_is_not_published(
+    execute: Execute, write: Callable[[dict[str, str]], None], new_site: Path, broken: Broken
+) -> None:
     files, words = broken
     write(files)
-    assert CliRunner().invoke(cli, ["site", "init", "site", "--no-passphrase"]).exit_code == 0
-    done = CliRunner().invoke(cli, ["site", "publish", "site", "web", "--version", "1.0.0"])
-    assert (done.exit_code != 0, words.replace(": error", "") in done.output) == (True, True), done.output
-    listed = CliRunner().invoke(cli, ["site", "list", "site"])
-    assert "1.0.0" not in listed.output
+    shutil.copytree(new_site, "site")
+    status, output = execute("site", "publish", "site", "web", "--version", "1.0.0")
+    assert (status != 0, words.replace(": error", "") in output) == (True, True), output
+    assert "1.0.0" not in execute("site", "list", "site")[1]
 
 
 FINE = {
@@ -180,10 +183,12 @@ FINE = {
 
 
 @pytest.mark.parametrize("manifest", FINE.values(), ids=FINE)
-def test_what_works_is_no_finding(write: Callable[[dict[str, str]], None], manifest: str) -> None:
+def test_what_works_is_no_finding(
+    execute: Execute, write: Callable[[dict[str, str]], None], manifest: str
+) -> None:
     write({"manifest.yaml": manifest})
-    done = CliRunner().invoke(cli, ["lint", "web", "--strict"])
-    assert (done.exit_code, done.output.count("\n")) == (0, 1), done.output
+    status, output = execute("lint", "web", "--strict")
+    assert (status, output.count("\n")) == (0, 1), output
 
 
 SUSPICIOUS = {
@@ -197,18 +202,20 @@ SUSPICIOUS = {
 
 @pytest.mark.parametrize(("manifest", "words"), SUSPICIOUS.values(), ids=SUSPICIOUS)
 def test_what_is_suspicious_is_a_warning(
-    write: Callable[[dict[str, str]], None], manifest: str, words: str
+    execute: Execute, write: Callable[[dict[str, str]], None], manifest: str, words: str
 ) -> None:
     write({"manifest.yaml": manifest})
-    done = CliRunner().invoke(cli, ["lint", "web"])
-    assert (done.exit_code, words in done.output) == (0, True), done.output
-    assert CliRunner().invoke(cli, ["lint", "web", "--strict"]).exit_code == 1
+    status, output = execute("lint", "web")
+    assert (status, words in output) == (0, True), output
+    assert execute("lint", "web", "--strict")[0] == 1
 
 
-def test_a_file_that_nothing_uses_is_a_warning(write: Callable[[dict[str, str]], None]) -> None:
+def test_a_file_that_nothing_uses_is_a_warning(
+    execute: Execute, write: Callable[[dict[str, str]], None]
+) -> None:
     manifest = FILE.replace("PROPERTIES", "source: files/app.conf")
     write({"manifest.yaml": manifest, "files/app.conf": "a\n", "files/old.conf": "b\n", "README.md": "c\n"})
-    done = CliRunner().invoke(cli, ["lint", "web"])
-    assert done.output.splitlines()[:-1] == [
+    _, output = execute("lint", "web")
+    assert output.splitlines()[:-1] == [
         "web/files/old.conf: warning: nothing in the bundle uses this file [unused-file]"
     ]
