@@ -67,7 +67,7 @@ def build(directory: Path, name: str | None, version: str, output: Path | None) 
     """Pack DIRECTORY into a bundle.
 
     `puller site publish` does this by itself; a bundle built here can be looked at, compared, and applied without a
-    site.
+    site. What `puller lint` calls an error on any host is refused.
 
     What the manifest names under libraries is packed as libraries/NAME.
 
@@ -82,10 +82,12 @@ def build(directory: Path, name: str | None, version: str, output: Path | None) 
     """
     from bundles.archive.pack import build_bundle
     from bundles.format.identity import parse_name, parse_version
+    from puller.cli.author.refusal import refuse_broken
 
     name = parse_name(name or directory.resolve().name)
     output = output or Path(f"{name}-{parse_version(version)}.tar.gz")
     libraries = libraries_of(directory)
+    refuse_broken([directory])
     built = build_bundle(directory, output, name=name, version=version, libraries=libraries)
     click.echo(
         f"{built.path}: {len(built.description.files)} files, {built.size} bytes, sha256 {built.sha256}"

@@ -66,7 +66,8 @@ def publish(
     change; publishing the same again does nothing.
 
     Several bundles are published in one signed step: a host sees all of it or nothing, and what is wrong
-    with one of them is told before anything is published. With --version auto a bundle whose files are
+    with one of them, such as what `puller lint` calls an error on any host, is told before anything is
+    published. With --version auto a bundle whose files are
     those that the channel gives already is left as it is, its rollout too; the others get a version that
     sorts after all that were ever published of them: 1.4.1 after 1.4.0, and 1.0.0 is the first.
 
@@ -85,10 +86,12 @@ def publish(
     from bundles.publisher.publication import Wish, plan_bundles, publish_bundles
     from bundles.publisher.site import Site
     from bundles.publisher.versions import AUTO
+    from puller.cli.author.refusal import refuse_broken
 
     _check_sources(sources, name)
     request = rollout_request(percent, over, start)
     wish = Wish(version, channel, request, name, _libraries_of_all(sources))
+    refuse_broken(sources)
     site = Site(directory)
     with _progress(len(sources)) as progress:
         if noop:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
-import jsonschema
 import pytest
 
 if TYPE_CHECKING:
     from tests.conftest import Execute
 
+jsonschema: Any = pytest.importorskip("jsonschema", reason="the schema of SARIF is applied by jsonschema")
 SARIF = Path(__file__).parents[2] / "cases/sarif/sarif-schema-2.1.0.json"
 MANIFEST = """\
 data:
