@@ -109,7 +109,7 @@ def test_the_page_shows_the_files_of_the_example() -> None:
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_each_kind_of_machine_gets_what_it_is(puller: Puller, host: str) -> None:
-    assert puller("lint", BASE, host=host).endswith(" 0 errors, 0 warnings\n")
+    assert " 0 errors, 0 warnings" in puller("lint", BASE, host=host)
     rendered = puller("render", BASE, "--format", "json", host=host)
     assert sorted(resources(rendered)) == sorted(RESOURCES[host])
 

@@ -11,11 +11,13 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from hiera.document.annotations import functions, in_words
 from hiera.document.document import annotations_of
 from hiera.errors import HieraError
 from puller.authoring.lint.findings import Finding, Severity
-from puller.authoring.lint.names.bundle import Bundle, ManifestFile, bundle_of, read, shape_of
+from puller.authoring.lint.names.bundle import Bundle, ManifestFile, bundle_of, mappings, read, shape_of
 from puller.authoring.lint.names.expressions import Parsed, follow, parse_condition, parse_text
 from puller.authoring.lint.names.known import Guards, Known
 from puller.authoring.lint.names.places import YamlText
@@ -58,6 +60,7 @@ class _Checking:
     def findings(self) -> list[Finding]:
         for manifest in self.bundle.manifests.values():
             self._manifest(manifest)
+        self._unreached()
         self._tree()
         return self.found
 
@@ -106,7 +109,7 @@ class _Checking:
             text = read(path)
             if text is not None and "%{" in text:
                 yaml = YamlText(self.bundle.name_of(path), text)
-                at_hand = self.bundle.subject.inputs.facts
+                at_hand = self.bundle.at_hand
                 for line, trouble in follow_interpolations(text, self.bundle.facts, tree, at_hand):
                     self.found.append(yaml.at_line(trouble, line))
 
@@ -217,6 +220,23 @@ class _Checking:
                 path = os.path.join(place, name)
                 use = Use(path, engine, known, files, guards, delimiters, tree=directory)
                 self.found += self.templates.follow(use)
+
+    def _unreached(self) -> None:
+        """Follow the templates that nothing names in so many words: what they see beside data is not known."""
+        bundle = self.bundle
+        manifests = bundle.manifests.values()
+        data = mappings(bundle.data_of(manifest) for manifest in manifests)
+        # A template that is handed data of its own may be any of these.
+        if data is None or any(
+            "data" in one.properties for manifest in manifests for one in manifest.resources
+        ):
+            return
+        known = Known.of(data, bundle.facts, bundle.at_hand, ())
+        known = msgspec.structs.replace(known, is_lenient=True)
+        for path in bundle.listed[bundle.files.tree.root]:
+            engine = named_engine(path)
+            if engine == "jinja" and os.path.realpath(path) not in self.templates.reached:
+                self.found += self.templates.follow(Use(path, engine, known, bundle.files.within(path)))
 
 
 def _engine(path: str, engine: Any, otherwise: str) -> str | None:

@@ -81,6 +81,9 @@ class Bundle:
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
         self.root = os.path.realpath(subject.directory)
+        manifest = subject.manifest
+        self.at_hand: Mapping[str, Any] = manifest.scope.facts if manifest else subject.inputs.facts
+        """Facts of this machine, with those of the bundle where it can be read."""
         self.files = _files_of(subject.directory)
         self.listed = {
             tree.root: _listed(tree.root) for tree in (self.files.tree, *self.files.libraries.values())
@@ -94,7 +97,8 @@ class Bundle:
         )
         self.tree = tree_shape(self.root)
         self.manifests: dict[str, ManifestFile] = {}
-        if top := self._read(os.path.join(self.root, MANIFEST), self.files):
+        name = os.path.basename(subject.manifest_name) or MANIFEST
+        if top := self._read(os.path.join(self.root, name), self.files):
             self._expand(top)
 
     def name_of(self, path: str) -> str:
@@ -110,12 +114,12 @@ class Bundle:
 
     def known_in_resources(self, manifest: ManifestFile) -> Known:
         """The scope of its resources."""
-        return Known.of(self.data_of(manifest), self.facts, self.subject.inputs.facts, IN_RESOURCES)
+        return Known.of(self.data_of(manifest), self.facts, self.at_hand, IN_RESOURCES)
 
     def known_in_data(self, manifest: ManifestFile) -> Known:
         """The scope of its own data: of itself, and of what is below."""
         data = mappings((manifest.document(), self.libraries)) or ANY
-        return Known.of(data, self.facts, self.subject.inputs.facts, IN_DATA)
+        return Known.of(data, self.facts, self.at_hand, IN_DATA)
 
     def loop_names(self, loop: Loop | None, known: Known) -> Known:
         """The scope with the names of a loop."""

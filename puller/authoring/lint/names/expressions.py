@@ -18,7 +18,7 @@ from hiera.expressions.expressions import Constant, Expression, Lookup, Name
 from hiera.expressions.jinja import tree_of
 from hiera.values.paths import MISSING, parse_path
 from puller.authoring.lint.findings import Severity
-from puller.authoring.lint.names.jinja_guards import guards_of
+from puller.authoring.lint.names.jinja_guards import note
 from puller.authoring.lint.names.jinja_values import JinjaValues, Used, looked_up
 from puller.authoring.lint.names.known import UNKNOWN_NAME, Guards, Judge, Known, Path, Trouble
 from puller.authoring.lint.shapes import ANY, SCALAR, Shape
@@ -96,7 +96,7 @@ def _parsed(pieces: Iterable[str | Expression], *, is_check: bool = False) -> Pa
         elif type(piece) is Expression:
             tree, environment = _tree(piece, is_check=is_check)
             trees.append((tree, environment))
-            guards = guards.over(guards_of(tree))
+            guards = guards.over(note(tree).guards)
     return Parsed(found, tuple(trees), guards)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, NamedTuple
 
 from jinja2 import nodes
 
@@ -35,33 +35,79 @@ def called(node: nodes.Call) -> str:
     return node.node.name if isinstance(node.node, nodes.Name) else ""
 
 
-def guards_of(tree: nodes.Node) -> Guards:
-    """All paths that may be missing, from anywhere in a text."""
+class Noted(NamedTuple):
+    """What one walk through a tree tells."""
+
+    guards: Guards
+    """The paths that may be missing, from anywhere in the text."""
+    stored: frozenset[str]
+    """The names that a template sets for what comes after, wherever it does: not those of its loops."""
+
+
+def note(tree: nodes.Node) -> Noted:
+    """The guards of a text, and the names that it sets."""
     guards = Guards()
-    for node in _all(tree):
-        match node:
-            case nodes.Filter(name=name, node=operand) if operand and _short(name) in DEFAULTS:
-                guards.add(path_of(operand))
-            case nodes.Test(name=name, node=operand) if name in DEFINED:
-                guards.add(path_of(operand))
-            case nodes.Test(name=name, node=operand) if name in _KINDS:
-                guards.add_kind(path_of(operand))
-            case nodes.Compare(expr=nodes.Const(value=value), ops=ops):
-                for operand in (one.expr for one in ops if one.op in ("in", "notin")):
-                    guards.add(_with(path_of(operand), value))
-            case nodes.Call(
-                node=nodes.Getattr(attr="get", node=operand), args=[nodes.Const(value=value), *_]
-            ):
-                guards.add(_with(path_of(operand), value))
-            case nodes.Call() if called(node) in ("lookup", "hiera") and _has_default(node):
-                guards.add(_looked_up(node))
-    return guards
+    stored: set[str] = set()
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        waiting.extend(node.iter_child_nodes())
+        if (noting := _NOTING.get(type(node))) is not None:
+            noting(node, guards)
+        elif (storing := _STORING.get(type(node))) is not None:
+            stored.update(storing(node))
+    return Noted(guards, frozenset(stored))
 
 
-def _all(tree: nodes.Node) -> Iterator[nodes.Node]:
-    yield tree
-    for child in tree.iter_child_nodes():
-        yield from _all(child)
+def _of_filter(node: Any, guards: Guards) -> None:
+    if node.node is not None and _short(node.name) in DEFAULTS:
+        guards.add(path_of(node.node))
+
+
+def _of_test(node: Any, guards: Guards) -> None:
+    if node.name in DEFINED:
+        guards.add(path_of(node.node))
+    elif node.name in _KINDS:
+        guards.add_kind(path_of(node.node))
+
+
+def _of_comparison(node: Any, guards: Guards) -> None:
+    if isinstance(node.expr, nodes.Const):
+        for operand in (one.expr for one in node.ops if one.op in ("in", "notin")):
+            guards.add(_with(path_of(operand), node.expr.value))
+
+
+def _of_call(node: Any, guards: Guards) -> None:
+    if isinstance(node.node, nodes.Getattr) and node.node.attr == "get":
+        if node.args and isinstance(node.args[0], nodes.Const):
+            guards.add(_with(path_of(node.node.node), node.args[0].value))
+    elif called(node) in ("lookup", "hiera") and _has_default(node):
+        guards.add(_looked_up(node))
+
+
+def _set_by(node: Any) -> Iterator[str]:
+    if isinstance(node.target, nodes.Name):
+        yield node.target.name
+    yield from (name.name for name in node.target.find_all(nodes.Name))
+
+
+def _imported_by(node: Any) -> Iterator[str]:
+    yield from (name[1] if isinstance(name, tuple) else name for name in node.names)
+
+
+_NOTING: Final[dict[type, Callable[[Any, Guards], None]]] = {
+    nodes.Filter: _of_filter,
+    nodes.Test: _of_test,
+    nodes.Compare: _of_comparison,
+    nodes.Call: _of_call,
+}
+_STORING: Final[dict[type, Callable[[Any], Iterable[str]]]] = {
+    nodes.Assign: _set_by,
+    nodes.AssignBlock: _set_by,
+    nodes.FromImport: _imported_by,
+    nodes.Import: lambda node: [node.target],
+    nodes.Macro: lambda node: [node.name],
+}
 
 
 def _short(name: str) -> str:

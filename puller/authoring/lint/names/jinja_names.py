@@ -6,8 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, cast
+from collections.abc import Iterable
 
 from jinja2 import nodes
 
@@ -18,9 +17,9 @@ from puller.authoring.lint.shapes import ANY, SCALAR, Shape, union
 class JinjaNames(JinjaValues):
     """The walk through a whole template."""
 
-    def template(self, tree: nodes.Template) -> None:
-        """Follow a whole template."""
-        self.stored = _stored(tree)
+    def template(self, tree: nodes.Template, stored: frozenset[str]) -> None:
+        """Follow a whole template; ``stored`` are the names that it sets for what comes after."""
+        self.stored = stored
         self._body(tree.body, dict(self.known.names))
 
     def _body(self, body: Iterable[nodes.Node], names: dict[str, Shape]) -> None:
@@ -103,25 +102,3 @@ class JinjaNames(JinjaValues):
         for one in written.items if isinstance(written, nodes.List | nodes.Tuple) else [written]:
             if isinstance(path := getattr(one, "value", None), str):
                 self.used(path, {**own, **further}, False)
-
-
-def _stored(tree: nodes.Node) -> set[str]:
-    """All names that a template sets for what comes after, wherever it does: not those of its loops."""
-    targets = [one.target for one in tree.find_all(nodes.Assign)]
-    targets += [one.target for one in tree.find_all(nodes.AssignBlock)]
-    found = {name.name for target in targets for name in _names_in(target)}
-    found |= {macro.name for macro in tree.find_all(nodes.Macro)}
-    found |= {one.target for one in tree.find_all(nodes.Import)}
-    for one in tree.find_all(nodes.FromImport):
-        found |= {_target(name) for name in one.names}
-    return found
-
-
-def _names_in(target: nodes.Node) -> Iterator[nodes.Name]:
-    if isinstance(target, nodes.Name):
-        yield target
-    yield from target.find_all(nodes.Name)
-
-
-def _target(name: Any) -> str:
-    return cast("str", name[1] if isinstance(name, tuple) else name)

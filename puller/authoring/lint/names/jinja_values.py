@@ -47,7 +47,7 @@ class JinjaValues:
         self.known = known
         self.judge = judge
         self.used = used
-        self.stored: set[str] = set()
+        self.stored: frozenset[str] = frozenset()
         self.branches = 0
         """How many branches and other pieces that may never be reached are around."""
 

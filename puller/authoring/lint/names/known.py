@@ -13,11 +13,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from hiera.errors import HieraError
 from hiera.expressions.refused import ABSENT
 from hiera.values.paths import MISSING, find
 from puller.authoring.lint import known_facts
 from puller.authoring.lint.findings import Severity
-from puller.authoring.lint.shapes import ANY, Shape
+from puller.authoring.lint.shapes import ANY, Shape, of_value
 from puller.values.suggestions import did_you_mean
 
 Path = tuple[str, ...]
@@ -124,6 +125,8 @@ class Judge:
         self.guards = guards
         self.facts = facts
         self.troubles: list[Trouble] = []
+        self.printed: set[str] = set()
+        """The facts that programs of the bundle print."""
 
     def step(
         self, shape: Shape, path: Path | None, key: str | int, *, in_branch: bool, line: int, offset: int = -1
@@ -132,14 +135,19 @@ class Judge:
         missing = (*(path or ("…",)), str(key))
         found = shape.child(key)
         if found is known_facts.RUN:
-            what = f"{'.'.join(missing)} is what a program of the bundle prints"
-            self._unchecked(what, missing, line, offset)
+            return self._printed(missing, line, offset)
         if found is not None:
             return found
         if self._is_of_host(missing):
             return ANY
         if self.guards.cover(missing):
             self._doubt(shape, missing, line, offset)
+            return ANY
+        if missing[0] in ("facts", "Facts") and missing[1] in self.printed:
+            what = (
+                f"{'.'.join(missing)} is not what a program of the bundle prints here, and may be elsewhere"
+            )
+            self._unchecked(what, missing, line, offset)
             return ANY
         if missing[0] in ("facts", "Facts") and len(missing) == 2:
             near = difflib.get_close_matches(missing[1], list(shape.keys), 1, _NEAR)
@@ -175,12 +183,22 @@ class Judge:
         """Note what is said of a name."""
         self.troubles.append(Trouble(rule, Severity.ERROR, message, (name,), line, offset))
 
+    def _printed(self, path: Path, line: int, offset: int) -> Shape:
+        """The shape of what a program prints here, which is more than nothing of what it may print elsewhere."""
+        self.printed.add(path[1])
+        value = _at(self.facts, path[1:])
+        if value is not MISSING:
+            return of_value(value, "\0")
+        what = f"{'.'.join(path)} is what a program of the bundle prints"
+        self._unchecked(what, path, line, offset)
+        return ANY
+
     def _is_of_host(self, missing: Path) -> bool:
         if missing[0] not in ("facts", "Facts"):
             return False
         if len(missing) == 2 and known_facts.may_be_legacy(missing[1]):
             return True
-        return find({"facts": self.facts}, ("facts", *missing[1:])) is not MISSING
+        return _at(self.facts, missing[1:]) is not MISSING
 
     def _doubt(self, shape: Shape, missing: Path, line: int, offset: int) -> None:
         """Note what may be missing, and is named so much like what is there that it may be meant."""
@@ -196,6 +214,14 @@ class Judge:
         if not (shape.is_loose or (in_branch and (shape.is_example or shape.is_scalar))):
             return False
         return not difflib.get_close_matches(key, [*shape.keys, *_METHODS], 1)
+
+
+def _at(facts: Mapping[str, Any], steps: Path) -> Any:
+    """A fact at hand; ``MISSING`` also where it cannot be had."""
+    try:
+        return find(facts, steps)
+    except HieraError:
+        return MISSING
 
 
 def _missing(shape: Shape, missing: Path) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 from jinja2 import nodes
@@ -19,7 +20,7 @@ from hiera.expressions.sandbox import Sandbox
 from puller.authoring.lint.findings import Finding
 from puller.authoring.lint.names.go_names import GoNames, parse_go
 from puller.authoring.lint.names.jet_names import JetNames, parse_jet
-from puller.authoring.lint.names.jinja_guards import guards_of
+from puller.authoring.lint.names.jinja_guards import Noted, note
 from puller.authoring.lint.names.jinja_names import JinjaNames
 from puller.authoring.lint.names.known import Guards, Judge, Known, Trouble
 from puller.authoring.lint.names.places import in_template
@@ -109,8 +110,7 @@ def _jinja(use: Use, text: str, tell: Tell, find: Find) -> list[Trouble]:
     parsed = parse_jinja(text, use.delimiters)
     if parsed is None:
         return []
-    tree, sandbox, skipped = parsed
-    guards = guards_of(tree).over(use.guards)
+    guards = parsed.noted.guards.over(use.guards)
 
     def used(path: str, names: Mapping[str, Shape], is_open: bool) -> None:
         if found := find(use, path):
@@ -126,22 +126,34 @@ def _jinja(use: Use, text: str, tell: Tell, find: Find) -> list[Trouble]:
             tell(path, inner)
 
     judge = Judge(guards, use.known.facts)
-    JinjaNames(sandbox, use.known, judge, used).template(tree)
-    return [trouble._replace(line=trouble.line + skipped) for trouble in judge.troubles]
+    JinjaNames(parsed.sandbox, use.known, judge, used).template(parsed.tree, parsed.noted.stored)
+    return [trouble._replace(line=trouble.line + parsed.skipped) for trouble in judge.troubles]
+
+
+class ParsedJinja(NamedTuple):
+    """A template of Jinja2 that is only read."""
+
+    tree: nodes.Template
+    sandbox: Sandbox
+    """The environment that renders it."""
+    skipped: int
+    """The lines above the tree."""
+    noted: Noted
 
 
 @functools.lru_cache(maxsize=5000)
-def parse_jinja(text: str, delimiters: Delimiters = ("", "")) -> tuple[nodes.Template, Sandbox, int] | None:
-    """The tree of a template, what renders it, and the lines above it; ``None`` for one that does not parse."""
+def parse_jinja(text: str, delimiters: Delimiters = ("", "")) -> ParsedJinja | None:
+    """The tree of a template; ``None`` for one that does not parse."""
     from puller.templates.jinja_header import read_header
 
     try:
         sandbox, header = _sandbox(delimiters), read_header(text)
         if header is not None:
             sandbox = sandbox.overlay(**header.options)
-        return sandbox.parse(text if header is None else header.text), sandbox, int(header is not None)
+        tree = sandbox.parse(text if header is None else header.text)
     except Exception:  # noqa: BLE001  the parser of another project, on any text
         return None
+    return ParsedJinja(tree, sandbox, int(header is not None), note(tree))
 
 
 @functools.lru_cache(maxsize=20)

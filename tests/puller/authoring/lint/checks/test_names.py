@@ -170,6 +170,15 @@ def test_facts_of_the_bundle_are_known(find_names: Lint) -> None:
     assert find_names({**files, "manifest.yaml": content("{{ facts.run.x }}")}) == []
     (found,) = find_names({**files, "manifest.yaml": content("{{ facts.run.x }}")}, unchecked=True)
     assert "facts.run is what a program of the bundle prints" in found
+    printed = {"run": {"x": 1}}
+    assert (
+        find_names({**files, "manifest.yaml": content("{{ facts.run.x }}")}, facts=printed, unchecked=True)
+        == []
+    )
+    (found,) = find_names(
+        {**files, "manifest.yaml": content("{{ facts.run.y }}")}, facts=printed, unchecked=True
+    )
+    assert "facts.run.y is not what a program of the bundle prints here, and may be elsewhere" in found
 
 
 def test_a_guarded_name_that_is_nearly_one_that_there_is_is_unchecked(find_names: Lint) -> None:
