@@ -3,7 +3,7 @@
 1. The manifest is read with the facts and data at hand, after the bundles that come before it on its hosts. What a host
    would refuse it for is found, and the checks that need no manifest still run.
 2. Each check looks at the bundle.
-3. What its author has switched off is taken out.
+3. What says again what another says better is taken out, and what its author has switched off.
 4. The findings are sorted by place, each once.
 """
 
@@ -17,6 +17,7 @@ import msgspec
 
 from bundles.masking import mask_urls
 from puller.authoring.lint.findings import Finding, Severity
+from puller.authoring.lint.repeats import without_repeats
 from puller.authoring.lint.sentences import refusal
 from puller.authoring.lint.subject import Check, Subject
 from puller.authoring.lint.suppressions import Suppressions
@@ -98,8 +99,8 @@ def lint_bundle(
     # 2. All checks.
     for check in _checks():
         found += check(subject)
-    # 3. What is switched off.
-    kept = Suppressions.of(subject).applied(found)
+    # 3. What is said twice, or switched off.
+    kept = Suppressions.of(subject).applied(without_repeats(found))
     # 4. The order.
     findings = sorted(dict.fromkeys(map(_masked, kept)), key=_order)
     count = None if subject.manifest is None else len(subject.manifest.declarations)

@@ -36,7 +36,7 @@ def called(node: nodes.Call) -> str:
 
 
 class Noted(NamedTuple):
-    """What one walk through a tree tells."""
+    """Guards and names of one tree, from one walk through it."""
 
     guards: Guards
     """The paths that may be missing, from anywhere in the text."""

@@ -1,0 +1,38 @@
+"""Findings that say again what another says better: of a name that is wrong, that its resource fails, too."""
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from puller.authoring.lint.findings import Finding, Severity
+
+_OF_NAMES: Final = frozenset({"expression-syntax", "unknown-function", "unknown-name"})
+_OF_RESOLVING: Final = frozenset({"depends-on-facts", "manifest", "resource-fails"})
+_QUOTED: Final = re.compile(r"'[^']+'")
+_PLACE: Final = re.compile(r"([^\s/:]+):(\d+):")
+
+
+def without_repeats(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings without those of resolving that come of a name, or an expression, that is wrong in any case."""
+    found = list(findings)
+    words: dict[tuple[str, int], set[str]] = defaultdict(set)
+    for one in found:
+        if one.rule in _OF_NAMES and one.severity is Severity.ERROR:
+            word = _QUOTED.search(one.message)
+            words[os.path.basename(one.place.file), one.place.line].add(
+                one.message if one.rule == "expression-syntax" or word is None else word[0]
+            )
+    return [one for one in found if not (one.rule in _OF_RESOLVING and _is_said(one, words))]
+
+
+def _is_said(one: Finding, words: dict[tuple[str, int], set[str]]) -> bool:
+    return any(word in one.message for place in _places(one) for word in words.get(place, ()))
+
+
+def _places(one: Finding) -> Iterator[tuple[str, int]]:
+    """Where it is, and the places of templates that its sentence names."""
+    yield os.path.basename(one.place.file), one.place.line
+    for file, line in _PLACE.findall(one.message):
+        yield file, int(line)
