@@ -1,0 +1,278 @@
+"""Trials: a bundle really applied, twice, on a tree that stays as it is, with nothing left behind however they end."""
+
+import os
+import re
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from puller.authoring.trials.asked import Trial, TrialOutcome
+from puller.authoring.trials.trial import run_trial
+from puller.errors import UsageError
+from puller.facts.systems import facts_of
+from puller.reporting.report import State
+
+pytestmark = pytest.mark.root
+
+BUNDLE = """\
+data: {workers: 8}
+resources:
+  - file:
+      - /etc/app: {ensure: directory, owner: root, group: root, mode: "0755"}
+      - /etc/app/app.conf: {template: app.conf.j2, owner: root, group: root, mode: "0644"}
+      - /etc/app/tool: {source: files/tool, owner: root, group: root, mode: "0755"}
+      - /etc/cron.d/app: {content: "0 3 * * * root /etc/app/tool\\n", owner: root, group: root, mode: "0644"}
+  - link:
+      - /etc/app/link: {target: app.conf}
+  - line:
+      - app: {path: /etc/hosts, line: "192.0.2.1 app.example.com"}
+"""
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    directory = tmp_path / "web"
+    (directory / "files").mkdir(parents=True)
+    (directory / "files" / "tool").write_text("tool\n")
+    (directory / "app.conf.j2").write_text("workers = {{ data.workers }} on {{ facts.os.name }}\n")
+    (directory / "manifest.yaml").write_text(BUNDLE)
+    return directory
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """The least that a system is: release file, accounts, a directory for cron, and a few programs."""
+    root = tmp_path / "tree, with: marks"
+    for directory in ("etc/cron.d", "usr/bin", "var/lib", "tmp"):
+        (root / directory).mkdir(parents=True)
+    for name in ("bin", "lib64"):
+        (root / "usr" / name).mkdir(exist_ok=True)
+        (root / name).symlink_to(f"usr/{name}")
+    (root / "etc/os-release").write_text("ID=debian\n")
+    (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+    (root / "etc/group").write_text("root:x:0:\n")
+    (root / "etc/hosts").write_text("127.0.0.1 localhost\n")
+    for program in ("sh", "sleep", "cat", "date"):
+        install(program, root)
+    return root
+
+
+def install(program: str, root: Path) -> None:
+    """Copy a program of this machine, with the libraries that it is linked with."""
+    path = shutil.which(program)
+    assert path
+    shutil.copy(path, root / "usr/bin" / program)
+    linked = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
+    for library in re.findall(r"(/\S+) \(0x", linked):
+        target = Path(f"{root}{library}")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(library, target)
+
+
+def trial_of(bundle: Path, tree: Path) -> Trial:
+    return Trial(
+        tree=str(tree),
+        manifests=((str(bundle / "manifest.yaml"), "web/manifest.yaml"),),
+        facts=facts_of("debian-12"),
+    )
+
+
+def commanded(bundle: Path, *commands: str) -> None:
+    """Write a bundle that runs commands of a shell."""
+    lines = ["resources:", "  - exec:"]
+    for command in commands:
+        lines += [f"      - {msgspec.json.encode(command).decode()}:", "          provider: shell"]
+    (bundle / "manifest.yaml").write_text("\n".join(lines) + "\n")
+
+
+def states(outcome: TrialOutcome) -> list[set[State]]:
+    return [{event.state for event in events} for events in (outcome.first, outcome.second)]
+
+
+def contents(root: Path) -> dict[str, tuple[int, float, bytes]]:
+    """All that a tree holds, with modes and times."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        status = path.lstat()
+        is_file = path.is_file() and not path.is_symlink()
+        data = path.read_bytes() if is_file else os.readlink(path).encode() if path.is_symlink() else b""
+        found[str(path)] = (status.st_mode, status.st_mtime, data)
+    return found
+
+
+def mounts() -> str:
+    return Path("/proc/self/mountinfo").read_text()
+
+
+def test_a_bundle_is_applied_and_is_stable_the_second_time(bundle: Path, tree: Path) -> None:
+    outcome = run_trial(trial_of(bundle, tree))
+
+    assert outcome.failures == []
+    assert states(outcome) == [{State.CHANGED}, {State.STABLE}]
+    assert [event.reference for event in outcome.first] == [event.reference for event in outcome.second]
+
+
+def test_nothing_of_the_tree_and_of_this_machine_is_changed(bundle: Path, tree: Path) -> None:
+    before = contents(tree), contents(bundle), mounts(), sorted(os.listdir("/")), sorted(os.listdir("/etc"))
+    assert run_trial(trial_of(bundle, tree)).failures == []
+
+    after = contents(tree), contents(bundle), mounts(), sorted(os.listdir("/")), sorted(os.listdir("/etc"))
+    assert after == before
+
+
+def test_what_is_written_is_there_for_the_commands_of_the_bundle(bundle: Path, tree: Path) -> None:
+    with (bundle / "manifest.yaml").open("a") as manifest:
+        manifest.write(
+            "  - exec:\n"
+            '      - \'[ "$(cat /etc/app/link)" = "workers = 8 on Debian" ] && echo yes > /etc/app/done\':\n'
+            "          provider: shell\n"
+            "          creates: /etc/app/done\n"
+            "          require: [link#/etc/app/link]\n"
+        )
+    assert run_trial(trial_of(bundle, tree)).failures == []
+
+
+def test_what_changes_again_the_second_time_is_a_failure(bundle: Path, tree: Path) -> None:
+    commanded(bundle, "cat /etc/hosts")
+
+    (failure,) = run_trial(trial_of(bundle, tree)).failures
+    assert failure.startswith("exec#cat /etc/hosts: is not stable when it is applied a second time")
+
+
+def test_what_cannot_be_applied_is_a_failure_and_nothing_is_applied_again(bundle: Path, tree: Path) -> None:
+    commanded(bundle, "cat /no/such/file")
+    outcome = run_trial(trial_of(bundle, tree))
+
+    assert "exec#cat /no/such/file: cannot be applied" in outcome.failures[0]
+    assert outcome.second == ()
+
+
+def test_a_manifest_that_is_refused_is_one_failure(bundle: Path, tree: Path) -> None:
+    (bundle / "manifest.yaml").write_text("resources: [{fle: [/etc/x: {}]}]\n")
+
+    (failure,) = run_trial(trial_of(bundle, tree)).failures
+    assert "web/manifest.yaml:1" in failure
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo 1 > /proc/sys/vm/overcommit_memory",
+        "echo 1 > /sys/kernel/mm/ksm/run",
+        "date --set 2030-01-01",
+        "echo x > {bundle}/manifest.yaml",
+        "echo x > /dev/tcp-not-here/x",
+        "cat {outside}",
+    ],
+)
+def test_neither_the_kernel_nor_files_outside_can_be_changed_or_read(
+    bundle: Path, tree: Path, tmp_path: Path, command: str
+) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("of this machine")
+    commanded(bundle, command.format(bundle=bundle, outside=outside))
+
+    assert "cannot be applied" in run_trial(trial_of(bundle, tree)).failures[0]
+    assert outside.read_text() == "of this machine"
+
+
+def test_there_is_no_network(bundle: Path, tree: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/a"
+        (bundle / "manifest.yaml").write_text(
+            f'resources: [{{file: [{{/etc/a: {{source: "{url}", checksum: "{"0" * 64}", owner: root, group: root, '
+            'mode: "0644"}}]}]\n'
+        )
+        failures = run_trial(trial_of(bundle, tree)).failures
+    assert "a trial has no network" in failures[0]
+
+
+def test_no_secret_of_the_bundle_is_in_the_outcome(bundle: Path, tree: Path) -> None:
+    (bundle / "manifest.yaml").write_text(
+        "data: {password: c4n4ry}\n"
+        "resources:\n"
+        '  - file: [{/etc/a: {content: "{{ data.password }}", owner: root, group: root, mode: "0600", '
+        "sensitive: true}}]\n"
+    )
+    outcome = run_trial(trial_of(bundle, tree))
+
+    assert outcome.failures == []
+    assert b"c4n4ry" not in msgspec.json.encode(outcome)
+
+
+def test_a_trial_that_takes_too_long_is_ended(bundle: Path, tree: Path) -> None:
+    commanded(bundle, "sleep 600")
+
+    assert run_trial(trial_of(bundle, tree), limit=3).failures == [
+        "was not done after 3 seconds, and was ended"
+    ]
+
+
+@pytest.fixture
+def long_trial(bundle: Path, tree: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A process that makes a trial, and the id of what the bundle runs there, which would take an hour."""
+    mark = f"3600.{os.getpid()}{os.urandom(3).hex()}".translate(str.maketrans("abcdef", "012345"))
+    commanded(bundle, f"sleep {mark}")
+    code = (
+        "import sys, msgspec\n"
+        "from puller.authoring.trials.asked import Trial\n"
+        "from puller.authoring.trials.trial import run_trial\n"
+        "run_trial(msgspec.json.decode(sys.argv[1], type=Trial))\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, msgspec.json.encode(trial_of(bundle, tree))])
+    with process:
+        yield process, find_process(f"sleep\0{mark}\0", process)
+        process.kill()
+
+
+def find_process(command: str, beside: subprocess.Popen[bytes]) -> int:
+    """The process with this command line, as soon as there is one."""
+    while beside.poll() is None:
+        for number in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                if Path(f"/proc/{number}/cmdline").read_text() == command:
+                    return int(number)
+            except (OSError, UnicodeDecodeError):  # it has ended meanwhile
+                continue
+    raise AssertionError("the trial has ended")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
+def test_nothing_outlasts_the_process_that_makes_a_trial(
+    long_trial: tuple[subprocess.Popen[bytes], int], number: signal.Signals
+) -> None:
+    process, command = long_trial
+    descriptor = os.pidfd_open(command)
+    namespace = os.readlink(f"/proc/{command}/ns/mnt")
+    assert namespace != os.readlink("/proc/self/ns/mnt")
+    process.send_signal(number)
+
+    assert select.select([descriptor], [], [], 60)[0], "the command has not ended"
+    os.close(descriptor)
+    process.wait(60)
+    assert "puller-trial" not in mounts()
+
+
+@pytest.mark.parametrize(
+    ("tree", "sentence"),
+    [
+        ("/no/such/tree", "/no/such/tree: no directory, wanted the tree of an installed system for --apply"),
+        (
+            "/proc/self/fd",
+            "/proc/self/fd: has no etc/os-release, wanted the tree of an installed system for --apply",
+        ),
+        ("/", "/: is the root of this machine, wanted the tree of another system for --apply"),
+    ],
+)
+def test_what_is_no_tree_is_refused(bundle: Path, tree: str, sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        run_trial(trial_of(bundle, Path(tree)))
+    assert str(caught.value) == sentence
