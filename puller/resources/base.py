@@ -317,6 +317,12 @@ class Resource(ABC, Generic[P, S]):
         del properties, state_directory
         return []
 
+    @classmethod
+    def unsaid(cls, properties: Any) -> str:
+        """A sentence about what has to be said before anybody can tell what there is of it; mostly empty."""
+        del properties
+        return ""
+
     def diff(self, actual: S) -> str | None:
         """A unified diff of what ``change`` does, where there is one to show."""
         del actual

@@ -49,6 +49,8 @@ def _resource(resource_type: ResourceType, name: str, options: dict[str, Any]) -
     for error in resource_type.problems(properties):
         if error.property == "name":  # what else is missing concerns the wanted state, and none is wanted
             raise UsageError(f"{reference}: {error}")
+    if unsaid := resource_type.unsaid(properties):
+        raise UsageError(f"{reference}: {unsaid}")
     context = Context(
         system=NoopSystem(),  # refuses to write: this command only looks
         files=BundleFiles.anywhere(working_directory()),

@@ -79,10 +79,15 @@ class Block(Edit[BlockProperties]):
     def shown(cls, properties: BlockProperties, text: Text) -> dict[str, Any]:
         place = _find(properties, text)
         if place is None:
-            return {}
+            return {"marker": properties.markers[0]}
         begin, end = place
         content = "".join(f"{line}\n" for line in text.lines[begin + 1 : end])
-        return {"begin": begin + 1, "end": end + 1, "content": printable(content)}
+        return {
+            "marker": properties.markers[0],
+            "begin": begin + 1,
+            "end": end + 1,
+            "content": printable(content),
+        }
 
     @classmethod
     def made(cls, properties: BlockProperties) -> "Made":

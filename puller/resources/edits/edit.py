@@ -56,6 +56,12 @@ class EditProperties(Properties, frozen=True):
         return Validation(self.validate, self.validate_in_place, self.provider == "shell")
 
 
+def unsaid(kind: str, name: str, options: str) -> str:
+    """A sentence about an edit of which only the file is known: a file is not what there is of it."""
+    asking = f"puller ensure {kind} {name} {options} --noop"
+    return f"a file has many of them, and which {kind} is not said here; `{asking}` tells whether it is there"
+
+
 class EditState(msgspec.Struct, frozen=True):
     """The file, and what an edit does to it: ``None`` when nothing is to be done."""
 

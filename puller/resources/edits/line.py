@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from puller.errors import ResourceError
 from puller.resources.base import Declared, Difference, PropertyError
-from puller.resources.edits.edit import Edit, EditProperties
+from puller.resources.edits.edit import Edit, EditProperties, unsaid
 from puller.resources.edits.patterns import (
     check_one_line,
     check_pattern,
@@ -83,6 +83,10 @@ class Line(Edit[LineProperties]):
             return {"count": len(text.lines)}
         found = _found(properties, text)
         return {"lines": [{"number": index + 1, "text": printable(text.lines[index])} for index in found]}
+
+    @classmethod
+    def unsaid(cls, properties: LineProperties) -> str:
+        return unsaid("line", properties.name, "--line TEXT") if _says_nothing(properties) else ""
 
     @classmethod
     def made(cls, properties: LineProperties) -> "Made":

@@ -10,7 +10,7 @@ import msgspec
 
 from hiera.values.plain import described
 from puller.resources.base import Declared, Difference, PropertyError
-from puller.resources.edits.edit import Edit, EditProperties
+from puller.resources.edits.edit import Edit, EditProperties, unsaid
 from puller.resources.edits.formats.format import FORMATS, Found, format_named
 from puller.resources.edits.formats.format import Setting as Wanted
 from puller.resources.edits.text import Edited, Text, in_short, printable
@@ -95,6 +95,12 @@ class Setting(Edit[SettingProperties]):
         found = _found(properties, text)
         value = printable(found.value) if isinstance(found.value, str) else found.value
         return {"value": value, "line": found.line} if found.is_there else {}
+
+    @classmethod
+    def unsaid(cls, properties: SettingProperties) -> str:
+        is_said = properties.key and properties.format in FORMATS
+        how = "--key KEY --format FORMAT --value VALUE"
+        return "" if is_said else unsaid("setting", properties.name, how)
 
     @classmethod
     def accept(cls, raw: dict[str, Any]) -> dict[str, Any]:

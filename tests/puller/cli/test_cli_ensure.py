@@ -333,9 +333,29 @@ def test_the_state_of_a_resource_is_shown(puller: Puller, tmp_path: Path) -> Non
         (("apply", "a.yaml"), "apply: there is nothing to look at but what a manifest declares"),
         (("fiel", "/a"), "unknown resource type 'fiel' (did you mean 'file'?)"),
         (("file", "a"), "file#a: name is 'a', wanted an absolute path"),
+        (
+            ("line", "/etc/hosts"),
+            "line#/etc/hosts: a file has many of them, and which line is not said here; `puller ensure line "
+            "/etc/hosts --line TEXT --noop` tells whether it is there",
+        ),
+        (
+            ("setting", "/etc/hosts"),
+            "which setting is not said here; `puller ensure setting /etc/hosts --key KEY --format FORMAT "
+            "--value VALUE --noop` tells",
+        ),
     ],
 )
 def test_what_has_no_state_is_refused(puller: Puller, line: tuple[str, str], message: str) -> None:
     ended = puller("state", *line)
     assert ended.returncode == 64
     assert message in ended.stderr
+
+
+def test_the_state_of_a_block_names_the_marker_that_was_looked_for(puller: Puller, tmp_path: Path) -> None:
+    path = tmp_path / "hosts"
+    path.write_text("a\n")
+    missing = yaml.load(puller("state", "block", str(path)).stdout, yaml.CSafeLoader)
+    assert (missing["ensure"], missing["marker"]) == ("absent", f"# BEGIN puller {path}")
+    path.write_text(f"# BEGIN puller {path}\na\n# END puller {path}\n")
+    there = yaml.load(puller("state", "block", str(path)).stdout, yaml.CSafeLoader)
+    assert (there["ensure"], there["content"], there["marker"]) == ("present", "a\n", missing["marker"])
