@@ -421,6 +421,15 @@ class Resource(ABC, Generic[P, S]):
         return False
 
     @classmethod
+    def tool_paths(cls, properties: Any) -> Iterable[str]:
+        """Further paths on this machine that its tools keep for it: a directory that is purged has them, too.
+
+        Looked for only when there is such a directory; raises nothing.
+        """
+        del properties
+        return ()
+
+    @classmethod
     def is_whole(cls, properties: Any) -> bool:
         """Whether applying it makes its place what it was when it was applied last, whatever was done there since."""
         del properties

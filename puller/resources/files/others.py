@@ -1,7 +1,7 @@
 """Paths below a directory that are another resource's: a tree of files does not touch them.
 
-* A declared path itself is left to its own resource, also where the tree's source has it; a link with all that is
-  below it in the source, which would be written where it leads.
+* A declared path itself, and what tools keep for a resource, are left to that resource, also where the tree's source has
+  them; a link with all that is below it in the source, which would be written where it leads.
 * Below a directory that another resource fills (a scaffold, an archive, another tree) and below Puller's own state
   nothing is done; nor where a bundle has something that is not read in this run: all that is known of it are paths.
 """
@@ -77,6 +77,7 @@ class _Known(msgspec.Struct):
 
         real, every = _RealPaths(), context.resources()
         places: _Owned = [(real.of(path), one) for one in every for path in one.type.places(one.properties)]
+        places += [(real.of(path), one) for one in every for path in one.type.tool_paths(one.properties)]
         filled: _Owned = [(real.of(path), one) for one in every for path in one.type.fills(one.properties)]
         links = (one for one in every if one.reference.startswith("link#"))
         filled += [(real.of(one.properties.name), one) for one in links]

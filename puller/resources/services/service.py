@@ -77,6 +77,13 @@ class Service(Resource[ServiceProperties, Unit]):
         self._require_reload(unit)
         return unit
 
+    @classmethod
+    def tool_paths(cls, properties: ServiceProperties) -> Iterator[str]:
+        from puller.resources.services.unit_links import links_of  # few directories are purged
+
+        if properties.scope == "system":
+            yield from links_of(properties.name)
+
     def differences(self, actual: Unit, *, refresh: bool = False) -> Sequence[Difference]:
         ensure = self.properties.ensure
         found = []

@@ -18,6 +18,7 @@ from puller.resources.base import Context, Part, PropertyError, Resource
 from puller.resources.files.file import File
 from puller.resources.files.left import LeftFile
 from puller.resources.scaffolds.scaffold import Scaffold
+from puller.resources.services.service import Service
 from puller.system.local import LocalSystem
 from puller.system.noop import NoopSystem
 from puller.system.protocol import System
@@ -421,6 +422,26 @@ def test_a_directory_without_a_source_is_purged_of_what_is_not_declared(bench: B
     done = bench.apply(source=None, purge=True, recurse=None)
     assert done.noop == "Would have changed 0 files, removed 3"
     assert sorted(os.listdir(bench.target)) == ["site-a.conf", "site-b.conf"]
+
+
+@pytest.mark.parametrize("name", ["nginx", "nginx.service"])
+def test_the_links_of_an_enabled_service_are_kept_in_a_directory_of_units_that_is_purged(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("puller.resources.services.unit_links.DIRECTORY", str(bench.target))
+    unit = "/usr/lib/systemd/system/nginx.service"
+    kept = ["multi-user.target.wants/nginx.service", "x.target.requires/nginx.service", "web.service"]
+    gone = ["multi-user.target.wants/other.service", "b.target.wants/nginx.timer", "other.service"]
+    for link in (*kept, *gone):
+        path = bench.target / link
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(unit if link in kept else "/usr/lib/systemd/system/other.service")
+    (bench.target / "nginx.service").symlink_to("/dev/null")
+    bench.others.append(Part(f"service#{name}", Service, decode(Service, {"name": name, "enable": True})))
+    bench.apply(source=None, purge=True, recurse=None)
+    left = {os.path.relpath(path, bench.target) for path in bench.target.rglob("*") if path.is_symlink()}
+    assert left == {*kept, "nginx.service"}
+    assert not (bench.target / "b.target.wants").exists()
 
 
 def test_the_keys_that_a_user_is_let_in_by_are_kept_in_a_directory_that_is_purged(bench: Bench) -> None:
