@@ -57,6 +57,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """By reference: the properties that are compared, or ``absent`` or ``unmanaged``."""
     fails: str | list[str] = []
     """Texts of which one stands in each failure, and each in some failure."""
+    tree: str = ""
+    """An installed system that ``--apply`` takes for the machine, relative to the directory of the bundle."""
     snapshot: bool = False
     """Whether everything is compared with what was written down before."""
 

@@ -1,9 +1,10 @@
 """One case, from its file to its result: the bundle is resolved for its machine, and judged.
 
-Nothing but files is read, and nothing is written.
+Nothing but files is read, and nothing is written; where it is asked for, the bundle is applied in a private root, too.
 """
 
 import contextlib
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from puller.authoring.cases.results import Failure, Result
 from puller.authoring.cases.snapshots import compare, is_of_this_format, snapshot_of, snapshot_path
 from puller.authoring.resolution import Resolution, resolve
 from puller.data.sources import DataSource, Origin
-from puller.errors import ConfigurationError, ManifestError, PullerError, file_problem
+from puller.errors import ConfigurationError, ManifestError, PullerError, UsageError, file_problem
 from puller.manifest.manifest import Inputs
 from puller.manifest.source import ManifestSource, open_source
 
@@ -34,6 +35,10 @@ class Settings(msgspec.Struct, frozen=True):
     """The file of the key for encrypted values in a bundle's Hiera tree."""
     update: bool = False
     """Whether snapshots are written anew instead of compared."""
+    apply: bool = False
+    """Whether each case is applied for real, too, on the tree that it names."""
+    tree: str = ""
+    """The tree of cases that name none."""
 
 
 class BundleWithCases(msgspec.Struct, frozen=True):
@@ -61,6 +66,8 @@ def run_case(bundle: BundleWithCases, file: CaseFile, settings: Settings) -> Res
             if loaded.case.snapshot:
                 snapshot = snapshot_of(resolution, bundle.directory)
                 failures += _compared(snapshot, bundle, file, loaded, settings)
+            if settings.apply and not failures and not loaded.case.fails:
+                failures = _tried(bundle, file, loaded, settings)
         else:
             failures = list(judge_refusal(loaded, resolution))
     except ManifestError as error:
@@ -101,6 +108,28 @@ def _resolved(bundle: BundleWithCases, loaded: LoadedCase, settings: Settings) -
             return list(error.problems)
         except HieraError as error:
             return [str(error)]
+
+
+def _tried(bundle: BundleWithCases, file: CaseFile, loaded: LoadedCase, settings: Settings) -> list[Failure]:
+    """All that goes wrong when the bundle is applied twice; raises ``UsageError`` where there is no tree for it."""
+    from puller.authoring.trials.asked import Trial
+    from puller.authoring.trials.trial import run_trial
+
+    tree = os.path.join(bundle.directory, loaded.case.tree) if loaded.case.tree else settings.tree
+    if not tree:
+        raise UsageError("names no tree to be applied to, and there is no --tree")
+    case = loaded.case
+    with _before(bundle, loaded) as before:
+        sources = (*before, ManifestSource(bundle.manifest, bundle.manifest.name))
+        trial = Trial(
+            tree=os.path.abspath(tree),
+            manifests=tuple((os.path.abspath(source.path), source.name) for source in sources),
+            facts=loaded.facts,
+            data=((f"{loaded.places.source}: data", case.data),) if case.data else (),
+            environ=case.environ,
+            private_key=os.path.abspath(settings.private_key),
+        )
+        return [Failure(where=file.shown, message=sentence) for sentence in run_trial(trial).failures]
 
 
 @contextlib.contextmanager

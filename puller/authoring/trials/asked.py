@@ -23,7 +23,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrialOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of each resource in both runs; of the second run nothing where something failed in the first."""
+    """The end of each resource in both runs; of the second run nothing where something failed in the first."""
 
     first: tuple[Event, ...] = ()
     second: tuple[Event, ...] = ()

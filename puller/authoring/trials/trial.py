@@ -26,7 +26,8 @@ _SAID: Final = 2000  # characters of what a process said before it ended without
 
 def run_trial(trial: Trial, *, limit: float = _LIMIT) -> TrialOutcome:
     """Apply the bundle twice, in at most ``limit`` seconds; raises ``UsageError`` where no trial can be made here."""
-    verify_possible(trial.tree)
+    verify_allowed()
+    _verify_tree(trial.tree)
     try:
         done = subprocess.run(
             _command(),
@@ -47,12 +48,15 @@ def run_trial(trial: Trial, *, limit: float = _LIMIT) -> TrialOutcome:
     return msgspec.json.decode(done.stdout, type=TrialOutcome)
 
 
-def verify_possible(tree: str) -> None:
-    """Raises ``UsageError`` where a trial on this tree cannot even begin."""
+def verify_allowed() -> None:
+    """Raises ``UsageError`` where no trial can be made, whatever the tree."""
     if os.geteuid() != 0:
         raise UsageError("--apply mounts a private root, which only root may do")
     if missing := [tool for tool in _TOOLS if not shutil.which(tool, path=_PATH)]:
         raise UsageError(f"--apply needs {', '.join(missing)} (Debian: the packages util-linux and mount)")
+
+
+def _verify_tree(tree: str) -> None:
     if not os.path.isdir(tree):
         raise UsageError(f"{tree}: no directory, wanted the tree of an installed system for --apply")
     if not any(

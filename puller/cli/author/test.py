@@ -58,6 +58,17 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="The key for encrypted values in the bundle's Hiera tree.",
 )
+@click.option(
+    "--apply",
+    is_flag=True,
+    help="Apply each case, too: really, as root, twice, in a private root that goes when it is done.",
+)
+@click.option(
+    "--tree",
+    type=click.Path(exists=True, file_okay=False),
+    metavar="DIR",
+    help="With --apply: the tree of an installed system, for cases that name none.",
+)
 def test(
     sources: tuple[str, ...],
     only: tuple[str, ...],
@@ -67,6 +78,8 @@ def test(
     output: Path | None,
     jobs: int | None,
     private_key: str,
+    apply: bool,
+    tree: str | None,
 ) -> int:
     """Run the cases of each SOURCE: a bundle's directory, or a bundle file.
 
@@ -78,17 +91,26 @@ def test(
       puller test web
       puller test web --only 'debian/*'
       puller test web --update
+      puller test web --apply --tree /srv/trees/debian-12
       puller test bundles/* --format junit -o results.xml
 
     Exit status: 0 when all cases pass; 1 when one does not, or there is none.
     """
     from puller.authoring.cases.running import Settings
 
+    if apply:
+        from puller.authoring.trials.trial import verify_allowed
+
+        verify_allowed()
+    elif tree:
+        raise UsageError("test: --tree is for --apply")
     start = time.perf_counter()
     has_text = output_format == "text" or output is not None
     tell = click.echo if has_text else _say_nothing
     with open_bundles(sources, update=update) as bundles:
-        results, complaints = run_tests(bundles, Settings(private_key, update), only, jobs, tell)
+        results, complaints = run_tests(
+            bundles, Settings(private_key, update, apply, tree or ""), only, jobs, tell
+        )
     seconds = time.perf_counter() - start
     if has_text:
         from puller.authoring.cases.formats import summary
