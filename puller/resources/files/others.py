@@ -1,6 +1,6 @@
 """Paths below a directory that are another resource's: a tree of files does not touch them.
 
-* A declared path itself, and what tools keep for a resource, are left to that resource, also where the tree's source has
+* A declared path, and what tools keep for a resource, are left to that resource, also where the tree's source has
   them; a link with all that is below it in the source, which would be written where it leads.
 * Below a directory that another resource fills (a scaffold, an archive, another tree) and below Puller's own state
   nothing is done; nor where a bundle has something that is not read in this run: all that is known of it are paths.
