@@ -28,6 +28,10 @@ _COMMANDS = {
     ),
     "lint": ("puller.cli.author.lint:lint", "Check a manifest, a directory or a bundle file."),
     "test": ("puller.cli.author.test:test", "Check the cases of a bundle, without touching any machine."),
+    "preview": (
+        "puller.cli.author.preview:preview",
+        "Show what a new bundle changes on which machines.",
+    ),
     "facts": ("puller.cli.host.facts:facts", "Show what is known about this machine."),
     "hiera": ("puller.cli.hiera.lookup:hiera", "Look up hierarchical data, and explain where it comes from."),
     "explain": (

@@ -1,0 +1,255 @@
+"""The difference that a new bundle makes on one machine: from two resolutions to a list of changes.
+
+* A change is told by values that do not name the machine: machines with equal lists are told together.
+* The order of resources is no change. What is not managed before and after is none either.
+* What must not be shown has *changed* or not, by fingerprints; its text never gets here.
+* A secret that is none any more is not shown either: it was one a release ago.
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from puller.authoring.preview.refreshes import refreshed
+from puller.authoring.resolution import Resolution, ResolvedContent, ResolvedResource
+from puller.manifest.declaration import HIDDEN
+from puller.resources.diff import unified
+from puller.values.removed import ABSENT
+
+THE_BUNDLE = "the bundle"
+"""The reference of what concerns all resources at once."""
+
+_HIDDEN_PROPERTY = "(what is not shown)"
+_CHANGED = "(changed, not shown)"
+
+
+class Kind(StrEnum):
+    """The way in which a resource is different."""
+
+    ADDED = "added"
+    REMOVED = "removed"
+    CHANGED = "changed"
+    FAILS = "fails"
+    RECOVERS = "no longer fails"
+    MANAGED = "managed now"
+    UNMANAGED = "not managed any more"
+    REFRESHED = "refreshed"
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """The sentences with which a host refuses the whole bundle."""
+
+    why: str
+
+
+Outcome = Resolution | Refusal
+"""A bundle on one machine."""
+
+
+class PropertyChange(msgspec.Struct, frozen=True):
+    """One property; ``None`` is one that is not given."""
+
+    name: str
+    old: str | None
+    new: str | None
+
+
+class ContentChange(msgspec.Struct, frozen=True):
+    """One file that a resource writes."""
+
+    path: str
+    kind: Kind
+    diff: str = ""
+    """Unified, or a sentence where there can be none."""
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is different of one resource."""
+
+    reference: str
+    kind: Kind
+    why: str = ""
+    """Why it fails or is not managed, or what becomes of what is removed."""
+    properties: tuple[PropertyChange, ...] = ()
+    contents: tuple[ContentChange, ...] = ()
+    refresh: str = ""
+    """``restarts``, ``reloads`` or ``runs``."""
+    because: tuple[str, ...] = ()
+    """The resources whose changes refresh it."""
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """The changes on one machine, and what fails there before and after."""
+
+    changes: tuple[Change, ...]
+    still_failing: tuple[Change, ...] = ()
+    is_refused: bool = False
+    """Whether the new bundle is refused, so that nothing of it could be compared."""
+
+    @property
+    def fails(self) -> bool:
+        """Whether anything fails that did not, or all of it as before."""
+        return self.is_refused or any(change.kind is Kind.FAILS for change in self.changes)
+
+
+def compare(old: Outcome, new: Outcome) -> Comparison:
+    """All changes that lead from ``old`` to ``new``, in the order of the new resources."""
+    if isinstance(new, Refusal):
+        refused = Change(reference=THE_BUNDLE, kind=Kind.FAILS, why=new.why)
+        if isinstance(old, Refusal):
+            return Comparison((), (refused,), is_refused=True)
+        return Comparison((refused,), is_refused=True)
+    if isinstance(old, Refusal):
+        failing = tuple(_fails(found) for found in new.resources if found.failure)
+        return Comparison((Change(reference=THE_BUNDLE, kind=Kind.RECOVERS, why=old.why), *failing))
+    return _compare(old, new)
+
+
+def _compare(old: Resolution, new: Resolution) -> Comparison:
+    before = {found.reference: found for found in old.resources}
+    after = {found.reference: found for found in new.resources}
+    changes = {name: change for name, found in after.items() if (change := _change(before.get(name), found))}
+    for refresh in refreshed(new.resources, _touched(changes.values(), after)):
+        known = changes.get(refresh.reference)
+        changes[refresh.reference] = (
+            Change(
+                reference=refresh.reference,
+                kind=Kind.REFRESHED,
+                refresh=refresh.verb,
+                because=refresh.because,
+            )
+            if known is None
+            else msgspec.structs.replace(known, refresh=refresh.verb, because=refresh.because)
+        )
+    ordered = tuple(changes[name] for name in after if name in changes)
+    gone = tuple(_removed(found) for name, found in before.items() if name not in after and _matters(found))
+    failing = tuple(_fails(found) for name, found in after.items() if found.failure and name not in changes)
+    return Comparison((*ordered, *gone), failing)
+
+
+def _change(old: ResolvedResource | None, new: ResolvedResource) -> Change | None:
+    """The change of a resource that the new bundle declares; ``None`` for none."""
+    if new.failure:
+        return None if old is not None and old.failure else _fails(new)
+    if new.unmanaged:
+        if old is None or old.unmanaged:
+            return None
+        return Change(reference=new.reference, kind=Kind.UNMANAGED, why=new.unmanaged)
+    if old is None or old.unmanaged or old.failure:
+        kind = Kind.ADDED if old is None else Kind.MANAGED if old.unmanaged else Kind.RECOVERS
+        return _told(kind, None, new, why="" if old is None else old.unmanaged or old.failure)
+    if old.fingerprint == new.fingerprint and old.contents == new.contents and old == _at(old, new):
+        return None
+    return _told(Kind.CHANGED, old, new)
+
+
+def _at(old: ResolvedResource, new: ResolvedResource) -> ResolvedResource:
+    """The new resource where the old one stood: its line, and names that are linked otherwise, are no change."""
+    return msgspec.structs.replace(
+        new,
+        where=old.where,
+        requires=old.requires,
+        refreshed_by=old.refreshed_by,
+        reloaded_by=old.reloaded_by,
+    )
+
+
+def _told(kind: Kind, old: ResolvedResource | None, new: ResolvedResource, why: str = "") -> Change | None:
+    contents = tuple(_contents({} if old is None else old.contents, new.contents))
+    properties = tuple(_properties(old, new, has_content=bool(contents)))
+    if kind is Kind.CHANGED and not contents and not properties:
+        return None
+    return Change(reference=new.reference, kind=kind, why=why, properties=properties, contents=contents)
+
+
+def _properties(
+    old: ResolvedResource | None, new: ResolvedResource, *, has_content: bool
+) -> Iterator[PropertyChange]:
+    before: Mapping[str, Any] = {} if old is None else old.properties
+    left_out = {"content"} if has_content else set()  # its diff says more
+    differs = False
+    for name in dict.fromkeys((*before, *new.properties)):
+        was, is_now = before.get(name), new.properties.get(name)
+        if was == is_now and type(was) is type(is_now):
+            continue
+        differs = True
+        if name not in left_out:
+            yield _property(name, was, is_now)
+    if old is not None and not differs and old.fingerprint != new.fingerprint:
+        yield from _hidden(old, new, has_content=has_content)
+
+
+def _property(name: str, old: Any, new: Any) -> PropertyChange:
+    if HIDDEN in (old, new) and None not in (old, new):
+        return PropertyChange(name, _CHANGED, _CHANGED)
+    return PropertyChange(name, _text(old), _text(new))
+
+
+def _hidden(old: ResolvedResource, new: ResolvedResource, *, has_content: bool) -> Iterator[PropertyChange]:
+    """What is different, and shown as equal; which property it is, as far as that can be told."""
+    hidden = [name for name, value in new.properties.items() if value == HIDDEN]
+    if has_content and hidden == ["content"]:
+        return
+    name = hidden[0] if len(hidden) == 1 else _HIDDEN_PROPERTY
+    yield PropertyChange(name, _CHANGED, _CHANGED)
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return msgspec.json.encode(value).decode()
+
+
+def _contents(
+    old: Mapping[str, ResolvedContent], new: Mapping[str, ResolvedContent]
+) -> Iterator[ContentChange]:
+    for path in dict.fromkeys((*old, *new)):
+        was, is_now = old.get(path), new.get(path)
+        if was is None or is_now is None or was.fingerprint != is_now.fingerprint:
+            kind = Kind.ADDED if was is None else Kind.REMOVED if is_now is None else Kind.CHANGED
+            yield ContentChange(path, kind, _diff(path, was, is_now))
+
+
+def _diff(path: str, old: ResolvedContent | None, new: ResolvedContent | None) -> str:
+    given = [content for content in (old, new) if content is not None]
+    if any(content.is_secret for content in given):
+        return f"{path}: secret content, not shown\n"
+    if any(content.text is None for content in given):
+        sizes = " become ".join(f"{content.size} bytes" for content in given)
+        return f"{path}: {sizes}, no text or too large for a diff\n"
+    was, is_now = ((content.text or "").encode() if content else b"" for content in (old, new))
+    return unified(was, is_now, path) or ""
+
+
+def _fails(found: ResolvedResource) -> Change:
+    return Change(reference=found.reference, kind=Kind.FAILS, why=found.failure)
+
+
+def _matters(old: ResolvedResource) -> bool:
+    """Whether the removal of a declaration says anything: what was not managed may have been made earlier."""
+    return not old.unmanaged or old.properties.get("removed") == ABSENT
+
+
+def _removed(old: ResolvedResource) -> Change:
+    is_taken = old.properties.get("removed") == ABSENT
+    why = "what Puller has made of it is taken away" if is_taken else "is left as it is"
+    return Change(reference=old.reference, kind=Kind.REMOVED, why=why)
+
+
+_OF_THE_CATALOG = frozenset(
+    {"alias", "require", "after", "subscribe", "reload", "control", "health_checks", "noop", "removed"}
+)
+"""Properties that say how a resource is treated, and nothing of the state that it brings about."""
+
+
+def _touched(changes: Any, after: Mapping[str, ResolvedResource]) -> set[str]:
+    """The resources that are brought into another state, so that what follows them is refreshed."""
+    return {
+        change.reference
+        for change in changes
+        if change.kind in (Kind.ADDED, Kind.CHANGED, Kind.MANAGED, Kind.RECOVERS)
+        and after[change.reference].properties.get("noop") is not True
+        and (change.contents or any(one.name not in _OF_THE_CATALOG for one in change.properties))
+    }

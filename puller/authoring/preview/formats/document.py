@@ -1,0 +1,31 @@
+"""A preview as a JSON document."""
+
+import json
+from typing import Any
+
+import msgspec
+
+from puller.authoring.preview.groups import Preview
+
+
+def as_json(preview: Preview) -> str:
+    """The document, indented; ``docs/preview.md`` names its keys."""
+    return json.dumps(_plain(preview), indent=2, ensure_ascii=False)
+
+
+def _plain(preview: Preview) -> dict[str, Any]:
+    return {
+        "total": preview.total,
+        "changes": preview.changes,
+        "fails": preview.fails,
+        "groups": [
+            {"machines": group.machines, "changes": msgspec.to_builtins(group.changes)}
+            for group in preview.groups
+        ],
+        "unchanged": preview.unchanged,
+        "still_failing": [
+            {"machines": found.machines, "reference": found.change.reference, "why": found.change.why}
+            for found in preview.still_failing
+        ],
+        "notes": preview.notes,
+    }

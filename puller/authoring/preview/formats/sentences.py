@@ -1,0 +1,81 @@
+"""Words that the forms for people share."""
+
+from collections.abc import Sequence
+
+from puller.authoring.preview.differences import Change, ContentChange, Kind, PropertyChange
+from puller.authoring.preview.groups import Group, Preview
+
+_MOST_NAMES = 3
+_LONGEST = 200
+
+
+def machines(names: Sequence[str], most: int = _MOST_NAMES) -> str:
+    """``web01, web02, web03 and 9 more``."""
+    named = ", ".join(names[:most])
+    return named if len(names) <= most else f"{named} and {len(names) - most} more"
+
+
+def counted(count: int, total: int) -> str:
+    """``412 of 418 machines``."""
+    return f"{count} of {total} machine{'' if total == 1 else 's'}"
+
+
+def title(group: Group, preview: Preview) -> str:
+    """The machines of a group: counted and, as far as there is room, named."""
+    return f"{counted(len(group.machines), preview.total)} ({machines(group.machines)})"
+
+
+def headline(change: Change) -> str:
+    """One change in one line."""
+    reference = one_line(change.reference)
+    if change.kind is Kind.FAILS:
+        return f"{reference} fails: {one_line(change.why)}"
+    if change.kind is Kind.REFRESHED:
+        return f"{reference} {_refresh(change)}"
+    why = f": {one_line(change.why)}" if change.why else ""
+    also = f"; {_refresh(change)}" if change.refresh else ""
+    return f"{reference} {change.kind}{why}{also}"
+
+
+def _refresh(change: Change) -> str:
+    return f"{change.refresh}, because of {', '.join(map(one_line, change.because))}"
+
+
+def property_line(change: PropertyChange) -> str:
+    """``mode: 0644 → 0600``."""
+    if change.old == change.new:
+        return f"{change.name}: {change.new or ''}"
+    if change.old is None:
+        return f"{change.name}: {one_line(change.new or '')}"
+    new = "(not given)" if change.new is None else one_line(change.new)
+    return f"{change.name}: {one_line(change.old)} → {new}"
+
+
+def content_line(change: ContentChange) -> str:
+    """``/etc/motd changed``."""
+    return f"{one_line(change.path)} {change.kind}"
+
+
+def unchanged_line(preview: Preview) -> str:
+    """The machines on which nothing changes; empty when there are none."""
+    if not preview.unchanged:
+        return ""
+    return (
+        f"{counted(len(preview.unchanged), preview.total)} ({machines(preview.unchanged)}): nothing changes"
+    )
+
+
+def still_failing_lines(preview: Preview) -> list[str]:
+    """What fails before and after, so that nobody takes *nothing changes* for *all is well*."""
+    return [
+        f"{counted(len(found.machines), preview.total)} ({machines(found.machines)}):"
+        f" {one_line(found.change.reference)} fails as before: {one_line(found.change.why)}"
+        for found in preview.still_failing
+    ]
+
+
+def one_line(text: str) -> str:
+    """A value in one line of limited length, without control characters."""
+    found = " ".join(text.split())
+    found = "".join(character if character.isprintable() else "?" for character in found)
+    return found if len(found) <= _LONGEST else f"{found[:_LONGEST]}…"

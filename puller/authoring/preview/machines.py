@@ -1,0 +1,96 @@
+"""The machines that a preview is made for: their names and facts, from files or from whatever else knows a fleet.
+
+* A machine is called by its fact ``networking.fqdn``, or else as its file, or its key in a file of several, says.
+* A name is that of one machine: two files with one name are a mistake, and are refused.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from puller.errors import UsageError, reason
+from puller.facts import documents
+from puller.facts.errors import FactError
+
+_ENDINGS = (".json", ".yaml", ".yml")
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """One machine of a fleet."""
+
+    name: str
+    facts: Mapping[str, Any]
+
+
+class Machines(Protocol):
+    """A fleet: whatever can tell its machines one after the other."""
+
+    def __iter__(self) -> Iterator[Machine]:
+        """Each machine once; raises ``UsageError`` where what is known of one cannot be read."""
+
+
+class FactFiles:
+    """The machines of files and directories: one a file, or a mapping from names to facts."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self._paths = tuple(paths)
+
+    def __iter__(self) -> Iterator[Machine]:
+        seen: dict[str, Path] = {}
+        for path in self._files():
+            for machine in _machines_of(path):
+                if (first := seen.setdefault(machine.name, path)) is not path:
+                    raise UsageError(f"{path}: is the machine {machine.name}, which {first} is, too")
+                yield machine
+
+    def _files(self) -> Iterator[Path]:
+        for path in self._paths:
+            yield from _files_in(path) if path.is_dir() else (path,)
+
+
+def _files_in(directory: Path) -> Sequence[Path]:
+    try:
+        found = sorted(path for path in directory.iterdir() if path.suffix.lower() in _ENDINGS)
+    except OSError as error:
+        raise UsageError(f"{directory}: cannot be read: {reason(error)}") from error
+    if not found:
+        raise UsageError(f"{directory}: holds no facts, wanted files such as web01.json or web01.yaml")
+    return found
+
+
+def _machines_of(path: Path) -> Iterator[Machine]:
+    facts = _read(path)
+    if not facts:
+        raise UsageError(f"{path}: holds no facts")
+    if _is_of_several(facts):
+        names = [_name_of(of, name) for name, of in facts.items()]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise UsageError(f"{path}: holds the machine {twice} twice")
+        yield from (Machine(name, of) for name, of in zip(names, facts.values(), strict=True))
+    else:
+        yield Machine(_name_of(facts, path.stem), facts)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return documents.read(str(path))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {reason(error)}") from error
+    except FactError as error:
+        raise UsageError(str(error)) from error
+
+
+def _is_of_several(facts: Mapping[str, Any]) -> bool:
+    """Whether each value is the facts of a machine: all machines have facts of their network or system."""
+    return all(isinstance(of, Mapping) and any(map(of.__contains__, _USUAL)) for of in facts.values())
+
+
+_USUAL = ("os", "networking", "kernel", "memory")
+
+
+def _name_of(facts: Mapping[str, Any], otherwise: str) -> str:
+    networking = facts.get("networking")
+    name = networking.get("fqdn") if isinstance(networking, Mapping) else None
+    return name if isinstance(name, str) and name else otherwise
