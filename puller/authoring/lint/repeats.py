@@ -11,12 +11,23 @@ from puller.authoring.lint.findings import Finding, Severity
 _OF_NAMES: Final = frozenset({"expression-syntax", "unknown-function", "unknown-name"})
 _OF_RESOLVING: Final = frozenset({"depends-on-facts", "manifest", "resource-fails"})
 _QUOTED: Final = re.compile(r"'[^']+'")
+_FACT: Final = re.compile(r"\bfacts\.(\w+)")
 _PLACE: Final = re.compile(r"([^\s/:]+):(\d+):")
 
 
 def without_repeats(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings without those of resolving that come of a name, or an expression, that is wrong in any case."""
+    """The findings without those of resolving that come of a name, or an expression, that is wrong in any case.
+
+    Of a fact that is not at hand the resource tells that needs it.
+    """
     found = list(findings)
+    needed = {
+        (one.place.file, fact)
+        for one in found
+        if one.rule == "depends-on-facts"
+        for fact in _FACT.findall(one.message)
+    }
+    found = [one for one in found if one.severity is not Severity.UNCHECKED or not _needs(one, needed)]
     words: dict[tuple[str, int], set[str]] = defaultdict(set)
     for one in found:
         if one.rule in _OF_NAMES and one.severity is Severity.ERROR:
@@ -25,6 +36,13 @@ def without_repeats(findings: Iterable[Finding]) -> list[Finding]:
                 one.message if one.rule == "expression-syntax" or word is None else word[0]
             )
     return [one for one in found if not (one.rule in _OF_RESOLVING and _is_said(one, words))]
+
+
+def _needs(one: Finding, needed: set[tuple[str, str]]) -> bool:
+    """Whether a resource tells of all facts that are named here; what only it says is kept."""
+    return one.rule in _OF_NAMES and any(
+        (one.place.file, fact) in needed for fact in _FACT.findall(one.message)
+    )
 
 
 def _is_said(one: Finding, words: dict[tuple[str, int], set[str]]) -> bool:

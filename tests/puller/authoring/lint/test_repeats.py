@@ -54,3 +54,12 @@ def test_what_is_unchecked_hides_nothing() -> None:
     doubt = found("unknown-name", "facts.rack 'rack'", severity=Severity.UNCHECKED)
     fails = found("resource-fails", "there is no key 'rack'")
     assert without_repeats([doubt, fails]) == [doubt, fails]
+
+
+def test_a_fact_that_a_resource_needs_is_told_once() -> None:
+    doubt = found("unknown-name", "facts.rack is no fact of Puller", severity=Severity.UNCHECKED)
+    other = found("unknown-name", "facts.row is no fact of Puller", severity=Severity.UNCHECKED)
+    needs = found(
+        "depends-on-facts", "{{ facts.rack }}: facts has no key", severity=Severity.UNCHECKED, line=5
+    )
+    assert without_repeats([doubt, other, needs]) == [other, needs]
