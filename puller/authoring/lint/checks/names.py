@@ -234,9 +234,9 @@ class _Checking:
         known = Known.of(data, bundle.facts, bundle.at_hand, ())
         known = msgspec.structs.replace(known, is_lenient=True)
         for path in bundle.listed[bundle.files.tree.root]:
-            engine = named_engine(path)
-            if engine == "jinja" and os.path.realpath(path) not in self.templates.reached:
-                self.found += self.templates.follow(Use(path, engine, known, bundle.files.within(path)))
+            is_case = os.path.relpath(path, bundle.root).startswith("tests/")
+            if named_engine(path) == "jinja" and not is_case and path not in self.templates.reached:
+                self.found += self.templates.follow(Use(path, "jinja", known, bundle.files.within(path)))
 
 
 def _engine(path: str, engine: Any, otherwise: str) -> str | None:

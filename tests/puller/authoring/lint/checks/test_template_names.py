@@ -253,4 +253,4 @@ def test_a_library_without_a_bundle_that_uses_it_says_nothing(find_names: Lint) 
 def test_a_template_that_nothing_names_is_followed_as_far_as_it_can_be(find_names: Lint) -> None:
     files = {"manifest.yaml": f"{DATA}resources: []\n", "templates/app.j2": "{{ anything }} {{ data.prt }}"}
     (found,) = find_names({**files, "tests/case.j2": "{{ data.prt }}"})
-    assert found.startswith("web/templates/app.j2:1:23: error: data has no 'prt'")
+    assert found.startswith("web/templates/app.j2:1:24: error: data has no 'prt'")
