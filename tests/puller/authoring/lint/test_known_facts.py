@@ -1,0 +1,49 @@
+"""The names of facts that lint knows are those that hosts have, and that the page of facts lists."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from puller.authoring.lint import known_facts
+from puller.authoring.lint.shapes import Shape
+from puller.facts.systems import facts_of, known_systems
+
+PAGE = (Path(__file__).parents[4] / "docs/facts.md").read_text().partition("facts: generated")[2]
+LISTED = [found for found in re.findall(r"^\| `([^`]+)` \|.*\|", PAGE, re.MULTILINE) if "*" not in found]
+NOT_OURS = ("aio_agent_version", "facterversion", "lsbrelease")
+"""What the page lists as facts of Facter that Puller does not have."""
+
+
+def paths_of(facts: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    if isinstance(facts, dict) and facts:
+        for name, value in facts.items():
+            yield from paths_of(value, (*path, str(name)))
+    else:
+        yield path
+
+
+def is_known(path: tuple[str, ...]) -> bool:
+    shape: Shape | None = known_facts.built_in()
+    for step in path:
+        shape = None if shape is None else shape.child(step)
+    return shape is not None or known_facts.may_be_legacy(path[0])
+
+
+@pytest.mark.parametrize("system", known_systems())
+def test_all_facts_of_known_systems_are_known(system: str) -> None:
+    assert [path for path in paths_of(facts_of(system)) if not is_known(path)] == []
+
+
+def test_all_facts_that_the_page_lists_are_known() -> None:
+    assert len(LISTED) > 150
+    assert [name for name in LISTED if not is_known(tuple(name.split("."))) and name not in NOT_OURS] == []
+
+
+@pytest.mark.parametrize(
+    "name", ["os.famly", "memory.system.totl", "networking.interfaces.eth0.ipp", "dmi.bios.x"]
+)
+def test_a_name_that_no_group_has_is_not_known(name: str) -> None:
+    assert not is_known(tuple(name.split(".")))
