@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from puller.authoring.lint.findings import Finding, Severity
+from puller.authoring.lint.sentences import FAILED
 
 _OF_NAMES: Final = frozenset({"expression-syntax", "unknown-function", "unknown-name"})
 _OF_RESOLVING: Final = frozenset({"depends-on-facts", "manifest", "resource-fails"})
@@ -35,7 +36,18 @@ def without_repeats(findings: Iterable[Finding]) -> list[Finding]:
             words[os.path.basename(one.place.file), one.place.line].add(
                 one.message if one.rule == "expression-syntax" or word is None else word[0]
             )
-    return [one for one in found if not (one.rule in _OF_RESOLVING and _is_said(one, words))]
+    left = [one for one in found if not (one.rule in _OF_RESOLVING and _is_said(one, words))]
+    return list(_facts_once(left))
+
+
+def _facts_once(found: list[Finding]) -> Iterator[Finding]:
+    """All but the facts that are unknown where a resource has failed for want of them, which says more."""
+    failures = [(one.place.file, one.message) for one in found if one.rule == FAILED]
+    for one in found:
+        fact = one.message.partition(" ")[0]
+        is_again = one.severity is Severity.UNCHECKED and one.rule != FAILED
+        if not (is_again and any(file == one.place.file and fact in said for file, said in failures)):
+            yield one
 
 
 def _needs(one: Finding, needed: set[tuple[str, str]]) -> bool:

@@ -13,8 +13,11 @@ _PLACED = re.compile(
 )
 _NAMED = re.compile(r"(?P<file>(?:(?!: )[^\n])*\.[A-Za-z0-9_]+): (?P<what>.+)", re.DOTALL)
 
+FAILED = "depends-on-facts"
+"""The rule of what has failed for want of a fact."""
 _NEEDS_FACTS = re.compile(
-    r"\b(?:facts|environ)\b[^\s:]* has no key|is not run where this machine's facts are left out"
+    r"\b(?:facts|environ)\b[^\s:]* has no key"
+    r"|\{\{.*\b(?:facts|environ)\b.*: there is no key |is not run where this machine's facts are left out"
 )
 # What an expression gives, what data must be, what another bundle declares, what only the hosts' key opens.
 _NEEDS_HOST = re.compile(
@@ -34,7 +37,7 @@ def refusal(sentence: str, subject: Subject, *, of_any_host: bool) -> Finding:
     ``of_any_host``: whatever facts, data and other bundles could mend is unchecked.
     """
     if needs_facts(sentence) or (of_any_host and _NEEDS_HOST.search(sentence)):
-        return finding("depends-on-facts", sentence, subject)
+        return finding(FAILED, sentence, subject)
     return finding("manifest", sentence, subject)
 
 

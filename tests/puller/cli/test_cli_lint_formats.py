@@ -194,7 +194,7 @@ def test_a_manifest_that_is_refused_is_linted_as_far_as_that_goes(execute: Execu
     assert "web/manifest.yaml:8: error: resources[0] exec#b: comand is not a property of exec" in output
     assert "misspelt-annotation" in output
     assert "unquoted-octal" in output
-    assert output.endswith("web: 2 errors, 2 warnings\n")
+    assert output.endswith("web: 2 errors, 2 warnings, 1 expression not checked\n")
 
 
 def test_an_unknown_property_is_found_though_its_value_needs_a_fact(execute: Execute, web: Path) -> None:

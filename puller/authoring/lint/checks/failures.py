@@ -6,7 +6,7 @@ A fact that is not at hand may be there on the machines that the bundle is for: 
 from collections.abc import Iterator
 
 from puller.authoring.lint.findings import Finding
-from puller.authoring.lint.sentences import finding, needs_facts
+from puller.authoring.lint.sentences import FAILED, finding, needs_facts
 from puller.authoring.lint.subject import Subject
 from puller.manifest.declaration import Declaration
 
@@ -15,7 +15,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     """One finding for each resource that fails."""
     for declaration in subject.manifest.declarations if subject.manifest else ():
         if declaration.failure:
-            rule = "depends-on-facts" if needs_facts(declaration.failure) else "resource-fails"
+            rule = FAILED if needs_facts(declaration.failure) else "resource-fails"
             yield finding(rule, _sentence(declaration), subject)
 
 
