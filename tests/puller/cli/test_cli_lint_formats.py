@@ -22,7 +22,7 @@ data:
 resources:
   - exec:
       - "echo {{ facts.nowhere }}": {alias: a}
-      - b: {command: "echo ${ Data.a,b:c }"}
+      - b: {command: "echo ${ Data.a,b:c }", environment: ["A={{ data.mode }}{{ data.token }}"]}
 """
 
 
