@@ -2,7 +2,7 @@
 
 ::
 
-    site.yaml            how long signatures last
+    site.yaml            how long signatures last, and what is asked of what is published (settings.py)
     root.json            the newest root: the trust anchor for new hosts
     keys/                private keys, never below public/
     pending-root.json    a change of the root that waits for signatures
@@ -44,13 +44,12 @@ from bundles.filesystem.atomic import (
     write_file,
 )
 from bundles.filesystem.trees import Counted, open_regular, pieces_of
-from bundles.format import strict_yaml
 from bundles.format.index import INDEX, Index
 from bundles.format.limits import LARGEST_INDEX
 from bundles.format.release import Release
 from bundles.publisher import transaction
-from bundles.publisher.expiry import Lifetimes
 from bundles.publisher.keys import Passphrase
+from bundles.publisher.settings import SiteSettings
 from bundles.publisher.signing import ROLES, Edition, Keyring, Published, check_readable, read_stored
 
 SETTINGS = "site.yaml"
@@ -151,7 +150,7 @@ class Site:
             self.metadata,
             published or self.published(),
             Keyring(self.keys, passphrase),
-            self._lifetimes(),
+            self.settings().lifetimes,
             self.now(),
         )
 
@@ -209,18 +208,10 @@ class Site:
         if not self.anchor.exists() or read_stored(self.anchor) != newest:
             write_file(self.anchor, newest)
 
-    def _lifetimes(self) -> Lifetimes:
+    def settings(self) -> SiteSettings:
+        """The site's own choices; raises `PublishError`."""
         path = self.directory / SETTINGS
-        try:
-            settings = strict_yaml.load(read_stored(path))
-        except ValueError as error:
-            raise PublishError(str(path), str(error)) from None
-        settings = {} if settings is None else settings
-        expiry = settings.get("expiry", {}) if isinstance(settings, dict) else None
-        if not isinstance(expiry, dict) or settings.keys() - {"expiry"}:
-            what = "wanted the key 'expiry' with a duration for each role, and nothing else"
-            raise PublishError(str(path), what)
-        return Lifetimes.parse(expiry, f"{path}: expiry")
+        return SiteSettings.parse(read_stored(path), str(path))
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -3,46 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
+from puller.facts.systems import facts_of, known_systems
 from puller.facts.values import merged
+from puller.values.suggestions import did_you_mean
 
 
 def machine_facts(system: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
     """The facts of a machine with this system, with those that are ``given`` over them; raises ``ValueError``."""
-    known: dict[str, Any] = {} if system is None else _facts_of(system)
-    facts: dict[str, Any] = merged(known, given)
+    if system is not None and system not in known_systems():
+        raise ValueError(f"is {system!r}, which is no known system{did_you_mean(system, known_systems())}")
+    facts: dict[str, Any] = merged({} if system is None else facts_of(system), given)
     return facts
-
-
-def _facts_of(system: str) -> dict[str, Any]:
-    from puller.values.suggestions import did_you_mean
-
-    if system not in _SYSTEMS:
-        raise ValueError(f"is {system!r}, which is no known system{did_you_mean(system, _SYSTEMS)}")
-    return _SYSTEMS[system]
-
-
-_SYSTEMS: Mapping[str, dict[str, Any]] = {
-    "debian-12": {
-        "kernel": "Linux",
-        "os": {
-            "family": "Debian",
-            "name": "Debian",
-            "architecture": "amd64",
-            "hardware": "x86_64",
-            "release": {"full": "12.11", "major": "12", "minor": "11"},
-            "distro": {"codename": "bookworm", "id": "Debian"},
-        },
-        "networking": {"hostname": "machine", "fqdn": "machine.example.com", "domain": "example.com"},
-    },
-    "rocky-9": {
-        "kernel": "Linux",
-        "os": {
-            "family": "RedHat",
-            "name": "Rocky",
-            "architecture": "x86_64",
-            "hardware": "x86_64",
-            "release": {"full": "9.6", "major": "9", "minor": "6"},
-        },
-        "networking": {"hostname": "machine", "fqdn": "machine.example.com", "domain": "example.com"},
-    },
-}

@@ -36,13 +36,14 @@ def bundle() -> None:
     help="Where to write it.  [default: NAME in this directory]",
 )
 def new(name: str, directory: Path | None) -> None:
-    """Write a small, commented example to start from.
+    """Write a small, commented example to start from, with tests that pass.
 
     It manages a directory that no system uses, /opt/NAME-example, so it can be tried on any machine.
 
     \b
     Example:
       puller bundle new web
+      puller test web
       puller apply web --noop
     """
     from bundles.format.identity import parse_name
@@ -51,6 +52,7 @@ def new(name: str, directory: Path | None) -> None:
     target = directory or Path(name)
     _write_example(target, name)
     click.echo(f"{target}: a bundle to start from; try: puller apply {target} --noop")
+    click.echo(f"{target}/tests: what it must come to on two kinds of machine; try: puller test {target}")
 
 
 @bundle.command("build")

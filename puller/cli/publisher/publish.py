@@ -20,6 +20,7 @@ from puller.cli.publisher.options import (
 from puller.cli.publisher.secrets import passphrase_of_keys
 from puller.cli.publisher.sentences import ended_rollout, next_step, print_statement, publication_line
 from puller.errors import ManifestError, SourceError
+from puller.state.directories import PRIVATE_KEY
 
 if TYPE_CHECKING:
     from bundles.archive.pack import Libraries
@@ -44,6 +45,12 @@ _CLEAR_LINE = "\r\x1b[K"
 @channel_option
 @rollout_options
 @passphrase_option
+@click.option(
+    "--test",
+    "with_tests",
+    is_flag=True,
+    help="Run the tests of all bundles first, and publish nothing when one fails or a bundle has none.",
+)
 @click.option("--noop", is_flag=True, help="Write and sign nothing; say what would be published.")
 @text_format_option
 def publish(
@@ -56,6 +63,7 @@ def publish(
     over: str | None,
     start: str | None,
     passphrase_file: Path | None,
+    with_tests: bool,
     noop: bool,
     output_format: str,
 ) -> None:
@@ -70,6 +78,8 @@ def publish(
     published. With --version auto a bundle whose files are
     those that the channel gives already is left as it is, its rollout too; the others get a version that
     sorts after all that were ever published of them: 1.4.1 after 1.4.0, and 1.0.0 is the first.
+
+    With --test, or when DIR/site.yaml says `require: {tests: true}`, the cases of `puller test` are run first.
 
     \b
     Example:
@@ -93,6 +103,8 @@ def publish(
     wish = Wish(version, channel, request, name, _libraries_of_all(sources))
     refuse_broken(sources)
     site = Site(directory)
+    if with_tests or site.settings().required.tests:
+        _check_tests(sources)
     with _progress(len(sources)) as progress:
         if noop:
             publications = plan_bundles(site, sources, wish, progress)
@@ -105,6 +117,20 @@ def publish(
         print_statement(directory, one.statement, f" ({one.size} bytes, sha256 {one.sha256})")
     else:
         _print_all(directory, publications, channel, noop)
+
+
+def _check_tests(sources: Sequence[Path]) -> None:
+    """Run the tests of all bundles; raises ``ManifestError`` with what fails, or has none."""
+    from puller.authoring.cases.formats import text_lines
+    from puller.authoring.cases.running import Settings
+    from puller.cli.author.test import open_bundles, run_tests
+
+    with open_bundles(sources) as bundles:
+        results, complaints = run_tests(bundles, Settings(PRIVATE_KEY), tell=lambda line: None)
+    failed = [result for result in results if not result.passed]
+    lines = [line for result in failed for line in text_lines(result)]
+    if lines or complaints:
+        raise ManifestError([*lines, *complaints, "nothing is published: tests do not pass"])
 
 
 def _check_sources(sources: Sequence[Path], name: str | None) -> None:

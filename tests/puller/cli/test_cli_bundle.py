@@ -26,9 +26,12 @@ def run(*arguments: str) -> str:
 
 
 def test_from_new_to_inspect(tmp_path: Path) -> None:
-    assert run("new", "web") == "web: a bundle to start from; try: puller apply web --noop\n"
+    assert run("new", "web") == (
+        "web: a bundle to start from; try: puller apply web --noop\n"
+        "web/tests: what it must come to on two kinds of machine; try: puller test web\n"
+    )
     built = run("build", "web", "--version", "1.4.0")
-    assert built.startswith("web-1.4.0.tar.gz: 3 files, ")
+    assert built.startswith("web-1.4.0.tar.gz: 5 files, ")
     digest = built.split("sha256 ")[1].strip()
 
     text = run("inspect", "web-1.4.0.tar.gz").splitlines()
@@ -37,6 +40,8 @@ def test_from_new_to_inspect(tmp_path: Path) -> None:
         ["0644", "files/README"],
         ["0644", "manifest.yaml"],
         ["0644", "templates/settings.conf.j2"],
+        ["0644", "tests/debian.yaml"],
+        ["0644", "tests/redhat.yaml"],
     ]
 
     document = json.loads(run("inspect", "web-1.4.0.tar.gz", "--format", "json"))

@@ -91,7 +91,7 @@ def judge(bundle: Path) -> Judge:
         "file#/etc/app: {}",
         "file#/etc/app: {force: false, content: !absent }",
         "file#/etc/app: {alias: !absent , owner: !any }",
-        'file#configuration: {content: "name = machine.example.com\\nworkers = 2\\n"}',
+        'file#configuration: {content: "name = host.example.com\\nworkers = 2\\n"}',
         "file#/etc/app/app.conf: {content: !contains workers = 2}",
         "file#configuration: {content: !contains [workers, name]}",
         "file#configuration: {content: !lacks [debug, trace]}",
@@ -187,7 +187,7 @@ def test_what_it_does_not_come_to_is_told_with_both_values(judge: Judge, expect:
     ("text", "said"),
     [
         ("exect: {}", ["1: unknown key 'exect' (did you mean 'expect'?)"]),
-        ("os: debian-21", ["1: os is 'debian-21', which is no known system (did you mean 'debian-12'?)"]),
+        ("os: debian-21", ["1: os is 'debian-21', which is no known system (did you mean 'debian-13'?)"]),
         ("\nos: 12", ["2: os is 12, wanted text: quote it"]),
         ("expect: {fil#x: {}}", ["1: fil#x: unknown type (did you mean 'file'?)"]),
         ("expect: {file: {}}", ["1: expect: is 'file', wanted a reference such as 'file#/etc/motd'"]),

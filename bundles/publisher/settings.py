@@ -1,0 +1,65 @@
+"""The choices of a site, ``site.yaml`` in its directory::
+
+    expiry: {timestamp: 7d}     # how long signatures last, by role
+    require: {tests: true}      # bundles are published only when their tests pass
+
+* A key that nobody knows is refused: a rule that is misspelt must not be a rule that is off.
+* It is the publisher's own file, and nothing that hosts see.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bundles.errors import PublishError
+from bundles.format import strict_yaml
+from bundles.publisher.expiry import Lifetimes
+
+_KEYS = ("expiry", "require")
+_SWITCHES = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Required:
+    """The demands on what is published."""
+
+    tests: bool = False
+    """Whether the tests of a bundle must pass, and it must have some."""
+
+
+@dataclass(frozen=True, slots=True)
+class SiteSettings:
+    """All choices of a site."""
+
+    lifetimes: Lifetimes
+    required: Required
+
+    @classmethod
+    def parse(cls, data: bytes, where: str) -> "SiteSettings":
+        """From the text of the file; raises `PublishError`."""
+        try:
+            written = strict_yaml.load(data)
+        except ValueError as error:
+            raise PublishError(where, str(error)) from None
+        settings = _mapping({} if written is None else written, where, _KEYS)
+        expiry = _mapping(settings.get("expiry", {}), f"{where}: expiry")
+        required = _mapping(settings.get("require", {}), f"{where}: require", ("tests",))
+        return cls(
+            Lifetimes.parse(expiry, f"{where}: expiry"),
+            Required(_switch(required.get("tests", "false"), f"{where}: require: tests")),
+        )
+
+
+def _mapping(value: Any, where: str, known: tuple[str, ...] = ()) -> Mapping[str, Any]:
+    keys = f" with the keys {' and '.join(known)}" if known else ""
+    if not isinstance(value, dict):
+        raise PublishError(where, f"wanted a mapping{keys}")
+    if known and (other := sorted(value.keys() - set(known))):
+        raise PublishError(where, f"unknown key {other[0]!r}, wanted {' or '.join(known)}")
+    return value
+
+
+def _switch(text: Any, where: str) -> bool:
+    if not isinstance(text, str) or text not in _SWITCHES:
+        raise PublishError(where, f"is {text!r}, wanted true or false")
+    return _SWITCHES[text]

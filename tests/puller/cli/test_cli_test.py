@@ -1,0 +1,350 @@
+"""``puller test``: what people, programs and CI services see of the cases of a bundle."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Execute = Callable[..., tuple[int, str]]
+
+MANIFEST = """\
+data:
+  workers: 2
+  # @sensitive
+  secret: s3cr3t-value
+resources:
+  - file:
+      - defaults: {owner: root, group: root, mode: "0644"}
+      - /etc/app.conf: {content: "workers = {{ data.workers }}\\n"}
+      - /etc/token: {content: "{{ data.secret }}"}
+"""
+GOOD = 'os: debian-12\nexpect:\n  file#/etc/app.conf: {mode: "0644"}\n'
+BAD = 'os: debian-12\nexpect:\n  file#/etc/app.conf: {mode: "0600"}\n'
+
+
+@pytest.fixture(autouse=True)
+def in_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write("web/manifest.yaml", MANIFEST)
+
+
+def write(path: str, text: str) -> None:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(text)
+
+
+def without_time(said: str) -> list[str]:
+    return [line.partition(", in ")[0] for line in said.splitlines()]
+
+
+def test_a_line_for_each_case_with_what_is_expected_and_found_below_it(execute: Execute) -> None:
+    write("web/tests/web01.yaml", GOOD)
+    write("web/tests/db/one.yaml", BAD)
+    status, said = execute("test", "web")
+    assert status == 1
+    assert without_time(said) == [
+        "FAIL  web: db/one",
+        '      web/tests/db/one.yaml:3: file#/etc/app.conf mode: expected "0600", found "0644"'
+        " (declared in web/manifest.yaml:8)",
+        "ok    web: web01",
+        "2 cases: 1 passed, 1 failed",
+    ]
+    assert without_time(execute("test", "web", "--only", "web*")[1])[-1] == "1 case: 1 passed, 0 failed"
+    assert execute("test", "web", "--only", "web*")[0] == 0
+
+
+def test_in_the_directory_of_the_bundle_places_are_relative_to_it(
+    execute: Execute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("web/tests/web01.yaml", BAD)
+    monkeypatch.chdir("web")
+    said = execute("test", ".")[1]
+    assert "tests/web01.yaml:3: file#/etc/app.conf mode" in said
+    assert "(declared in manifest.yaml:8)" in said
+    assert str(Path.cwd()) not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["web"], "web: has no cases, wanted files such as web/tests/web01.yaml"),
+        (["shop", "web"], "web: has no cases, wanted files such as web/tests/web01.yaml"),
+        (["shop", "--only", "wbe*"], "no case has a name like wbe*"),
+    ],
+)
+def test_nothing_that_was_run_is_no_success(execute: Execute, arguments: list[str], said: str) -> None:
+    write("shop/manifest.yaml", MANIFEST)
+    write("shop/tests/web01.yaml", GOOD)
+    status, output = execute("test", *arguments)
+    assert status == 1
+    assert f"puller: {said}\n" in output
+
+
+def test_a_file_that_would_be_passed_over_is_an_error(execute: Execute) -> None:
+    write("web/tests/web01.yaml", GOOD)
+    write("web/tests/web02.yml", BAD)
+    status, said = execute("test", "web")
+    assert status == 78
+    assert "web02.yml: is no case, wanted the ending .yaml" in said
+
+
+def test_what_is_no_bundle_is_told_as_by_other_commands(execute: Execute) -> None:
+    assert execute("test", "nowhere") == (
+        13,
+        "puller: nowhere: there is no such manifest, directory or bundle file\n",
+    )
+    assert execute("test")[0] == 64
+    assert execute("test", "web", "-j", "0")[0] == 64
+
+
+def test_a_bundle_file_is_tested_as_its_directory_is(execute: Execute) -> None:
+    write("web/tests/web01.yaml", BAD)
+    assert execute("bundle", "build", "web", "--version", "1.0.0")[0] == 0
+    status, said = execute("test", "web-1.0.0.tar.gz")
+    assert status == 1
+    assert 'web-1.0.0.tar.gz/tests/web01.yaml:3: file#/etc/app.conf mode: expected "0600"' in said
+    status, said = execute("test", "web-1.0.0.tar.gz", "--update")
+    assert (status, "snapshots are written in its directory" in said) == (64, True)
+
+
+def test_results_as_json(execute: Execute) -> None:
+    write("web/tests/web01.yaml", BAD)
+    write("web/tests/web02.yaml", GOOD)
+    status, said = execute("test", "web", "--format", "json")
+    document = json.loads(said)
+    assert (status, document["format"], document["passed"], document["failed"]) == (1, 1, 1, 1)
+    (failure,) = document["cases"][0]["failures"]
+    assert failure["where"] == "web/tests/web01.yaml:3"
+    assert (failure["expected"], failure["found"]) == ('"0600"', '"0644"')
+    assert document["cases"][1]["failures"] == []
+
+
+def test_results_as_junit_in_a_file_and_text_for_people_beside_it(execute: Execute) -> None:
+    write("web/manifest.yaml", MANIFEST.replace("workers =", "\\x01 <workers> ="))
+    write("web/tests/web01.yaml", "os: debian-12\nexpect: {file#/etc/app.conf: {content: x}}\n")
+    write("web/tests/web02.yaml", GOOD)
+    write("shop/manifest.yaml", MANIFEST)
+    write("shop/tests/one.yaml", GOOD)
+    status, said = execute("test", "web", "shop", "--format", "junit", "-o", "results.xml")
+    assert status == 1
+    assert without_time(said)[-1] == "3 cases: 2 passed, 1 failed"
+    root = ET.parse("results.xml").getroot()
+    assert (root.get("tests"), root.get("failures")) == ("3", "1")
+    assert [(suite.get("name"), suite.get("tests")) for suite in root] == [("web", "2"), ("shop", "1")]
+    failed = root.find("testsuite/testcase[@name='web01']/failure")
+    assert failed is not None
+    assert "content: is not as expected" in str(failed.get("message"))
+    assert "+\N{REPLACEMENT CHARACTER} <workers> = 2" in str(failed.text)
+    passed = root.find("testsuite/testcase[@name='web02']")
+    assert passed is not None
+    assert len(passed) == 0
+
+
+def test_results_that_cannot_be_written_are_an_error(execute: Execute) -> None:
+    write("web/tests/web01.yaml", GOOD)
+    status, said = execute("test", "web", "--format", "json", "-o", "nowhere/results.json")
+    assert status == 78
+    assert "nowhere/results.json" in said
+
+
+def test_a_snapshot_pins_everything_until_it_is_written_anew(execute: Execute) -> None:
+    write("web/tests/web01.yaml", "os: debian-12\nsnapshot: true\n")
+    status, said = execute("test", "web")
+    assert status == 1
+    assert "tests/snapshots/web01.yaml: is not there; `puller test --update` writes it" in said
+    status, said = execute("test", "web", "--update")
+    assert (status, "web/tests/snapshots/web01.yaml: written" in said) == (0, True)
+    assert execute("test", "web")[0] == 0
+    assert "written" not in execute("test", "web", "--update")[1]
+    written = Path("web/tests/snapshots/web01.yaml").read_text()
+    assert "workers = 2\n" in written
+    assert "format: 1\n" in written
+    assert "s3cr3t" not in written
+    assert str(Path.cwd()) not in written
+    assert written.index("file#/etc/app.conf") < written.index("file#/etc/token")
+    write("web/manifest.yaml", MANIFEST.replace("workers: 2", "workers: 3"))
+    status, said = execute("test", "web")
+    assert status == 1
+    assert "        -        workers = 2\n        +        workers = 3\n" in said
+    assert execute("test", "web", "--update")[0] == 0
+    assert execute("test", "web")[0] == 0
+
+
+def test_a_secret_that_changes_leaves_no_trace_in_a_snapshot(execute: Execute) -> None:
+    write("web/tests/web01.yaml", "os: debian-12\nsnapshot: true\n")
+    execute("test", "web", "--update")
+    before = Path("web/tests/snapshots/web01.yaml").read_text()
+    write("web/manifest.yaml", MANIFEST.replace("s3cr3t-value", "another-longer-value"))
+    execute("test", "web", "--update")
+    assert Path("web/tests/snapshots/web01.yaml").read_text() == before
+
+
+def test_a_snapshot_is_the_same_wherever_the_bundle_lies(
+    execute: Execute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = "      - /etc/x: {template: templates/nope.j2}\n      - /etc/y: {content: '{{ facts.nope }}'}\n"
+    write("web/manifest.yaml", MANIFEST + failing)
+    write("web/tests/web01.yaml", "os: debian-12\nsnapshot: true\nfails: [nope.j2, no key]\n")
+    assert execute("test", "web", "--update")[0] == 0
+    Path("elsewhere/deep").mkdir(parents=True)
+    Path("web").rename("elsewhere/deep/other")
+    assert execute("test", "elsewhere/deep/other")[0] == 0
+    monkeypatch.chdir("elsewhere/deep/other")
+    assert execute("test", ".")[0] == 0
+
+
+def test_a_snapshot_of_a_case_that_is_gone_is_told_and_removed(execute: Execute) -> None:
+    write("web/tests/web01.yaml", "os: debian-12\nsnapshot: true\n")
+    write("web/tests/web02.yaml", "os: debian-12\nsnapshot: true\n")
+    execute("test", "web", "--update")
+    Path("web/tests/web02.yaml").unlink()
+    status, said = execute("test", "web")
+    assert (status, "web/tests/snapshots/web02.yaml: belongs to no case" in said) == (0, True)
+    execute("test", "web", "--update", "--only", "nothing")
+    assert Path("web/tests/snapshots/web02.yaml").exists()
+    assert "web/tests/snapshots/web02.yaml: removed" in execute("test", "web", "--update")[1]
+    assert sorted(os.listdir("web/tests/snapshots")) == ["web01.yaml"]
+
+
+def test_the_snapshot_of_a_case_that_cannot_be_read_any_more_is_kept(execute: Execute) -> None:
+    write("web/tests/web01.yaml", "os: debian-12\nsnapshot: true\n")
+    execute("test", "web", "--update")
+    write("web/tests/web01.yaml", "os: debian-12\nsnapshot: true\nexpct: {}\n")
+    assert execute("test", "web", "--update")[0] == 1
+    assert Path("web/tests/snapshots/web01.yaml").exists()
+
+
+def test_a_snapshot_of_another_format_is_told(execute: Execute) -> None:
+    write("web/tests/web01.yaml", "os: debian-12\nsnapshot: true\n")
+    execute("test", "web", "--update")
+    path = Path("web/tests/snapshots/web01.yaml")
+    path.write_text(path.read_text().replace("format: 1", "format: 2"))
+    status, said = execute("test", "web")
+    assert (status, "is of another format than this version's" in said) == (1, True)
+
+
+def test_many_cases_are_spread_over_processes_and_told_in_order(tmp_path: Path) -> None:
+    for number in range(30):
+        write(f"web/tests/case{number:02}.yaml", BAD if number == 20 else GOOD)
+    done = puller("test", "web", "-j", "3")
+    lines = without_time(done.stdout)
+    assert done.returncode == 1, done.stderr
+    assert [line[:4] for line in lines if "web: case" in line] == ["ok  "] * 20 + ["FAIL"] + ["ok  "] * 9
+    assert lines[-1] == "30 cases: 29 passed, 1 failed"
+    assert done.stderr == ""
+
+
+def test_an_interrupt_ends_all_processes_without_their_tracebacks() -> None:
+    slow = "{% for a in range(3000) %}{% for b in range(3000) %}{% endfor %}{% endfor %}"
+    write("web/templates/slow.j2", slow)
+    write("web/manifest.yaml", MANIFEST + "      - /etc/slow: {template: templates/slow.j2}\n")
+    write("web/tests/a.yaml", GOOD)
+    for number in range(40):
+        write(f"web/tests/case{number}.yaml", GOOD)
+    with subprocess.Popen(
+        [sys.executable, "-m", "puller", "test", "web", "-j", "2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        while len(children_of(process.pid)) < 2:
+            assert process.poll() is None
+        children = children_of(process.pid)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert errors == "puller: stopped\n"
+    assert not [child for child in children if Path("/proc", child).exists()]
+
+
+def children_of(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except FileNotFoundError:
+        return []
+
+
+def puller(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "puller", *arguments], capture_output=True, text=True, check=False
+    )
+
+
+def test_no_output_says_a_secret(execute: Execute) -> None:
+    write("web/tests/web01.yaml", "os: debian-12\nexpect: {file#/etc/token: {content: s3cr3t-value}}\n")
+    for arguments in ([], ["--format", "json"], ["--format", "junit"]):
+        status, said = execute("test", "web", *arguments)
+        assert status == 1
+        assert "is hidden, and cannot be compared" in said
+        assert "s3cr3t" not in said
+
+
+def test_a_new_bundle_comes_with_tests_that_pass_and_see_what_breaks_it(execute: Execute) -> None:
+    execute("bundle", "new", "shop")
+    status, said = execute("test", "shop")
+    assert status == 0, said
+    assert without_time(said)[-1] == "2 cases: 2 passed, 0 failed"
+    template = Path("shop/templates/settings.conf.j2")
+    template.write_text(template.read_text().replace("greeting", "greting"))
+    assert execute("test", "shop")[0] == 1
+
+
+# -- publishing -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def site(execute: Execute, new_site: Path) -> str:
+    import shutil
+
+    shutil.copytree(new_site, "site")
+    return "site"
+
+
+def published(execute: Execute) -> bool:
+    return "web" in execute("site", "list", "site")[1]
+
+
+def test_a_bundle_whose_tests_fail_is_not_published(execute: Execute, site: str) -> None:
+    write("web/tests/web01.yaml", BAD)
+    publish = ("site", "publish", site, "web", "--version", "1.0.0", "--test")
+    status, said = execute(*publish)
+    assert status == 13
+    assert 'web/tests/web01.yaml:3: file#/etc/app.conf mode: expected "0600", found "0644"' in said
+    assert said.endswith("puller: nothing is published: tests do not pass\n")
+    assert execute(*publish, "--noop")[0] == 13
+    assert not published(execute)
+    write("web/tests/web01.yaml", GOOD)
+    assert execute(*publish)[0] == 0
+    assert published(execute)
+
+
+def test_a_bundle_without_tests_is_not_published_where_they_are_asked_for(
+    execute: Execute, site: str
+) -> None:
+    status, said = execute("site", "publish", site, "web", "--version", "1.0.0", "--test")
+    assert (status, "web: has no cases" in said) == (13, True)
+    assert not published(execute)
+
+
+def test_a_site_can_require_tests_of_all_that_is_published(execute: Execute, site: str) -> None:
+    settings = Path(site, "site.yaml")
+    settings.write_text(settings.read_text() + "require: {tests: true}\n")
+    write("web/tests/web01.yaml", BAD)
+    publish = ("site", "publish", site, "web", "--version", "1.0.0")
+    assert execute(*publish)[0] == 13
+    execute("bundle", "build", "web", "--version", "1.0.0")
+    assert execute("site", "publish", site, "web-1.0.0.tar.gz")[0] == 13
+    assert not published(execute)
+    write("web/tests/web01.yaml", GOOD)
+    assert execute(*publish)[0] == 0
+
+
+def test_without_being_asked_for_no_test_is_run(execute: Execute, site: str) -> None:
+    write("web/tests/web01.yaml", BAD)
+    assert execute("site", "publish", site, "web", "--version", "1.0.0")[0] == 0
