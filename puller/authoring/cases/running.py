@@ -21,6 +21,7 @@ from puller.authoring.cases.snapshots import compare, is_of_this_format, snapsho
 from puller.authoring.resolution import Resolution, resolve
 from puller.data.sources import DataSource, Origin
 from puller.errors import ConfigurationError, ManifestError, PullerError, UsageError, file_problem
+from puller.facts.tree import described
 from puller.manifest.manifest import Inputs
 from puller.manifest.source import ManifestSource, open_source
 
@@ -145,7 +146,7 @@ def _before(bundle: BundleWithCases, loaded: LoadedCase) -> Iterator[list[Manife
 def _inputs(loaded: LoadedCase, settings: Settings) -> Inputs:
     case = loaded.case
     data = (DataSource(Origin.COMMAND_LINE, f"{loaded.places.source}: data", case.data),) if case.data else ()
-    return Inputs(loaded.facts, case.environ, data, settings.private_key)
+    return Inputs(described(loaded.facts), case.environ, data, settings.private_key)
 
 
 def _compared(
