@@ -11,7 +11,8 @@ class ExitStatus(IntEnum):
     BUG = 1
     """An error of Puller's own; please report it."""
     NO = 1
-    """A question was answered with *no*: there is no such key, resource or fact, or two things differ."""
+    """A question was answered with *no*: there is no such key, resource or fact, or two things differ; a bundle
+    has errors, which is what `puller lint` asks."""
     CHANGED = 2
     """With ``--detailed-exitcodes``: in the desired state, and changes were made."""
     FAILED = 4
