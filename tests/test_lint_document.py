@@ -44,7 +44,8 @@ def test_the_hook_runs_lint_where_a_bundle_has_changed(
     (bundle / "manifest.yaml").write_text("resources: []\n")
     (example,) = re.findall(r"```yaml\n(repos:.*?)```", PAGE, re.DOTALL)
     (used,) = yaml.safe_load(example)["repos"][0]["hooks"]
-    program, *arguments = [*shlex.split(hook["entry"]), *used["args"]]
+    line: list[str] = shlex.split(hook["entry"]) + used["args"]
+    program, arguments = line[0], line[1:]
     assert (program, used["id"]) == ("puller", hook["id"])
     assert execute(*arguments)[0] == 0
     (bundle / "manifest.yaml").write_text("resourcs: []\n")

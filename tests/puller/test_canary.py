@@ -356,7 +356,14 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
         "BUNDLE/t/tree-jinja --engine jinja --facts FACTS --data HOME/data.yaml",
         "BUNDLE/t/tree-jinja --engine jinja --facts FACTS --data HOME/data.yaml -o MACHINE/rendered",
     ),
-    "lint": (ON_BUNDLE, f"{ON_BUNDLE} --set literal=[C:given]"),
+    "lint": (
+        ON_BUNDLE,
+        f"{ON_BUNDLE} --set literal=[C:given]",
+        *(
+            f"{ON_BUNDLE} -v --strict --format {form}"
+            for form in ("text", "json", "github", "sarif", "junit")
+        ),
+    ),
     "test": (
         "SOURCE --private-key HOME/private.pem",
         "SOURCE --private-key HOME/private.pem --update",
