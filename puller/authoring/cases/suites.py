@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
@@ -73,20 +74,33 @@ def _spread(run: "partial[Result]", cases: Sequence[CaseFile], workers: int) -> 
     context = multiprocessing.get_context("fork")
     executor = ProcessPoolExecutor(workers, mp_context=context, initializer=_die_with_the_user)
     try:
-        yield from executor.map(run, cases, chunksize=_FEW)
-    finally:
+        with _undisturbed():
+            results = executor.map(run, cases, chunksize=_FEW)
+        yield from results
+    except BaseException:
         # Whoever does not want the rest does not wait for it either.
         for child in multiprocessing.active_children():
             child.terminate()
-        executor.shutdown(cancel_futures=True)
+        executor.shutdown(wait=False, cancel_futures=True)
+        raise
+    executor.shutdown()
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ctrl-C waits until all processes are there: within a fork it would be lost, as Python cannot raise there."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _die_with_the_user() -> None:
     """End at once, and without a word, with Ctrl-C: there is nothing to clean up."""
-    import signal
-
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def update_snapshots(suite: Suite, results: Sequence[Result]) -> list[str]:
