@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from puller.resources.edits import places
+from puller.system import local
 from puller.system.local import LocalSystem
 
 Apply = Callable[..., Any]
@@ -268,18 +269,20 @@ def test_a_file_that_is_exchanged_before_it_is_read_is_not_read(apply: Apply, pl
 
 
 @pytest.mark.attack("edits.pattern")
-def test_a_file_that_grows_while_it_is_read_is_not_read_to_its_end(apply: Apply, place: Path) -> None:
+def test_a_file_that_grows_while_it_is_read_is_not_read_to_its_end(
+    apply: Apply, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = place / "file"
     path.write_text("mine\n")
+    require_same = local._require_same
 
-    class Growing(LocalSystem):
-        """Somebody has written to the file after its size was judged, and its times are as they were."""
+    def require_and_write(*looked_at: Any) -> None:
+        """Somebody writes right after it was found to be what was looked at."""
+        require_same(*looked_at)
+        with path.open("a") as stream:
+            stream.write("more\n")
 
-        def read(self, path: str, looked_at: os.stat_result | None = None) -> bytes:
-            with open(path, "a") as stream:
-                stream.write("more\n")
-            os.utime(path, ns=(0, 0) if looked_at is None else (looked_at.st_atime_ns, looked_at.st_mtime_ns))
-            return super().read(path, looked_at)
-
-    assert "by somebody else" in said(apply(line(path), system=Growing()))
+    monkeypatch.setattr(local, "_require_same", require_and_write)
+    failure = said(apply(line(path)))
+    assert failure == f"{path}: was written to by somebody else while Puller read it"
     assert path.read_text() == "mine\nmore\n"
