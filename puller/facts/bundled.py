@@ -77,7 +77,7 @@ class BundleFacts(Mapping[str, Any]):
     def __init__(self, host: Mapping[str, Any], files: Mapping[str, FactFile], limit: float | None) -> None:
         """``limit`` is in seconds, for each executable; with ``None`` none is run."""
         self.host = host
-        self.on_demand = frozenset(files)
+        self.on_demand = frozenset(files) | getattr(host, "on_demand", frozenset())
         """The names of the bundle's facts, which who copies all others leaves to who asks for them."""
         self._files = files
         self._limit = limit

@@ -54,10 +54,16 @@ def plain_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     on_demand: frozenset[str] = getattr(facts, "on_demand", frozenset())
     if not on_demand:
         return dict(facts)
+    from hiera.values.plain import plain
     from puller.templates.govalue.types import LazyMap
 
+    def copied(name: str) -> Any:
+        value = facts[name]
+        # What watches how facts are used is a mapping of another kind.
+        return _Copier().copy(plain(value) if isinstance(value, Mapping) else value)
+
     known = {name: facts[name] for name in facts if name not in on_demand}
-    return LazyMap(_Copier().copy(known), on_demand, lambda name: _Copier().copy(facts[name]))
+    return LazyMap(_Copier().copy(known), on_demand, copied)
 
 
 class _Copier:

@@ -12,6 +12,9 @@ import msgspec
 from puller.authoring.preview.differences import THE_BUNDLE, Change, Comparison, Outcome, compare
 from puller.authoring.preview.machines import Machine
 
+_MOST_KEPT = 1024
+"""Comparisons that are kept."""
+
 Resolver = Callable[[Machine], Outcome]
 """Resolves one bundle for any machine."""
 
@@ -95,6 +98,8 @@ class _Grouping:
     def _compared(self, old: Outcome, new: Outcome) -> tuple[Comparison, bytes]:
         sides = id(old), id(new)
         if sides not in self.known:
+            if len(self.known) >= _MOST_KEPT:
+                self.known.clear()
             comparison = compare(old, new)
             self.known[sides] = comparison, _key(comparison), old, new
         return self.known[sides][:2]

@@ -132,6 +132,7 @@ def _previewed(
     from puller.authoring.preview import groups
     from puller.authoring.preview.machines import FactFiles
     from puller.authoring.preview.resolvers import Given, OneByOne, unknown_facts
+    from puller.authoring.preview.sharing import Shared
     from puller.data.sources import assigned
 
     given = Given(
@@ -140,7 +141,7 @@ def _previewed(
         tuple(assigned(options["data_pairs"])),
         options["private_key"],
     )
-    old, new = (OneByOne(side, given, before) for side in sides)
+    old, new = (Shared(OneByOne(side, given, before)) for side in sides)
     notes = dict.fromkeys(filter(None, map(unknown_facts, sides)))
     return groups.preview(old, new, FactFiles(facts), notes)
 

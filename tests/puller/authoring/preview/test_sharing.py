@@ -1,0 +1,136 @@
+"""Machines that share a resolution: each has what it would have if it were resolved by itself."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from puller.authoring.preview.machines import Machine
+from puller.authoring.preview.resolvers import Given, OneByOne
+from puller.authoring.preview.sharing import Shared
+from puller.manifest.source import ManifestSource
+
+KEY = b"0123456789abcdef"
+FILE = "owner: nobody-here, group: staff, mode: '0644'"
+READERS = {
+    "a plain name": "{{ facts.os.family }}",
+    "a default": "{{ lookup('facts.os.release', 'none') }}",
+    "an attribute": "{{ facts.os.family if facts.os is mapping else 'no' }}",
+    "what is in a mapping": "{{ 'release' in facts.os }}",
+    "what is in all facts": "{{ 'extra' in facts }}",
+    "the number of names": "{{ facts.os | length }}",
+    "names in order": "{{ facts.os | list | join(',') }}",
+    "values": "{{ facts.os.values() | list | string }}",
+    "a mapping as JSON": "{{ facts.os | to_json }}",
+    "equality": "{{ facts.os == {'family': 'Debian'} }}",
+    "two mappings": "{{ facts.os == facts.extra }}",
+    "a mapping as text": "{{ facts.os | string }}",
+    "a list": "{{ facts.list | first }}",
+    "truth": "{{ 'yes' if facts.os else 'no' }}",
+    "a name out of a fact": "{{ facts[facts.os.family | string] | default('none') }}",
+    "the kind of a value": "{{ facts.os.family is string }}",
+    "all facts": "{{ facts | to_json }}",
+}
+TEMPLATES = {
+    "a.j2": "{{ facts.os.family }} {{ facts.extra | default('none') }}",
+    "b.j2": "{% for k, v in facts.os.items() %}{{ k }}={{ v }};{% endfor %}{{ facts.os }}",
+    "c.tmpl": "{{ .facts.os.family }}",
+    "d.tmpl": "{{ if .facts.extra }}there{{ end }}{{ range $k, $v := .facts.os }}{{ $k }}{{ $v }}{{ end }}",
+    "e.jet": "[[ facts.os.family ]]",
+    "f.tmpl": "{{ range $k, $v := .facts }}{{ $k }}{{ $v }}{{ end }}",
+    "g.tmpl": "{{ toJson .facts.os }}",
+    "h.jet": "[[ if isset(facts.extra) ]]there[[ end ]][[ lookup('facts.os.release', 'no') ]]",
+}
+leaves = st.sampled_from(["Debian", "os", "extra", 1, 1.0, True, None, "1", ""])
+FACTS = st.fixed_dictionaries(
+    {"name": st.integers(0, 3)},
+    optional={
+        "os": st.one_of(
+            st.dictionaries(st.sampled_from(["family", "release", "x"]), leaves, max_size=3), leaves
+        ),
+        "extra": st.one_of(leaves, st.dictionaries(st.sampled_from(["family"]), leaves)),
+        "list": st.lists(leaves, max_size=2),
+    },
+)
+
+
+def resolver(directory: Path, manifest: str, files: dict[str, str] | None = None) -> OneByOne:
+    directory.mkdir(exist_ok=True)
+    for name, text in {"manifest.yaml": manifest, **(files or {})}.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(text)
+    return OneByOne(ManifestSource(directory / "manifest.yaml", "b/manifest.yaml"), Given(KEY))
+
+
+def of_content(content: str) -> str:
+    return f"resources:\n  - file: [{{/x: {{{FILE}, content: {json.dumps(content)}}}}}]\n"
+
+
+def of_template(name: str) -> str:
+    return f"resources:\n  - file: [{{/x: {{{FILE}, template: {name}}}}}]\n"
+
+
+BUNDLES: dict[str, tuple[str, dict[str, str]]] = {
+    **{name: (of_content(text), {}) for name, text in READERS.items()},
+    **{name: (of_template(name), {name: text}) for name, text in TEMPLATES.items()},
+    "control": (
+        f"resources:\n  - file: [{{/x: {{{FILE}, content: x, control: {{if: \"facts.os.family == 'Debian'\"}}}}}}]\n",
+        {},
+    ),
+    "a hierarchy": (
+        "data: {a: 1}\nhierarchy: {order: ['family:{{ facts.os.family }}']}\noverrides: {'family:Debian': {a: 2}}\n"
+        + of_content("{{ data.a }}"),
+        {},
+    ),
+    "a tree": (
+        of_content("{{ data.a }}"),
+        {
+            "hiera.yaml": "version: 5\nhierarchy: [{name: a, paths: ['%{facts.os.family}.yaml', c.yaml]}]\n",
+            "data/Debian.yaml": "a: 2\n",
+            "data/c.yaml": "a: 1\n",
+        },
+    ),
+    "a loop": (
+        f"resources:\n  - file: [{{'/{{{{ item }}}}': {{{FILE}, content: x}}, foreach: 'facts.list'}}]\n",
+        {},
+    ),
+    "facts of a bundle": (
+        of_template("a.tmpl"),
+        {"a.tmpl": "{{ .facts.rack }}{{ .facts.os }}", "facts.d/rack.yaml": "here\n"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(BUNDLES))
+def test_what_is_shared_is_what_each_machine_has_by_itself(tmp_path: Path, name: str) -> None:
+    by_itself = resolver(tmp_path / "b", *BUNDLES[name])
+
+    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(FACTS, min_size=2, max_size=8))
+    def check(fleet: list[dict[str, Any]]) -> None:
+        shared = Shared(by_itself)
+        for facts in fleet:
+            assert shared(Machine("m", facts)) == by_itself.of(facts)
+
+    check()
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in BUNDLES if name not in {"all facts", "f.tmpl", "what is in all facts"}]
+)
+def test_machines_that_differ_in_what_nothing_reads_are_resolved_once(tmp_path: Path, name: str) -> None:
+    shared = Shared(resolver(tmp_path / "b", *BUNDLES[name]))
+    for number in range(5):
+        facts = {"name": number, "os": {"family": "Debian"}, "extra": "x", "list": ["a"]}
+        shared(Machine(str(number), facts))
+    assert shared.resolved == 1
+
+
+def test_a_bundle_that_asks_for_names_shares_nothing(tmp_path: Path) -> None:
+    shared = Shared(resolver(tmp_path / "b", of_content("{{ facts.name }}")))
+    for number in range(300):
+        shared(Machine(str(number), {"name": number}))
+    assert shared.resolved == 300
