@@ -89,7 +89,7 @@ def table_of_systems() -> str:
     lines = [row("system", "is", "kernel", "from"), row("---", "---", "---", "---")]
     for name in known_systems():
         facts = facts_of(name)
-        source = "a real tree" if name.startswith("debian-") else "its documentation"
+        source = "a real tree" if name.startswith("debian-") else "written by hand"
         is_called = f"{facts['os']['distro']['description']}, {facts['os']['release']['full']}"
         lines.append(row(f"`{name}`", is_called, f"`{facts['kernelrelease']}`", source))
     return "\n".join(lines)

@@ -111,7 +111,7 @@ def _unused(bundle: Bundle, named: list[NamedFile]) -> Iterator[Finding]:
 
 def _used(bundle: Bundle, named: list[NamedFile]) -> set[str]:
     used = {os.path.join(bundle.root, name) for name in (MANIFEST, LIBRARY)} | {*bundle.manifests}
-    used |= {*tree_files(bundle.root)}
+    used |= {*tree_files(bundle.root)} | {*map(os.path.realpath, bundle.subject.data_files)}
     for one in named:
         for path in one.meant:
             used.add(path)

@@ -66,7 +66,7 @@ def unchanged_line(preview: Preview) -> str:
 
 
 def still_failing_lines(preview: Preview) -> list[str]:
-    """What fails before and after, so that nobody takes *nothing changes* for *all is well*."""
+    """Failures of before and after, so that nobody takes *nothing changes* for *all is well*."""
     return [
         f"{counted(len(found.machines), preview.total)} ({machines(found.machines)}):"
         f" {one_line(found.change.reference)} fails as before: {one_line(found.change.why)}"
