@@ -10,7 +10,7 @@ from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.sentences import FAILED
 
 _OF_NAMES: Final = frozenset({"expression-syntax", "unknown-function", "unknown-name"})
-_OF_RESOLVING: Final = frozenset({"depends-on-facts", "manifest", "resource-fails"})
+_OF_RESOLVING: Final = frozenset({FAILED, "manifest", "resource-fails"})
 _QUOTED: Final = re.compile(r"'[^']+'")
 _FACT: Final = re.compile(r"\bfacts\.(\w+)")
 _PLACE: Final = re.compile(r"([^\s/:]+):(\d+):")
@@ -23,10 +23,7 @@ def without_repeats(findings: Iterable[Finding]) -> list[Finding]:
     """
     found = list(findings)
     needed = {
-        (one.place.file, fact)
-        for one in found
-        if one.rule == "depends-on-facts"
-        for fact in _FACT.findall(one.message)
+        (one.place.file, fact) for one in found if one.rule == FAILED for fact in _FACT.findall(one.message)
     }
     found = [one for one in found if one.severity is not Severity.UNCHECKED or not _needs(one, needed)]
     words: dict[tuple[str, int], set[str]] = defaultdict(set)
@@ -36,18 +33,7 @@ def without_repeats(findings: Iterable[Finding]) -> list[Finding]:
             words[os.path.basename(one.place.file), one.place.line].add(
                 one.message if one.rule == "expression-syntax" or word is None else word[0]
             )
-    left = [one for one in found if not (one.rule in _OF_RESOLVING and _is_said(one, words))]
-    return list(_facts_once(left))
-
-
-def _facts_once(found: list[Finding]) -> Iterator[Finding]:
-    """All but the facts that are unknown where a resource has failed for want of them, which says more."""
-    failures = [(one.place.file, one.message) for one in found if one.rule == FAILED]
-    for one in found:
-        fact = one.message.partition(" ")[0]
-        is_again = one.severity is Severity.UNCHECKED and one.rule != FAILED
-        if not (is_again and any(file == one.place.file and fact in said for file, said in failures)):
-            yield one
+    return [one for one in found if not (one.rule in _OF_RESOLVING and _is_said(one, words))]
 
 
 def _needs(one: Finding, needed: set[tuple[str, str]]) -> bool:
