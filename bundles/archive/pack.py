@@ -45,6 +45,8 @@ class BuiltBundle:
 Libraries = Mapping[str, Path]
 """Directories that are packed with that of the bundle, by where they stand in it: ``libraries/common``."""
 NO_LIBRARIES: Libraries = MappingProxyType({})
+SCHEMA_FILE = ".manifest.schema.json"
+"""The schema that editors check a manifest against."""
 LINT_FILE = ".puller-lint.yaml"
 """What the author of a bundle has told its checks; hosts have no use for it."""
 
@@ -115,9 +117,9 @@ def _members(directory: Path, libraries: Libraries) -> dict[MemberPath, Path]:
 
 
 def is_left_out(name: str) -> bool:
-    """Version control, caches, what editors leave behind, and ``LINT_FILE``; ``name`` is one component."""
+    """Version control, caches, what editors need and leave behind, what lint is told; ``name`` is one component."""
     return (
-        name in (".git", ".hg", ".svn", "__pycache__", LINT_FILE)
+        name in (".git", ".hg", ".svn", "__pycache__", LINT_FILE, SCHEMA_FILE)
         or name.endswith("~")
         or (name.startswith(".") and name.endswith(".swp"))
     )

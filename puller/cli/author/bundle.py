@@ -38,7 +38,8 @@ def bundle() -> None:
 def new(name: str, directory: Path | None) -> None:
     """Write a small, commented example to start from, with tests that pass.
 
-    It manages a directory that no system uses, /opt/NAME-example, so it can be tried on any machine.
+    It manages a directory that no system uses, /opt/NAME-example, so it can be tried on any machine. Beside it is the
+    schema of manifests, against which editors check it; `puller schema manifest` prints the one of this Puller.
 
     \b
     Example:
@@ -132,8 +133,10 @@ def inspect(file: Path, output_format: str) -> None:
 
 
 def _write_example(target: Path, name: str) -> None:
+    from bundles.archive.pack import SCHEMA_FILE
     from bundles.errors import PublishError
     from bundles.filesystem.atomic import write_file
+    from puller.engine.schema import manifest_schema
 
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -143,6 +146,7 @@ def _write_example(target: Path, name: str) -> None:
             path = target / source.relative_to(_EXAMPLE)
             path.parent.mkdir(exist_ok=True)
             write_file(path, source.read_text().replace("@name@", name).encode())
+        write_file(target / SCHEMA_FILE, json.dumps(manifest_schema(), ensure_ascii=False).encode())
     except OSError as error:
         raise PublishError(str(target), f"cannot be written: {error.strerror}") from error
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from jsonschema import Draft202012Validator
 
 from bundles.errors import FormatError, PublishError, StoreError, UnpackError
 from puller.cli import main
@@ -77,11 +78,23 @@ def test_the_name_is_that_of_the_directory(tmp_path: Path, monkeypatch: pytest.M
 def test_the_example_is_one_of_each_that_a_beginner_needs(tmp_path: Path) -> None:
     run("new", "web")
     text = (tmp_path / "web/manifest.yaml").read_text()
-    assert "@" not in "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())
+    assert "@" not in "".join(
+        path.read_text() for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".json"
+    )
     manifest = yaml.load(text, yaml.CSafeLoader)
     assert manifest["data"]["directory"] == "/opt/web-example"
     assert set(manifest) == {"data", "hierarchy", "overrides", "resources"}
     assert [list(entry) for entry in manifest["resources"]] == [["file"], ["exec"]]
+
+
+def test_editors_find_the_schema_of_the_example_beside_it(tmp_path: Path) -> None:
+    run("new", "web")
+    text = (tmp_path / "web/manifest.yaml").read_text()
+    schema = json.loads((tmp_path / "web" / text.splitlines()[0].partition("$schema=")[2]).read_text())
+    validator = Draft202012Validator(schema)
+    validator.validate(yaml.load(text, yaml.CSafeLoader))
+    wrong = yaml.load(text.replace("mode: ", "moed: "), yaml.CSafeLoader)
+    assert [list(error.path)[:2] for error in validator.iter_errors(wrong)] == [["resources", 0]]
 
 
 def test_the_example_has_no_faults() -> None:

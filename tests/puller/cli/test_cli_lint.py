@@ -54,7 +54,7 @@ def test_lint_warns_wherever_the_notation_of_ccm_stands(execute: Execute, tmp_pa
             in output
         )
     assert "HOME}/bin" not in output
-    assert " 10 warnings" in output
+    assert " 9 warnings" in output
 
 
 def test_a_manifest_that_is_refused_for_it_is_warned_of_too(execute: Execute, tmp_path: Path) -> None:
