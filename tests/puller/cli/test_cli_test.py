@@ -259,7 +259,7 @@ def test_an_interrupt_ends_all_processes_without_their_tracebacks() -> None:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert errors == "puller: stopped\n"
+    assert errors.strip() == "puller: stopped"
     assert not [child for child in children if Path("/proc", child).exists()]
 
 
