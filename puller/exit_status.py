@@ -14,9 +14,9 @@ class ExitStatus(IntEnum):
     """A question was answered with *no*: there is no such key, resource or fact, or two things differ; a bundle
     has errors, which is what `puller lint` asks."""
     CHANGED = 2
-    """With ``--detailed-exitcodes``: in the desired state, and changes were made."""
+    """With ``--detailed-exitcodes``: in the desired state, and changes were made; a preview: there would be."""
     FAILED = 4
-    """Resources failed."""
+    """Resources failed, or a preview says that they would."""
     CHANGED_AND_FAILED = 6
     """Resources failed, and others were changed."""
     HEALTH_FAILED = 7

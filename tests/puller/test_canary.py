@@ -370,6 +370,12 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
         "SOURCE --private-key HOME/private.pem --format json",
         "SOURCE --private-key HOME/private.pem --format junit -o HOME/results.xml",
     ),
+    "preview": (
+        "BUNDLE --from BUNDLE/child.yaml --facts FACTS --data HOME/data.yaml --private-key HOME/private.pem",
+        "BUNDLE --from BUNDLE --facts FACTS --private-key HOME/private.pem --format json --set token=C:given",
+        "BUNDLE --from BUNDLE/child.yaml --facts FACTS --private-key HOME/private.pem --format markdown",
+        "BUNDLE/child.yaml --from BUNDLE --facts FACTS --private-key HOME/private.pem --format json",
+    ),
     "facts": ("", "--format json"),
     "hiera decrypt": REVEALS,
     "hiera encrypt": ("--certificate HOME/certificate.pem", "--certificate HOME/data.yaml"),

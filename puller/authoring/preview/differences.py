@@ -182,7 +182,7 @@ def _properties(
 
 
 def _property(name: str, old: Any, new: Any) -> PropertyChange:
-    if HIDDEN in (old, new) and None not in (old, new):
+    if HIDDEN in f"{old}{new}" and None not in (old, new):  # perhaps a part of it only
         return PropertyChange(name, _CHANGED, _CHANGED)
     return PropertyChange(name, _text(old), _text(new))
 

@@ -52,7 +52,8 @@ def _change(change: Change) -> Iterator[str]:
     for one in change.properties:
         yield f"  * {_span(sentences.property_line(one))}"
     for content in change.contents:
-        yield f"  * {_span(sentences.content_line(content))}"
+        if line := sentences.content_line(change, content):
+            yield f"  * {_span(line)}"
         if content.diff:
             yield from (f"    {line}" for line in ("", *_fenced(content.diff), ""))
 

@@ -11,7 +11,7 @@ _LONGEST = 200
 
 def machines(names: Sequence[str], most: int = _MOST_NAMES) -> str:
     """``web01, web02, web03 and 9 more``."""
-    named = ", ".join(names[:most])
+    named = ", ".join(map(one_line, names[:most]))
     return named if len(names) <= most else f"{named} and {len(names) - most} more"
 
 
@@ -51,9 +51,11 @@ def property_line(change: PropertyChange) -> str:
     return f"{change.name}: {one_line(change.old)} → {new}"
 
 
-def content_line(change: ContentChange) -> str:
-    """``/etc/motd changed``."""
-    return f"{one_line(change.path)} {change.kind}"
+def content_line(change: Change, content: ContentChange) -> str:
+    """``/srv/app/conf changed``; empty where the headline of the resource says it."""
+    if (change.reference, change.kind) == (f"file#{content.path}", content.kind):
+        return ""
+    return f"{one_line(content.path)} {content.kind}"
 
 
 def unchanged_line(preview: Preview) -> str:

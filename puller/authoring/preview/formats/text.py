@@ -33,7 +33,8 @@ def _change(change: Change) -> Iterator[str]:
     for one in change.properties:
         yield f"  {sentences.property_line(one)}"
     for content in change.contents:
-        yield f"  {sentences.content_line(content)}"
+        if line := sentences.content_line(change, content):
+            yield f"  {line}"
         yield from (f"    {line}" for line in shown_diff(content.diff))
 
 

@@ -1,0 +1,194 @@
+"""Two resolutions of one machine compared: every kind of change, and what is none."""
+
+from typing import Any
+
+import pytest
+
+from puller.authoring.preview.differences import Change, Comparison, Kind, Refusal, compare
+from puller.authoring.resolution import Resolution, ResolvedContent, ResolvedResource
+
+
+def content(text: str) -> ResolvedContent:
+    return ResolvedContent(len(text), text.encode(), text)
+
+
+def one(reference: str, fingerprint: bytes = b"", **more: Any) -> ResolvedResource:
+    properties = {"ensure": "running" if reference.startswith("service") else "present"}
+    properties |= more.pop("properties", {})
+    return ResolvedResource(
+        reference=reference,
+        where=more.pop("where", "a:1"),
+        properties=properties,
+        fingerprint=fingerprint or repr(properties).encode(),
+        **more,
+    )
+
+
+def file(name: str, text: str = "", **more: Any) -> ResolvedResource:
+    return one(f"file#{name}", contents={name: content(text)}, **more)
+
+
+def compared(old: list[ResolvedResource], new: list[ResolvedResource]) -> Comparison:
+    return compare(Resolution(tuple(old), {}), Resolution(tuple(new), {}))
+
+
+def changes(old: list[ResolvedResource], new: list[ResolvedResource]) -> list[Change]:
+    return list(compared(old, new).changes)
+
+
+def kinds(old: list[ResolvedResource], new: list[ResolvedResource]) -> dict[str, Kind]:
+    return {change.reference: change.kind for change in changes(old, new)}
+
+
+def test_another_order_and_other_lines_are_no_change() -> None:
+    a, b = file("/a", "a"), file("/b", "b")
+    assert changes([a, b], [file("/b", "b", where="x:9"), file("/a", "a", where="y:7")]) == []
+
+
+def test_what_comes_and_goes_is_told() -> None:
+    assert kinds([file("/a")], [file("/b")]) == {"file#/b": Kind.ADDED, "file#/a": Kind.REMOVED}
+
+
+@pytest.mark.parametrize(
+    ("removed", "why"),
+    [({"removed": "absent"}, "what Puller has made of it is taken away"), ({}, "is left as it is")],
+)
+def test_what_is_removed_says_what_becomes_of_it(removed: dict[str, str], why: str) -> None:
+    (change,) = changes([file("/a", properties=removed)], [])
+    assert change.why == why
+
+
+def test_properties_are_told_with_both_values() -> None:
+    (change,) = changes([file("/a", properties={"mode": "0644"})], [file("/a", properties={"mode": "0600"})])
+    (found,) = change.properties
+    assert (found.name, found.old, found.new) == ("mode", "0644", "0600")
+
+
+def test_a_number_is_not_a_truth() -> None:
+    (change,) = changes([one("x#a", properties={"n": 1})], [one("x#a", properties={"n": True})])
+    (found,) = change.properties
+    assert (found.old, found.new) == ("1", "true")
+
+
+def test_files_of_a_tree_are_told_one_by_one() -> None:
+    old = one(
+        "scaffold#/s", contents={"/s/a": content("a\n"), "/s/b": content("b\n"), "/s/same": content("=")}
+    )
+    new = one(
+        "scaffold#/s", contents={"/s/a": content("A\n"), "/s/c": content("c\n"), "/s/same": content("=")}
+    )
+    (change,) = changes([old], [new])
+    assert {found.path: found.kind for found in change.contents} == {
+        "/s/a": Kind.CHANGED,
+        "/s/b": Kind.REMOVED,
+        "/s/c": Kind.ADDED,
+    }
+    assert "-a\n+A\n" in change.contents[0].diff
+
+
+def test_what_is_no_text_is_told_by_its_size() -> None:
+    old, new = (one("file#/a", contents={"/a": ResolvedContent(n, b"%d" % n)}) for n in (1, 2))
+    (change,) = changes([old], [new])
+    assert change.contents[0].diff == "/a: 1 bytes become 2 bytes, no text or too large for a diff\n"
+
+
+def test_a_secret_has_changed_and_says_nothing_of_itself() -> None:
+    old = one("file#/a", contents={"/a": ResolvedContent(6, b"1", is_secret=True)})
+    new = one("file#/a", contents={"/a": content("canary2")})
+    for was, is_now in ((old, new), (new, old)):
+        (change,) = changes([was], [is_now])
+        assert change.contents[0].diff == "/a: secret content, not shown\n"
+    hidden = {"environment": "(sensitive)"}
+    (change,) = changes([one("x#a", b"1", properties=hidden)], [one("x#a", b"2", properties=hidden)])
+    assert change.properties[0].new == "(changed, not shown)"
+    for was, is_now in (("(sensitive)", "canary"), ({"A": "(sensitive)"}, {"A": "canary"})):
+        sides = [[one("x#a", properties={"environment": value})] for value in (was, is_now)]
+        (change,) = changes(*sides)
+        assert "canary" not in str(change)
+
+
+def test_conditions_that_turn_are_told() -> None:
+    on, off = file("/a"), file("/a", unmanaged="control: if x is false")
+    assert kinds([on], [off]) == {"file#/a": Kind.UNMANAGED}
+    assert kinds([off], [on]) == {"file#/a": Kind.MANAGED}
+    assert kinds([off], [off]) == {}
+    assert kinds([], [off]) == {}
+
+
+def test_what_was_not_managed_and_is_taken_away_is_told() -> None:
+    off = file("/a", unmanaged="control: if x is false", properties={"removed": "absent"})
+    assert kinds([off], []) == {"file#/a": Kind.REMOVED}
+
+
+def test_failures_are_new_or_gone_or_there_as_before() -> None:
+    good, bad = file("/a"), one("file#/a", failure="no address")
+    assert kinds([good], [bad]) == {"file#/a": Kind.FAILS}
+    assert compared([good], [bad]).fails
+    assert kinds([], [bad]) == {"file#/a": Kind.FAILS}
+    assert kinds([bad], [good]) == {"file#/a": Kind.RECOVERS}
+    assert not compared([bad], [good]).fails
+    same = compared([bad], [one("file#/a", failure="other words")])
+    assert same.changes == ()
+    assert not same.fails
+    assert [found.why for found in same.still_failing] == ["other words"]
+
+
+def test_a_bundle_that_is_refused_fails_as_a_whole() -> None:
+    good, bad = Resolution((file("/a"),), {}), Refusal("a:1: no")
+    assert compare(good, bad).fails
+    assert compare(bad, bad).fails, "nothing could be compared"
+    assert not compare(bad, good).fails
+    assert [change.kind for change in compare(bad, good).changes] == [Kind.RECOVERS]
+
+
+def refreshed(
+    *new: ResolvedResource, old: tuple[ResolvedResource, ...] = ()
+) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """What is refreshed when ``/a`` has other content, and all else is as it was."""
+    before = [file("/a", "old"), *(old or new)]
+    return {
+        change.reference: (change.refresh, change.because)
+        for change in changes(before, [file("/a", "new"), *new])
+        if change.refresh
+    }
+
+
+def test_what_subscribes_restarts_and_so_on_from_there() -> None:
+    script = one("exec#load", refreshed_by=("file#/a",))
+    service = one("service#s", refreshed_by=("exec#load",))
+    assert refreshed(script, service) == {
+        "exec#load": ("runs", ("file#/a",)),
+        "service#s": ("restarts", ("exec#load",)),
+    }
+
+
+def test_a_subscription_counts_more_than_a_reload() -> None:
+    service = one("service#s", reloaded_by=("file#/a",))
+    assert refreshed(service) == {"service#s": ("reloads", ("file#/a",))}
+    both = one("service#s", reloaded_by=("file#/a",), refreshed_by=("file#/a",))
+    assert refreshed(both) == {"service#s": ("restarts", ("file#/a",))}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"properties": {"ensure": "stopped"}},
+        {"properties": {"noop": True}},
+        {"unmanaged": "control: if x is false"},
+        {"failure": "no"},
+    ],
+)
+def test_what_does_not_run_is_not_restarted(more: dict[str, Any]) -> None:
+    assert refreshed(one("service#s", refreshed_by=("file#/a",), **more)) == {}
+
+
+def test_files_that_subscribe_are_not_refreshed() -> None:
+    assert refreshed(one("file#/b", refreshed_by=("file#/a",))) == {}
+
+
+@pytest.mark.parametrize("name", ["require", "health_checks", "control", "removed"])
+def test_a_change_of_how_a_resource_is_treated_refreshes_nothing(name: str) -> None:
+    service = one("service#s", refreshed_by=("file#/b",))
+    old, new = file("/b"), file("/b", properties={name: "x"})
+    found = changes([old, service], [new, service])
+    assert [change.reference for change in found] == ["file#/b"]

@@ -1,0 +1,30 @@
+"""``docs/preview.md``: its example gives what the page says."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from puller.exit_status import ExitStatus
+from tests.conftest import execute_here
+
+PAGE = (Path(__file__).parents[1] / "docs/preview.md").read_text()
+TEMPLATE = "workers = {{ data.workers }}\n"
+
+
+def block(name: str) -> str:
+    found = re.search(rf"<!-- {re.escape(name)} -->\n```\w*\n(.*?)```", PAGE, re.DOTALL)
+    assert found is not None, f"docs/preview.md has no block {name}"
+    return found[1]
+
+
+def test_the_example_gives_what_the_page_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, template in (("old", TEMPLATE), ("new", TEMPLATE + "address = {{ facts.networking.ip }}\n")):
+        Path(name).mkdir()
+        Path(name, "manifest.yaml").write_text(block(f"{name}/manifest.yaml"))
+        Path(name, "app.conf.j2").write_text(template)
+    Path("fleet.yaml").write_text(block("fleet.yaml"))
+    command = "puller preview new --from old --facts fleet.yaml"
+    status, output = execute_here(*command.split()[1:])
+    assert (status, output) == (ExitStatus.FAILED, block(command))
