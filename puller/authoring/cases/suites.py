@@ -75,15 +75,22 @@ def _spread(run: "partial[Result]", cases: Sequence[CaseFile], workers: int) -> 
     executor = ProcessPoolExecutor(workers, mp_context=context, initializer=_die_with_the_user)
     try:
         with _undisturbed():
-            results = executor.map(run, cases, chunksize=_FEW)
-        yield from results
+            parts = [cases[start : start + _FEW] for start in range(0, len(cases), _FEW)]
+            futures = [executor.submit(_run_part, run, part) for part in parts]
+        for future in futures:
+            yield from future.result()
     except BaseException:
-        # Whoever does not want the rest does not wait for it either.
+        # Whoever does not want the rest does not wait for it either. Nothing is cancelled: the executor's thread would
+        # fail when it finds that, and its processes gone.
         for child in multiprocessing.active_children():
             child.terminate()
-        executor.shutdown(wait=False, cancel_futures=True)
+        executor.shutdown(wait=False)
         raise
     executor.shutdown()
+
+
+def _run_part(run: "partial[Result]", cases: Sequence[CaseFile]) -> list[Result]:
+    return list(map(run, cases))
 
 
 @contextlib.contextmanager
