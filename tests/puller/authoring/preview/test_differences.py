@@ -101,8 +101,9 @@ def test_a_secret_has_changed_and_says_nothing_of_itself() -> None:
     hidden = {"environment": "(sensitive)"}
     (change,) = changes([one("x#a", b"1", properties=hidden)], [one("x#a", b"2", properties=hidden)])
     assert change.properties[0].new == "(changed, not shown)"
-    for was, is_now in (("(sensitive)", "canary"), ({"A": "(sensitive)"}, {"A": "canary"})):
-        sides = [[one("x#a", properties={"environment": value})] for value in (was, is_now)]
+    values: list[tuple[object, object]] = [("(sensitive)", "canary"), ({"A": "(sensitive)"}, {"A": "canary"})]
+    for pair in values:
+        sides = [[one("x#a", properties={"environment": value})] for value in pair]
         (change,) = changes(*sides)
         assert "canary" not in str(change)
 
