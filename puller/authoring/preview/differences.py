@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from hiera.values.secrets import MASK
 from puller.authoring.preview.refreshes import refreshed
 from puller.authoring.resolution import Resolution, ResolvedContent, ResolvedResource
 from puller.manifest.declaration import HIDDEN
@@ -182,7 +183,9 @@ def _properties(
 
 
 def _property(name: str, old: Any, new: Any) -> PropertyChange:
-    if HIDDEN in f"{old}{new}" and None not in (old, new):  # perhaps a part of it only
+    if None not in (old, new) and any(
+        mask in f"{old}{new}" for mask in (HIDDEN, MASK)
+    ):  # perhaps in a part of it
         return PropertyChange(name, _CHANGED, _CHANGED)
     return PropertyChange(name, _text(old), _text(new))
 

@@ -80,6 +80,13 @@ class Watched(Mapping[Any, Any]):
         self._reads.note(self._path, is_names=True)
         return len(self._values)
 
+    def __deepcopy__(self, memo: object) -> dict[Any, Any]:
+        # A copy of this would note what is asked where nobody looks.
+        return self._plain()
+
+    def __copy__(self) -> dict[Any, Any]:
+        return self._plain()
+
     def __repr__(self) -> str:
         return repr(self._plain())
 

@@ -1,6 +1,8 @@
 """A bundle resolved for one machine after the other, each of which is nothing but its facts."""
 
-from collections.abc import Iterable, Mapping
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ from puller.authoring.preview.differences import Outcome, Refusal
 from puller.authoring.preview.machines import Machine
 from puller.authoring.resolution import resolve
 from puller.data.sources import DataSource, Origin, Surroundings
-from puller.errors import ConfigurationError, ManifestError
+from puller.errors import ConfigurationError, ManifestError, PullerError
 from puller.manifest.bundle_facts import FACTS
 from puller.manifest.manifest import Inputs
 from puller.manifest.source import ManifestSource
@@ -55,17 +57,28 @@ class OneByOne:
 
 def unknown_facts(source: ManifestSource) -> str:
     """A sentence about facts that a bundle gathers by programs, which run for no other machine; empty without any."""
-    try:
-        found = sorted(
-            path for path in (source.path.parent / FACTS).iterdir() if path.suffix not in _DOCUMENTS
-        )
-    except OSError:
-        return ""
+    root = source.path.parent
+    found = [os.path.relpath(path, root) for place in _places(source) for path in _programs(place / FACTS)]
     if not found:
         return ""
-    names = ", ".join(f"{FACTS}/{path.name}" for path in found)
-    return f"{source.name}: {names}: not run for other machines; {_GIVEN}"
+    return f"{source.name}: {', '.join(found)}: not run for other machines; {_GIVEN}"
 
 
 _GIVEN = "what asks for these facts fails where the facts of a machine do not have them"
 _DOCUMENTS = (".json", ".yaml", ".yml", ".txt")
+
+
+def _places(source: ManifestSource) -> Iterator[Path]:
+    """The directories of a bundle and its libraries, as far as they can be told: a broken manifest tells none."""
+    yield source.path.parent
+    with contextlib.suppress(PullerError):
+        from puller.manifest.libraries import files_in  # few bundles have any
+
+        yield from (Path(library.root) for library in files_in(source.path.parent).libraries.values())
+
+
+def _programs(directory: Path) -> list[Path]:
+    try:
+        return sorted(path for path in directory.iterdir() if path.suffix.lower() not in _DOCUMENTS)
+    except OSError:  # as most bundles have none; what cannot be read is told when it is asked for
+        return []

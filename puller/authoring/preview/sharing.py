@@ -17,6 +17,8 @@ from puller.authoring.preview.resolvers import OneByOne
 
 _MOST_KEPT = 512
 """Outcomes that are kept; so that a bundle that looks at the name of every machine does not fill the memory."""
+_MOST_SHAPES = 64
+"""Lists of questions that a machine is asked, at most."""
 _MOST_IN_VAIN = 200
 """Machines in a row that share nothing, after which no more is asked what they could share."""
 
@@ -58,7 +60,7 @@ class Shared:
             self._in_vain = _MOST_IN_VAIN
             self._kept.clear()
             return
-        if self._count >= _MOST_KEPT:
+        if self._count >= _MOST_KEPT or len(self._kept) >= _MOST_SHAPES:
             self._kept.clear()
             self._count = 0
         asked = reads.questions()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from puller.cli.options import before_option, data_options
+from puller.errors import UsageError, reason
 from puller.exit_status import ExitStatus
 from puller.manifest.source import ManifestSource, open_source
 
@@ -84,8 +85,15 @@ def preview(
     if output is None:
         click.echo(written, nl=False)
     else:
-        output.write_text(written, encoding="utf-8")
+        _write(output, written)
     return ExitStatus.FAILED if found.fails else ExitStatus.CHANGED if found.changes else ExitStatus.OK
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {reason(error)}") from error
 
 
 _Sides = tuple[ManifestSource, ManifestSource]

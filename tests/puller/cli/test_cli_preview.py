@@ -224,3 +224,37 @@ def test_without_an_old_bundle_nothing_can_be_compared(execute: Execute, old: Pa
     status, output = execute("preview", str(old), "--facts", str(fleet))
     assert status == 64
     assert "wanted --from OLD or --site DIR" in output
+
+
+def test_a_file_that_cannot_be_written_is_named(
+    execute: Execute, old: Path, fleet: Path, tmp_path: Path
+) -> None:
+    to = str(tmp_path / "none/comment.md")
+    status, output = execute("preview", str(old), "--from", str(old), "--facts", str(fleet), "-o", to)
+    assert status == 64
+    assert f"{to}: cannot be written: " in output
+
+
+def test_data_is_given_to_both_sides_and_its_secrets_are_not_shown(
+    execute: Execute, old: Path, new: Path, fleet: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "values.yaml").write_text("data:\n  port: 8081\n")
+    manifest = (new / "manifest.yaml").read_text()
+    (new / "manifest.yaml").write_text(manifest.replace("port: 80", "port: 81"))
+    words = ("preview", str(new), "--from", str(old), "--facts", str(fleet))
+    assert execute(*words)[0] == 2
+    assert execute(*words, "--data", str(tmp_path / "values.yaml"))[0] == 0
+    assert execute(*words, "--set", "port=8081")[0] == 0
+
+
+def test_a_bundle_is_read_with_those_before_it(
+    execute: Execute, old: Path, fleet: Path, tmp_path: Path
+) -> None:
+    shop = tmp_path / "shop"
+    shop.mkdir()
+    (shop / "manifest.yaml").write_text(
+        'resources:\n  - service: [{shop: {ensure: running, subscribe: ["file#/etc/app.conf"]}}]\n'
+    )
+    words = ("preview", str(shop), "--from", str(shop), "--facts", str(fleet))
+    assert execute(*words)[0] == 4
+    assert execute(*words, "--with", str(old))[0] == 0

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from hiera.values.secrets import Secret
 from puller.authoring.preview.differences import Change, Comparison, Kind, Refusal, compare
 from puller.authoring.resolution import Resolution, ResolvedContent, ResolvedResource
 
@@ -101,9 +102,9 @@ def test_a_secret_has_changed_and_says_nothing_of_itself() -> None:
     hidden = {"environment": "(sensitive)"}
     (change,) = changes([one("x#a", b"1", properties=hidden)], [one("x#a", b"2", properties=hidden)])
     assert change.properties[0].new == "(changed, not shown)"
-    values: list[tuple[object, object]] = [("(sensitive)", "canary"), ({"A": "(sensitive)"}, {"A": "canary"})]
-    for pair in values:
-        sides = [[one("x#a", properties={"environment": value})] for value in pair]
+    redacted = str(Secret("x"))
+    for given in (("(sensitive)", "canary"), ({"A": redacted}, {"A": "canary"})):
+        sides = [[one("x#a", properties={"environment": value})] for value in given]
         (change,) = changes(*sides)
         assert "canary" not in str(change)
 

@@ -1,5 +1,6 @@
 """Machines that share a resolution: each has what it would have if it were resolved by itself."""
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from puller.authoring.preview.machines import Machine
+from puller.authoring.preview.reads import Read, Reads, Watched
 from puller.authoring.preview.resolvers import Given, OneByOne
 from puller.authoring.preview.sharing import Shared
 from puller.manifest.source import ManifestSource
@@ -134,3 +136,18 @@ def test_a_bundle_that_asks_for_names_shares_nothing(tmp_path: Path) -> None:
     for number in range(300):
         shared(Machine(str(number), {"name": number}))
     assert shared.resolved == 300
+
+
+def test_a_copy_of_watched_facts_asks_for_all_of_them() -> None:
+    for copied in (copy.copy, copy.deepcopy):
+        reads = Reads()
+        assert copied(Watched({"os": {"family": "Debian"}}, reads)) == {"os": {"family": "Debian"}}
+        assert Read(("os", "family")) in reads.questions()
+
+
+def test_bundles_that_ask_every_machine_for_something_else_keep_few_questions(tmp_path: Path) -> None:
+    shared = Shared(resolver(tmp_path / "b", of_content("{{ lookup('facts.' ~ facts.name) }}")))
+    for number in range(150):
+        facts = {"name": f"n{number}", f"n{number}": number}
+        assert shared(Machine("m", facts)) is not None
+    assert shared.resolved == 150
