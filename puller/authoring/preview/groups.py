@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from puller.authoring.preview.differences import THE_BUNDLE, Change, Comparison, Outcome, compare
-from puller.authoring.preview.machines import Machine
+from puller.authoring.preview.machines import Machine, Machines
 
 _MOST_KEPT = 1024
 """Comparisons that are kept."""
@@ -60,7 +60,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
         return refused or any(group.comparison.fails for group in self.groups)
 
 
-def preview(old: Resolver, new: Resolver, machines: Iterable[Machine], notes: Iterable[str] = ()) -> Preview:
+def preview(old: Resolver, new: Resolver, machines: Machines, notes: Iterable[str] = ()) -> Preview:
     """The changes from ``old`` to ``new`` on all of ``machines``."""
     grouping = _Grouping(old, new)
     for machine in machines:

@@ -6,6 +6,7 @@
 * Answers are compared by their ``repr``: 1, 1.0, true and "1" are four answers.
 """
 
+import copy
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -70,7 +71,10 @@ class Watched(Mapping[Any, Any]):
         path = (*self._path, key)
         self._reads.note(path)
         value = self._values[key]
-        return Watched(value, self._reads, path) if isinstance(value, Mapping) else value
+        if isinstance(value, Mapping):
+            return Watched(value, self._reads, path)
+        # Whoever appends to a list must not change what the machine's answer is compared with.
+        return copy.deepcopy(value) if isinstance(value, list) else value
 
     def __iter__(self) -> Iterator[Any]:
         self._reads.note(self._path, is_names=True)

@@ -151,3 +151,9 @@ def test_bundles_that_ask_every_machine_for_something_else_keep_few_questions(tm
         facts = {"name": f"n{number}", f"n{number}": number}
         assert shared(Machine("m", facts)) is not None
     assert shared.resolved == 150
+
+
+def test_a_list_that_is_changed_by_who_has_asked_for_it_stays_as_it_is() -> None:
+    facts = {"list": ["a"]}
+    Watched(facts, Reads())["list"].append("b")
+    assert facts == {"list": ["a"]}
