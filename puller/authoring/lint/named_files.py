@@ -3,6 +3,7 @@
 A path with expressions may mean several files; one of which nothing is known but an expression may mean any.
 """
 
+import os
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -18,7 +19,8 @@ from puller.manifest.entries import Entry
 from puller.resources.registry import find_type
 from puller.templates.engine import ENGINES, choose_engine, named_engine
 
-_OTHER: Final = ("/", "http://", "https://")
+ELSEWHERE: Final = ("/", "http://", "https://")
+"""What paths of other places begin with."""
 
 
 class NamedFile(msgspec.Struct, frozen=True):
@@ -76,7 +78,7 @@ def _of_entry(entry: Entry, manifest: ManifestFile, bundle: Bundle) -> Iterator[
         return
     for name in sorted(found.relative_paths):
         written = entry.properties.get(name)
-        if isinstance(written, str) and written and "\n" not in written and not written.startswith(_OTHER):
+        if isinstance(written, str) and written and "\n" not in written and not written.startswith(ELSEWHERE):
             yield _named(written, (*entry.path, name), name, entry, manifest, bundle)
 
 
@@ -126,7 +128,10 @@ def _of_scaffold(directory: str, properties: dict[str, Any], files: BundleFiles)
     from puller.system.local import LocalSystem
 
     delimiters = str(properties.get("left_delimiter") or ""), str(properties.get("right_delimiter") or "")
-    chosen = _engine(directory, properties.get("engine"), "jet")
+    engine = properties.get("engine")
+    if isinstance(engine, str) and "{{" in engine:
+        engine = os.path.basename(directory)  # one directory for each engine is called like it
+    chosen = _engine(directory, engine, "jet")
     if chosen is None or any("{{" in one and "}}" in one for one in delimiters):
         return
     try:

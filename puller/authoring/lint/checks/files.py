@@ -2,6 +2,7 @@
 
 * ``missing-file``: a source, template or directory of a scaffold that is not there, or is of another kind; of a path
   with expressions, where no file of the bundle can be meant.
+* ``resource-fails``: a path that an expression gives for the facts at hand, and that is not there.
 * ``unused-file``: a file that no path, template or level can lead to. Nothing is called unused where an expression
   alone says which file is meant.
 """
@@ -16,10 +17,11 @@ from typing import Final
 
 from hiera.errors import HieraError
 from puller.authoring.lint.findings import Finding, Place, Severity
-from puller.authoring.lint.named_files import NamedFile, named_files
+from puller.authoring.lint.named_files import ELSEWHERE, NamedFile, named_files
 from puller.authoring.lint.names.bundle import Bundle, bundle_of, read
 from puller.authoring.lint.names.known import Trouble
 from puller.authoring.lint.names.trees import tree_files
+from puller.authoring.lint.sentences import finding
 from puller.authoring.lint.subject import Subject
 from puller.manifest.libraries import LIBRARY
 from puller.manifest.source import MANIFEST
@@ -41,6 +43,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     for one in named:
         if problem := _problem(one, bundle):
             yield one.manifest.yaml.finding(Trouble(_MISSING, Severity.ERROR, problem, ()), one.path)
+    yield from _given(subject)
     if subject.manifest is not None and not any(one.is_open for one in named):
         yield from _unused(bundle, named)
 
@@ -59,6 +62,26 @@ def _problem(one: NamedFile, bundle: Bundle) -> str:
         known = (os.path.relpath(path, one.manifest.files.directory) for path in _paths(bundle))
         return f"{one.key} {one.written} is not in the bundle{_near(one.written, known)}"
     return _wrong_kind(one, real)
+
+
+def _given(subject: Subject) -> Iterator[Finding]:
+    """A warning for each path that an expression gives for the facts at hand, and that is not in the bundle."""
+    for declaration in subject.manifest.declarations if subject.manifest else ():
+        for name in sorted(declaration.type.relative_paths & declaration.dynamic):
+            written = getattr(declaration.properties, name, None)
+            if not isinstance(written, str) or "\n" in written or written.startswith(ELSEWHERE):
+                continue
+            problem = ""
+            try:
+                if not os.path.lexists(declaration.home.files.find(written)):
+                    problem = f"{written} is not in the bundle"
+            except HieraError as error:
+                problem = str(error)
+            if problem:
+                said = (
+                    f"{declaration.where}: {declaration.reference}: {name} {problem}, for the facts at hand"
+                )
+                yield finding("resource-fails", said, subject)
 
 
 def _none_fits(one: NamedFile) -> str:

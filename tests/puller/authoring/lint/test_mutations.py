@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from puller.authoring.lint.check import lint_bundle
 from puller.authoring.lint.checks import names
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.subject import Subject
@@ -153,5 +154,60 @@ def test_a_misspelt_name_that_fails_on_a_host_is_found(bundle: Path, copied: Pat
                 missed.append(f"{mutation}: {[*map(str, said)]} {new[:300]}")
         mutation.file.write_text(original)
         if found == EACH:
+            break
+    assert missed == [], "\n".join(missed)
+
+
+# Other mistakes of a hand: a file that is gone, a quote or a bracket that is dropped.
+
+_DROPPED = re.compile(r"['\"{}\[\]()%]")
+
+
+def removed(directory: Path) -> Iterator[tuple[Path, str | None]]:
+    """Each file but the manifest, to be removed."""
+    for file in sorted(path for path in directory.rglob("*") if path.is_file()):
+        # A program that prints facts is no file of the bundle to lint: hosts may have such facts of their own.
+        if file.name != MANIFEST and not {"expected", "facts.d", "tests"} & {
+            *file.relative_to(directory).parts
+        }:
+            yield file, None
+
+
+def dropped(directory: Path, seed: int) -> Iterator[tuple[Path, str | None]]:
+    """Texts without one of their quotes or brackets, in an order by chance."""
+    chance = random.Random(seed)
+    places = []
+    for file, _ in [*removed(directory), (directory / MANIFEST, None)]:
+        text = file.read_text()
+        places += [(file, text, found.start()) for found in _DROPPED.finditer(text)]
+    chance.shuffle(places)
+    for file, text, at in places:
+        yield file, text[:at] + text[at + 1 :]
+
+
+def linted(directory: Path, facts: dict[str, Any]) -> set[str]:
+    """The errors of lint, and its warnings of what fails."""
+    source = ManifestSource(directory / MANIFEST, MANIFEST)
+    said = lint_bundle(source, Inputs(facts, {})).findings
+    return {str(one) for one in said if one.severity is Severity.ERROR or one.rule == "resource-fails"}
+
+
+@pytest.mark.parametrize("kind", ["a file removed", "a quote or bracket dropped"])
+@pytest.mark.parametrize("bundle", BUNDLES, ids=str)
+def test_what_breaks_an_example_on_a_host_is_found(bundle: Path, kind: str, copied: Path) -> None:
+    directory = copied / bundle
+    before = [failures(directory, facts) for facts in MACHINES]
+    passed = [linted(directory, facts) for facts in MACHINES]
+    missed, found = [], 0
+    for file, text in [*removed(directory)] if "removed" in kind else dropped(directory, SEED):
+        original = file.read_bytes()
+        file.unlink() if text is None else file.write_text(text)
+        for facts, old, said in zip(MACHINES, before, passed, strict=True):
+            if new := failures(directory, facts) - old:
+                found += 1
+                if not linted(directory, facts) - said:
+                    missed.append(f"{file.relative_to(copied)}: {min(new)[:300]}")
+        file.write_bytes(original)
+        if found >= EACH:
             break
     assert missed == [], "\n".join(missed)
