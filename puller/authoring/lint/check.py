@@ -30,11 +30,14 @@ from puller.manifest.source import ManifestSource
 
 _CHECKS: Final[tuple[str, ...]] = (
     "annotations",
+    "called_files",
     "commands",
     "failures",
     "files",
+    "hiera_files",
     "host_warnings",
     "libraries",
+    "members",
     "names",
     "notations",
     "properties",

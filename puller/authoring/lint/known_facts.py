@@ -12,6 +12,7 @@ from typing import Final
 from hiera.errors import HieraError
 from hiera.text import yaml_text
 from puller.authoring.lint.shapes import ANY, Shape, of_value
+from puller.authoring.lint.texts import read_text
 from puller.facts import custom, legacy
 from puller.facts.tree import BUILT_IN
 
@@ -98,8 +99,8 @@ def _shape(names: object) -> Shape:
 def _of_file(path: str) -> Shape:
     if not path.endswith((".yaml", ".yml", ".json")):
         return ANY if path.endswith(".txt") else RUN
+    text = read_text(path)
     try:
-        with open(path, encoding="utf-8") as file:
-            return of_value(yaml_text.load(file.read(), path), mark="\0")
-    except (OSError, ValueError, HieraError):
+        return ANY if text is None else of_value(yaml_text.load(text, path), mark="\0")
+    except HieraError:
         return ANY

@@ -59,7 +59,7 @@ _BUILT_IN: Final = frozenset(
         *("wait", "while"),
     )
 )
-_EXPANDED: Final = re.compile(r"\$[\w(?!#@*$-]|\$\{\w|`|(?<![\w.])~(?=/|$)|\*|;$")
+_EXPANDED: Final = re.compile(r"\$[\w(?!#@*$-]|\$\{\w|`|(?<![\w.])~(?=/|$)|\*|;$|>{1,2}(?=/)|<(?=/)|&&|\|\|")
 _STAND_IN: Final = "x"  # for what an expression gives
 _LITERAL: Final = frozenset({"find", "grep", "sed", "awk", "systemd-run"})
 """Programs that have uses of their own for such characters."""

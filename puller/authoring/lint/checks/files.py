@@ -18,11 +18,12 @@ from typing import Final
 from hiera.errors import HieraError
 from puller.authoring.lint.findings import Finding, Place, Severity
 from puller.authoring.lint.named_files import ELSEWHERE, NamedFile, named_files
-from puller.authoring.lint.names.bundle import Bundle, bundle_of, read
+from puller.authoring.lint.names.bundle import Bundle, bundle_of
 from puller.authoring.lint.names.known import Trouble
 from puller.authoring.lint.names.trees import tree_files
 from puller.authoring.lint.sentences import finding
 from puller.authoring.lint.subject import Subject
+from puller.authoring.lint.texts import read_text
 from puller.manifest.libraries import LIBRARY
 from puller.manifest.source import MANIFEST
 from puller.values.suggestions import did_you_mean
@@ -155,6 +156,6 @@ def _words(bundle: Bundle) -> set[str]:
     """All words in the texts of the bundle that may be names of files."""
     found: set[str] = set()
     for path in bundle.listed[bundle.root]:
-        if (text := read(path)) is not None:
+        if (text := read_text(path)) is not None:
             found.update(_WORD.findall(text))
     return found

@@ -17,7 +17,7 @@ from hiera.document.annotations import functions, in_words
 from hiera.document.document import annotations_of
 from hiera.errors import HieraError
 from puller.authoring.lint.findings import Finding, Severity
-from puller.authoring.lint.names.bundle import Bundle, ManifestFile, bundle_of, mappings, read, shape_of
+from puller.authoring.lint.names.bundle import Bundle, ManifestFile, bundle_of, mappings, shape_of
 from puller.authoring.lint.names.expressions import Parsed, follow, parse_condition, parse_text
 from puller.authoring.lint.names.known import Guards, Known
 from puller.authoring.lint.names.places import YamlText
@@ -25,6 +25,7 @@ from puller.authoring.lint.names.templates import Delimiters, Templates, Use
 from puller.authoring.lint.names.trees import follow_interpolations, tree_files
 from puller.authoring.lint.shapes import ANY, Shape
 from puller.authoring.lint.subject import Subject
+from puller.authoring.lint.texts import read_text
 from puller.manifest.entries import DEFAULTS, FOR, Entry
 from puller.templates.engine import ENGINES, choose_engine, named_engine
 
@@ -106,7 +107,7 @@ class _Checking:
         if tree is None:
             return
         for path in tree_files(self.bundle.root):
-            text = read(path)
+            text = read_text(path)
             if text is not None and "%{" in text:
                 yaml = YamlText(self.bundle.name_of(path), text)
                 at_hand = self.bundle.at_hand

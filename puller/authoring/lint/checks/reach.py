@@ -15,9 +15,10 @@ from typing import Any, Final
 from hiera.errors import HieraError
 from hiera.expressions.expressions import parse
 from puller.authoring.lint.findings import Finding, Severity
-from puller.authoring.lint.names.bundle import Bundle, ManifestFile, bundle_of, read
+from puller.authoring.lint.names.bundle import Bundle, ManifestFile, bundle_of
 from puller.authoring.lint.names.known import Trouble
 from puller.authoring.lint.subject import Subject
+from puller.authoring.lint.texts import read_text
 from puller.values.suggestions import did_you_mean
 
 _DEFAULT_ORDER: Final = ("default",)
@@ -76,7 +77,7 @@ def _unused(bundle: Bundle, manifest: ManifestFile) -> Iterator[Finding]:
     if not isinstance(data, Mapping) or bundle.tree is not None:
         return
     texts = [*_values({key: value for key, value in manifest.value.items() if key != "data"}), *_values(data)]
-    texts += (text for path in _others(bundle, manifest) if (text := read(path)) is not None)
+    texts += (text for path in _others(bundle, manifest) if (text := read_text(path)) is not None)
     annotated = [line for line in manifest.yaml.text.splitlines() if "@" in line and "#" in line]
     if any(_WHOLE.search(text) for text in texts):
         return

@@ -1,7 +1,9 @@
 """Templates that their engine cannot read, and includes that lead nowhere.
 
 * ``template-syntax``: an error of the parser, with its line and column. Nothing is rendered.
-* ``missing-file``: a template that is included by a constant path, and is not in the bundle.
+* ``missing-file``: a template that is included by a constant path, or a file that a function is asked for by one,
+  and that is not in the bundle.
+* ``unknown-name``: a template of Go that its file does not define.
 
 Every template that the bundle uses is read, and every file whose name says that it is one.
 """
@@ -16,11 +18,14 @@ from typing import Final
 from jinja2 import nodes
 
 from hiera.errors import HieraError
+from puller.authoring.lint import called
 from puller.authoring.lint.findings import Finding, Place, Severity
 from puller.authoring.lint.named_files import TemplateUse, named_files, template_uses
-from puller.authoring.lint.names.bundle import Bundle, bundle_of, read
+from puller.authoring.lint.names.bundle import Bundle, bundle_of
+from puller.authoring.lint.names.places import in_template
 from puller.authoring.lint.names.templates import parse_jinja
 from puller.authoring.lint.subject import Subject
+from puller.authoring.lint.texts import read_text
 from puller.errors import ResourceError
 from puller.templates.engine import named_engine
 from puller.templates.errors import TemplateError
@@ -40,7 +45,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     while waiting:
         use = waiting.pop(0)
         key = (use.path, use.engine, use.delimiters)
-        if key not in seen and (text := read(use.path)) is not None:
+        if key not in seen and (text := read_text(use.path)) is not None:
             seen.add(key)
             yield from _check(use, text, bundle, waiting)
 
@@ -59,6 +64,7 @@ def _is_in_tests(path: str, bundle: Bundle) -> bool:
 
 def _check(use: TemplateUse, text: str, bundle: Bundle, waiting: list[TemplateUse]) -> Iterator[Finding]:
     name = bundle.name_of(use.path)
+    yield from (in_template(name, text, trouble) for trouble in called.in_template(use, text))
     if use.engine == "jinja" and (parsed := parse_jinja(text, use.delimiters)) is not None:
         yield from _includes(use, parsed[0], parsed[2], name, waiting)
         return

@@ -25,6 +25,7 @@ from puller.authoring.lint.names.places import YamlText
 from puller.authoring.lint.names.trees import tree_shape
 from puller.authoring.lint.shapes import ANY, SCALAR, Shape, of_value, union
 from puller.authoring.lint.subject import Subject
+from puller.authoring.lint.texts import read_text
 from puller.bundle_paths import BundleFiles
 from puller.data.library_data import DATA
 from puller.errors import PullerError
@@ -36,7 +37,6 @@ from puller.manifest.source import MANIFEST
 
 IN_DATA: Final = ("lookup",)
 IN_RESOURCES: Final = ("lookup", "hiera", "read_file", "readFile", "file", "template")
-_SIZE_LIMIT: Final = 16 * 1024 * 1024
 _MOST_FILES: Final = 20_000
 _MOST_TIMES: Final = 50  # that one child is found to see more than before
 _LEFT_OUT: Final = frozenset({".git", ".hg", ".svn", "__pycache__"})
@@ -203,7 +203,7 @@ class Bundle:
         return shape_of(handed, self.loop_names(entry.loop, known))
 
     def _read(self, path: str, files: BundleFiles) -> ManifestFile | None:
-        text = read(path)
+        text = read_text(path)
         try:
             value = None if text is None else yaml_text.load(text, path)
         except HieraError:
@@ -222,7 +222,7 @@ class Bundle:
 
     def _library_documents(self) -> Iterator[Shape]:
         for library in self.files.libraries.values():
-            text = read(os.path.join(library.root, DATA))
+            text = read_text(os.path.join(library.root, DATA))
             try:
                 value = None if text is None else yaml_text.load(text, DATA)
             except HieraError:
@@ -258,16 +258,6 @@ def mappings(shapes: Iterable[Shape | None]) -> Shape | None:
     """The union of those that there are; ``None`` for none."""
     found = [shape for shape in shapes if shape is not None]
     return union(found) if found else None
-
-
-def read(path: str) -> str | None:
-    """The text of a file; ``None`` where it cannot be read."""
-    try:
-        if os.path.getsize(path) > _SIZE_LIMIT:
-            return None
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        return None
 
 
 def _files_of(directory: Path) -> BundleFiles:

@@ -25,6 +25,7 @@ from puller.authoring.lint.names.jinja_names import JinjaNames
 from puller.authoring.lint.names.known import Guards, Judge, Known, Trouble
 from puller.authoring.lint.names.places import in_template
 from puller.authoring.lint.shapes import Shape
+from puller.authoring.lint.texts import read_text
 from puller.bundle_paths import BundleFiles
 from puller.templates.engine import named_engine
 
@@ -88,7 +89,7 @@ class Templates:
     def text(self, path: str) -> str | None:
         """The text of a file; ``None`` where there is none."""
         if path not in self._texts:
-            self._texts[path] = _read(path)
+            self._texts[path] = read_text(path, _SIZE_LIMIT)
         return self._texts[path]
 
     @staticmethod
@@ -197,13 +198,3 @@ _WALKS: Mapping[str, Callable[[Use, str, Tell, Find], list[Trouble]]] = {
     "go": _go,
     "jet": _jet,
 }
-
-
-def _read(path: str) -> str | None:
-    try:
-        if os.path.getsize(path) > _SIZE_LIMIT:
-            return None
-        with open(path, encoding="utf-8", newline="") as file:
-            return file.read()
-    except (OSError, UnicodeDecodeError):
-        return None

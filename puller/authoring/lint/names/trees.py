@@ -16,11 +16,12 @@ from hiera.errors import HieraError
 from hiera.text import yaml_text
 from hiera.tree.config.documents import Files
 from hiera.tree.config.load import load_config
-from hiera.tree.config.model import ENVIRONMENT, MODULE, Config
+from hiera.tree.config.model import ENVIRONMENT, MODULE, Config, LevelConfig
 from hiera.tree.context import keys
 from hiera.tree.modules import module_path
 from puller.authoring.lint.names.known import Guards, Judge, Trouble
 from puller.authoring.lint.shapes import ANY, Shape, of_value, union
+from puller.authoring.lint.texts import read_text
 
 TREE: Final = "hiera.yaml"
 _MARK: Final = "%{"
@@ -31,7 +32,6 @@ _CALL: Final = re.compile(r"""(\w+)\((?:"([^"]+)"|'([^']+)')\)""", re.ASCII)
 _OWN: Final = frozenset(
     {"caller_module_name", "environment", "module_name", "name", "server_facts", "title", "trusted"}
 )
-_SIZE_LIMIT: Final = 16 * 1024 * 1024
 
 
 def tree_shape(root: str) -> Shape | None:
@@ -56,6 +56,24 @@ def tree_files(root: str) -> list[str]:
         for directory in _directories(config) or ():
             found.update(dict.fromkeys(_files(directory)))
     return [path for path in found if _is_within(path, root)]
+
+
+def levels_of(root: str) -> Iterator[tuple[list[LevelConfig], list[str]]]:
+    """The levels of each ``hiera.yaml`` below a directory, and the files where their data is.
+
+    None whose data is not only in files of directories below.
+    """
+    for config in _configs(root):
+        directories = _directories(config)
+        if directories is None:
+            continue
+        if all(
+            _is_within(one, root) and not os.path.samefile(one, root)
+            for one in directories
+            if os.path.isdir(one)
+        ):
+            files = dict.fromkeys(path for one in directories for path in _files(one))
+            yield [*config.levels, *(config.default_levels or ())], list(files)
 
 
 def follow_interpolations(
@@ -127,12 +145,12 @@ def _files(directory: str) -> Iterator[str]:
 
 
 def _shape(path: str) -> Shape:
+    text = read_text(path)
     try:
-        if os.path.getsize(path) > _SIZE_LIMIT:
-            return ANY
-        with open(path, encoding="utf-8") as file:
-            value = yaml_text.load(file.read(), path)
-    except (OSError, ValueError, HieraError):
+        value = None if text is None else yaml_text.load(text, path)
+    except HieraError:
+        return ANY
+    if text is None:
         return ANY
     return of_value(value, _MARK) if isinstance(value, Mapping) and value else Shape()
 

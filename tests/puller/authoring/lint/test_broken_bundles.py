@@ -174,6 +174,7 @@ def test_it_is_not_published(
 FINE = {
     "quoted characters": EXEC.replace("COMMAND", """'grep "a|b" /etc/motd'"""),
     "an address with an ampersand": EXEC.replace("COMMAND", "curl http://localhost/?a=1&b=2"),
+    "a version with a comparison": EXEC.replace("COMMAND", "pip install puller>=1.0"),
     "a shell of its own": EXEC.replace("COMMAND", "sh -c 'echo hi > /tmp/x'"),
     "the shell as provider": EXEC.replace("COMMAND", "'a': {command: 'echo hi > /tmp/x', provider: shell}"),
     "find with its own semicolon": EXEC.replace("COMMAND", "find /srv -name *.tmp -exec rm {} ;"),
@@ -193,6 +194,11 @@ def test_what_works_is_no_finding(
 
 SUSPICIOUS = {
     "a variable without a shell": (EXEC.replace("COMMAND", "echo $HOME"), "[shell-syntax]"),
+    "a redirection within a word": (
+        EXEC.replace("COMMAND", "echo hi>/tmp/x"),
+        "> in hi>/tmp/x stays as it is",
+    ),
+    "a word that ends a command": (EXEC.replace("COMMAND", "ls; ls"), "[shell-syntax]"),
     "a key of data that nothing uses": (
         "data: {prot: 1}\nresources: [exec: ['true']]\n",
         "data.prot [unused-data]",
