@@ -24,6 +24,7 @@ from puller.authoring.lint.names.trees import tree_files
 from puller.authoring.lint.sentences import finding
 from puller.authoring.lint.subject import Subject
 from puller.authoring.lint.texts import read_text
+from puller.bundle_paths import BundleFiles
 from puller.manifest.libraries import LIBRARY
 from puller.manifest.source import MANIFEST
 from puller.values.suggestions import did_you_mean
@@ -72,17 +73,20 @@ def _given(subject: Subject) -> Iterator[Finding]:
             written = getattr(declaration.properties, name, None)
             if not isinstance(written, str) or "\n" in written or written.startswith(ELSEWHERE):
                 continue
-            problem = ""
-            try:
-                if not os.path.lexists(declaration.home.files.find(written)):
-                    problem = f"{written} is not in the bundle"
-            except HieraError as error:
-                problem = str(error)
-            if problem:
+            if problem := _why_missing(written, declaration.home.files):
+                if name in declaration.secret or declaration.properties.sensitive:
+                    problem = "is made of a secret, and leads to no file of the bundle"
                 said = (
                     f"{declaration.where}: {declaration.reference}: {name} {problem}, for the facts at hand"
                 )
                 yield finding("resource-fails", said, subject)
+
+
+def _why_missing(written: str, files: BundleFiles) -> str:
+    try:
+        return "" if os.path.lexists(files.find(written)) else f"{written} is not in the bundle"
+    except HieraError as error:
+        return str(error)
 
 
 def _none_fits(one: NamedFile) -> str:
