@@ -13,6 +13,7 @@ import msgspec
 from puller.errors import UsageError, reason
 from puller.facts import documents
 from puller.facts.errors import FactError
+from puller.facts.tree import described
 
 _ENDINGS = (".json", ".yaml", ".yml")
 
@@ -68,9 +69,9 @@ def _machines_of(path: Path) -> Iterator[Machine]:
         names = [_name_of(of, name) for name, of in facts.items()]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise UsageError(f"{path}: holds the machine {twice} twice")
-        yield from (Machine(name, of) for name, of in zip(names, facts.values(), strict=True))
+        yield from (Machine(name, described(of)) for name, of in zip(names, facts.values(), strict=True))
     else:
-        yield Machine(_name_of(facts, path.stem), facts)
+        yield Machine(_name_of(facts, path.stem), described(facts))
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -258,3 +258,17 @@ def test_a_bundle_is_read_with_those_before_it(
     words = ("preview", str(shop), "--from", str(shop), "--facts", str(fleet))
     assert execute(*words)[0] == 4
     assert execute(*words, "--with", str(old))[0] == 0
+
+
+def test_a_machine_has_the_legacy_names_of_its_facts(
+    execute: Execute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("old", "{{ facts.fqdn }}"), ("new", "{{ facts.fqdn }} of {{ facts.osfamily }}")):
+        (tmp_path / name).mkdir()
+        file = f"/motd: {{content: '{text}', owner: root, group: root, mode: '0644'}}"
+        (tmp_path / name / "manifest.yaml").write_text(f"resources:\n  - file: [{{{file}}}]\n")
+    facts = {"networking": {"fqdn": "web01.example.com"}, "os": {"family": "Debian"}}
+    (tmp_path / "web01.json").write_text(json.dumps(facts))
+    status, output = execute("preview", "new", "--from", "old", "--facts", "web01.json")
+    assert (status, "+web01.example.com of Debian" in output) == (2, True), output
