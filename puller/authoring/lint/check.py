@@ -18,6 +18,7 @@ import msgspec
 from bundles.masking import mask_urls
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.repeats import without_repeats
+from puller.authoring.lint.rules import UNPACKABLE
 from puller.authoring.lint.sentences import refusal
 from puller.authoring.lint.subject import Check, Subject
 from puller.authoring.lint.suppressions import Suppressions
@@ -68,8 +69,9 @@ class Linted(msgspec.Struct, frozen=True):
         return any(found.severity is Severity.ERROR for found in self.findings)
 
     def errors(self) -> list[str]:
-        """The sentences of the errors, each with its place."""
-        return [f"{error.place}: {error.message}" for error in self.of(Severity.ERROR)]
+        """The sentences of the errors, each with its place; without what packing says by itself."""
+        errors = (error for error in self.of(Severity.ERROR) if error.rule != UNPACKABLE)
+        return [f"{error.place}: {error.message}" for error in errors]
 
     def strict(self) -> "Linted":
         """A copy with errors in the place of all warnings."""

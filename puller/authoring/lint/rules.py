@@ -7,6 +7,8 @@ import msgspec
 
 from puller.authoring.lint.findings import Severity
 
+UNPACKABLE: Final = "unpackable-file"
+"""The rule that packing a bundle holds it to as well."""
 _ERROR, _WARNING, _UNCHECKED = Severity.ERROR, Severity.WARNING, Severity.UNCHECKED
 
 
@@ -33,7 +35,7 @@ _ROWS: Final = (
     # Templates and files.
     Rule("template-syntax", _ERROR, "A template cannot be read by its engine."),
     Rule("missing-file", _ERROR, "The bundle lacks a file or directory that its manifest or a template names."),
-    Rule("unpackable-file", _ERROR, "A link, a device or the like cannot be packed."),
+    Rule(UNPACKABLE, _ERROR, "A link, a device or the like cannot be packed."),
     Rule("unused-file", _WARNING, "Nothing in the bundle uses this file."),
     Rule("unused-library", _WARNING, "Nothing in the bundle uses this library."),
     # Commands.
