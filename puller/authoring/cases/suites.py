@@ -81,10 +81,10 @@ def _spread(run: "partial[Result]", cases: Sequence[CaseFile], workers: int) -> 
             yield from future.result()
     except BaseException:
         # Whoever does not want the rest does not wait for it either. Nothing is cancelled: the executor's thread would
-        # fail when it finds that, and its processes gone.
+        # fail when it finds that, and its processes gone. It is waited for, as Python would fail to do at its end.
         for child in multiprocessing.active_children():
             child.terminate()
-        executor.shutdown(wait=False)
+        executor.shutdown()
         raise
     executor.shutdown()
 

@@ -8,6 +8,7 @@ import msgspec
 from puller.authoring.lint.findings import Finding
 from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.problems import Problems
+from puller.manifest.source import MANIFEST
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -27,6 +28,11 @@ class Subject(msgspec.Struct, frozen=True):
     """What messages call its manifest: ``web/manifest.yaml``."""
     data_files: tuple[Path, ...] = ()
     """Documents of data that are given beside the bundle."""
+
+    @property
+    def is_bundle(self) -> bool:
+        """Whether it is a directory or an archive, and not a manifest of another name alone."""
+        return not self.manifest_name or self.manifest_name.endswith(MANIFEST)
 
 
 Check = Callable[[Subject], Iterable[Finding]]

@@ -46,7 +46,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         if problem := _problem(one, bundle):
             yield one.manifest.yaml.finding(Trouble(_MISSING, Severity.ERROR, problem, ()), one.path)
     yield from _given(subject)
-    if subject.manifest is not None and not any(one.is_open for one in named):
+    if subject.is_bundle and subject.manifest is not None and not any(one.is_open for one in named):
         yield from _unused(bundle, named)
 
 

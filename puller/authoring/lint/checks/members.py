@@ -20,7 +20,9 @@ _MOST: Final = 20_000  # files that are looked at: a path may have led to a whol
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """One finding for each such file."""
+    """One finding for each such file of a bundle; what lies beside a manifest that is one file is nobody's."""
+    if not subject.is_bundle:
+        return
     try:
         for number, (path, status) in enumerate(walk(subject.directory, is_left_out)):
             if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):

@@ -97,7 +97,8 @@ class Bundle:
         )
         self.tree = tree_shape(self.root)
         self.manifests: dict[str, ManifestFile] = {}
-        name = os.path.basename(subject.manifest_name) or MANIFEST
+        # Of an archive it is called web-1.4.0.tar.gz:manifest.yaml.
+        name = MANIFEST if subject.is_bundle else os.path.basename(subject.manifest_name)
         if top := self._read(os.path.join(self.root, name), self.files):
             self._expand(top)
 

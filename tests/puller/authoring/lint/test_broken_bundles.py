@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bundles.archive.pack import build_bundle
+
 if TYPE_CHECKING:
     from tests.conftest import Execute
 
@@ -225,3 +227,22 @@ def test_a_file_that_nothing_uses_is_a_warning(
     assert output.splitlines()[:-1] == [
         "web/files/old.conf: warning: nothing in the bundle uses this file [unused-file]"
     ]
+
+
+def test_an_archive_is_linted_as_its_directory_is(
+    execute: Execute, write: Callable[[dict[str, str]], None], tmp_path: Path
+) -> None:
+    files, _ = BROKEN["a template with an unknown name"]
+    write(files)
+    build_bundle(tmp_path / "web", tmp_path / "web-1.0.0.tar.gz", name="web", version="1.0.0")
+    status, output = execute("lint", "web-1.0.0.tar.gz")
+    assert (status, "app.j2:2:9: error: data has no 'prt' on any host" in output) == (1, True), output
+
+
+def test_beside_a_manifest_that_is_one_file_nothing_is_its_own(
+    execute: Execute, write: Callable[[dict[str, str]], None], tmp_path: Path
+) -> None:
+    write({"motd.yaml": FILE.replace("PROPERTIES", 'content: "{{ data.text }}"'), "other": "x\n"})
+    (tmp_path / "web/link").symlink_to("other")
+    status, output = execute("lint", "web/motd.yaml", "--set", "text=a")
+    assert (status, output) == (0, "web/motd.yaml: 1 resource, 0 errors, 0 warnings\n")

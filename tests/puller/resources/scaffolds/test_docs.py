@@ -35,7 +35,10 @@ def test_the_files_that_are_shown_are_those_of_the_example() -> None:
     assert {path: (ROOT / path).read_text() for path in shown} == shown
     example = ROOT / "examples" / "scaffold"
     present = {str(path.relative_to(ROOT)) for path in example.rglob("*") if path.is_file()}
-    assert shown.keys() == present - {"examples/scaffold/manifest.yaml"}
+    assert shown.keys() == present - {
+        "examples/scaffold/manifest.yaml",
+        "examples/scaffold/.puller-lint.yaml",
+    }
 
 
 @pytest.mark.parametrize("row", rows("Side by side", 4), ids=lambda row: row[0].strip())
