@@ -70,7 +70,7 @@ LEFT_OUT = {
 settings.register_profile(
     "plain", max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("thorough", settings.get_profile("plain"), max_examples=200)
+settings.register_profile("thorough", settings.get_profile("plain"), max_examples=100)
 settings.load_profile("plain")
 
 MEMORY = Path("/dev/shm")
