@@ -32,8 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with steady():
         status = _status(sys.argv[1:] if arguments is None else arguments)
     # 6. The block has handed its output over. At its end Python would look for circles among all that there is, again
-    # and again, for a seventh of a run that finds nothing to do: the system takes all of it anyway.
-    gc.freeze()
+    # and again, for a seventh of a run that finds nothing to do: the system takes all of it anyway. A process that goes
+    # on after this command would keep all circles for good, with the files that they have open.
+    if arguments is None:
+        gc.freeze()
     sys.exit(status)
 
 

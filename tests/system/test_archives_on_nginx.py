@@ -192,4 +192,5 @@ def test_what_was_too_slow_goes_on_in_the_next_run(site: str, tmp_path: Path) ->
     have = part.stat().st_size
     assert have > 0
     assert apply(tmp_path, f"{site}/app.tar.gz", checksum=SHA256)
-    assert asked(site, tmp_path)[-1] == f"/app.tar.gz range=bytes={have}- status=206"
+    # nginx logs the slow one when it notices that nobody reads any more, which may be later.
+    assert f"/app.tar.gz range=bytes={have}- status=206" in asked(site, tmp_path)

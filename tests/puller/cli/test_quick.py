@@ -79,12 +79,17 @@ def test_what_is_not_plain_is_left_to_click(line: str) -> None:
     assert find_job(line.split()) is None
 
 
-def test_a_process_that_ends_does_not_look_for_circles_among_all_that_it_has_made() -> None:
+@pytest.mark.parametrize(("call", "is_kept"), [("main()", True), ("main(['--version'])", False)])
+def test_a_process_that_ends_does_not_look_for_circles_among_all_that_it_has_made(
+    call: str, is_kept: bool
+) -> None:
+    """One that goes on, as a program does that calls the command, has to."""
     program = (
         "import gc, sys\n"
         "from puller.cli import main\n"
-        "try:\n    main(['--version'])\n"
-        "except SystemExit:\n    sys.exit(0 if gc.get_freeze_count() else 'nothing was kept')\n"
+        "sys.argv = ['puller', '--version']\n"
+        f"try:\n    {call}\n"
+        f"except SystemExit:\n    sys.exit(0 if bool(gc.get_freeze_count()) is {is_kept} else 'it is not so')\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
