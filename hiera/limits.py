@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
+from types import NoneType
 from typing import Any, Final
 
 from hiera.errors import LimitError
@@ -29,6 +30,9 @@ TOTAL_LIMIT: Final = 128 << 20
 
 LOOP_LIMIT: Final = 100_000
 """Items that all loops of one manifest go over, those of its children included."""
+
+SCALARS: Final = frozenset({str, int, float, bool, NoneType})
+"""Types whose values hold nothing else, and so no secret."""
 
 _MOST_REMEMBERED: Final = 100_000  # collections that are known to hold no secret
 
@@ -62,8 +66,9 @@ class Meter(threading.local):
 
     def spend(self, amount: int) -> None:
         """Count ``amount`` items or steps. Raises LimitError."""
-        self.left -= amount
-        if self.left < 0:
+        # Each use of an attribute is a look for those of this thread, which is what this method costs.
+        self.left = left = self.left - amount
+        if left < 0:
             raise LimitError("", "makes too much text, too many items, or takes too many steps")
         if time.monotonic() > self.deadline:
             raise LimitError("", f"takes more than {TIME_LIMIT:g} seconds")

@@ -8,6 +8,7 @@
 
 import os
 import re
+import stat
 from collections.abc import Mapping
 from typing import Self
 
@@ -60,6 +61,25 @@ def _is_within(file: str, directory: str) -> bool:
     return file == directory or file.startswith(directory.rstrip("/") + "/")
 
 
+def _plain_path(start: str, rest: str) -> str | None:
+    """The real path of ``rest`` below a real path, where it is there and no link leads to it; else ``None``.
+
+    As ``realpath`` finds it, which asks for every directory down from the root, whenever it is called.
+    """
+    path = start.rstrip("/")
+    for part in rest.split("/"):
+        if part in ("", ".", ".."):
+            return None
+        path = f"{path}/{part}"
+        try:
+            found = os.lstat(path)
+        except OSError:
+            return None
+        if stat.S_ISLNK(found.st_mode):
+            return None
+    return path
+
+
 class BundleFiles(msgspec.Struct, frozen=True):
     """The files of a bundle and its libraries, as seen from one directory."""
 
@@ -86,7 +106,7 @@ class BundleFiles(msgspec.Struct, frozen=True):
         """The real path of the file that is meant, which need not exist; raises ``BundlePathError``."""
         tree, start, rest = self._start(path)
         try:
-            file = os.path.realpath(os.path.join(start, rest))
+            file = _plain_path(start, rest) or os.path.realpath(os.path.join(start, rest))
         except ValueError as error:
             raise BundlePathError("", f"{path!r} is no path: {error}") from None
         if not tree.holds(file):

@@ -70,7 +70,7 @@ class _Scan:
 
     def find_data(self) -> None:
         for key in self.until_end():
-            if key.value == "data":
+            if getattr(key, "value", None) == "data":  # an alias has none
                 self.first = key.start_mark.line + 1
                 self.value(self.next(), ())
                 return

@@ -41,7 +41,7 @@ class Scope:
     further names, functions (``read_file``, ``template``) as well as values.
     """
 
-    __slots__ = ("data", "environ", "facts", "functions", "names")
+    __slots__ = ("_texts", "data", "environ", "facts", "functions", "names")
 
     def __init__(
         self,
@@ -61,6 +61,7 @@ class Scope:
             **self.functions,
             "lookup": self.lookup,
         }
+        self._texts: dict[Expression, str | Secret] = {}
 
     def with_data(self, data: Mapping[str, Any]) -> Scope:
         """This scope over other data."""
@@ -90,6 +91,14 @@ class Scope:
         if default is MISSING:
             raise self.missing(steps)
         return default
+
+    def text_of(self, expression: Expression) -> str | Secret:
+        """An expression as it stands inside text. What only names one of facts or data is looked up once."""
+        if (text := self._texts.get(expression)) is None:
+            text = expression.text(self)
+            if expression.root in ROOTS:
+                self._texts[expression] = text
+        return text
 
     def missing(self, steps: tuple[str, ...]) -> UndefinedError:
         """The error that says where on the way ``steps`` end, and which names there are."""
@@ -128,7 +137,7 @@ def resolve(text: str, scope: Scope) -> Any:
     pieces = parse(text)
     if len(pieces) == 1 and not isinstance(pieces[0], str):
         return pieces[0].value(scope)
-    return joined([piece if isinstance(piece, str) else piece.text(scope) for piece in pieces])
+    return joined([piece if isinstance(piece, str) else scope.text_of(piece) for piece in pieces])
 
 
 def resolve_tree(value: Any, scope: Scope, where: str = "") -> Any:
@@ -182,7 +191,7 @@ def _resolved_items(container: Any, items: Any, scope: Scope) -> Any:
 def joined(pieces: list[Any]) -> str | Secret:
     """Texts and secrets as one text, which is a secret when one of them is. Raises LimitError."""
     secret = any(isinstance(piece, Secret) for piece in pieces)
-    texts = [piece.reveal() if isinstance(piece, Secret) else piece for piece in pieces]
+    texts = [piece.reveal() if isinstance(piece, Secret) else piece for piece in pieces] if secret else pieces
     if sum(map(len, texts)) > TEXT_LIMIT:
         raise LimitError("", f"makes a text of more than {TEXT_LIMIT} characters")
     text = "".join(texts)
@@ -200,6 +209,11 @@ class Expression:
 
     def __init__(self, source: str) -> None:
         self.source = source
+
+    @property
+    def root(self) -> str:
+        """The first of the names that lead to its value, if it only names a value; else empty."""
+        return ""
 
     @property
     def where(self) -> str:
@@ -266,6 +280,10 @@ class Name(Expression):
         super().__init__(source)
         self.steps = tuple(source.split("."))
 
+    @property
+    def root(self) -> str:
+        return self.steps[0]
+
     def raw(self, scope: Scope) -> Any:
         value = find(scope.names, self.steps)
         if value is MISSING:
@@ -282,6 +300,10 @@ class Lookup(Expression):
         super().__init__(source)
         self.path = path
         self.default = default
+
+    @property
+    def root(self) -> str:
+        return next(iter(parse_path(self.path)), "")
 
     def raw(self, scope: Scope) -> Any:
         return scope.lookup(self.path, self.default)
@@ -341,11 +363,19 @@ def parse(text: str) -> list[str | Expression]:
             pieces.append(text[end:start])
         simple = _SIMPLE.match(text, start)
         end = simple.end() if simple else _end(text, start)
-        pieces.append(_expression(_source(text[start + 2 : end - 2])))
+        pieces.append(_inside(text[start + 2 : end - 2]))
     if end < len(text):
         pieces.append(text[end:])
+    if len(pieces) > 3:
+        return pieces
     found = [piece for piece in pieces if not isinstance(piece, str) or piece.strip(" \t")]
     return found if len(found) == 1 else pieces
+
+
+@functools.lru_cache(maxsize=2048)
+def _inside(inside: str) -> Expression:
+    """The expression between two pairs of braces."""
+    return _expression(_source(inside))
 
 
 def _source(inside: str) -> str:

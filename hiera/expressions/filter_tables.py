@@ -19,7 +19,7 @@ from jinja2.tests import TESTS as JINJA_TESTS
 from hiera.expressions import filters
 from hiera.expressions.builtins import BOUNDED
 from hiera.expressions.checks import CHECKS
-from hiera.limits import meter
+from hiera.limits import SCALARS, meter
 from hiera.values import sizes
 
 
@@ -30,8 +30,9 @@ def _revealing(function: Callable[..., Any], *, strict: bool, counted: bool) -> 
     def call(*arguments: Any, **named: Any) -> Any:
         if strict:  # str() of what is missing raises, and says what it is
             arguments = tuple(str(item) if isinstance(item, Undefined) else item for item in arguments)
-        named = {name: meter.revealed(argument) for name, argument in named.items()}
-        value = function(*map(meter.revealed, arguments), **named)
+        if named:
+            named = {name: meter.revealed(argument) for name, argument in named.items()}
+        value = function(*[a if type(a) in SCALARS else meter.revealed(a) for a in arguments], **named)
         return meter.made(value) if counted else value
 
     return call

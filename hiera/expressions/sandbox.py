@@ -38,9 +38,10 @@ from hiera.expressions.builtins import percent, replace
 from hiera.expressions.callers import callers
 from hiera.expressions.dates import TIME_PARTS, TIMES
 from hiera.expressions.filter_tables import FILTERS, TESTS, qualified, table
+from hiera.expressions.kept_code import code_of
 from hiera.expressions.refused import refused
 from hiera.expressions.undefined import FILTERS_OF_MISSING, TESTS_OF_MISSING, ExplainedUndefined
-from hiera.limits import meter
+from hiera.limits import SCALARS, meter
 from hiera.values import sizes
 from hiera.values.paths import MISSING, step
 from hiera.values.secrets import Secret
@@ -64,6 +65,14 @@ _RUNTIME: Final = (
     TemplateModule,
     TemplateReference,
 )
+
+
+_OPTIONS: Final = (
+    *("block_start_string", "block_end_string", "variable_start_string", "variable_end_string"),
+    *("comment_start_string", "comment_end_string", "line_statement_prefix", "line_comment_prefix"),
+    *("trim_blocks", "lstrip_blocks", "newline_sequence", "keep_trailing_newline"),
+)
+"""The attributes of an environment that its lexer and its compiler go by, and that differ among ours."""
 
 
 class _Parser(Parser):
@@ -158,6 +167,9 @@ class _Steps:
     def __iter__(self) -> Iterator[Any]:
         for item in self._items:
             meter.spend(1)
+            if type(item) in SCALARS:
+                yield item
+                continue
             yield tuple(map(meter.revealed, item)) if type(item) is tuple else meter.revealed(item)
 
     def __len__(self) -> int:
@@ -203,6 +215,21 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         return _Parser(self, source, name, filename).parse()
 
+    def compile(
+        self,
+        source: Any,
+        name: str | None = None,
+        filename: str | None = None,
+        raw: bool = False,
+        defer_init: bool = False,
+    ) -> Any:
+        """The code of a template, made now or kept; of what is no text, as Jinja2 makes it."""
+        make = functools.partial(super().compile, source, name, filename, raw, defer_init)
+        if not isinstance(source, str) or raw or defer_init:
+            return make()
+        settings = (getattr(self, option) for option in _OPTIONS)
+        return code_of((source, name, filename, self.finalize is None, *settings), len(source), make)
+
     def join_path(self, template: str, parent: str) -> str:
         """The name of the template that ``parent`` includes as ``template``."""
         return self.included(template, parent)
@@ -213,6 +240,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         """``obj.attribute`` in an expression."""
+        if type(obj) is dict and (value := obj.get(attribute, MISSING)) is not MISSING:
+            return value if type(value) in SCALARS else meter.revealed(value)
         if isinstance(obj, ExplainedUndefined):
             return obj  # the first thing that is missing is the one to name
         # Jinja2's own objects (loop, macros, namespaces) are guarded by its sandbox.
@@ -237,6 +266,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         """``obj[argument]`` in an expression."""
+        if (
+            type(obj) is dict
+            and type(argument) is str
+            and (value := obj.get(argument, MISSING)) is not MISSING
+        ):
+            return value if type(value) in SCALARS else meter.revealed(value)
         if isinstance(obj, ExplainedUndefined):
             return obj
         if isinstance(obj, TemplateReference):
@@ -273,6 +308,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
 def printable(value: Any) -> Any:
     """A value as templates print it. Raises ExpressionError for a function, which has another address in every run."""
+    if type(value) in SCALARS:
+        return value
     value = meter.revealed(value)
     if callable(value) and not isinstance(value, Undefined):
         raise ExpressionError("", "a function is printed, not what it returns: call it")

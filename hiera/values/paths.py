@@ -75,6 +75,9 @@ def _inside_secret(value: Any, path: Sequence[str]) -> Any:
 
 def step(value: Any, key: str | int) -> Any:
     """The value under one key or index, or ``MISSING``."""
+    if type(value) is dict:  # as nearly always: asking for a Mapping takes longer than all the rest
+        found = value.get(key, MISSING)
+        return _other_spelling(value, key) if found is MISSING else found
     if isinstance(value, Mapping):
         try:
             return value[key]

@@ -30,6 +30,9 @@ _SHOWN = 256 * 1024
 """The most bytes of a content whose text is kept."""
 
 
+_SETTINGS = ("fail_on_error", "give_up_after", "pre_message", "post_message")
+
+
 class ResolvedContent(msgspec.Struct, frozen=True):
     """The bytes of one file that a resource would write."""
 
@@ -40,6 +43,8 @@ class ResolvedContent(msgspec.Struct, frozen=True):
     text: str | None = None
     """``None`` for what is no text, is too large to be shown, or must not be."""
     is_secret: bool = False
+    executable: bool = False
+    """Whether it becomes a program, where the mode of the resource leaves that to the file of the bundle."""
 
 
 class ResolvedResource(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +82,8 @@ class Resolution(msgspec.Struct, frozen=True):
     data: Mapping[str, Any]
     """All data of the bundle's manifest, with its secrets hidden."""
     warnings: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = {}
+    """How it is applied: ``fail_on_error``, ``give_up_after`` and the messages, with secrets hidden; those it gives."""
 
 
 def resolve(
@@ -89,6 +96,39 @@ def resolve(
     """
     manifest = load_together((*before, source), inputs).manifests[-1]
     return _Resolving(manifest, key).resolution()
+
+
+class Failing(msgspec.Struct):
+    """The resources of a manifest that fail when their turn comes, though it was read."""
+
+    most: int
+    """The number of different files that are rendered at the most; a template for many items is one."""
+    left_out: int = 0
+    """The number of resources whose files were not rendered, since there are more than that."""
+
+    def of(self, manifest: Manifest) -> Iterator[tuple[Declaration, str]]:
+        """Each of them, with the reason: its template, its condition, or what it is to hold."""
+        resolving = _Resolving(manifest, bytes(16))
+        rendered: dict[tuple[str, str], int] = {}
+        for declaration in manifest.declarations:
+            template = _template_of(declaration)
+            if declaration.failure:
+                continue
+            if template and template not in rendered and sum(rendered.values()) >= self.most:
+                self.left_out += 1
+                continue
+            files, failure = resolving.failure_of(declaration)
+            if template:
+                rendered.setdefault(template, files)
+            if failure and not resolving.is_late(declaration):
+                yield declaration, failure
+
+
+def _template_of(declaration: Declaration) -> tuple[str, str] | None:
+    """The file, or directory, that a resource renders."""
+    name = "source" if declaration.type.type_name == "scaffold" else "template"
+    path = getattr(declaration.properties, name, None)
+    return (declaration.home.files.directory, path) if isinstance(path, str) else None
 
 
 class _Resolving:
@@ -104,7 +144,8 @@ class _Resolving:
     def resolution(self) -> Resolution:
         resources = tuple(map(self._resource, self.manifest.order))
         data = {str(name): _shown(value) for name, value in self.manifest.scope.data.items()}
-        return Resolution(resources, data, tuple(self.manifest.warnings))
+        settings = {name: value for name in _SETTINGS if (value := getattr(self.manifest, name))}
+        return Resolution(resources, data, tuple(self.manifest.warnings), settings)
 
     def _resource(self, index: int) -> ResolvedResource:
         declaration = self.manifest.declarations[index]
@@ -124,7 +165,7 @@ class _Resolving:
             properties={} if declaration.failure else declaration.shown(),
             contents=contents,
             failure=failure,
-            is_late=bool(failure) and self._is_late(declaration),
+            is_late=bool(failure) and self.is_late(declaration),
             unmanaged=unmanaged,
             requires=tuple(str(reference) for reference, _ in self.manifest.requirements(index)),
             refreshed_by=tuple(str(of[i].reference) for i in self.manifest.subscriptions(index)),
@@ -132,7 +173,18 @@ class _Resolving:
             fingerprint=b"" if declaration.failure else self._digest(_all_properties(declaration)),
         )
 
-    def _is_late(self, declaration: Declaration) -> bool:
+    def failure_of(self, declaration: Declaration) -> tuple[int, str]:
+        """The number of files that a resource holds, and why it fails; empty where it does not, or is not managed."""
+        try:
+            if why_unmanaged(declaration):
+                return 1, ""
+            contents = declaration.type(declaration.properties, self._context(declaration)).contents()
+            return len(contents), ""
+        except (ResourceError, HieraError) as error:
+            return 1, self.masks.sentence(str(error), declaration)
+
+    def is_late(self, declaration: Declaration) -> bool:
+        """Whether another resource may mend a failure."""
         if declaration.late is None:
             return False
         from puller.manifest.late import evaluate_again  # few resources fail
@@ -168,7 +220,8 @@ class _Resolving:
             text = None if is_secret else _text(data)
         else:
             digest = self._digest(content.chunks())
-        return ResolvedContent(content.size, digest, text, is_secret)
+        executable: bool = getattr(content, "executable", False)  # few contents are of files with modes
+        return ResolvedContent(content.size, digest, text, is_secret, executable)
 
     def _digest(self, pieces: Iterable[bytes]) -> bytes:
         digest = hashlib.blake2b(key=self.key, digest_size=16)

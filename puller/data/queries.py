@@ -8,8 +8,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from hiera.errors import HieraError, KeyNotFound
@@ -29,20 +28,32 @@ class Question(NamedTuple):
     explained: bool = False
 
 
-@dataclass(slots=True)
 class Answer:
-    """The answer for one key: a value, nothing, or an error."""
+    """The answer for one key: a value, nothing, or an error.
 
-    key: str
-    found: bool = False
-    value: Any = None
-    error: str = ""
-    lines: list[str] = field(default_factory=list)
-    """The explanation for people."""
-    record: Any = None
-    """The explanation for programs."""
-    places: tuple[str, ...] = ()
-    """Where the value stands, the place with priority first."""
+    ``lines`` is the explanation for people, ``record`` the one for programs; ``places`` is where the value stands, the
+    place with priority first. Not a dataclass: importing what makes those takes longer than the lookup.
+    """
+
+    __slots__ = ("error", "found", "key", "lines", "places", "record", "value")
+
+    def __init__(
+        self,
+        key: str,
+        found: bool = False,
+        value: Any = None,
+        error: str = "",
+        lines: Sequence[str] = (),
+        record: Any = None,
+        places: tuple[str, ...] = (),
+    ) -> None:
+        self.key = key
+        self.found = found
+        self.value = value
+        self.error = error
+        self.lines = list(lines)
+        self.record = record
+        self.places = places
 
     def as_data(self) -> dict[str, Any]:
         """One member of what ``lookup --format json`` prints; the value must be made printable first."""

@@ -29,6 +29,11 @@ def why_unmanaged(declaration: Declaration) -> str:
     return why_no_way(declaration, why)
 
 
+def is_left_out(declaration: Declaration) -> bool:
+    """Whether a resource is not managed, for certain: a condition that cannot be told leaves nothing out."""
+    return not _is_managed(declaration)
+
+
 def health_checks_of(declaration: Declaration) -> Iterable[HealthCheck]:
     """The health checks of a resource that is managed: of several declarations, those that are managed themselves."""
     if not declaration.united or not declaration.properties.health_checks:

@@ -15,7 +15,7 @@ import msgspec
 
 from bundles.errors import BundleError
 from hiera.errors import HieraError
-from puller.engine.conditions import health_checks_of, why_unmanaged
+from puller.engine.conditions import health_checks_of, is_left_out, why_unmanaged
 from puller.engine.failures import bug, system_failure
 from puller.engine.parts import Parts
 from puller.engine.pending_refreshes import PendingRefreshes
@@ -56,8 +56,8 @@ class Settings(msgspec.Struct, frozen=True):
     """The references that a part of the catalog was chosen by; empty when it is applied whole."""
     diffs: bool = False
     """Make diffs of changed text, for people."""
-    listener: Callable[[Event], None] = lambda event: None
-    """Told of each event as it happens."""
+    listener: Callable[[Declaration, Event], None] = lambda declaration, event: None
+    """Told of each resource's event as it happens."""
     log: Callable[[str], None] = lambda line: None
     """Lines that resources want in the log."""
     state_directory: Path | None = None
@@ -143,7 +143,7 @@ class Engine:
             # 4. Its event.
             progress.events[index] = event
             events.append(event)
-            self._settings.listener(event)
+            self._settings.listener(declaration, event)
         return events
 
     def _not_reached(self, index: int, declaration: Declaration, why: str) -> Event:
@@ -176,14 +176,15 @@ class Engine:
         return event
 
     def _event_of(self, index: int, declaration: Declaration) -> Event:
-        # 1. What gets its event at once.
+        # 1. What gets its event at once. The condition comes first: it may be about just what a value here needs.
+        if (declaration.failure or declaration.late is not None) and is_left_out(declaration):
+            return self._left_out(declaration, why_unmanaged(declaration))
         if declaration.late is not None and (foretold := self._evaluate_late(declaration)):
             return _event(declaration, State.WOULD_CHANGE, noop=True, noop_message=foretold)
         if declaration.failure:
             return _event(declaration, State.FAILED, errors=[f"{declaration.where}: {declaration.failure}"])
         if unmanaged := why_unmanaged(declaration):
-            self._pending.conclude(declaration.reference)
-            return _event(declaration, State.SKIPPED, skip_reason=unmanaged)
+            return self._left_out(declaration, unmanaged)
         if unmet := self._progress.unmet_requirements(index):
             return _event(
                 declaration, State.SKIPPED, skip_reason="unmet requirements", unmet_requirements=unmet
@@ -195,6 +196,10 @@ class Engine:
         resource = worker(properties, context)
         refresh = self._progress.due_refresh(index, declaration, self._pending.before, noop=noop)
         return self._converge(index, declaration, resource, refresh=refresh, noop=noop)
+
+    def _left_out(self, declaration: Declaration, why: str) -> Event:
+        self._pending.conclude(declaration.reference)
+        return _event(declaration, State.SKIPPED, skip_reason=why)
 
     def _evaluate_late(self, declaration: Declaration) -> str:
         """Evaluate what gave nothing when the manifest was read; in noop, what only an earlier resource would bring."""
@@ -272,6 +277,7 @@ class Engine:
             differences=[str(difference) for difference in differences],
         )
         if differences:
+            event.recurring = resource.is_recurring
             members = self._members(index, resource, actual, alone=bool(begun), noop=noop)
             if self._settings.diffs:
                 event.diff = self._transactions.diff(members)

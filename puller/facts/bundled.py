@@ -77,8 +77,10 @@ class BundleFacts(Mapping[str, Any]):
     def __init__(self, host: Mapping[str, Any], files: Mapping[str, FactFile], limit: float | None) -> None:
         """``limit`` is in seconds, for each executable; with ``None`` none is run."""
         self.host = host
-        self.on_demand = frozenset(files) | getattr(host, "on_demand", frozenset())
+        self.on_demand = frozenset(files)
         """The names of the bundle's facts, which who copies all others leaves to who asks for them."""
+        self.unlisted: bool = getattr(host, "unlisted", False)
+        """Whether not even the names of the host's facts are to be asked for before a template does."""
         self._files = files
         self._limit = limit
         self._known: dict[str, Any] = {}

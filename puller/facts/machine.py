@@ -138,8 +138,10 @@ class Machine:
         """The full name that the resolver has for a host; raises ``OSError``, also as ``TimeoutError``."""
         import socket
 
+        # As bytes: for text Python loads its tables of letters of the world, which takes longer than the answer.
+        host = name.encode() if name.isascii() else name
         answers = within(
-            seconds, socket.getaddrinfo, name, None, 0, socket.SOCK_STREAM, 0, socket.AI_CANONNAME
+            seconds, socket.getaddrinfo, host, None, 0, socket.SOCK_STREAM, 0, socket.AI_CANONNAME
         )
         return answers[0][3] or None
 

@@ -219,6 +219,19 @@ class _Described(Facts):
 
     def __init__(self, facts: Mapping[str, Any], overrides: Mapping[str, Any]) -> None:
         super().__init__(Machine(), [], facts, overrides)
+        self._listed: list[str] | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._list())
+
+    def __len__(self) -> int:
+        return len(self._list())
+
+    def _list(self) -> list[str]:
+        # A preview asks ten thousand descriptions again and again; what is described stays as it is.
+        if self._listed is None:
+            self._listed = [*super().__iter__()]
+        return self._listed
 
     @property
     def limit(self) -> None:

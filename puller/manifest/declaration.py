@@ -143,7 +143,11 @@ class Declaration(msgspec.Struct):
 
     def stands_for(self, reference: str) -> bool:
         """Whether a loop that cannot be evaluated on this machine may have made the resource that is meant."""
-        return self.loop is not None and self.loop.may_make(reference, self.home.files)
+        if self.loop is None:
+            return False
+        alias = self.properties.alias
+        is_alias = alias is not None and reference == str(Reference.to(self.type.type_name, alias))
+        return is_alias or self.loop.may_make(reference, self.home.files)
 
     def parents(self) -> "Iterator[Declaration]":
         """The declarations of all ``apply`` resources that it is below, the nearest first."""

@@ -17,9 +17,10 @@ from puller.manifest.declaration import Declaration
 from puller.manifest.implied_order import with_implied
 from puller.manifest.order import CycleError, ordered
 from puller.manifest.ways import has_conditions
+from puller.resources.registry import type_names
 from puller.values.reference import Reference
 from puller.values.refresh import reload_of
-from puller.values.suggestions import did_you_mean
+from puller.values.suggestions import reference_meant
 
 APPLY = "apply"
 _APPLY = f"{APPLY}#"
@@ -190,9 +191,17 @@ def _find_all(
             meant = names.of_loop(own) or names.of_loop(reference)
         found += [(reference, other) for other in meant]
         if not meant and own not in names.of_no_item and reference not in names.of_no_item:
-            known = did_you_mean(reference, [*names.index, *names.outside])
-            declaration.refuse(name, f"{name} names {reference}, which is not declared{known}")
+            declaration.refuse(name, _nowhere(name, reference, [*names.index, *names.outside]))
     return found
+
+
+def _nowhere(name: str, reference: Reference, declared: Sequence[Reference]) -> str:
+    """The sentence for a reference that leads nowhere; another bundle can mend one to a type that there is."""
+    near = reference_meant(reference, declared)
+    of, separator, _ = reference.partition("#")
+    if separator and of not in type_names():
+        return f"{name} names {reference}, and there is no type {of!r}{near}"
+    return f"{name} names {reference}, which is not declared{near}"
 
 
 def _from_top(reference: Reference, files: BundleFiles) -> Reference:

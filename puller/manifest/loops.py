@@ -175,6 +175,7 @@ class _ItemScope(Scope):
     def __init__(self, item: Item) -> None:
         self._item = item
         self.facts, self.data, self.environ = item.around.facts, item.around.data, item.around.environ
+        self._texts = {}
 
     def __getattr__(self, name: str) -> Any:
         if name not in ("functions", "names"):

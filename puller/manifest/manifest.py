@@ -11,7 +11,7 @@ from puller.data.bundle_data import BundleData
 from puller.data.sources import DataSource
 from puller.manifest.catalog import Catalog
 from puller.manifest.problems import Problems
-from puller.state.directories import PRIVATE_KEY
+from puller.state.places import PRIVATE_KEY
 from puller.values.reference import Reference
 from puller.values.suggestions import Path as KeyPath
 

@@ -16,6 +16,8 @@ Path = tuple[str | int, ...]
 _ANY: Final = re.compile(r"\$\{[^{}][^}]*\}")
 _NAME: Final = r"(?!(?:Facts|Data|Environ)\b)[A-Za-z_]\w*|\d+|[@*#?$!-]"
 _OF_SHELL: Final = re.compile(rf"\$\{{[#!]?(?:{_NAME})(?:\[[^]]*\])?(?:\}}|:?[-=+?:#%/^,@])", re.ASCII)
+_OF_TEXT: Final = re.compile(r"\$\{\s*(?:(?:[Dd]ata|[Ff]acts|[Ee]nviron)\.|lookup\s*\()[^{}\n]*\}")
+"""No shell knows a dot in the name of a parameter."""
 _LONGEST: Final = 60  # characters of an excerpt
 
 
@@ -31,6 +33,13 @@ def find_foreign(text: str) -> Iterator[tuple[int, str]]:
         first, *more = found.splitlines()
         shown = f"{first[:_LONGEST]}…" if more or len(first) > _LONGEST else first
         yield yaml_text.locate(text, path)[0], shown
+
+
+def find_foreign_in_template(text: str) -> Iterator[tuple[int, int, str]]:
+    """The line, column and text of each expression of CCM in a template, whose text has notations of its own."""
+    for found in _OF_TEXT.finditer(text):
+        before = text.rfind("\n", 0, found.start())
+        yield text.count("\n", 0, found.start()) + 1, found.start() - before, found[0][:_LONGEST]
 
 
 def _walk(value: Any, path: Path) -> Iterator[tuple[Path, str]]:

@@ -26,6 +26,8 @@ class Problems(msgspec.Struct):
     """Takes out of a sentence what must not be shown."""
     is_rendered: bool = False
     """Whether a template has made the text."""
+    columns: dict[str, int] = {}
+    """The column of the value that a sentence is about, by the sentence, which has the line alone."""
     _found: list[tuple[int, str]] = []
 
     @classmethod
@@ -45,11 +47,19 @@ class Problems(msgspec.Struct):
     def worded(self, path: Path, sentence: str, subject: str = "") -> str:
         """A problem with the value at ``path`` in full, without what must not be shown."""
         said = self.mask(f"{subject}: {sentence}" if subject else sentence)
-        return f"{self.where(path)}: {said}"
+        line, column = self.locate(path)
+        worded = f"{self.source}:{line}: {said}"
+        self.columns[worded] = column
+        return worded
 
     def where(self, path: Path) -> str:
         """``file:line`` of a path."""
         return f"{self.source}:{self.locate(path)[0]}"
+
+    def line(self, number: int) -> str:
+        """One line of the text, from 1; empty where there is none."""
+        lines = self.text.splitlines()
+        return lines[number - 1] if 0 < number <= len(lines) else ""
 
     def sentences(self) -> list[str]:
         """Everything found, in the order of lines; what holds for all items of a loop once."""

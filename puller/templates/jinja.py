@@ -12,7 +12,7 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import CodeType, TracebackType
+from types import TracebackType
 from typing import Any, Final, cast
 
 import jinja2
@@ -32,22 +32,6 @@ from puller.templates.limits import Budget, Exceeded
 from puller.templates.scope import Function, TemplateScope
 
 _LAST_END: Final = re.compile(r"(?:\r\n|\r|\n)\Z")
-
-_KEPT: Final = 256
-"""Templates whose code is kept: one may be rendered for each item of a loop, and for each of many machines."""
-
-_LONGEST_KEPT: Final = 32 * 1024
-"""Characters of such a template."""
-
-_OPTIONS: Final = (
-    *("block_start_string", "block_end_string", "variable_start_string", "variable_end_string"),
-    *("comment_start_string", "comment_end_string", "line_statement_prefix", "line_comment_prefix"),
-    *("trim_blocks", "lstrip_blocks", "newline_sequence", "keep_trailing_newline"),
-)
-"""The attributes of an environment that its lexer and its compiler go by, and that differ among ours."""
-
-_codes: dict[tuple[object, ...], CodeType] = {}
-"""The code of templates by all that it follows from: text, name, delimiters, and the settings of their first line."""
 
 
 class JinjaEngine:
@@ -91,7 +75,7 @@ class JinjaEngine:
         try:
             sandbox, text = self._settled(name, text)
             # 2. and 3. as from_string does, which would leave a template without a name in messages
-            code = _code(sandbox, _LAST_END.sub("", text, count=1), name)
+            code = sandbox.compile(_LAST_END.sub("", text, count=1), name, name)
             parsed = sandbox.template_class.from_code(sandbox, code, sandbox.make_globals(None))
         except Exception as error:  # noqa: BLE001  the compiler of another project, on any text
             raise self.placed(error, name) from None
@@ -141,19 +125,6 @@ class JinjaEngine:
         ours = translated(error, self.texts.get(file, ""), names)
         kind = LimitError if isinstance(ours, HieraLimitError) else TemplateError
         return kind(file, line, 1, str(ours), source_line)
-
-
-def _code(sandbox: Sandbox, text: str, name: str) -> CodeType:
-    """A template as Python; what is wrong with it is raised as Jinja2 does."""
-    if len(text) > _LONGEST_KEPT:
-        return sandbox.compile(text, name, name)
-    key = (text, name, *(getattr(sandbox, option) for option in _OPTIONS))
-    if (code := _codes.get(key)) is None:
-        code = sandbox.compile(text, name, name)
-        if len(_codes) >= _KEPT:
-            del _codes[next(iter(_codes))]
-        _codes[key] = code
-    return code
 
 
 class JinjaTemplate:

@@ -37,7 +37,8 @@ class TemplateScope(dict[str, Any]):
         copied = _Copier().copy
         super().__init__(
             {name: copied(value) for name, value in further.items()},
-            facts=copied(facts or {}),
+            # Not whether there are any: who only sees what is asked for would be asked for all.
+            facts={} if facts is None else copied(facts),
             data={} if data is None else copied(data),
             environ=copied(environ or {}),
         )
@@ -51,6 +52,8 @@ class TemplateScope(dict[str, Any]):
 
 def plain_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     """All facts as a map of Go's kind; those that are made on demand are copied when a template looks at them."""
+    if getattr(facts, "unlisted", False):
+        return _unlisted(facts)
     on_demand: frozenset[str] = getattr(facts, "on_demand", frozenset())
     if not on_demand:
         return dict(facts)
@@ -59,11 +62,24 @@ def plain_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
 
     def copied(name: str) -> Any:
         value = facts[name]
-        # What watches how facts are used is a mapping of another kind.
         return _Copier().copy(plain(value) if isinstance(value, Mapping) else value)
 
     known = {name: facts[name] for name in facts if name not in on_demand}
     return LazyMap(_Copier().copy(known), on_demand, copied)
+
+
+def _unlisted(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts, or a mapping in them, for whoever wants to know what a template asks for: names and values one by one."""
+    from hiera.values.plain import plain
+    from puller.templates.govalue.types import UnlistedMap
+
+    def made(name: str) -> Any:
+        value = facts[name]
+        if getattr(value, "unlisted", False):
+            return _unlisted(value)
+        return _Copier().copy(plain(value) if isinstance(value, Mapping) else value)
+
+    return UnlistedMap(facts, made)
 
 
 class _Copier:

@@ -92,6 +92,11 @@ class FileMode:
         """Whether a file runs as its owner or group by it, whoever starts it."""
         return bool(self.over(self.NEW_FILE) & (stat.S_ISUID | stat.S_ISGID))
 
+    @property
+    def leaves_programs(self) -> bool:
+        """Whether a new file of the bundle that is a program stays one."""
+        return self.over(self.NEW_FILE) != self.over(self.NEW_FILE | 0o111)
+
     def searchable(self) -> "FileMode":
         """The mode for a directory: search permission wherever there is read permission.
 

@@ -167,3 +167,19 @@ def test_whatever_is_written_stays_in_its_tree(
     library = prefix.removesuffix(":")
     tree = files.libraries[library] if library in files.tree.libraries else files.tree
     assert found == tree.root or found.startswith(f"{tree.root}/")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(st.sampled_from(["..", ".", "", "dir", "in", "out", "file", "dangling", "none"]), max_size=5))
+def test_a_path_that_is_found_is_the_real_one(tmp_path: Path, segments: list[str]) -> None:
+    tree = tmp_path / "tree"
+    if not tree.exists():
+        put(tree / "dir/dir/file")
+        (tree / "dir/in").symlink_to("dir")
+        (tree / "dir/out").symlink_to("../../tree/dir")
+        (tree / "dir/dir/dangling").symlink_to("nowhere")
+    path = "/".join(["dir", *segments])
+    try:
+        assert BundleFiles.of(tree).find(path) == os.path.realpath(tree / path)
+    except BundlePathError:
+        assert not Path(os.path.realpath(tree / path)).is_relative_to(tree)

@@ -114,7 +114,11 @@ def verify_complete(facts: Mapping[str, Any]) -> None:
 def _clean(value: Any) -> Any:
     if isinstance(value, (str, bool, int, float)):
         return value
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and not isinstance(value, dict):
+        return Facts(
+            value
+        )  # who hands in a mapping of its own wants to be asked for what is used, and no more
+    if isinstance(value, dict):
         return {values.key(_clean(name)): _clean(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_clean(item) for item in value]

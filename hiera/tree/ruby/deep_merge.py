@@ -17,16 +17,14 @@ The numbers below are in the library's order, in which its function ``deep_merge
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from hiera import regex
 from hiera.errors import LookupFailure
 from hiera.tree.ruby import regexp, values
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(NamedTuple):
     """The settings that ``merge`` may have besides ``strategy: deep``; only the first three with ``deep`` itself."""
 
     knockout_prefix: str | None = None
@@ -40,7 +38,7 @@ class Options:
 
 def options(given: Mapping[str, Any]) -> Options:
     """The options in ``given``; null counts as not given. Raises ``LookupFailure`` for an empty prefix."""
-    names = {field.name for field in fields(Options)}
+    names = Options._fields
     chosen = Options(**{name: value for name, value in given.items() if name in names and value is not None})
     if chosen.knockout_prefix == "":
         raise LookupFailure("", "knockout_prefix cannot be an empty string in deep_merge!")

@@ -24,6 +24,7 @@ from puller.values.reference import Reference
 from puller.values.suggestions import Path as KeyPath
 from puller.values.suggestions import did_you_mean, unknown_key
 
+_YAML: Final = (".yaml", ".yml")
 TESTS: Final = "tests"
 """The directory of a bundle with its cases."""
 
@@ -86,13 +87,17 @@ class LoadedCase(msgspec.Struct, frozen=True):
 def find_cases(directory: Path, shown: str) -> list[CaseFile]:
     """The cases of the bundle in ``directory``, in the order of their names.
 
-    Raises ``ConfigurationError`` where one would be passed over for its ending, and ``OSError``.
+    Raises ``ConfigurationError`` where one would be passed over for what it is called or is, and ``OSError``.
     """
     tests = directory / TESTS
-    files = sorted(path for path in tests.rglob("*") if path.is_file() and not _is_left_out(path, tests))
-    if odd := [path for path in files if path.suffix == ".yml"]:
-        raise ConfigurationError(f"{odd[0]}: is no case, wanted the ending .yaml")
-    return [_case_file(path, tests, Path(shown, TESTS)) for path in files if path.suffix == ".yaml"]
+    paths = (path for path in tests.rglob("*") if not _is_left_out(path, tests))
+    files = sorted(path for path in paths if path.suffix.lower() in _YAML and not path.is_dir())
+    for path in files:
+        if path.suffix != ".yaml":
+            raise ConfigurationError(f"{path}: is no case, wanted the ending .yaml")
+        if not path.is_file():
+            raise ConfigurationError(f"{path}: is no case, wanted a regular file")
+    return [_case_file(path, tests, Path(shown, TESTS)) for path in files]
 
 
 def _is_left_out(path: Path, tests: Path) -> bool:

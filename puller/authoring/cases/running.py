@@ -13,11 +13,18 @@ from typing import Final
 import msgspec
 
 from bundles.errors import BundleError
+from bundles.masking import mask_urls
 from hiera.errors import HieraError
 from puller.authoring.cases.case_files import CaseFile, LoadedCase, load_case
 from puller.authoring.cases.expectations import judge, judge_refusal
 from puller.authoring.cases.results import Failure, Result
-from puller.authoring.cases.snapshots import compare, is_of_this_format, snapshot_of, snapshot_path
+from puller.authoring.cases.snapshots import (
+    compare,
+    is_of_this_format,
+    read_snapshot,
+    snapshot_of,
+    snapshot_path,
+)
 from puller.authoring.resolution import Resolution, resolve
 from puller.data.sources import DataSource, Origin
 from puller.errors import ConfigurationError, ManifestError, PullerError, UsageError, file_problem
@@ -79,7 +86,7 @@ def run_case(bundle: BundleWithCases, file: CaseFile, settings: Settings) -> Res
         bundle=bundle.shown,
         case=file.name,
         file=file.shown,
-        failures=tuple(failures),
+        failures=tuple(map(_masked, failures)),
         seconds=time.perf_counter() - start,
         snapshot=snapshot if settings.update else None,
     )
@@ -89,6 +96,16 @@ def _said(problem: str, file: CaseFile) -> Failure:
     """A problem of the case itself, *file:line: sentence*."""
     where, _, message = problem.partition(": ")
     return Failure(where=where, message=message) if message else Failure(where=file.shown, message=problem)
+
+
+def _masked(failure: Failure) -> Failure:
+    """A failure without passwords in URLs, as all that commands say: names of resources may have some."""
+    return msgspec.structs.replace(
+        failure,
+        message=mask_urls(failure.message),
+        expected=mask_urls(failure.expected),
+        found=mask_urls(failure.found),
+    )
 
 
 def _placed(failure: Failure, bundle: BundleWithCases) -> Failure:
@@ -160,11 +177,11 @@ def _compared(
     shown = str(path.relative_to(bundle.directory))
     advice = "`puller test --update` writes it"
     try:
-        before = path.read_text("utf-8")
+        before = read_snapshot(path)
     except FileNotFoundError:
         yield Failure(where=where, message=f"{shown}: is not there; {advice}")
         return
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         said = file_problem(error, "cannot be read", where=path) if isinstance(error, OSError) else str(error)
         raise ConfigurationError(said) from error
     if not is_of_this_format(before):

@@ -12,12 +12,15 @@ from typing import Any, Final
 
 import yaml
 
+from bundles.filesystem.atomic import read_limited
+from bundles.masking import mask_urls
 from puller.authoring.cases.case_files import SNAPSHOTS, TESTS
 from puller.authoring.cases.expectations import bounded_diff
 from puller.authoring.resolution import Resolution, ResolvedContent, ResolvedResource
 from puller.manifest.declaration import HIDDEN
 
 FORMAT: Final = 1
+_SIZE_LIMIT: Final = 64 * 1024 * 1024  # bytes
 _HEAD: Final = """\
 # Written by `puller test --update`, and compared with what the bundle comes to by `puller test`: not edited by hand.
 format: {format}
@@ -44,6 +47,15 @@ def snapshot_path(directory: Path, case: str) -> Path:
     return directory / TESTS / SNAPSHOTS / f"{case}.yaml"
 
 
+def read_snapshot(path: Path) -> str:
+    """The text of a snapshot, however its lines end; raises ``OSError`` and ``ValueError``."""
+    data = read_limited(path, _SIZE_LIMIT)
+    try:
+        return data.decode("utf-8").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
 def stale_snapshots(directory: Path, cases: Iterable[str]) -> list[Path]:
     """The snapshots of a bundle that belong to none of these cases, which have some."""
     wanted = {snapshot_path(directory, case) for case in cases}
@@ -54,7 +66,7 @@ def snapshot_of(resolution: Resolution, directory: Path) -> str:
     """All resources of the bundle in ``directory`` as text, without the path that this has here."""
     resources: dict[str, Any] = {}
     for one in sorted(resolution.resources, key=lambda one: (one.reference, one.where)):
-        resources[_free_name(one.reference, resources)] = _resource(one)
+        resources[_free_name(mask_urls(one.reference), resources)] = _resource(one)
     cleaned = _without({"resources": resources}, f"{directory}/")
     text = yaml.dump(cleaned, Dumper=_Dumper, allow_unicode=True, width=110, default_flow_style=False)
     return _HEAD.format(format=FORMAT) + text

@@ -15,7 +15,7 @@ from bundles.filesystem.atomic import write_file
 from puller.authoring.cases.case_files import TESTS, CaseFile, find_cases
 from puller.authoring.cases.results import Result
 from puller.authoring.cases.running import BundleWithCases, Settings, run_case
-from puller.authoring.cases.snapshots import snapshot_path, stale_snapshots
+from puller.authoring.cases.snapshots import read_snapshot, snapshot_path, stale_snapshots
 from puller.errors import ConfigurationError, file_problem
 
 _FEW: Final = 8
@@ -126,13 +126,15 @@ def update_snapshots(suite: Suite, results: Sequence[Result]) -> list[str]:
             for path in _stale(suite, results):
                 path.unlink()
                 done.append(f"{_shown(suite, path)}: removed")
+    if suite.cases and all(result.snapshot is None and result.passed for result in results) and not done:
+        done.append("no snapshot is written: no case says `snapshot: true`")
     return done
 
 
 def _written(path: Path, text: str) -> bool:
     """Write a snapshot; false where it is the same."""
-    with contextlib.suppress(FileNotFoundError):
-        if path.read_bytes() == text.encode():
+    with contextlib.suppress(FileNotFoundError, ValueError):  # what cannot be a snapshot is replaced
+        if read_snapshot(path) == text:
             return False
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, text.encode())

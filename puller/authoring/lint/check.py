@@ -8,7 +8,7 @@
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -19,7 +19,7 @@ from bundles.masking import mask_urls
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.repeats import without_repeats
 from puller.authoring.lint.rules import UNPACKABLE
-from puller.authoring.lint.sentences import refusal
+from puller.authoring.lint.sentences import is_undeclared, refusal
 from puller.authoring.lint.subject import Check, Subject
 from puller.authoring.lint.suppressions import Suppressions
 from puller.errors import ManifestError
@@ -35,6 +35,7 @@ _CHECKS: Final[tuple[str, ...]] = (
     "commands",
     "failures",
     "files",
+    "health_checks",
     "hiera_files",
     "host_warnings",
     "libraries",
@@ -43,6 +44,7 @@ _CHECKS: Final[tuple[str, ...]] = (
     "notations",
     "properties",
     "reach",
+    "rendering",
     "secret_commands",
     "templates",
 )
@@ -73,6 +75,11 @@ class Linted(msgspec.Struct, frozen=True):
         errors = (error for error in self.of(Severity.ERROR) if error.rule != UNPACKABLE)
         return [f"{error.place}: {error.message}" for error in errors]
 
+    def undeclared(self) -> list[str]:
+        """The sentences, with places, of references that only another bundle can make good, and that look misspelt."""
+        unchecked = filter(is_undeclared, self.of(Severity.UNCHECKED))
+        return [f"{found.place}: {found.message}" for found in unchecked if "did you mean" in found.message]
+
     def strict(self) -> "Linted":
         """A copy with errors in the place of all warnings."""
         findings = (
@@ -102,8 +109,10 @@ def lint_bundle(
     subject, sentences = _read(source, inputs, before, tuple(map(Path, data_files)))
     found = [refusal(sentence, subject, of_any_host=of_any_host) for sentence in sentences]
     # 2. All checks.
-    for check in _checks():
-        found += check(subject)
+    for name in _CHECKS:
+        # Without facts hardly a template renders, and that is no error.
+        if not (of_any_host and name == "rendering"):
+            found += _check(name)(subject)
     # 3. What is said twice, or switched off.
     kept = Suppressions.of(subject).applied(without_repeats(found))
     # 4. The order.
@@ -112,10 +121,9 @@ def lint_bundle(
     return Linted(source.name, tuple(findings), count)
 
 
-def _checks() -> Iterator[Check]:
-    for name in _CHECKS:
-        check: Check = import_module(f"puller.authoring.lint.checks.{name}").check
-        yield check
+def _check(name: str) -> Check:
+    check: Check = import_module(f"puller.authoring.lint.checks.{name}").check
+    return check
 
 
 def _masked(found: Finding) -> Finding:

@@ -10,7 +10,9 @@ from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.sentences import FAILED
 
 _OF_NAMES: Final = frozenset({"expression-syntax", "unknown-function", "unknown-name"})
+_OF_FILES: Final = frozenset({"missing-file", "template-syntax"})
 _OF_RESOLVING: Final = frozenset({FAILED, "manifest", "resource-fails"})
+_FILE: Final = re.compile(r"[\w.@+-]*[./][\w./@+-]*\w")
 _QUOTED: Final = re.compile(r"'[^']+'")
 _FACT: Final = re.compile(r"\bfacts\.(\w+)")
 _PLACE: Final = re.compile(r"([^\s/:]+):(\d+):")
@@ -33,7 +35,17 @@ def without_repeats(findings: Iterable[Finding]) -> list[Finding]:
             words[os.path.basename(one.place.file), one.place.line].add(
                 one.message if one.rule == "expression-syntax" or word is None else word[0]
             )
+    for one in found:
+        if one.rule in _OF_FILES:
+            words[os.path.basename(one.place.file), one.place.line].update(_files_of(one))
     return [one for one in found if not (one.rule in _OF_RESOLVING and _is_said(one, words))]
+
+
+def _files_of(one: Finding) -> Iterator[str]:
+    """The names of files that the failure names, too, which comes of one that is missing or is no template."""
+    yield from _FILE.findall(one.message)
+    if one.rule == "template-syntax":
+        yield f"{os.path.basename(one.place.file)}:{one.place.line}:"
 
 
 def _needs(one: Finding, needed: set[tuple[str, str]]) -> bool:

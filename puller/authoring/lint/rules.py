@@ -30,6 +30,7 @@ _ROWS: Final = (
     Rule("depends-on-facts", _UNCHECKED, "An expression needs facts that are not at hand."),
     # Names, filters and functions.
     Rule("unknown-name", _ERROR, "No host can have this data, fact or variable."),
+    Rule("misspelt-fact", _WARNING, "A fact that may be a host's own is named almost like one of Puller's."),
     Rule("unknown-function", _ERROR, "There is no such filter, test or function."),
     Rule("expression-syntax", _ERROR, "An expression cannot be read."),
     # Templates and files.
@@ -42,6 +43,8 @@ _ROWS: Final = (
     Rule("command-syntax", _ERROR, "A command line cannot be split into words."),
     Rule("shell-operator", _ERROR, "A command without a shell has a redirection, a pipe or another word of the shell."),
     Rule("shell-syntax", _WARNING, "A command without a shell has a character that only a shell would replace."),
+    Rule("relative-program", _WARNING, "The path of a program is relative, and no `cwd` says to what."),
+    Rule("health-check-limit", _WARNING, "A health check waits for something else, and has no time limit of its own."),
     Rule("secret-on-command-line", _WARNING, "The process list shows a secret while a command runs."),
     # Data.
     Rule("unreachable-override", _ERROR, "No entry of the hierarchy's order can lead to this override section."),

@@ -11,8 +11,25 @@ _SIZE_LIMIT: Final = 16 * 1024 * 1024
 def read_text(path: str, limit: int = _SIZE_LIMIT) -> str | None:
     """The text of a file of at most ``limit`` bytes, with its own ends of lines; ``None`` where it cannot be read."""
     try:
-        with open_regular(Path(path), follow=True) as file:
-            data = file.read(limit + 1)
+        data = _read(path, limit)
         return data.decode("utf-8") if len(data) <= limit else None
     except (OSError, ValueError):
         return None
+
+
+def problem_of_text(path: str) -> str:
+    """The reason why `read_text` gives nothing although there is a file: it is no text; empty for all others."""
+    try:
+        data = _read(path, _SIZE_LIMIT)
+        if len(data) <= _SIZE_LIMIT:
+            data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return f"is not UTF-8 text, at byte {error.start}"
+    except (OSError, ValueError):
+        return ""
+    return ""
+
+
+def _read(path: str, limit: int) -> bytes:
+    with open_regular(Path(path), follow=True) as file:
+        return file.read(limit + 1)

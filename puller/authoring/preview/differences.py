@@ -6,14 +6,15 @@
 * A secret that is none any more is not shown either: it was one a release ago.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
 from hiera.values.secrets import MASK
-from puller.authoring.preview.refreshes import refreshed
+from puller.authoring.preview.refreshes import Refreshed, refreshed, skipped
 from puller.authoring.resolution import Resolution, ResolvedContent, ResolvedResource
 from puller.manifest.declaration import HIDDEN
 from puller.resources.diff import unified
@@ -37,6 +38,8 @@ class Kind(StrEnum):
     MANAGED = "managed now"
     UNMANAGED = "not managed any more"
     REFRESHED = "refreshed"
+    SKIPPED = "skipped"
+    LATE = "is not known before its turn comes"
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -78,7 +81,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     refresh: str = ""
     """``restarts``, ``reloads`` or ``runs``."""
     because: tuple[str, ...] = ()
-    """The resources whose changes refresh it."""
+    """The resources whose changes refresh it, or whose failures leave it out."""
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -92,7 +95,7 @@ class Comparison(msgspec.Struct, frozen=True):
     @property
     def fails(self) -> bool:
         """Whether anything fails that did not, or all of it as before."""
-        return self.is_refused or any(change.kind is Kind.FAILS for change in self.changes)
+        return self.is_refused or any(change.kind in (Kind.FAILS, Kind.SKIPPED) for change in self.changes)
 
 
 def compare(old: Outcome, new: Outcome) -> Comparison:
@@ -109,25 +112,66 @@ def compare(old: Outcome, new: Outcome) -> Comparison:
 
 
 def _compare(old: Resolution, new: Resolution) -> Comparison:
-    before = {found.reference: found for found in old.resources}
-    after = {found.reference: found for found in new.resources}
+    before = {found.reference: found for found in _told_apart(old.resources)}
+    after = {found.reference: found for found in _told_apart(new.resources)}
+    left_out = dict(skipped(after.values()))
     changes = {name: change for name, found in after.items() if (change := _change(before.get(name), found))}
-    for refresh in refreshed(new.resources, _touched(changes.values(), after)):
-        known = changes.get(refresh.reference)
-        changes[refresh.reference] = (
-            Change(
-                reference=refresh.reference,
-                kind=Kind.REFRESHED,
-                refresh=refresh.verb,
-                because=refresh.because,
-            )
-            if known is None
-            else msgspec.structs.replace(known, refresh=refresh.verb, because=refresh.because)
-        )
+    changes |= _skips(dict(skipped(before.values())), left_out, after)
+    reached = [found for name, found in after.items() if name not in left_out]
+    for refresh in refreshed(reached, _touched(changes.values(), after) - left_out.keys()):
+        changes[refresh.reference] = _with_refresh(changes.get(refresh.reference), refresh)
     ordered = tuple(changes[name] for name in after if name in changes)
     gone = tuple(_removed(found) for name, found in before.items() if name not in after and _matters(found))
     failing = tuple(_fails(found) for name, found in after.items() if found.failure and name not in changes)
-    return Comparison((*ordered, *gone), failing)
+    return Comparison((*_settings(old, new), *ordered, *gone), failing)
+
+
+def _told_apart(resources: Iterable[ResolvedResource]) -> Iterator[ResolvedResource]:
+    """Resources with a name of its own for each: a child manifest may be applied several times."""
+    seen: Counter[str] = Counter()
+    for found in resources:
+        seen[found.reference] += 1
+        number = seen[found.reference]
+        yield (
+            found
+            if number == 1
+            else msgspec.structs.replace(found, reference=f"{found.reference} ({number})")
+        )
+
+
+def _settings(old: Resolution, new: Resolution) -> Iterator[Change]:
+    """The change of how the bundle is applied."""
+    properties = tuple(
+        _property(name, old.settings.get(name), new.settings.get(name))
+        for name in dict.fromkeys((*old.settings, *new.settings))
+        if old.settings.get(name) != new.settings.get(name)
+    )
+    if properties:
+        yield Change(reference=THE_BUNDLE, kind=Kind.CHANGED, properties=properties)
+
+
+def _skips(
+    before: Mapping[str, tuple[str, ...]],
+    now: Mapping[str, tuple[str, ...]],
+    after: Mapping[str, ResolvedResource],
+) -> Iterator[tuple[str, Change]]:
+    """The resources that were not left out for a requirement that fails and are now, and the other way round."""
+    for name, because in now.items():
+        if name not in before:
+            yield name, Change(reference=name, kind=Kind.SKIPPED, because=because)
+    for name, because in before.items():
+        if name in after and name not in now and not after[name].failure and not after[name].unmanaged:
+            why = f"was skipped, as {', '.join(because)} failed"
+            if told := _told(Kind.MANAGED, None, after[name], why=why):
+                yield name, told
+
+
+def _with_refresh(known: Change | None, refresh: Refreshed) -> Change:
+    if known is not None:
+        return msgspec.structs.replace(known, refresh=refresh.verb, because=refresh.because)
+    return Change(
+        reference=refresh.reference, kind=Kind.REFRESHED, refresh=refresh.verb, because=refresh.because
+    )
 
 
 def _change(old: ResolvedResource | None, new: ResolvedResource) -> Change | None:
@@ -210,9 +254,12 @@ def _contents(
 ) -> Iterator[ContentChange]:
     for path in dict.fromkeys((*old, *new)):
         was, is_now = old.get(path), new.get(path)
+        kind = Kind.ADDED if was is None else Kind.REMOVED if is_now is None else Kind.CHANGED
         if was is None or is_now is None or was.fingerprint != is_now.fingerprint:
-            kind = Kind.ADDED if was is None else Kind.REMOVED if is_now is None else Kind.CHANGED
             yield ContentChange(path, kind, _diff(path, was, is_now))
+        if was is not None and is_now is not None and was.executable != is_now.executable:
+            is_what = "a program" if is_now.executable else "no program"
+            yield ContentChange(path, kind, f"{path}: {is_what}, where it is made anew\n")
 
 
 def _diff(path: str, old: ResolvedContent | None, new: ResolvedContent | None) -> str:
@@ -227,7 +274,8 @@ def _diff(path: str, old: ResolvedContent | None, new: ResolvedContent | None) -
 
 
 def _fails(found: ResolvedResource) -> Change:
-    return Change(reference=found.reference, kind=Kind.FAILS, why=found.failure)
+    kind = Kind.LATE if found.is_late else Kind.FAILS
+    return Change(reference=found.reference, kind=kind, why=found.failure)
 
 
 def _matters(old: ResolvedResource) -> bool:

@@ -90,7 +90,9 @@ class _Grouping:
         for change in comparison.still_failing:
             self.failing.setdefault(change, []).append(machine.name)
         if not comparison.changes:
-            self.unchanged.append(machine.name)
+            # Where the bundle is refused before and after nothing is known, which is not that nothing changes.
+            if not comparison.is_refused:
+                self.unchanged.append(machine.name)
             return
         self.comparisons.setdefault(key, comparison)
         self.groups.setdefault(key, []).append(machine.name)

@@ -66,6 +66,8 @@ def _machines_of(path: Path) -> Iterator[Machine]:
     if not facts:
         raise UsageError(f"{path}: holds no facts")
     if _is_of_several(facts):
+        if broken := next((name for name, of in facts.items() if not isinstance(of, Mapping)), None):
+            raise UsageError(f"{path}: {broken}: is {facts[broken]!r}, wanted the facts of a machine")
         names = [_name_of(of, name) for name, of in facts.items()]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise UsageError(f"{path}: holds the machine {twice} twice")
@@ -84,8 +86,10 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _is_of_several(facts: Mapping[str, Any]) -> bool:
-    """Whether each value is the facts of a machine: all machines have facts of their network or system."""
-    return all(isinstance(of, Mapping) and any(map(of.__contains__, _USUAL)) for of in facts.values())
+    """Whether values are the facts of machines: almost all have facts of their network or system, no names of facts."""
+    return not any(map(facts.__contains__, _USUAL)) and any(
+        isinstance(of, Mapping) and any(map(of.__contains__, _USUAL)) for of in facts.values()
+    )
 
 
 _USUAL = ("os", "networking", "kernel", "memory")

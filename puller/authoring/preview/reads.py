@@ -30,7 +30,7 @@ class Read(msgspec.Struct, frozen=True, order=True):
                 return _ABSENT
             value = value[key]
         if isinstance(value, Mapping):
-            return repr(list(value)) if self.is_names else _MAPPING
+            return repr([*value]) if self.is_names else _MAPPING
         return f"={value!r}"
 
 
@@ -57,15 +57,13 @@ def answers(reads: Iterable[Read], facts: Mapping[str, Any]) -> tuple[str, ...]:
 class Watched(Mapping[Any, Any]):
     """Facts, or a mapping in them, that note what is asked of them. Lists are asked for as a whole."""
 
+    unlisted = True
+    """A template is given what it asks for, name by name."""
+
     def __init__(self, values: Mapping[Any, Any], reads: Reads, path: tuple[Any, ...] = ()) -> None:
         self._values = values
         self._reads = reads
         self._path = path
-
-    @property
-    def on_demand(self) -> frozenset[Any]:
-        """The names whose values a template is given when it asks for them: all."""
-        return frozenset(self)
 
     def __getitem__(self, key: Any) -> Any:
         path = (*self._path, key)

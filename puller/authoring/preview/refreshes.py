@@ -1,6 +1,7 @@
-"""Refreshes that follow from changes: which resources restart, reload or run again, and because of which others.
+"""Consequences for other resources: which restart, reload or run again because of changes, which are left out.
 
-As the engine does it: in the order of the resources, a resource that was refreshed has changed, and refreshes in turn.
+As the engine does it: in the order of the resources, a resource that was refreshed has changed, and refreshes in turn;
+one that is left out has not succeeded, and leaves out what requires it.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -43,3 +44,19 @@ def _refresh(found: ResolvedResource, changing: Collection[str]) -> Refreshed | 
     if because := [name for name in found.reloaded_by if name in changing]:
         return Refreshed(found.reference, _RELOADS if verb is _RESTARTS else verb, tuple(because))
     return None
+
+
+def skipped(resources: Iterable[ResolvedResource]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The references of what is left out because of requirements that fail, and these."""
+    failing: set[str] = set()
+    for found in resources:
+        if found.failure:
+            # What an earlier resource may mend is not known to fail.
+            failing.update(() if found.is_late else _names(found))
+        elif not found.unmanaged and (because := [name for name in found.requires if name in failing]):
+            failing.update(_names(found))
+            yield found.reference, tuple(dict.fromkeys(because))
+
+
+def _names(found: ResolvedResource) -> Iterable[str]:
+    return found.names or (found.reference,)

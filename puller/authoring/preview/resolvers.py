@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from hiera.errors import HieraError
 from puller.authoring.preview.differences import Outcome, Refusal
 from puller.authoring.preview.machines import Machine
 from puller.authoring.resolution import resolve
@@ -51,7 +52,7 @@ class OneByOne:
         """The bundle on a machine with these facts; raises ``SourceError``."""
         try:
             return resolve(self.source, self.given.inputs(facts), key=self.given.key, before=self.before)
-        except (ManifestError, ConfigurationError) as error:
+        except (ManifestError, ConfigurationError, HieraError) as error:
             return Refusal(str(error))
 
 

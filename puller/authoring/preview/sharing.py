@@ -1,7 +1,8 @@
 """Resolutions that machines share: one that has seen nothing of the facts but what another machine has too is its own.
 
 1. A machine that answers all that an earlier resolution has asked as the machine of that one did, has its outcome.
-2. Any other is resolved by itself, and once more with watched facts, which tells what was asked.
+2. Any other is resolved by itself, and once more with watched facts, which tells what was asked. After many machines
+   that share nothing this is done for few.
 3. Where the two differ, watching has got in the way: nothing is shared any more.
 
 It grows with the kinds of machines, and with the number of machines only by the questions that they are asked.
@@ -20,7 +21,9 @@ _MOST_KEPT = 512
 _MOST_SHAPES = 64
 """Lists of questions that a machine is asked, at most."""
 _MOST_IN_VAIN = 200
-"""Machines in a row that share nothing, after which no more is asked what they could share."""
+"""Machines in a row that share nothing, after which few are asked what they could share."""
+_SELDOM = 16
+"""The one of how many is asked then: a fleet in the order of its names may have its like machines last."""
 
 
 class Shared:
@@ -31,6 +34,8 @@ class Shared:
         self._kept: dict[tuple[Read, ...], dict[tuple[str, ...], Outcome]] = {}
         self._count = 0
         self._in_vain = 0
+        self._is_trusted = True
+        """Whether watching has never got in the way."""
         self.resolved = 0
         """Machines that were resolved, and did not share another's outcome."""
 
@@ -42,8 +47,8 @@ class Shared:
         # 2.
         self.resolved += 1
         outcome = self._resolver.of(machine.facts)
-        if self._in_vain < _MOST_IN_VAIN:
-            self._in_vain += 1
+        self._in_vain += 1
+        if self._is_trusted and (self._in_vain <= _MOST_IN_VAIN or self._in_vain % _SELDOM == 0):
             self._watch(machine.facts, outcome)
         return outcome
 
@@ -57,7 +62,7 @@ class Shared:
         reads = Reads()
         # 3.
         if self._resolver.of(Watched(facts, reads)) != outcome:
-            self._in_vain = _MOST_IN_VAIN
+            self._is_trusted = False
             self._kept.clear()
             return
         if self._count >= _MOST_KEPT or len(self._kept) >= _MOST_SHAPES:

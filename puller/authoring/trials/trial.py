@@ -3,8 +3,8 @@
 * Nothing of it outlasts its process: mounts, files and daemons are in namespaces that go with it, and it goes when this
   process does, however that ends. No directory is made on this machine, not even for the time being.
 * The tree is only read: what is written goes to memory.
-* It keeps a bundle from changing this machine by mistake. It is no prison for somebody who means harm: what the bundle
-  runs there runs as root.
+* It keeps a bundle from changing this machine by mistake: what the bundle runs there is root of a user namespace only.
+  Memory, processor time and the kernel itself are shared with the machine.
 """
 
 import os
@@ -73,7 +73,7 @@ def _command() -> list[str]:
     return [
         # Each process ends with the one before it, whatever ends that: this one, unshare, process 1 and all others.
         *("setpriv", "--pdeathsig", "KILL"),
-        *("unshare", "--mount", "--propagation", "private", "--uts", "--ipc", "--net", "--pid"),
+        *("unshare", "--mount", "--propagation", "private", "--net", "--pid"),
         *("--fork", "--kill-child=KILL"),
         *(sys.executable, "-P", "-m", "puller.authoring.trials.inside"),
     ]

@@ -85,13 +85,16 @@ def build(directory: Path, name: str | None, version: str, output: Path | None) 
     """
     from bundles.archive.pack import build_bundle
     from bundles.format.identity import parse_name, parse_version
+    from bundles.progress import watched_by
     from puller.cli.author.refusal import refuse_broken
+    from puller.reporting.fetching import Fetching
 
     name = parse_name(name or directory.resolve().name)
     output = output or Path(f"{name}-{parse_version(version)}.tar.gz")
     libraries = libraries_of(directory)
     refuse_broken([directory])
-    built = build_bundle(directory, output, name=name, version=version, libraries=libraries)
+    with watched_by(Fetching()):
+        built = build_bundle(directory, output, name=name, version=version, libraries=libraries)
     click.echo(
         f"{built.path}: {len(built.description.files)} files, {built.size} bytes, sha256 {built.sha256}"
     )

@@ -165,10 +165,10 @@ def _enforced(path: Path) -> Iterator[_Subject]:
 
 def _last_report(directories: Directories) -> Report | None:
     from puller.errors import file_problem
-    from puller.reporting.history import load_last_report
+    from puller.reporting.history import load_all_events
 
     try:
-        return load_last_report(directories)
+        return load_all_events(directories)
     except OSError as error:
         warn(file_problem(error, "cannot be read"))
     except ValueError as error:

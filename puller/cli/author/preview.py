@@ -26,9 +26,14 @@ _FORMATS = ("text", "json", "markdown")
 @click.option("--to", "new", metavar="NAME=VERSION", help="The release in the site SOURCE to go to.")
 @click.option(
     "--site",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Compare with what a channel of this site gives now.",
+    metavar="DIR|URL",
+    help="Compare with what a channel of this site gives now.  [default: the directory site, here or beside SOURCE]",
+)
+@click.option(
+    "--root",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The root.json that makes a site at a URL trusted.",
 )
 @click.option("--channel", default="stable", show_default=True, help="The channel of --site.")
 @click.option("--name", help="What the bundle is called in --site.  [default: the name of the directory]")
@@ -64,23 +69,25 @@ def preview(
 ) -> int:
     """Show what the bundle SOURCE changes on every machine whose facts are given, machines with equal changes together.
 
-    OLD is a directory, a bundle file, or with --site what a channel gives now. With --from NAME=VERSION and --to
-    NAME=VERSION the directory SOURCE is a site, and two of its releases are compared. Files of facts may follow one
-    --facts, so that a shell's fleet/*.json works. Nothing of any machine is looked at, and nothing is run.
+    What is in force now is what a channel of the site gives, or OLD, a directory or a bundle file. With --from
+    NAME=VERSION and --to NAME=VERSION, SOURCE is a site, and two of its releases are compared. A site is a
+    directory, or a URL with --root. Files of facts may follow one --facts, so that a shell's fleet/*.json works.
+    Nothing of any machine is looked at, and nothing is run.
 
     \b
-      puller preview web --from web-1.4.0.tar.gz --facts fleet/*.json
-      puller preview web --site site --facts fleet
+      puller preview web --facts fleet/*.json
+      puller preview web --site https://bundles.example.com --root root.json --facts fleet
+      puller preview web --from web-1.4.0.tar.gz --facts fleet
       puller preview site --from web=1.4.0 --to web=1.5.0 --facts fleet
-      puller preview web --site site --facts fleet --format markdown -o comment.md
+      puller preview web --facts fleet --format markdown -o comment.md
 
     Exit status: 0 when nothing changes, 2 when something changes, 4 when anything fails that did not before, or the
     bundle is refused before and after; 10 when a site is not as it was signed.
     """
     with contextlib.ExitStack() as opened:
-        sides = _sides(source, options, opened)
+        sides, notes = _sides(source, options, opened)
         others = tuple(opened.enter_context(open_source(one)) for one in before)
-        found = _previewed(sides, others, (*facts, *more_facts), options)
+        found = _previewed(sides, others, (*facts, *more_facts), options, notes)
     written = _written(found, output_format)
     if output is None:
         click.echo(written, nl=False)
@@ -99,28 +106,44 @@ def _write(path: Path, text: str) -> None:
 _Sides = tuple[ManifestSource, ManifestSource]
 
 
-def _sides(source: str, options: dict[str, Any], opened: contextlib.ExitStack) -> _Sides:
-    """The old and the new bundle."""
+def _sides(
+    source: str, options: dict[str, Any], opened: contextlib.ExitStack
+) -> tuple[_Sides, tuple[str, ...]]:
+    """The old and the new bundle, and what is to be said of them."""
     if options["new"] is not None:
-        return _two_releases(Path(source), options, opened)
+        return _two_releases(source, options, opened), ()
+    if options["site"] is not None and options["old"] is not None:
+        raise click.UsageError("--from and --site both say what is in force now: give one of them")
     new = opened.enter_context(open_source(source))
-    if options["site"] is not None:
-        if options["old"] is not None:
-            raise click.UsageError("--from and --site both say what is in force now: give one of them")
-        from puller.cli.author.preview_releases import open_published
-
-        name = options["name"] or _name_of(source)
-        return opened.enter_context(open_published(options["site"], name, options["channel"])), new
-    if options["old"] is None:
-        raise click.UsageError("what is in force now is not given: wanted --from OLD or --site DIR")
-    return opened.enter_context(open_source(options["old"])), new
+    if options["old"] is not None:
+        return (opened.enter_context(open_source(options["old"])), new), ()
+    old, note = _published(source, options, opened)
+    return (old, new), (note,)
 
 
-def _two_releases(site: Path, options: dict[str, Any], opened: contextlib.ExitStack) -> _Sides:
+def _published(
+    source: str, options: dict[str, Any], opened: contextlib.ExitStack
+) -> tuple[ManifestSource, str]:
+    """What the site gives now of the bundle at ``source``, and a sentence that says so."""
+    from puller.cli.author import preview_releases as releases
+
+    if (where := options["site"] or releases.find_site(source)) is None:
+        what = "there is no site in the directory site, here or beside the bundle"
+        raise click.UsageError(
+            f"what is in force now is not known: {what}: wanted --site DIR|URL or --from OLD"
+        )
+    site = opened.enter_context(releases.open_site(where, options["root"]))
+    release = releases.find_published(site, options["name"] or _name_of(source), options["channel"])
+    old = opened.enter_context(releases.open_bundle(site, release))
+    return old, releases.published_note(site, release, options["channel"])
+
+
+def _two_releases(source: str, options: dict[str, Any], opened: contextlib.ExitStack) -> _Sides:
     if options["old"] is None or options["site"] is not None:
         raise click.UsageError("--to goes with --from, and the site is SOURCE")
-    from puller.cli.author.preview_releases import open_release
+    from puller.cli.author.preview_releases import open_release, open_site
 
+    site = opened.enter_context(open_site(source, options["root"]))
     old, new = (opened.enter_context(open_release(site, options[side])) for side in ("old", "new"))
     return old, new
 
@@ -129,16 +152,23 @@ def _name_of(source: str) -> str:
     path = Path(os.path.abspath(source))
     if path.is_dir():
         return path.name
+    if path.suffix in (".yaml", ".yml"):
+        return path.parent.name
     from bundles.archive.unpack import inspect
 
     return inspect(path).name
 
 
 def _previewed(
-    sides: _Sides, before: tuple[ManifestSource, ...], facts: tuple[Path, ...], options: dict[str, Any]
+    sides: _Sides,
+    before: tuple[ManifestSource, ...],
+    facts: tuple[Path, ...],
+    options: dict[str, Any],
+    notes: tuple[str, ...],
 ) -> "Preview":
     from puller.authoring.preview import groups
     from puller.authoring.preview.machines import FactFiles
+    from puller.authoring.preview.progress import watched_on_a_terminal
     from puller.authoring.preview.resolvers import Given, OneByOne, unknown_facts
     from puller.authoring.preview.sharing import Shared
     from puller.data.sources import assigned
@@ -150,8 +180,9 @@ def _previewed(
         options["private_key"],
     )
     old, new = (Shared(OneByOne(side, given, before)) for side in sides)
-    notes = dict.fromkeys(filter(None, map(unknown_facts, sides)))
-    return groups.preview(old, new, FactFiles(facts), notes)
+    unknown = dict.fromkeys(filter(None, map(unknown_facts, sides)))
+    with watched_on_a_terminal(FactFiles(facts)) as machines:
+        return groups.preview(old, new, machines, (*notes, *unknown))
 
 
 def _written(found: "Preview", output_format: str) -> str:

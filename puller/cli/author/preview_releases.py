@@ -1,57 +1,177 @@
-"""Releases of a site as sides of a preview: unpacked for as long as they are looked at, if they are as was signed."""
+"""Releases of a site as sides of a preview: unpacked for as long as they are looked at, if they are as was signed.
+
+* A site is its publisher's directory, or what a server gives of it; that one is trusted as a host trusts it, by a root.
+* Nothing of what is fetched is kept.
+"""
 
 import contextlib
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import click
 
 from bundles.archive.unpack import unpack
-from bundles.errors import PublishError
+from bundles.errors import PublishError, SettingsError
 from bundles.format.release import Release
+from bundles.masking import mask_location
 from bundles.publisher.site import Site
+from puller.errors import UsageError
 from puller.manifest.source import MANIFEST, ManifestSource
 from puller.system import signals
 
+if TYPE_CHECKING:
+    from bundles.client.client import TrustClient
+
+SITE = "site"
+"""The directory that is taken for the site where none is named: in the working directory, or beside the bundle."""
+
+
+class Releases(Protocol):
+    """All releases of a site."""
+
+    where: str
+    """As messages call it, without a password."""
+
+    def find(self, bundle: str, channel: str) -> Release | None:
+        """The release of ``bundle`` that a channel gives; raises ``BundleError``."""
+
+    def archive(self, release: Release) -> tuple[Path, str]:
+        """The file of a release and its SHA-256, as signed; raises ``BundleError``, also where it is unknown."""
+
+
+class _OfDirectory:
+    """The releases of a publisher's directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.where = str(directory)
+        self._site = Site(directory)
+
+    def find(self, bundle: str, channel: str) -> Release | None:
+        return self._site.record(bundle).index.find(channel)
+
+    def archive(self, release: Release) -> tuple[Path, str]:
+        artifact = self._site.record(release.bundle).find_artifact(release.version)
+        if artifact is None:
+            raise PublishError(self.where, f"has never published {release}")
+        return self._site.archive_file(artifact.archive), artifact.archive.sha256
+
+
+class _OfServer:
+    """The releases that a server gives, fetched below ``scratch``."""
+
+    def __init__(self, url: str, root: Path, scratch: Path) -> None:
+        """Raises ``UsageError`` for a location that cannot be one."""
+        from bundles.transport.mirror import (
+            open_mirrors,
+        )  # imports what fetches, which a directory needs none of
+
+        self.where = mask_location(url)
+        self._root = root
+        self._scratch = scratch
+        with _as_usage():
+            self._mirrors = open_mirrors([url])
+
+    def find(self, bundle: str, channel: str) -> Release | None:
+        return self._refreshed(bundle).indexes().find(bundle, channel)
+
+    def archive(self, release: Release) -> tuple[Path, str]:
+        client = self._refreshed(release.bundle)
+        digest = client.digest(release)
+        fetched = client.fetch(release, self._scratch / f"{digest}.tar.gz")
+        return fetched.path, fetched.sha256
+
+    def _refreshed(self, bundle: str) -> "TrustClient":
+        from bundles.client.client import TrustClient
+
+        client = TrustClient(self._scratch / "trust", self._root, self._mirrors, [bundle])
+        with _as_usage():
+            client.refresh()
+        return client
+
 
 @contextlib.contextmanager
-def open_release(directory: Path, written: str) -> Iterator[ManifestSource]:
-    """The release ``NAME=VERSION`` of the site in ``directory``; raises ``PublishError`` when it has none.
+def _as_usage() -> Iterator[None]:
+    try:
+        yield
+    except SettingsError as error:
+        raise UsageError(str(error)) from error
+
+
+@contextlib.contextmanager
+def open_site(where: str, root: Path | None) -> Iterator[Releases]:
+    """The releases of the site at ``where``, a directory or a URL, which ``root`` makes trusted.
+
+    Raises ``BundleError``, and ``click.UsageError`` where a URL has no root.
+    """
+    if "://" not in where:
+        yield _OfDirectory(Path(where))
+        return
+    if root is None:
+        raise click.UsageError(
+            f"{mask_location(where)} is trusted by its root only: wanted --root FILE, the root.json of the site"
+        )
+    with _scratch() as scratch:
+        yield _OfServer(where, root, scratch)
+
+
+def find_site(source: str) -> str | None:
+    """The site that is plainly meant by who names none: the directory ``site`` here, or beside the bundle."""
+    beside = os.path.join(os.path.dirname(os.path.abspath(source)), SITE)
+    return next((place for place in (SITE, beside) if os.path.isdir(os.path.join(place, "public"))), None)
+
+
+@contextlib.contextmanager
+def open_release(site: Releases, written: str) -> Iterator[ManifestSource]:
+    """The release ``NAME=VERSION`` of a site; raises ``PublishError`` or ``FormatError`` when it has none.
 
     Raises ``SignatureError`` where the site, or the bundle, is not as it was signed.
     """
     name, equals, version = written.partition("=")
     if not equals:
         raise click.UsageError(f"{written!r} is no release, wanted NAME=VERSION such as web=1.4.0")
-    with _opened(Site(directory), Release.of(name, version)) as source:
+    with open_bundle(site, Release.of(name, version)) as source:
         yield source
 
 
-@contextlib.contextmanager
-def open_published(directory: Path, name: str, channel: str) -> Iterator[ManifestSource]:
+def find_published(site: Releases, name: str, channel: str) -> Release:
     """The release that a channel of a site gives of a bundle now, or in the end; raises as ``open_release``."""
-    site = Site(directory)
-    release = site.index().find(name, channel)
+    release = site.find(name, channel)
     if release is None:
-        raise PublishError(str(directory), f"channel {channel!r} has no bundle {name!r}")
-    with _opened(site, release) as source:
-        yield source
+        raise PublishError(
+            site.where, f"channel {channel!r} has no bundle {name!r}; --name says another name"
+        )
+    return release
+
+
+def published_note(site: Releases, release: Release, channel: str) -> str:
+    """A sentence that says what is in force."""
+    note = f"compared with {release.bundle} {release.version}, which channel {channel} of {site.where} gives"
+    if release.rollout is None or release.rollout.before is None:
+        return note
+    return f"{note}; hosts that its rollout has not reached have {release.rollout.before.version}"
 
 
 @contextlib.contextmanager
-def _opened(site: Site, release: Release) -> Iterator[ManifestSource]:
-    info = site.published().targets.targets.get(release.target)
-    if info is None:
-        raise PublishError(str(site.directory), f"has never published {release}")
-    with tempfile.TemporaryDirectory(prefix="puller-", ignore_cleanup_errors=True) as scratch:
-        unpacked = Path(scratch) / "bundle"
+def open_bundle(site: Releases, release: Release) -> Iterator[ManifestSource]:
+    """A release as a bundle that is unpacked; raises as ``open_release``."""
+    archive, digest = site.archive(release)
+    with _scratch() as scratch:
+        unpacked = scratch / "bundle"
         unpack(
-            site.file_of(info),
+            archive,
             unpacked,
             name=release.bundle,
             version=release.version,
-            sha256=info.hashes["sha256"],
+            sha256=digest,
             check=signals.check,
         )
         yield ManifestSource(unpacked / MANIFEST, f"{release.bundle} {release.version}:{MANIFEST}")
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="puller-", ignore_cleanup_errors=True) as scratch:
+        yield Path(scratch)

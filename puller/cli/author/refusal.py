@@ -2,22 +2,40 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bundles.errors import BundleError
+from puller.cli.output import warn
 from puller.errors import ManifestError, SourceError
 from puller.manifest.source import MANIFEST, open_source
+
+if TYPE_CHECKING:
+    from puller.authoring.lint.check import Linted
 
 
 def refuse_broken(sources: Iterable[Path]) -> None:
     """Raise ``ManifestError`` with all that lint calls an error in any of these directories and archives.
 
-    Nothing of this machine counts: what facts, data and other bundles of the hosts could mend is no error.
+    Nothing of this machine counts: what facts, data and other bundles of the hosts could mend is no error. References
+    that only another bundle can make good are warned of where they look misspelt.
     """
-    if problems := [sentence for source in sources for sentence in _errors(source)]:
+    problems: list[str] = []
+    undeclared: list[str] = []
+    for source in sources:
+        try:
+            for linted in _linted(source):
+                problems += linted.errors()
+                undeclared += linted.undeclared()
+        except (ManifestError, SourceError) as error:
+            problems += str(error).splitlines()
+    if problems:
         raise ManifestError(problems)
+    for sentence in undeclared:
+        warn(f"{sentence}; a host refuses it unless another bundle of the host declares that")
 
 
-def _errors(source: Path) -> Iterator[str]:
+def _linted(source: Path) -> Iterator["Linted"]:
+    """Lint's answer for one source; none for what packing or publishing refuses anyway."""
     if not (source / MANIFEST).is_file() and not source.name.endswith(".tar.gz"):
         return  # packing says what it is, and what is missing
     from puller.authoring.lint.check import lint_bundle
@@ -25,8 +43,6 @@ def _errors(source: Path) -> Iterator[str]:
 
     try:
         with open_source(str(source)) as opened:
-            yield from lint_bundle(opened, Inputs({}, {}), of_any_host=True).errors()
+            yield lint_bundle(opened, Inputs({}, {}), of_any_host=True)
     except BundleError:
         return  # of an archive that is none publishing says what it is
-    except (ManifestError, SourceError) as error:
-        yield from str(error).splitlines()

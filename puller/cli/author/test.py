@@ -13,7 +13,7 @@ from puller.cli.output import warn
 from puller.errors import ConfigurationError, UsageError, file_problem
 from puller.exit_status import ExitStatus
 from puller.manifest.source import open_source
-from puller.state.directories import PRIVATE_KEY
+from puller.state.places import PRIVATE_KEY
 
 if TYPE_CHECKING:
     from puller.authoring.cases.results import Result

@@ -8,10 +8,29 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from puller.errors import UsageError
-from puller.state.directories import PRIVATE_KEY
+from puller.state.places import PRIVATE_KEY
 
 if TYPE_CHECKING:
     from puller.data.queries import Answers, DocumentAnswers
+
+
+def source_of(arguments: tuple[str, ...], options: Mapping[str, Any]) -> tuple[tuple[str, ...], str | None]:
+    """The keys among ``arguments``, and SOURCE: the last of several, unless an option says where the data is.
+
+    Raises ``UsageError`` for two options that say so, and for a SOURCE that is not there.
+    """
+    if sum(options[name] is not None for name in ("config", "environment", "document")) > 1:
+        raise UsageError("--hiera, --environment and --document: only one of them may be given")
+    if any(options[name] is not None for name in ("config", "environment", "document", "global_config")):
+        return arguments, None
+    if len(arguments) == 1:
+        return arguments, "."
+    *keys, source = arguments
+    if not os.path.exists(source):
+        raise UsageError(
+            f"{source}: the last argument names the data when no option does, and there is no such file or directory"
+        )
+    return tuple(keys), source
 
 
 def facts_of(options: Mapping[str, Any], **given: Any) -> Mapping[str, Any]:
@@ -35,10 +54,7 @@ def open_answers(
 
     Raises ``UsageError``, ``HieraError``, ``ManifestError`` and ``SourceError``.
     """
-    from pathlib import Path
-
-    from puller.data.queries import BundleAnswers, TreeAnswers
-    from puller.manifest.bundle_facts import need_bundle_facts
+    from puller.data.queries import TreeAnswers
 
     if options["document"] is not None:
         yield _document(options["document"], options["document"], facts)
@@ -49,16 +65,29 @@ def open_answers(
     elif os.path.basename(source) == "hiera.yaml":
         yield TreeAnswers(_tree({**options, "config": source}, None, facts, warn))
     else:
-        with _unpacked(source) as (directory, manifest, name):
-            facts = need_bundle_facts(facts, Path(directory))
-            document = _document(manifest, name, facts) if os.path.exists(manifest) else None
-            answers: list[Answers] = [document] if document is not None else []
-            if os.path.exists(os.path.join(directory, "hiera.yaml")):
-                sensitive = document.sensitive_keys if document is not None else frozenset()
-                answers.insert(0, TreeAnswers(_tree(options, directory, facts, warn), sensitive))
-            if not answers:
-                raise UsageError(f"{source}: there is neither a hiera.yaml nor a manifest.yaml in it")
-            yield answers[0] if len(answers) == 1 else BundleAnswers(answers)
+        with _answers_of_bundle(options, source, facts, warn) as found:
+            yield found
+
+
+@contextlib.contextmanager
+def _answers_of_bundle(
+    options: Mapping[str, Any], source: str, facts: Mapping[str, Any], warn: Callable[[str], None]
+) -> Iterator[Answers]:
+    from pathlib import Path
+
+    from puller.data.queries import BundleAnswers, TreeAnswers
+    from puller.manifest.bundle_facts import need_bundle_facts
+
+    with _unpacked(source) as (directory, manifest, name):
+        facts = need_bundle_facts(facts, Path(directory))
+        document = _document(manifest, name, facts) if os.path.exists(manifest) else None
+        answers: list[Answers] = [document] if document is not None else []
+        if os.path.exists(os.path.join(directory, "hiera.yaml")):
+            sensitive = document.sensitive_keys if document is not None else frozenset()
+            answers.insert(0, TreeAnswers(_tree(options, directory, facts, warn), sensitive))
+        if not answers:
+            raise UsageError(f"{source}: there is neither a hiera.yaml nor a manifest.yaml in it")
+        yield answers[0] if len(answers) == 1 else BundleAnswers(answers)
 
 
 @contextlib.contextmanager

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from puller.cli.hiera.answers import facts_of, open_answers
+from puller.cli.hiera.answers import facts_of, open_answers, source_of
+from puller.cli.hiera.asking import find_values, question_of, told
 from puller.cli.hiera.encryption import create_keys, decrypt, encrypt
-from puller.cli.hiera.options import data_place_options, source_of
-from puller.cli.hiera.printing import (
-    made_printable,
-    member,
-    secret_printer,
-    show_explanation,
-    show_values,
-)
+from puller.cli.hiera.options import data_place_options
+from puller.cli.hiera.printing import made_printable, secret_printer
 from puller.cli.options import format_option
 from puller.cli.output import show, warn
 from puller.errors import UsageError
@@ -25,7 +20,7 @@ from puller.exit_status import ExitStatus
 
 if TYPE_CHECKING:
     from hiera.values.secrets import Secret
-    from puller.data.queries import Answer, Question
+    from puller.data.queries import Answer
 
 _reveal_option = click.option("--reveal", is_flag=True, help="Show secrets; only for root, on a terminal.")
 _source_argument = click.argument("source", required=False, metavar="[SOURCE]")
@@ -105,34 +100,7 @@ def lookup(
 
     Exit status: 0 when every key is found, 1 otherwise.
     """
-    keys, source = source_of(arguments, options)
-    question = _question(options, explained=explain)
-    secret = secret_printer(reveal, masked=explain)
-    found = {
-        key: made_printable(answer, secret) for key, answer in _ask(keys, question, source, options).items()
-    }
-    if output_format == "json":
-        show({key: member(answer, explain) for key, answer in found.items()}, "json")
-    elif explain:
-        for answer in found.values():
-            show_explanation(answer)
-    else:
-        show_values(found)
-    return ExitStatus.OK if all(answer.found for answer in found.values()) else ExitStatus.NO
-
-
-def _ask(
-    keys: Sequence[str], question: Question, source: str | None, options: Mapping[str, Any]
-) -> dict[str, Answer]:
-    """The answers by key; what is wrong with the facts or the data as a whole is the answer for each."""
-    from hiera.errors import HieraError
-    from puller.data.queries import Answer
-
-    try:
-        with open_answers(options, source, facts_of(options), _warn) as answers:
-            return {key: answers.ask(key, question) for key in keys}
-    except HieraError as error:
-        return {key: Answer(key, error=str(error)) for key in keys}
+    return find_values(arguments, output_format, explain=explain, reveal=reveal, options=options)
 
 
 @hiera.command()
@@ -149,8 +117,8 @@ def resolve(source: str | None, output_format: str, reveal: bool, **options: Any
     """
     place = _place(source, options)
     secret = secret_printer(reveal, masked=True)
-    with open_answers(options, place, facts_of(options), _warn) as answers:
-        found = answers.ask_all(_question({}))
+    with open_answers(options, place, facts_of(options), told) as answers:
+        found = answers.ask_all(question_of({}))
     for key in found:
         made_printable(found[key], secret)
     show({key: found[key].value for key in sorted(found) if found[key].found}, output_format)
@@ -197,7 +165,7 @@ hiera.add_command(decrypt)
 def list_keys(source: str | None, output_format: str, **options: Any) -> None:
     """Show every key of SOURCE, and the levels that hold it for this host, the one with priority first."""
     place = _place(source, options)
-    with open_answers(options, place, facts_of(options), _warn) as answers:
+    with open_answers(options, place, facts_of(options), told) as answers:
         held = answers.holders()
     show({key: held[key] for key in sorted(held)}, output_format)
 
@@ -238,8 +206,8 @@ def diff(source: str | None, output_format: str, reveal: bool, **options: Any) -
 
 def _answers_of_host(options: Mapping[str, Any], place: str | None, file: str) -> dict[str, Answer]:
     facts = facts_of(options, facts_files=(file,), no_system_facts=True)
-    with open_answers(options, place, facts, _warn) as answers:
-        return answers.ask_all(_question({}, explained=True))
+    with open_answers(options, place, facts, told) as answers:
+        return answers.ask_all(question_of({}, explained=True))
 
 
 def _value(answer: Answer | None) -> Any:
@@ -251,34 +219,3 @@ def _side(answer: Answer | None, secret: Callable[[Secret], Any]) -> dict[str, A
         return {"found": False}
     made_printable(answer, secret)
     return {**answer.as_data(), **({"from": list(answer.places)} if answer.places else {})}
-
-
-def _question(options: Mapping[str, Any], *, explained: bool = False) -> Question:
-    from puller.data.queries import Question
-
-    default = options.get("default")
-    return Question(_merge(options), default, default is not None, options.get("value_type"), explained)
-
-
-def _merge(options: Mapping[str, Any]) -> Any:
-    """The strategy as ``puppet lookup`` makes it of the same options."""
-    merge = options.get("merge")
-    deep = {
-        name: options.get(name) for name in ("knock_out_prefix", "sort_merged_arrays", "merge_hash_arrays")
-    }
-    if merge != "deep":
-        if any(value not in (None, False) for value in deep.values()):
-            what = "--knock-out-prefix, --sort-merged-arrays and --merge-hash-arrays"
-            raise UsageError(f"{what} are for --merge deep only")
-        return merge
-    chosen = {
-        "strategy": "deep",
-        "sort_merged_arrays": deep["sort_merged_arrays"],
-        "merge_hash_arrays": deep["merge_hash_arrays"],
-    }
-    prefix = deep["knock_out_prefix"]
-    return chosen if prefix is None else {**chosen, "knockout_prefix": prefix}
-
-
-def _warn(text: str) -> None:
-    warn(f"warning: {text}")

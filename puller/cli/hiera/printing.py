@@ -6,8 +6,6 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from puller.cli.output import show, warn
 from puller.errors import UsageError
 
@@ -65,6 +63,8 @@ def show_values(found: Mapping[str, Answer]) -> None:
 
 def show_explanation(answer: Answer) -> None:
     """Print the steps of a lookup."""
+    import click  # for people who look closer, who have the time
+
     for line in answer.lines:
         click.echo(_coloured(line))
     if not answer.found and not answer.error:
@@ -84,6 +84,8 @@ _COLOURS = {
 
 def _coloured(line: str) -> str:
     """Colour is taken out again by click where the output is no terminal."""
+    import click
+
     bare = line.lstrip()
     style = next((style for start, style in _COLOURS.items() if bare.startswith(start)), {})
     return click.style(line, **style) if style else line  # type: ignore[arg-type]  # click's own keywords

@@ -156,6 +156,48 @@ class LazyMap(dict[str, Any]):
 _UNMADE: Final = object()
 
 
+class UnlistedMap(LazyMap):
+    """A ``LazyMap`` over a mapping that is asked for all its keys only when a template is."""
+
+    def __init__(self, source: Mapping[str, Any], make: Callable[[str], Any]) -> None:
+        super().__init__({}, (), make)
+        self._source = source
+        self._is_listed = False
+
+    def _list(self) -> None:
+        if self._is_listed:
+            return
+        self._is_listed = True
+        for key in self._source:
+            self.setdefault(key, _UNMADE)
+
+    def __missing__(self, key: str) -> Any:
+        if self._is_listed or key not in self._source:
+            raise KeyError(key)
+        return _UNMADE
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) or (not self._is_listed and key in self._source)
+
+    def __iter__(self) -> Iterator[str]:
+        self._list()
+        return super().__iter__()
+
+    def __len__(self) -> int:
+        self._list()
+        return super().__len__()
+
+    def keys(self) -> Any:
+        """All keys."""
+        self._list()
+        return super().keys()
+
+    def pop(self, key: str, *default: Any) -> Any:
+        """The value of a key that goes, else ``default``."""
+        self._list()  # or the source would give it again
+        return super().pop(key, *default)
+
+
 class GoObject:
     """A value that is none of the above: a time, a version, an error. Subclasses say how it prints."""
 

@@ -155,7 +155,7 @@ class ExpressionCompiler:
             result = value(frame)
             kind = type(result)
             if kind is str and len(result) < LONG_TEXT:
-                return str(result)
+                return result  # type: ignore[no-any-return]
             # A larger one, as facts may hold, can have more digits than Python writes: that error needs its place.
             if kind is int and -INT64_MAX <= result <= INT64_MAX:
                 return str(result)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from puller.templates.errors import FunctionError, LimitError, TemplateError, similar_names
-from puller.templates.govalue.types import MISSING, GoError, LazyMap
+from puller.templates.govalue.types import MISSING, GoError, LazyMap, UnlistedMap
 from puller.templates.jet.calls import CallCompiler
 from puller.templates.jet.frame import ROOT_NAMES, BlockCode, Content, Context, Frame, Output, Value
 from puller.templates.jet.nodes import (
@@ -159,7 +159,7 @@ class StatementCompiler(CallCompiler):
             for key in keys:
                 container = self.step(container, key)
             # What is no map takes no key, and Jet does not complain; neither does a boxed dot.
-            if type(container) in (dict, LazyMap) and not (on_dot and frame.boxed and not keys):
+            if type(container) in (dict, LazyMap, UnlistedMap) and not (on_dot and frame.boxed and not keys):
                 if value is MISSING:
                     container.pop(last.name, None)
                 else:

@@ -161,6 +161,20 @@ CONTROL = [
 ]  # fmt: skip
 
 
+def test_what_is_left_out_needs_none_of_the_facts_that_its_condition_asks_for(apply: Apply) -> None:
+    events = apply(
+        """
+        resources:
+          - exec:
+              - "echo a": {environment: ["A={{ facts.zfs.pools }}"], control: {if: "'zfs' in facts"}}
+              - "echo b": {require: ["exec#echo a"], environment: ["A={{ facts.zfs.pools }}"]}
+              - "echo c": {environment: ["A={{ facts.zfs.pools }}"], control: {if: "facts.zfs.on"}}
+        """
+    )
+    assert events["echo a"].skip_reason == "control: if 'zfs' in facts is false"
+    assert [events[f"echo {name}"].state for name in "abc"] == [State.SKIPPED, State.FAILED, State.FAILED]
+
+
 @pytest.mark.parametrize(("condition", "unless", "managed"), CONTROL)
 def test_control_decides_what_is_managed(
     apply: Apply, condition: str | None, unless: str | None, managed: bool

@@ -384,10 +384,11 @@ def test_what_is_always_shown_is_not_made_of_a_secret(tmp_path: Path, execute: E
     status, output = execute("lint", str(tmp_path))
     assert status == 1
     assert (
-        "manifest.yaml:6: error: resources[0] exec#{{ data.token }}: name is made of a secret, and would be"
+        "manifest.yaml:6:9: error: resources[0] exec#{{ data.token }}: name is made of a secret, and would be"
         in output
     )
     assert (
-        "manifest.yaml:7: error: resources[0] exec#a: alias is made of a secret, and would be shown" in output
+        "manifest.yaml:7:9: error: resources[0] exec#a: alias is made of a secret, and would be shown"
+        in output
     )
     assert CANARY not in output

@@ -202,7 +202,7 @@ def test_a_resource_that_is_wrong_can_still_be_referred_to(load: Load) -> None:
         """,
     )
     assert [sentence for sentence in said if "require" in sentence and "names" in sentence] == [
-        "require names file#/z, which is not declared (did you mean 'file#/x'?)"
+        "require names file#/z, which is not declared (known: exec#a, file#/x, scaffold#/y)"
     ]
 
 

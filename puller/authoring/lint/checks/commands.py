@@ -3,6 +3,7 @@
 * ``command-syntax``: one that cannot be split into words.
 * ``shell-operator``: a redirection, a pipe or another word of the shell's own language, where no shell runs the
   command: the program would get it as an argument, or there is no such program.
+* ``relative-program``: a path of a program that starts nowhere in particular: neither at / nor at a ``cwd``.
 * ``shell-syntax``: a character that a shell would replace, and that stays as it is here.
 """
 
@@ -70,8 +71,9 @@ def check(subject: Subject) -> Iterator[Finding]:
     for manifest in bundle_of(subject).manifests.values():
         for entry in manifest.resources:
             for path, written, is_shell in _commands(entry):
-                for trouble in _troubles(written, is_shell=is_shell):
-                    yield manifest.yaml.finding(trouble, _place(manifest, entry, path))
+                has_cwd = path[0] != "health_checks" and entry.properties.get("cwd") is not None
+                for trouble in _troubles(written, is_shell=is_shell, has_cwd=has_cwd):
+                    yield manifest.yaml.finding(trouble, place_of(manifest, entry, path))
 
 
 def _commands(entry: Entry) -> Iterator[tuple[tuple[str | int, ...], str, bool]]:
@@ -89,9 +91,9 @@ def _commands(entry: Entry) -> Iterator[tuple[tuple[str | int, ...], str, bool]]
             yield ("health_checks", index, "command"), one["command"], False
 
 
-def _place(manifest: ManifestFile, entry: Entry, path: tuple[str | int, ...]) -> tuple[str | int, ...]:
+def place_of(manifest: ManifestFile, entry: Entry, path: tuple[str | int, ...]) -> tuple[str | int, ...]:
     """Where a command stands; a resource that is named by its command has no other place."""
-    value: Any = manifest.value
+    value: Any = manifest.root
     for step in (*entry.path, *path):
         try:
             value = value[step]
@@ -100,8 +102,8 @@ def _place(manifest: ManifestFile, entry: Entry, path: tuple[str | int, ...]) ->
     return (*entry.path, *path)
 
 
-def _troubles(written: str, *, is_shell: bool) -> Iterator[Trouble]:
-    text = _without_expressions(written)
+def _troubles(written: str, *, is_shell: bool, has_cwd: bool) -> Iterator[Trouble]:
+    text = without_expressions(written)
     if text is None or is_shell:
         return
     try:
@@ -115,7 +117,17 @@ def _troubles(written: str, *, is_shell: bool) -> Iterator[Trouble]:
         what = f"{words[0]} is a word of the shell, and no program that can be started{_BY_SHELL}"
         yield Trouble("shell-operator", Severity.ERROR, what, ())
         return
+    if words and not has_cwd and _is_relative(written, words[0]):
+        what = f"{words[0]} is looked for below /, as it is relative and no cwd is given: name it by its whole path"
+        yield Trouble("relative-program", Severity.WARNING, what, ())
     yield from _of_words(raw, program)
+
+
+def _is_relative(written: str, program: str) -> bool:
+    """Whether a path names a program, and not from the root, where an expression may begin it."""
+    if written.lstrip("'\" ").startswith("{{"):
+        return False
+    return "/" in program and program[0] not in "/~$"
 
 
 def _of_words(raw: list[str], program: str) -> Iterator[Trouble]:
@@ -133,7 +145,7 @@ def _of_words(raw: list[str], program: str) -> Iterator[Trouble]:
             return
 
 
-def _without_expressions(written: str) -> str | None:
+def without_expressions(written: str) -> str | None:
     """The text with a word in the place of each expression; ``None`` for one that is nothing else, or is none."""
     try:
         pieces = parse(written)

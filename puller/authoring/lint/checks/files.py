@@ -21,7 +21,7 @@ from puller.authoring.lint.named_files import ELSEWHERE, NamedFile, named_files
 from puller.authoring.lint.names.bundle import Bundle, bundle_of
 from puller.authoring.lint.names.known import Trouble
 from puller.authoring.lint.names.trees import tree_files
-from puller.authoring.lint.sentences import finding
+from puller.authoring.lint.sentences import of_resource
 from puller.authoring.lint.subject import Subject
 from puller.authoring.lint.texts import read_text
 from puller.bundle_paths import BundleFiles
@@ -76,10 +76,8 @@ def _given(subject: Subject) -> Iterator[Finding]:
             if problem := _why_missing(written, declaration.home.files):
                 if name in declaration.secret or declaration.properties.sensitive:
                     problem = "is made of a secret, and leads to no file of the bundle"
-                said = (
-                    f"{declaration.where}: {declaration.reference}: {name} {problem}, for the facts at hand"
-                )
-                yield finding("resource-fails", said, subject)
+                said = f"{name} {problem}, for the facts at hand"
+                yield of_resource("resource-fails", declaration, said, name, subject)
 
 
 def _why_missing(written: str, files: BundleFiles) -> str:

@@ -17,7 +17,7 @@ from hiera.document.annotations import functions, in_words
 from hiera.document.document import annotations_of
 from hiera.errors import HieraError
 from puller.authoring.lint.findings import Finding, Severity
-from puller.authoring.lint.names.bundle import Bundle, ManifestFile, bundle_of, mappings, shape_of
+from puller.authoring.lint.names.bundle import Bundle, DataFile, ManifestFile, bundle_of, mappings, shape_of
 from puller.authoring.lint.names.expressions import Parsed, follow, parse_condition, parse_text
 from puller.authoring.lint.names.known import Guards, Known
 from puller.authoring.lint.names.places import YamlText
@@ -61,13 +61,15 @@ class _Checking:
     def findings(self) -> list[Finding]:
         for manifest in self.bundle.manifests.values():
             self._manifest(manifest)
+        for file in self.bundle.data_files:
+            self._document(file, self.bundle.known_in_file(file))
         self._unreached()
         self._tree()
         return self.found
 
     def _manifest(self, manifest: ManifestFile) -> None:
         known = self.bundle.known_in_resources(manifest)
-        self._data(manifest)
+        self._document(manifest, self.bundle.known_in_data(manifest))
         for entry in manifest.resources:
             self._entry(manifest, entry, known)
         for key in ("pre_message", "post_message"):
@@ -79,15 +81,19 @@ class _Checking:
 
     # -- data -------------------------------------------------------------------------------------
 
-    def _data(self, manifest: ManifestFile) -> None:
-        known = self.bundle.known_in_data(manifest)
+    def _document(self, file: ManifestFile | DataFile, known: Known) -> None:
         for key in ("data", "overrides"):
-            self._texts(manifest, (key,), manifest.value.get(key), known, Guards())
-        hierarchy = manifest.value.get("hierarchy")
+            self._data(file, (key,), file.value.get(key), known)
+        hierarchy = file.value.get("hierarchy")
         order = hierarchy.get("order") if isinstance(hierarchy, Mapping) else None
         # There is no data yet when it is chosen; that it asks for some is found by resolving it.
-        self._texts(manifest, ("hierarchy", "order"), order, known.with_data(ANY), Guards())
-        self._annotations(manifest.yaml)
+        self._data(file, ("hierarchy", "order"), order, known.with_data(ANY))
+        self._annotations(file.yaml)
+
+    def _data(self, file: ManifestFile | DataFile, path: Path, value: Any, known: Known) -> None:
+        for where, text in _all_texts(value, path):
+            troubles = follow(parse_text(text), known, Guards(), _unheard)[1]
+            self.found += (file.yaml.finding(trouble, where) for trouble in troubles)
 
     def _annotations(self, yaml: YamlText) -> None:
         try:
@@ -146,15 +152,8 @@ class _Checking:
 
     def _texts(self, manifest: ManifestFile, path: Path, value: Any, known: Known, guards: Guards) -> None:
         """Follow all texts in a value; keys are no expressions."""
-        if isinstance(value, str):
-            if "{{" in value:
-                self._follow(manifest, path, parse_text(value), known, guards)
-        elif isinstance(value, Mapping):
-            for key, item in value.items():
-                self._texts(manifest, (*path, key), item, known, guards)
-        elif isinstance(value, list):
-            for index, item in enumerate(value):
-                self._texts(manifest, (*path, index), item, known, guards)
+        for where, text in _all_texts(value, path):
+            self._follow(manifest, where, parse_text(text), known, guards)
 
     def _follow(
         self, manifest: ManifestFile, path: Path, parsed: Parsed, known: Known, guards: Guards
@@ -174,7 +173,9 @@ class _Checking:
         if properties.get("interpolate"):
             return  # of TinyCM: its templates see data by its own names
         if properties.get("data") is not None:
-            known = known.with_data(shape_of(properties["data"], known))
+            # What a rendered list hands over may be something else for the facts of other hosts.
+            is_known = manifest.rendered is None
+            known = known.with_data(shape_of(properties["data"], known) if is_known else ANY)
         engine = properties.get("engine")
         if entry.type_name == "scaffold":
             self._scaffold(manifest, entry, known, guards)
@@ -263,19 +264,20 @@ def _guards_of(entry: Entry) -> Guards:
                 if isinstance(condition, str):
                     guards = guards.over(parse_condition(condition).guards)
         elif key not in _KEPT:
-            for text in _all_texts(value):
+            for _, text in _all_texts(value):
                 if (found := parse_text(text).guards).paths or found.kinds:
                     guards = guards.over(found)
     return guards
 
 
-def _all_texts(value: Any) -> Iterator[str]:
+def _all_texts(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
+    """All texts with expressions in a value, and where they stand; keys are no expressions."""
     if isinstance(value, str):
         if "{{" in value:
-            yield value
+            yield path, value
     elif isinstance(value, Mapping | list):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _all_texts(item)
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _all_texts(item, (*path, key))
 
 
 def _place(manifest: ManifestFile, entry: Entry, key: str) -> Path:
@@ -293,7 +295,7 @@ def _place(manifest: ManifestFile, entry: Entry, key: str) -> Path:
 
 
 def _own(manifest: ManifestFile, path: Sequence[str | int]) -> Any:
-    value: Any = manifest.value
+    value: Any = manifest.root
     for step in path:
         try:
             value = value[step]

@@ -27,7 +27,9 @@ def _foreign(text: Problems) -> Iterator[Finding]:
     """Expressions that would be installed as they are."""
     for line, expression in find_foreign(text.text):
         what = f"{expression} is ordinary text here; an expression is written {{{{ … }}}}"
-        yield _warning("foreign-expression", text, Place(text.source, line), what)
+        yield _warning(
+            "foreign-expression", text, Place(text.source, line, text.line(line).find(expression) + 1), what
+        )
 
 
 def _octal(text: Problems) -> Iterator[Finding]:

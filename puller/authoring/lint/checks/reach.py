@@ -34,8 +34,9 @@ def check(subject: Subject) -> Iterator[Finding]:
     bundle = bundle_of(subject)
     for manifest in bundle.manifests.values():
         yield from _overrides(manifest)
-    if subject.manifest is not None and len(bundle.manifests) == 1 and not bundle.files.libraries:
-        yield from _unused(bundle, next(iter(bundle.manifests.values())))
+    written = [manifest for manifest in bundle.manifests.values() if manifest.rendered is None]
+    if subject.manifest is not None and len(written) == 1 and not bundle.files.libraries:
+        yield from _unused(bundle, *written)
 
 
 # -- overrides ------------------------------------------------------------------------------------
@@ -82,11 +83,28 @@ def _unused(bundle: Bundle, manifest: ManifestFile) -> Iterator[Finding]:
     if any(_WHOLE.search(text) for text in texts):
         return
     words = {word for text in (*texts, *annotated) for word in _WORD.findall(text)}
-    for key in data:
-        if isinstance(key, str) and not words.issuperset(_WORD.findall(key)):
-            message = f"nothing in the bundle uses data.{key}"
-            trouble = Trouble("unused-data", Severity.WARNING, message, ())
-            yield manifest.yaml.finding(trouble, ("data", key))
+    for place, key in _keys(manifest, data):
+        if not words.issuperset(_WORD.findall(key)):
+            near = "" if key in data else did_you_mean(key, filter(_is_text, data))
+            hint = near if near.startswith(" (did you mean") else ""
+            trouble = Trouble(
+                "unused-data", Severity.WARNING, f"nothing in the bundle uses data.{key}{hint}", ()
+            )
+            yield manifest.yaml.finding(trouble, place)
+
+
+def _keys(manifest: ManifestFile, data: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The keys of data, and those that only sections of overrides have, each with its place."""
+    yield from ((("data", key), key) for key in filter(_is_text, data))
+    overrides = manifest.value.get("overrides")
+    for section, own in overrides.items() if isinstance(overrides, Mapping) else ():
+        if isinstance(own, Mapping):
+            others = (key for key in filter(_is_text, own) if key not in data)
+            yield from ((("overrides", section, key), key) for key in others)
+
+
+def _is_text(key: object) -> bool:
+    return isinstance(key, str)
 
 
 def _others(bundle: Bundle, manifest: ManifestFile) -> Iterator[str]:

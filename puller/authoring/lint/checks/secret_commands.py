@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from puller.authoring.lint.findings import Finding
-from puller.authoring.lint.sentences import finding
+from puller.authoring.lint.sentences import of_resource
 from puller.authoring.lint.subject import Subject
 
 
@@ -13,5 +13,4 @@ def check(subject: Subject) -> Iterator[Finding]:
         for name in sorted(declaration.secret & declaration.type.command_lines):
             what = f"{name} is made of a secret, which the process list shows while the command runs"
             advice = "hand it over in the environment, or in a file"
-            sentence = f"{declaration.where}: {declaration.reference}: {what}: {advice}"
-            yield finding("secret-on-command-line", sentence, subject)
+            yield of_resource("secret-on-command-line", declaration, f"{what}: {advice}", name, subject)

@@ -4,6 +4,7 @@
 * ``missing-file``: a template that is included by a constant path, or a file that a function is asked for by one,
   and that is not in the bundle.
 * ``unknown-name``: a template of Go that its file does not define.
+* ``foreign-expression``: ``${data.port}``, which no engine here replaces.
 
 Every template that the bundle uses is read, and every file whose name says that it is one.
 """
@@ -25,8 +26,9 @@ from puller.authoring.lint.names.bundle import Bundle, bundle_of
 from puller.authoring.lint.names.places import in_template
 from puller.authoring.lint.names.templates import parse_jinja
 from puller.authoring.lint.subject import Subject
-from puller.authoring.lint.texts import read_text
+from puller.authoring.lint.texts import problem_of_text, read_text
 from puller.errors import ResourceError
+from puller.manifest.notations import find_foreign_in_template
 from puller.templates.engine import named_engine
 from puller.templates.errors import TemplateError
 from puller.templates.rendering import load
@@ -45,9 +47,13 @@ def check(subject: Subject) -> Iterator[Finding]:
     while waiting:
         use = waiting.pop(0)
         key = (use.path, use.engine, use.delimiters)
-        if key not in seen and (text := read_text(use.path)) is not None:
-            seen.add(key)
+        if key in seen:
+            continue
+        seen.add(key)
+        if (text := read_text(use.path)) is not None:
             yield from _check(use, text, bundle, waiting)
+        elif problem := problem_of_text(use.path):
+            yield Finding(_SYNTAX, Severity.ERROR, Place(bundle.name_of(use.path)), problem)
 
 
 def _by_name(bundle: Bundle, used: set[str]) -> Iterator[TemplateUse]:
@@ -65,6 +71,7 @@ def _is_in_tests(path: str, bundle: Bundle) -> bool:
 def _check(use: TemplateUse, text: str, bundle: Bundle, waiting: list[TemplateUse]) -> Iterator[Finding]:
     name = bundle.name_of(use.path)
     yield from (in_template(name, text, trouble) for trouble in called.in_template(use, text))
+    yield from _foreign(name, text)
     if use.engine == "jinja" and (parsed := parse_jinja(text, use.delimiters)) is not None:
         yield from _includes(use, parsed[0], parsed[2], name, waiting)
         return
@@ -75,6 +82,15 @@ def _check(use: TemplateUse, text: str, bundle: Bundle, waiting: list[TemplateUs
             yield Finding(_SYNTAX, Severity.ERROR, Place(name, error.line, error.column), error.message)
     except ResourceError:  # delimiters that cannot be are the manifest's
         return
+
+
+def _foreign(name: str, text: str) -> Iterator[Finding]:
+    """Expressions in the notation of another tool, which are written out as they are."""
+    for line, column, expression in find_foreign_in_template(text):
+        what = (
+            f"{expression} is ordinary text here; an expression stands between the delimiters of the engine"
+        )
+        yield Finding("foreign-expression", Severity.WARNING, Place(name, line, column), what)
 
 
 def _includes(

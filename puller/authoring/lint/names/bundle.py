@@ -21,7 +21,7 @@ from hiera.text import yaml_text
 from puller.authoring.lint import known_facts
 from puller.authoring.lint.names.expressions import constants_of, follow, parse_condition, parse_text
 from puller.authoring.lint.names.known import Guards, Known
-from puller.authoring.lint.names.places import YamlText
+from puller.authoring.lint.names.places import RenderedText, YamlText
 from puller.authoring.lint.names.trees import tree_shape
 from puller.authoring.lint.shapes import ANY, SCALAR, Shape, of_value, union
 from puller.authoring.lint.subject import Subject
@@ -55,6 +55,13 @@ class ManifestFile(msgspec.Struct):
     resources: list[Entry] = []
     times: int = 0
     """How often it was found to see more than before."""
+    rendered: Any = None
+    """The list of resources that its template has rendered with the facts at hand, where this stands for that list."""
+
+    @property
+    def root(self) -> Any:
+        """The value that paths in its text begin at."""
+        return self.value if self.rendered is None else self.rendered
 
     @property
     def run(self) -> Mapping[str, Any]:
@@ -69,10 +76,20 @@ class ManifestFile(msgspec.Struct):
 
     def document(self) -> Shape | None:
         """The shape of its own data, with all overrides; ``None`` without any."""
-        overrides = self.value.get("overrides")
-        sections = list(overrides.values()) if isinstance(overrides, Mapping) else []
-        found = [section for section in (self.value.get("data"), *sections) if isinstance(section, Mapping)]
-        return mappings(of_value(section) for section in found if section)
+        return _document(self.value)
+
+
+class DataFile(msgspec.Struct, frozen=True):
+    """One document of data that is no manifest."""
+
+    yaml: YamlText
+    value: Mapping[str, Any]
+    is_given: bool
+    """Whether it is given beside the bundle, whose data it does not see."""
+
+    def document(self) -> Shape | None:
+        """The shape of its data, with all overrides; ``None`` without any."""
+        return _document(self.value)
 
 
 class Bundle:
@@ -91,7 +108,8 @@ class Bundle:
         places = (os.path.join(root, FACTS) for root in self.listed)
         base = known_facts.built_in()
         self.facts = Shape({**base.keys, **known_facts.of_bundle(places)})
-        self.libraries = mappings(self._library_documents())
+        self.data_files = [*self._data_files()]
+        self.libraries = mappings(one.document() for one in self.data_files if not one.is_given)
         self.outside = mappings(
             of_value(source.data, "\0") for source in subject.inputs.sources if source.data
         )
@@ -100,7 +118,8 @@ class Bundle:
         # Of an archive it is called web-1.4.0.tar.gz:manifest.yaml.
         name = MANIFEST if subject.is_bundle else os.path.basename(subject.manifest_name)
         if top := self._read(os.path.join(self.root, name), self.files):
-            self._expand(top)
+            self._expand([top])
+            self._expand([*self._rendered(subject.texts)])
 
     def name_of(self, path: str) -> str:
         """The name of a file in findings, by its real path."""
@@ -121,6 +140,12 @@ class Bundle:
         """The scope of its own data: of itself, and of what is below."""
         data = mappings((manifest.document(), self.libraries)) or ANY
         return Known.of(data, self.facts, self.at_hand, IN_DATA)
+
+    def known_in_file(self, file: DataFile) -> Known:
+        """The scope of a document that is no manifest: of itself, and of all others of its kind."""
+        data = self.outside if file.is_given else self.libraries
+        shape = mappings((file.document(), data)) or ANY
+        return Known.of(shape, self.facts, self.at_hand, IN_DATA)
 
     def loop_names(self, loop: Loop | None, known: Known) -> Known:
         """The scope with the names of a loop."""
@@ -170,8 +195,7 @@ class Bundle:
 
     # -- children ---------------------------------------------------------------------------------
 
-    def _expand(self, top: ManifestFile) -> None:
-        waiting = [top]
+    def _expand(self, waiting: list[ManifestFile]) -> None:
         for _ in range(_MOST_FILES):
             if not waiting:
                 return
@@ -199,6 +223,8 @@ class Bundle:
     def _given(self, entry: Entry, parent: ManifestFile, known: Known) -> Shape:
         """The documents that a child sees of its parent, or the data that it is handed instead."""
         handed = entry.properties.get("data")
+        if parent.rendered is not None and handed is not None:
+            return ANY  # for the facts of other hosts it may be something else
         if handed is None:
             return mappings((parent.document(), parent.above)) or Shape()
         return shape_of(handed, self.loop_names(entry.loop, known))
@@ -221,17 +247,52 @@ class Bundle:
         self.manifests[path] = manifest
         return manifest
 
-    def _library_documents(self) -> Iterator[Shape]:
+    def _rendered(self, texts: Iterable[Problems]) -> Iterator[ManifestFile]:
+        """The lists of resources that templates have rendered with the facts at hand, each as a manifest."""
+        for manifest in [*self.manifests.values()]:
+            path = manifest.run.get("resources_template", manifest.run.get("resources_jet_file"))
+            name = os.path.normpath(os.path.join(os.path.dirname(manifest.yaml.name), str(path)))
+            for text in texts:
+                if text.is_rendered and os.path.normpath(text.source) == f"{name} (rendered)":
+                    yield self._of_rendered(text, manifest)
+
+    def _of_rendered(self, text: Problems, of: ManifestFile) -> ManifestFile:
+        try:
+            value = yaml_text.load(text.text, text.source)
+        except HieraError:
+            value = None
+        ignored = Problems("", lambda _: (0, 0), lambda _: None)
+        found = ManifestFile(of.path, RenderedText(text), {}, of.files)
+        found.above = self.data_of(of)
+        found.rendered = value if isinstance(value, list) else []
+        found.resources = read_entries(found.rendered, (), ignored)
+        self.manifests[text.source] = found
+        return found
+
+    def _data_files(self) -> Iterator[DataFile]:
+        """The documents of libraries, and those that are given beside the bundle."""
         for library in self.files.libraries.values():
-            text = read_text(os.path.join(library.root, DATA))
-            try:
-                value = None if text is None else yaml_text.load(text, DATA)
-            except HieraError:
-                continue
-            if isinstance(value, Mapping):
-                found = ManifestFile("", YamlText("", ""), value, self.files).document()
-                if found is not None:
-                    yield found
+            path = os.path.join(library.root, DATA)
+            yield from _data_file(path, self.name_of(path), is_given=False)
+        for given in self.subject.data_files:
+            yield from _data_file(str(given), str(given), is_given=True)
+
+
+def _data_file(path: str, name: str, *, is_given: bool) -> Iterator[DataFile]:
+    text = read_text(path)
+    try:
+        value = None if text is None else yaml_text.load(text, path)
+    except HieraError:
+        return
+    if text is not None and isinstance(value, Mapping):
+        yield DataFile(YamlText(name, text), value, is_given)
+
+
+def _document(value: Mapping[str, Any]) -> Shape | None:
+    overrides = value.get("overrides")
+    sections = list(overrides.values()) if isinstance(overrides, Mapping) else []
+    found = [section for section in (value.get("data"), *sections) if isinstance(section, Mapping)]
+    return mappings(of_value(section) for section in found if section)
 
 
 def bundle_of(subject: Subject) -> Bundle:

@@ -150,10 +150,7 @@ class Judge:
             self._unchecked(what, missing, line, offset)
             return ANY
         if missing[0] in ("facts", "Facts") and len(missing) == 2:
-            near = difflib.get_close_matches(missing[1], list(shape.keys), 1, _NEAR)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
-            what = f"{'.'.join(missing)} is no fact of Puller, and may be one of a host's own{hint}"
-            self._unchecked(what, missing, line, offset)
+            self._own_fact(shape, missing, line, offset)
             return ANY
         if not self._may_be_of_others(shape, str(key), in_branch):
             message = _missing(shape, missing)
@@ -192,6 +189,16 @@ class Judge:
         what = f"{'.'.join(path)} is what a program of the bundle prints"
         self._unchecked(what, path, line, offset)
         return ANY
+
+    def _own_fact(self, shape: Shape, missing: Path, line: int, offset: int) -> None:
+        """Note a fact that Puller does not have: a host's own, or one that is misspelt."""
+        what = f"{'.'.join(missing)} is no fact of Puller, and may be one of a host's own"
+        if near := difflib.get_close_matches(missing[1], list(shape.keys), 1, _NEAR):
+            told = f"{what} (did you mean {near[0]!r}?)"
+            trouble = Trouble("misspelt-fact", Severity.WARNING, told, missing, line, offset)
+            self.troubles.append(trouble)
+        else:
+            self._unchecked(what, missing, line, offset)
 
     def _is_of_host(self, missing: Path) -> bool:
         if missing[0] not in ("facts", "Facts"):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import msgspec
 import yaml
 
 from hiera.text.yaml_text import Places
-from puller.authoring.lint.findings import Finding, Place
+from puller.authoring.lint.findings import Finding, Place, Severity
 from puller.authoring.lint.names.known import Path, Trouble
+from puller.manifest.problems import Problems
 
 
 class YamlText:
@@ -23,15 +25,17 @@ class YamlText:
     def finding(self, trouble: Trouble, path: Sequence[str | int]) -> Finding:
         """A trouble of the value at a path of keys."""
         start, end = self._span(path)
-        offset = _found(self.text, trouble.needle, start, end)
-        return Finding(trouble.rule, trouble.severity, _place(self.name, self.text, offset), trouble.message)
+        return self._at(trouble, _found(self.text, trouble.needle, start, end))
 
     def at_line(self, trouble: Trouble, line: int) -> Finding:
         """A trouble somewhere in a line."""
         start = _line_start(self.text, line)
         end = self.text.find("\n", start)
-        offset = _found(self.text, trouble.needle, start, len(self.text) if end < 0 else end)
-        return Finding(trouble.rule, trouble.severity, _place(self.name, self.text, offset), trouble.message)
+        return self._at(trouble, _found(self.text, trouble.needle, start, len(self.text) if end < 0 else end))
+
+    def _at(self, trouble: Trouble, offset: int) -> Finding:
+        place = _place(self.name, self.text, offset)
+        return Finding(trouble.rule, trouble.severity, place, trouble.message)
 
     def _span(self, path: Sequence[str | int]) -> tuple[int, int]:
         try:
@@ -39,6 +43,21 @@ class YamlText:
         except yaml.YAMLError:
             return 0, 0
         return self._places.span(path)
+
+
+class RenderedText(YamlText):
+    """One text that a template has rendered: for the facts of other hosts it says something else."""
+
+    def __init__(self, problems: Problems) -> None:
+        super().__init__(problems.source, problems.text)
+        self._mask = problems.mask
+
+    def _at(self, trouble: Trouble, offset: int) -> Finding:
+        found = super()._at(trouble, offset)
+        if found.severity is not Severity.ERROR:
+            return msgspec.structs.replace(found, message=self._mask(found.message))
+        message = f"{self._mask(found.message)}, for the facts at hand"
+        return Finding("resource-fails", Severity.WARNING, found.place, message)
 
 
 def in_template(name: str, text: str, trouble: Trouble) -> Finding:

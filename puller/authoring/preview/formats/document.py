@@ -10,7 +10,7 @@ from puller.authoring.preview.groups import Preview
 
 def as_json(preview: Preview) -> str:
     """The document, indented; ``docs/preview.md`` names its keys."""
-    return json.dumps(_plain(preview), indent=2, ensure_ascii=False)
+    return json.dumps(_plain(preview), indent=2, ensure_ascii=False) + "\n"
 
 
 def _plain(preview: Preview) -> dict[str, Any]:

@@ -32,13 +32,19 @@ def headline(change: Change) -> str:
         return f"{reference} fails: {one_line(change.why)}"
     if change.kind is Kind.REFRESHED:
         return f"{reference} {_refresh(change)}"
+    if change.kind is Kind.SKIPPED:
+        return f"{reference} is skipped, because of {_because(change)}"
     why = f": {one_line(change.why)}" if change.why else ""
     also = f"; {_refresh(change)}" if change.refresh else ""
     return f"{reference} {change.kind}{why}{also}"
 
 
 def _refresh(change: Change) -> str:
-    return f"{change.refresh}, because of {', '.join(map(one_line, change.because))}"
+    return f"{change.refresh}, because of {_because(change)}"
+
+
+def _because(change: Change) -> str:
+    return ", ".join(map(one_line, change.because))
 
 
 def property_line(change: PropertyChange) -> str:
@@ -71,13 +77,26 @@ def still_failing_lines(preview: Preview) -> list[str]:
     """Failures of before and after, so that nobody takes *nothing changes* for *all is well*."""
     return [
         f"{counted(len(found.machines), preview.total)} ({machines(found.machines)}):"
-        f" {one_line(found.change.reference)} fails as before: {one_line(found.change.why)}"
+        f" {one_line(found.change.reference)} {_as_before(found.change)}: {one_line(found.change.why)}"
         for found in preview.still_failing
     ]
 
 
-def one_line(text: str) -> str:
-    """A value in one line of limited length, without control characters."""
-    found = " ".join(text.split())
-    found = "".join(character if character.isprintable() else "?" for character in found)
-    return found if len(found) <= _LONGEST else f"{found[:_LONGEST]}…"
+def _as_before(change: Change) -> str:
+    return f"{change.kind}, as before" if change.kind is Kind.LATE else "fails as before"
+
+
+def note_lines(preview: Preview) -> list[str]:
+    """All notes, each in one line; one may name many programs."""
+    return [one_line(note, 1000) for note in preview.notes]
+
+
+def one_line(text: str, most: int = _LONGEST) -> str:
+    """A value in one line of at most so many characters, without control characters."""
+    found = printable(" ".join(text.split()))
+    return found if len(found) <= most else f"{found[:most]}…"
+
+
+def printable(text: str) -> str:
+    """A line without characters that steer a terminal."""
+    return "".join(c if c.isprintable() or c == "\t" else "?" for c in text)

@@ -8,6 +8,8 @@ from puller.authoring.preview.groups import Preview
 
 _MOST_LINES = 200
 """Lines of one diff that are shown."""
+_LONGEST_LINE = 400
+"""Characters of one of them."""
 
 
 def text(preview: Preview) -> str:
@@ -24,7 +26,7 @@ def _lines(preview: Preview) -> Iterator[str]:
     if line := sentences.unchanged_line(preview):
         yield line
     yield from sentences.still_failing_lines(preview)
-    for note in preview.notes:
+    for note in sentences.note_lines(preview):
         yield f"note: {note}"
 
 
@@ -39,7 +41,13 @@ def _change(change: Change) -> Iterator[str]:
 
 
 def shown_diff(diff: str, most: int = _MOST_LINES) -> list[str]:
-    """The first lines of a diff, and how many there are more; without characters that steer a terminal."""
-    found = ["".join(c if c.isprintable() or c == "\t" else "?" for c in line) for line in diff.split("\n")]
-    found = found[:-1] if found and not found[-1] else found
-    return found if len(found) <= most else [*found[:most], f"… {len(found) - most} more lines"]
+    """The first lines of a diff, and how much there is more; without characters that steer a terminal."""
+    lines = diff.split("\n")
+    lines = lines[:-1] if not lines[-1] else lines
+    found = [sentences.printable(_shortened(line)) for line in lines[:most]]
+    return found if len(lines) <= most else [*found, f"… {len(lines) - most} more lines"]
+
+
+def _shortened(line: str) -> str:
+    left = len(line) - _LONGEST_LINE
+    return line if left <= 0 else f"{line[:_LONGEST_LINE]}… {left} more characters"

@@ -71,6 +71,14 @@ BROKEN: dict[str, Broken] = {
         {"manifest.yaml": FILE.replace("PROPERTIES", "template: app.j2"), "app.j2": "\n{% include 'no.j2' %}\n"},
         "web/app.j2:2: error: no.j2 is included, and not in the bundle",
     ),
+    "a reference to a type that there is not": (
+        {"manifest.yaml": FILE.replace("PROPERTIES", "content: a, require: [packages#nginx]")},
+        "require names packages#nginx, and there is no type 'packages'",
+    ),
+    "a secret in the name of a resource": (
+        {"manifest.yaml": "data:\n  # @sensitive\n  key: abc\n" + EXEC.replace("COMMAND", "'run {{ data.key }}'")},
+        "name is made of a secret, and would be shown",
+    ),
     "a missing source": (
         {"manifest.yaml": FILE.replace("PROPERTIES", "source: files/app.conf"), "files/app.cnf": "x\n"},
         "web/manifest.yaml:2:",
@@ -205,6 +213,10 @@ SUSPICIOUS = {
         "data: {prot: 1}\nresources: [exec: ['true']]\n",
         "data.prot [unused-data]",
     ),
+    "a key of an override that nothing uses": (
+        OVERRIDES.replace("ORDER", "[default]").replace("{SECTION: {a: 2}}", "{default: {a: 2, aa: 3}}"),
+        ": warning: nothing in the bundle uses data.aa",
+    ),
 }
 
 
@@ -227,6 +239,59 @@ def test_a_file_that_nothing_uses_is_a_warning(
     assert output.splitlines()[:-1] == [
         "web/files/old.conf: warning: nothing in the bundle uses this file [unused-file]"
     ]
+
+
+def test_a_template_that_is_no_text_is_refused(
+    execute: Execute, write: Callable[[dict[str, str]], None], tmp_path: Path
+) -> None:
+    write({"manifest.yaml": FILE.replace("PROPERTIES", "template: app.j2")})
+    (tmp_path / "web/app.j2").write_bytes(b"caf\xe9\n")
+    status, output = execute("lint", "web")
+    assert (status, "web/app.j2: error: is not UTF-8 text, at byte 3 [template-syntax]" in output) == (
+        1,
+        True,
+    )
+    assert execute("bundle", "build", "web")[0] == 13
+
+
+@pytest.mark.parametrize(
+    "text", ["a: 1\n\tb: 2\n", "*a : 1\ndata: {}\n", "data: {a: [\n", "# @sensitive\n\tx: 1\n"]
+)
+def test_a_manifest_that_is_no_yaml_is_refused_in_words(
+    execute: Execute, write: Callable[[dict[str, str]], None], text: str
+) -> None:
+    write({"manifest.yaml": f"# @sensitive\n{text}"})
+    status, output = execute("lint", "web")
+    assert (status, "[manifest]" in output, "bug in Puller" in output) == (1, True, False), output
+
+
+def test_a_reference_that_only_another_bundle_can_make_good_is_warned_of_when_it_is_packed(
+    execute: Execute, write: Callable[[dict[str, str]], None]
+) -> None:
+    manifest = FILE.replace("PROPERTIES", "content: a, require: [package#ngnix, package#tcpdump]")
+    write({"manifest.yaml": f"{manifest}  - package: [nginx]\n"})
+    status, output = execute("bundle", "build", "web")
+    assert (status, "require names package#ngnix, which is not declared" in output) == (0, True), output
+    assert "another bundle of the host" in output
+    assert "tcpdump" not in output
+
+
+def test_the_notation_of_another_tool_is_warned_of_in_templates(
+    execute: Execute, write: Callable[[dict[str, str]], None]
+) -> None:
+    files = {"manifest.yaml": "data: {port: 1}\n" + FILE.replace("PROPERTIES", "template: app.j2")}
+    write({**files, "app.j2": "${HOME} ${a[0]} ${data.port}\n{{ data.port }}\n"})
+    status, output = execute("lint", "web")
+    assert (status, output.count("warning:")) == (0, 1), output
+    assert "web/app.j2:1:17: warning: ${data.port} is ordinary text" in output
+
+
+def test_a_fact_that_is_nearly_one_of_puller_s_is_a_warning(
+    execute: Execute, write: Callable[[dict[str, str]], None]
+) -> None:
+    write({"manifest.yaml": EXEC.replace("COMMAND", '"echo {{ facts.networkin.fqdn }}"')})
+    output = execute("lint", "web", "--no-system-facts", "-v")[1]
+    assert "did you mean 'networking'?) [misspelt-fact]" in output
 
 
 def test_an_archive_is_linted_as_its_directory_is(

@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from hypothesis import settings
 
+from hiera.errors import HieraError
 from puller.authoring.lint.check import lint_bundle
 from puller.authoring.lint.checks import names
 from puller.authoring.lint.findings import Finding, Severity
@@ -30,6 +33,8 @@ KEY = b"0123456789abcdef"
 SEED = 14
 EACH = 20
 """Mutations of each bundle."""
+LEAVES = settings().max_examples
+"""Leaves of each bundle that are misspelt and fail; more in the thorough run."""
 
 _NETWORK = {"hostname": "web01", "domain": "example.com", "fqdn": "web01.example.com", "ip": "192.0.2.7"}
 MACHINES: list[dict[str, Any]] = [
@@ -111,7 +116,7 @@ def failures(directory: Path, facts: dict[str, Any]) -> set[str]:
     """What a machine with these facts says of a bundle."""
     try:
         resolution = resolve(ManifestSource(directory / MANIFEST, MANIFEST), Inputs(facts, {}), key=KEY)
-    except PullerError as error:
+    except (HieraError, PullerError) as error:
         return {str(error)}
     return {
         f"{one.reference}: {one.failure}" for one in resolution.resources if one.failure and not one.unmanaged
@@ -209,5 +214,54 @@ def test_what_breaks_an_example_on_a_host_is_found(bundle: Path, kind: str, copi
                     missed.append(f"{file.relative_to(copied)}: {min(new)[:300]}")
         file.write_bytes(original)
         if found >= EACH:
+            break
+    assert missed == [], "\n".join(missed)
+
+
+# Every leaf of the manifests and the data, one of its words misspelt: keys, references, names of files, values.
+
+_LETTERS = re.compile(r"[A-Za-z_]{3,}")
+
+
+def misspelt_leaves(directory: Path, seed: int) -> Iterator[tuple[Path, str]]:
+    """The YAML files of a bundle, each with one word less a letter: one text for each scalar, in an order by chance."""
+    chance = random.Random(seed)
+    found = []
+    for file, _ in [*removed(directory), (directory / MANIFEST, None)]:
+        if file.suffix in (".yaml", ".yml"):
+            text = file.read_text()
+            for start, end in scalars(text):
+                if words := [*_LETTERS.finditer(text, start, end)]:
+                    at = chance.randrange((word := chance.choice(words)).start() + 1, word.end())
+                    found.append((file, text[:at] + text[at + 1 :]))
+    chance.shuffle(found)
+    yield from found
+
+
+def scalars(text: str) -> Iterator[tuple[int, int]]:
+    """Where the scalars of a text begin and end, keys as well."""
+    for event in yaml.parse(text, yaml.SafeLoader):
+        if isinstance(event, yaml.ScalarEvent):
+            start: Any = event.start_mark
+            end: Any = event.end_mark
+            yield start.index, end.index
+
+
+@pytest.mark.parametrize("bundle", BUNDLES, ids=str)
+def test_a_misspelt_leaf_that_fails_on_a_host_is_found(bundle: Path, copied: Path) -> None:
+    directory = copied / bundle
+    before = [failures(directory, facts) for facts in MACHINES]
+    passed = [linted(directory, facts) for facts in MACHINES]
+    missed, found = [], 0
+    for file, text in misspelt_leaves(directory, SEED):
+        original = file.read_bytes()
+        file.write_text(text)
+        for facts, old, said in zip(MACHINES, before, passed, strict=True):
+            if new := failures(directory, facts) - old:
+                found += 1
+                if not linted(directory, facts) - said:
+                    missed.append(f"{file.relative_to(copied)}: {min(new)[:300]}")
+        file.write_bytes(original)
+        if found >= LEAVES:
             break
     assert missed == [], "\n".join(missed)

@@ -194,3 +194,69 @@ def test_a_change_of_how_a_resource_is_treated_refreshes_nothing(name: str) -> N
     old, new = file("/b"), file("/b", properties={name: "x"})
     found = changes([old, service], [new, service])
     assert [change.reference for change in found] == ["file#/b"]
+
+
+def test_what_requires_something_that_fails_is_skipped_and_all_that_requires_it() -> None:
+    app, last = one("service#app", requires=("file#/a",)), one("exec#x", requires=("service#app",))
+    broken = one("file#/a", failure="no")
+    found = compared([file("/a"), app, last], [broken, app, last])
+    assert [(c.reference, c.kind, c.because) for c in found.changes] == [
+        ("file#/a", Kind.FAILS, ()),
+        ("service#app", Kind.SKIPPED, ("file#/a",)),
+        ("exec#x", Kind.SKIPPED, ("service#app",)),
+    ]
+    assert kinds([broken, app, last], [file("/a"), app, last]) == {
+        "file#/a": Kind.RECOVERS,
+        "service#app": Kind.MANAGED,
+        "exec#x": Kind.MANAGED,
+    }
+    assert kinds([broken, app], [broken, app]) == {}
+
+
+def test_a_resource_that_is_new_and_skipped_fails_the_release() -> None:
+    broken = one("file#/a", failure="no")
+    found = compared([broken], [broken, one("service#app", requires=("file#/a",))])
+    assert (found.fails, [change.kind for change in found.changes]) == (True, [Kind.SKIPPED])
+
+
+def test_a_requirement_that_is_known_by_another_name_skips_too() -> None:
+    broken = one("file#/a", failure="no", names=("file#/a", "file#config"))
+    app = one("service#app", requires=("file#config",))
+    assert kinds([file("/a"), app], [broken, app])["service#app"] is Kind.SKIPPED
+
+
+def test_a_failure_that_an_earlier_resource_may_mend_skips_nothing() -> None:
+    late, app = one("file#/a", failure="not yet", is_late=True), one("service#app", requires=("file#/a",))
+    found = compared([file("/a"), app], [late, app])
+    assert [(change.reference, change.kind) for change in found.changes] == [("file#/a", Kind.LATE)]
+    assert not found.fails, "as in a test of a bundle, it may well be there by then"
+    assert [change.kind for change in compared([late], [late]).still_failing] == [Kind.LATE]
+
+
+def test_what_is_skipped_is_not_refreshed_and_refreshes_nothing() -> None:
+    def side(text: str) -> list[ResolvedResource]:
+        return [
+            one("file#/broken", failure="no"),
+            file("/a", text, requires=("file#/broken",)),
+            one("service#app", refreshed_by=("file#/a",)),
+        ]
+
+    assert kinds(side("1"), side("2")) == {"file#/a": Kind.CHANGED}
+
+
+def test_two_resources_of_one_name_are_compared_each_with_its_like() -> None:
+    """A child manifest that is applied twice."""
+    first, second, other = (one("apply#kid.yaml", properties={"n": n}) for n in (1, 2, 3))
+    assert kinds([first, second], [first, second]) == {}
+    assert kinds([first, second], [other, second]) == {"apply#kid.yaml": Kind.CHANGED}
+    assert kinds([first, second], [first, other]) == {"apply#kid.yaml (2)": Kind.CHANGED}
+
+
+def test_how_a_bundle_is_applied_is_a_change_of_the_bundle() -> None:
+    old = Resolution((), {}, settings={"give_up_after": 2})
+    new = Resolution((), {}, settings={"give_up_after": 2, "fail_on_error": True})
+    (change,) = compare(old, new).changes
+    assert (change.reference, change.kind) == ("the bundle", Kind.CHANGED)
+    (found,) = change.properties
+    assert (found.name, found.old, found.new) == ("fail_on_error", None, "true")
+    assert compare(new, new).changes == ()

@@ -13,6 +13,7 @@ from puller.authoring.preview.machines import Machine
 from puller.authoring.preview.reads import Read, Reads, Watched
 from puller.authoring.preview.resolvers import Given, OneByOne
 from puller.authoring.preview.sharing import Shared
+from puller.facts.tree import described
 from puller.manifest.source import ManifestSource
 
 KEY = b"0123456789abcdef"
@@ -44,6 +45,14 @@ TEMPLATES = {
     "e.jet": "[[ facts.os.family ]]",
     "f.tmpl": "{{ range $k, $v := .facts }}{{ $k }}{{ $v }}{{ end }}",
     "g.tmpl": "{{ toJson .facts.os }}",
+    "i.tmpl": '{{ .facts.os.family }}{{ if hasKey .facts.os "release" }}r{{ end }}{{ get .Facts.os "x" }}',
+    "j.jet": "[[ facts.os.family ]][[ if isset(facts.os.x) ]]x[[ end ]][[ lookup('facts.extra.family', 'no') ]]",
+    "k.tmpl": "{{ len .facts.os }}{{ keys .facts | sortAlpha }}{{ deepEqual .facts.os .facts.extra }}",
+    "l.tmpl": '{{ $m := deepCopy .facts }}{{ $_ := set $m "os" 1 }}{{ unset .facts "os" }}{{ .facts }}{{ $m }}',
+    "m.jet": "[[ facts.os == facts.extra ]][[ facts.os ]][[ len(facts) ]]",
+    "n.jet": "[[ facts.os = 1 ]][[ facts.os ]][[ facts ]]",
+    "o.tmpl": '{{ with merge (dict "family" 1) .facts.os }}{{ . }}{{ end }}{{ .facts.os | toPrettyJson }}',
+    "p.tmpl": '{{ $_ := set .facts.os "family" "mine" }}{{ .facts.os.family }}{{ .facts.os }}',
     "h.jet": "[[ if isset(facts.extra) ]]there[[ end ]][[ lookup('facts.os.release', 'no') ]]",
 }
 leaves = st.sampled_from(["Debian", "os", "extra", 1, 1.0, True, None, "1", ""])
@@ -75,6 +84,7 @@ def of_template(name: str) -> str:
     return f"resources:\n  - file: [{{/x: {{{FILE}, template: {name}}}}}]\n"
 
 
+READ_ALL = {"all facts", "f.tmpl", "l.tmpl", "n.jet"}
 BUNDLES: dict[str, tuple[str, dict[str, str]]] = {
     **{name: (of_content(text), {}) for name, text in READERS.items()},
     **{name: (of_template(name), {name: text}) for name, text in TEMPLATES.items()},
@@ -93,6 +103,14 @@ BUNDLES: dict[str, tuple[str, dict[str, str]]] = {
             "hiera.yaml": "version: 5\nhierarchy: [{name: a, paths: ['%{facts.os.family}.yaml', c.yaml]}]\n",
             "data/Debian.yaml": "a: 2\n",
             "data/c.yaml": "a: 1\n",
+        },
+    ),
+    "a tree with whole facts": (
+        of_content("{{ data.a }}{{ data.b }}"),
+        {
+            "hiera.yaml": "version: 5\nhierarchy: [{name: a, paths: ['%{facts.os.release}.yaml', c.yaml]}]\n",
+            "data/1.yaml": "a: 2\n",
+            "data/c.yaml": "a: '%{facts.os} %{os.family}'\nb: '%{facts.os.release.x}%{extra}'\n",
         },
     ),
     "a loop": (
@@ -120,9 +138,7 @@ def test_what_is_shared_is_what_each_machine_has_by_itself(tmp_path: Path, name:
     check()
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in BUNDLES if name not in {"all facts", "f.tmpl", "what is in all facts"}]
-)
+@pytest.mark.parametrize("name", [name for name in BUNDLES if name not in READ_ALL])
 def test_machines_that_differ_in_what_nothing_reads_are_resolved_once(tmp_path: Path, name: str) -> None:
     shared = Shared(resolver(tmp_path / "b", *BUNDLES[name]))
     for number in range(5):
@@ -131,11 +147,37 @@ def test_machines_that_differ_in_what_nothing_reads_are_resolved_once(tmp_path: 
     assert shared.resolved == 1
 
 
+@pytest.mark.parametrize("name", ["a plain name", "control", "a tree", "c.tmpl", "e.jet", "i.tmpl", "j.jet"])
+def test_machines_that_differ_in_names_that_nothing_reads_are_resolved_once(
+    tmp_path: Path, name: str
+) -> None:
+    """Interfaces have names of their own, and legacy names with them; groups have values that no other machine has."""
+    shared = Shared(resolver(tmp_path / "b", *BUNDLES[name]))
+    for number in range(5):
+        interfaces = {f"veth{number}": {"mtu": 1500}}
+        os = {"family": "Debian", "release": {"major": "12", f"x{number}": number}, f"uuid{number}": number}
+        facts = {"os": os, "networking": {"interfaces": interfaces}, "list": ["a"]}
+        shared(Machine(str(number), described(facts)))
+    assert shared.resolved == 1
+
+
 def test_a_bundle_that_asks_for_names_shares_nothing(tmp_path: Path) -> None:
     shared = Shared(resolver(tmp_path / "b", of_content("{{ facts.name }}")))
     for number in range(300):
         shared(Machine(str(number), {"name": number}))
     assert shared.resolved == 300
+
+
+def test_machines_that_share_after_many_that_do_not_are_resolved_few_times(tmp_path: Path) -> None:
+    """As in a fleet that is ordered by names."""
+    shared = Shared(
+        resolver(tmp_path / "b", of_content("{{ facts.name if facts.role == 'db' else facts.role }}"))
+    )
+    for number in range(600):
+        facts = {"name": number, "role": "db" if number < 300 else "web"}
+        outcome = shared(Machine(str(number), facts))
+    assert shared.resolved <= 316
+    assert outcome == resolver(tmp_path / "b", of_content("web")).of({"name": 1}), "of its like"
 
 
 def test_a_copy_of_watched_facts_asks_for_all_of_them() -> None:

@@ -6,6 +6,7 @@ import select
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -51,7 +52,7 @@ def bundle(tmp_path: Path) -> Path:
 def tree(tmp_path: Path) -> Path:
     """The least that a system is: release file, accounts, a directory for cron, and a few programs."""
     root = tmp_path / "tree, with: marks"
-    for directory in ("etc/cron.d", "usr/bin", "var/lib", "tmp"):
+    for directory in ("etc/cron.d", "usr/bin", "var/lib", "tmp", "mnt"):
         (root / directory).mkdir(parents=True)
     for name in ("bin", "lib64"):
         (root / "usr" / name).mkdir(exist_ok=True)
@@ -184,6 +185,95 @@ def test_neither_the_kernel_nor_files_outside_can_be_changed_or_read(
     assert outside.read_text() == "of this machine"
 
 
+SAME = "read v < {0}; echo $v > {0}"
+"""Writes what a setting is: where a trial lets it through, the machine that tests it keeps its own."""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "mount -o remount,bind,rw /proc/sys && " + SAME.format("/proc/sys/vm/overcommit_memory"),
+        "mount -o remount,rw /proc/sys && " + SAME.format("/proc/sys/vm/overcommit_memory"),
+        "umount /proc/sys && " + SAME.format("/proc/sys/vm/overcommit_memory"),
+        "mount --rbind /proc /mnt && umount /mnt/sys && " + SAME.format("/mnt/sys/vm/overcommit_memory"),
+        "mount -t proc proc /mnt && " + SAME.format("/mnt/sys/vm/overcommit_memory"),
+        "mount -t sysfs sysfs /mnt && : > /mnt/power/state",
+        "mount -o remount,bind,rw /sys && : > /sys/power/state",
+        "unshare --cgroup mount -t cgroup2 cgroup2 /mnt",
+        "unshare --user --map-root-user --mount mount -o remount,bind,rw /proc/sys",
+        "mount -t devtmpfs devtmpfs /mnt",
+        "mount -t debugfs debugfs /mnt",
+        "umount /dev",
+        "mount -o remount,bind,rw {bundle} && echo x > {bundle}/manifest.yaml",
+        ": > /proc/sysrq-trigger",
+        "cat < /proc/kmsg",
+        ": > /proc/irq/default_smp_affinity",
+        "umount /proc/irq && : > /proc/irq/default_smp_affinity",
+        "cat /proc/1/root/etc/hosts",
+        "cat /proc/1/environ",
+        "echo forged > /proc/1/fd/2",
+    ],
+)
+def test_a_command_that_mounts_reaches_no_setting_and_no_device_of_this_machine(
+    bundle: Path, tree: Path, command: str
+) -> None:
+    for program in ("mount", "umount", "unshare"):
+        install(program, tree)
+    commanded(bundle, command.format(bundle=bundle))
+    before = (bundle / "manifest.yaml").read_bytes()
+
+    assert "cannot be applied" in run_trial(trial_of(bundle, tree)).failures[0]
+    assert (bundle / "manifest.yaml").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "mount -t tmpfs none /mnt && echo a > /mnt/a",
+        "mount --bind /etc /mnt && cat /mnt/hosts",
+        "chown 4000000:65533 /etc/hosts && chmod 4755 /etc/hosts",
+        "mount -t tmpfs -o mode=0700 none /mnt && umount /mnt",
+        "hostname other && test $(hostname) = other",
+        "setpriv --reuid 33 --regid 33 --init-groups --reset-env sh -c 'test $(id -u) = 33'",
+    ],
+)
+def test_a_command_may_do_in_a_trial_what_root_does_with_mounts_owners_and_names(
+    bundle: Path, tree: Path, command: str
+) -> None:
+    for program in ("mount", "umount", "chown", "chmod", "hostname", "setpriv", "id"):
+        install(program, tree)
+    with (tree / "etc/passwd").open("a") as accounts:
+        accounts.write("www-data:x:33:33::/:/bin/sh\n")
+    commanded(bundle, command)
+    name = socket.gethostname()
+
+    assert not any("cannot be applied" in failure for failure in run_trial(trial_of(bundle, tree)).failures)
+    assert socket.gethostname() == name
+
+
+def test_nodes_of_devices_in_the_tree_are_no_devices(bundle: Path, tree: Path) -> None:
+    os.mknod(tree / "etc/zero", 0o666 | stat.S_IFCHR, os.makedev(1, 5))
+    commanded(bundle, ": < /etc/zero")
+
+    assert "cannot be applied" in run_trial(trial_of(bundle, tree)).failures[0]
+
+
+def test_a_machine_that_allows_no_user_namespace_is_told_to(bundle: Path, tree: Path) -> None:
+    container = ("unshare", "--user", "--map-root-user", "--net", "--pid", "--fork", "--mount-proc")
+    limited = (
+        'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'  # of this container, not of the machine
+    )
+    done = subprocess.run(
+        [*container, "sh", "-c", limited, "sh", *command_of(trial_of(bundle, tree))],
+        capture_output=True,
+        check=True,
+    )
+
+    assert msgspec.json.decode(done.stdout, type=TrialOutcome).failures == [
+        "unshare: a private root cannot be made here: No space left on device: user.max_user_namespaces is too low"
+    ]
+
+
 def test_there_is_no_network(bundle: Path, tree: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/a"
@@ -208,6 +298,24 @@ def test_no_secret_of_the_bundle_is_in_the_outcome(bundle: Path, tree: Path) -> 
     assert b"c4n4ry" not in msgspec.json.encode(outcome)
 
 
+@pytest.mark.parametrize("printed", ["$PW", "{{ data.password }}", "{{ data.password | b64encode }}"])
+def test_no_secret_that_a_failing_command_prints_is_in_the_outcome(
+    bundle: Path, tree: Path, printed: str
+) -> None:
+    (bundle / "manifest.yaml").write_text(
+        "data:\n  # @sensitive\n  password: c4n4ry\n"
+        "resources:\n  - exec:\n      - tell:\n"
+        f'          command: "echo {printed}; echo {printed} >&2; exit 3"\n'
+        "          provider: shell\n"
+        '          environment: ["PW={{ data.password }}"]\n'
+    )
+    outcome = run_trial(trial_of(bundle, tree))
+
+    assert "exec#tell: cannot be applied" in outcome.failures[0]
+    assert b"c4n4ry" not in msgspec.json.encode(outcome)
+    assert b"YzRuNHJ5" not in msgspec.json.encode(outcome)
+
+
 def test_a_trial_that_takes_too_long_is_ended(bundle: Path, tree: Path) -> None:
     commanded(bundle, "sleep 600")
 
@@ -216,18 +324,24 @@ def test_a_trial_that_takes_too_long_is_ended(bundle: Path, tree: Path) -> None:
     ]
 
 
+def command_of(trial: Trial) -> list[str]:
+    """A process that makes a trial, and prints its outcome."""
+    code = (
+        "import sys, msgspec\n"
+        "from puller.authoring.trials.asked import Trial\n"
+        "from puller.authoring.trials.trial import run_trial\n"
+        "outcome = run_trial(msgspec.json.decode(sys.argv[1], type=Trial))\n"
+        "sys.stdout.buffer.write(msgspec.json.encode(outcome))\n"
+    )
+    return [sys.executable, "-c", code, msgspec.json.encode(trial).decode()]
+
+
 @pytest.fixture
 def long_trial(bundle: Path, tree: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A process that makes a trial, and the id of what the bundle runs there, which would take an hour."""
     mark = f"3600.{os.getpid()}{os.urandom(3).hex()}".translate(str.maketrans("abcdef", "012345"))
     commanded(bundle, f"sleep {mark}")
-    code = (
-        "import sys, msgspec\n"
-        "from puller.authoring.trials.asked import Trial\n"
-        "from puller.authoring.trials.trial import run_trial\n"
-        "run_trial(msgspec.json.decode(sys.argv[1], type=Trial))\n"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code, msgspec.json.encode(trial_of(bundle, tree))])
+    process = subprocess.Popen(command_of(trial_of(bundle, tree)))
     with process:
         yield process, find_process(f"sleep\0{mark}\0", process)
         process.kill()

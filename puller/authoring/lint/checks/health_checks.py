@@ -1,0 +1,74 @@
+"""Health checks that wait for something else, and are not told for how long.
+
+``health-check-limit``: every try ends after a minute, by default. That is long for a run that waits for it, and much
+longer than whoever wrote ``curl http://localhost/`` has seen it take; a command that looks at this machine alone needs
+no limit of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from puller.authoring.lint.checks.commands import place_of, without_expressions
+from puller.authoring.lint.findings import Finding, Severity
+from puller.authoring.lint.names.bundle import bundle_of
+from puller.authoring.lint.names.known import Trouble
+from puller.authoring.lint.subject import Subject
+from puller.system.shell_words import split_words
+
+_SHELLS: Final = frozenset({"ash", "bash", "dash", "ksh", "sh", "zsh"})
+_SCRIPT: Final = re.compile(r"[\w./-]+")
+_NONE: Final = re.compile(r"(?!)")
+_LIMITS: Final = {
+    "curl": re.compile(r"(^|\s)(-[a-zA-Z]*m|--max-time)"),
+    "inotifywait": re.compile(r"(^|\s)(-t|--timeout)"),
+    "nc": re.compile(r"(^|\s)-[a-zA-Z]*w"),
+    "ncat": re.compile(r"(^|\s)(-[a-zA-Z]*w|--wait)"),
+    "netcat": re.compile(r"(^|\s)-[a-zA-Z]*w"),
+    "ping": re.compile(r"(^|\s)-[a-zA-Z]*[cwW]"),
+    "ssh": re.compile("ConnectTimeout"),
+    "until": _NONE,
+    "wget": re.compile(r"(^|\s)(-[a-zA-Z]*T|--timeout)"),
+    "while": _NONE,
+}
+"""What waits for others, or repeats, and the option that says for how long."""
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    """One finding for each such check."""
+    for manifest in bundle_of(subject).manifests.values():
+        for entry in manifest.resources:
+            checks = entry.properties.get("health_checks")
+            for index, one in enumerate(checks if isinstance(checks, list) else ()):
+                if isinstance(one, Mapping) and (what := _trouble(one)):
+                    trouble = Trouble("health-check-limit", Severity.WARNING, what, ())
+                    place = place_of(manifest, entry, ("health_checks", index, "command"))
+                    yield manifest.yaml.finding(trouble, place)
+
+
+def _trouble(one: Mapping[str, Any]) -> str:
+    command = one.get("command")
+    if one.get("timeout") is not None or not isinstance(command, str):
+        return ""
+    text = without_expressions(command) or ""
+    waiting = next((word for word in _programs(text) if word in _LIMITS), "")
+    if not waiting or _LIMITS[waiting].search(text):
+        return ""
+    tries = one.get("tries", 1)
+    each = "" if tries == 1 else f" in each of {tries} tries" if isinstance(tries, int) else " in each try"
+    return f"{waiting} may wait for the 60s that a check has by default{each}: say a timeout, such as 10s"
+
+
+def _programs(text: str) -> list[str]:
+    """The names of the programs that a command line starts, as far as that can be told."""
+    try:
+        words = split_words(text)
+    except ValueError:  # which is found already
+        return []
+    first = words[0].rpartition("/")[2] if words else ""
+    if first not in _SHELLS:
+        return [first]
+    found = [word.rpartition("/")[2] for word in _SCRIPT.findall(text)]
+    return [] if "timeout" in found else found

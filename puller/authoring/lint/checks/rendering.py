@@ -1,0 +1,32 @@
+"""Resources that fail with the facts at hand when their turn comes: a template that cannot be rendered, and the like.
+
+* Nothing is touched: templates are rendered, and sources looked for, as ``puller test`` does it.
+* To compile a template takes far longer than to follow its names, so that only some are; how many are not is unchecked.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from puller.authoring.lint.checks.failures import failure_of
+from puller.authoring.lint.findings import Finding, Place, Severity
+from puller.authoring.lint.subject import Subject
+
+_OF_HOST: Final = re.compile(r"\b(?:[fF]acts|[eE]nviron)\b")
+_MOST: Final = 20  # files that are rendered: a few tenths of a second
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    """One finding for each such resource."""
+    if subject.manifest is None:
+        return
+    from puller.authoring.resolution import Failing
+
+    failing = Failing(_MOST)
+    for declaration, failure in failing.of(subject.manifest):
+        # The line of a template that fails says which fact it is about, if any; of what is set from one it may not.
+        is_of_host = _OF_HOST.search(failure) is not None
+        yield failure_of(declaration, failure, subject, is_of_host=is_of_host)
+    if failing.left_out:
+        what = f"the files of {failing.left_out} resources are not rendered here, as there are many: puller test does"
+        yield Finding("resource-fails", Severity.UNCHECKED, Place(subject.manifest_name), what)

@@ -1,0 +1,93 @@
+"""Previews as text and markdown: bounded, and nothing of a bundle steers a terminal or a page."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from puller.authoring.preview.differences import Change, Comparison, ContentChange, Kind, PropertyChange
+from puller.authoring.preview.formats import markdown, text
+from puller.authoring.preview.groups import Group, Preview, StillFailing
+
+DIFF = "--- /x (now)\n+++ /x (wanted)\n@@ -1 +1 @@\n"
+FORMS = [text.text, markdown.text]
+
+
+def changed(name: str, *diff_lines: str, **more: object) -> Change:
+    content = ContentChange(name, Kind.CHANGED, DIFF + "".join(f"+{line}\n" for line in diff_lines))
+    return Change(reference=f"file#{name}", kind=Kind.CHANGED, contents=(content,), **more)  # type: ignore[arg-type]
+
+
+def preview(*changes: Change, **more: object) -> Preview:
+    groups = (Group(Comparison(changes), ("web01",)),) if changes else ()
+    return Preview(total=1, groups=groups, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_character_of_a_bundle_steers_a_terminal(form: Callable[[Preview], str]) -> None:
+    evil = "a\x1b[31m\u202e\x9bb"
+    change = changed(evil, evil, properties=(PropertyChange("owner", evil, evil + "2"),), why=evil)
+    failing = StillFailing(Change(reference=evil, kind=Kind.FAILS, why=evil), (evil,))
+    shown = form(preview(change, notes=(f"{evil}\nnote",), still_failing=(failing,), unchanged=(evil,)))
+    assert all(character.isprintable() or character == "\n" for character in shown)
+    assert "\nnote" not in shown.replace("\nnote: ", "")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_known_only_when_it_is_applied_is_not_said_to_fail(form: Callable[[Preview], str]) -> None:
+    late = Change(reference="file#/a", kind=Kind.LATE, why="no file b")
+    said = "is not known before its turn comes"
+    assert f"file#/a {said}: no file b" in form(preview(late))
+    shown = form(preview(still_failing=(StillFailing(late, ("web01",)),)))
+    assert f"file#/a {said}, as before: no file b" in shown
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_long_line_and_a_long_diff_say_how_much_is_left_out(form: Callable[[Preview], str]) -> None:
+    shown = form(preview(changed("/x", "y" * 1000, *("line" for _ in range(300)))))
+    assert "… 601 more characters" in shown
+    assert re.search(r"… \d+ more lines", shown)
+
+
+def test_a_group_that_is_too_long_for_a_comment_still_says_what_changes() -> None:
+    lines = [f"{'x' * 80} {number}" for number in range(300)]
+    shown = markdown.text(preview(*(changed(f"/etc/{number}", *lines) for number in range(100))))
+    assert len(shown) <= markdown.LIMIT
+    assert all(f"`file#/etc/{number} changed`" in shown for number in range(100))
+    assert "Shortened: too long for a comment." in shown
+
+
+def test_a_group_of_very_many_changes_names_the_first() -> None:
+    shown = markdown.text(preview(*(changed(f"/{'long' * 40}/{number}", "x") for number in range(5000))))
+    assert len(shown) <= markdown.LIMIT
+    assert "* … and 4950 more changes" in shown
+
+
+def test_what_has_no_room_at_all_is_counted() -> None:
+    groups = tuple(
+        Group(Comparison(tuple(changed(f"/{'g' * 150}{n}/{m}", "x") for m in range(50))), (f"web{n}",))
+        for n in range(40)
+    )
+    shown = markdown.text(Preview(total=40, groups=groups))
+    assert len(shown) <= markdown.LIMIT
+    assert re.search(r"… and \d+ more groups: too long for a comment\n$", shown)
+
+
+def test_failures_and_notes_that_are_not_listed_are_counted() -> None:
+    failing = tuple(
+        StillFailing(Change(reference=f"file#/{number}", kind=Kind.FAILS, why="no"), ("web01",))
+        for number in range(50)
+    )
+    shown = markdown.text(preview(still_failing=failing, notes=tuple("n" * 5000 for _ in range(500))))
+    assert "… and 30 more failures" in shown
+    assert "… and 480 more notes" in shown
+    assert len(shown) <= markdown.LIMIT
+
+
+@pytest.mark.parametrize("evil", ["`", "``", "a`b|c", "\n\n# out", "```\n<img>", "[x](y)", "@all", "<b>"])
+def test_what_stands_in_a_bundle_stays_in_code(evil: str) -> None:
+    change = changed("/x", evil, properties=(PropertyChange("owner", evil, evil + "2"),), why=evil)
+    shown = markdown.text(preview(change, notes=(evil,)))
+    rest = re.sub(r"(?ms)^ *(`{3,})diff\n.*?^ *\1$", "", shown)
+    rest = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", rest)
+    assert not re.search(r"[`<\[@#|](?!## )", rest.replace("### 1 of", "")), rest

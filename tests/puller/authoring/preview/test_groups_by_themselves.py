@@ -1,0 +1,98 @@
+"""Groups of a generated fleet: each machine is told what it would be told if it were the only one."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from puller.authoring.preview.differences import Comparison, compare
+from puller.authoring.preview.groups import Preview, preview
+from puller.authoring.preview.machines import Machine
+from puller.authoring.preview.resolvers import Given, OneByOne
+from puller.authoring.preview.sharing import Shared
+from puller.facts.tree import described
+from puller.manifest.source import ManifestSource
+
+FILE = "owner: nobody-here, group: staff, mode: '0644'"
+MANIFEST = """\
+data: {{n: {n}}}
+hierarchy: {{order: ['role:{{{{ lookup("facts.role", "none") }}}}']}}
+overrides: {{'role:db': {{n: 9}}}}
+resources:
+  - file:
+      - /jinja: {{FILE, template: a.j2}}
+      - /go: {{FILE, template: b.tmpl}}
+      - /only: {{FILE, content: '{{{{ data.n }}}}', control: {{if: "facts.os.family == 'Debian'"}}}}
+      - /broken: {{FILE, content: '{broken}'}}
+  - service:
+      - app: {{ensure: running, require: ["file#/broken"], subscribe: ["file#/jinja"]}}
+"""
+TEMPLATES = {
+    "a.j2": "{% if facts.os.family == 'Debian' %}{{ data.n }}{% endif %}{{ facts.role | default('-') }}\n",
+    "b.tmpl": "{{ if hasKey .facts.os \"release\" }}{{ .data.n }} {{ .facts.os.release }}{{ end }}\n",
+}  # fmt: skip
+FACTS = st.fixed_dictionaries(
+    {
+        "os": st.fixed_dictionaries(
+            {"family": st.sampled_from(["Debian", "RedHat"])},
+            optional={"release": st.sampled_from(["12", 12, "13", None]), "uuid": st.integers()},
+        ),
+        "networking": st.fixed_dictionaries({"hostname": st.text("ab", max_size=3)}),
+    },
+    optional={"role": st.sampled_from(["db", "web", 1, True]), "ip": st.sampled_from(["192.0.2.1", ""])},
+)
+
+
+def side(directory: Path, n: int, broken: str) -> OneByOne:
+    directory.mkdir()
+    manifest = MANIFEST.format(n=n, broken=broken).replace("FILE", FILE)
+    for name, text in {"manifest.yaml": manifest, **TEMPLATES}.items():
+        (directory / name).write_text(text)
+    return OneByOne(
+        ManifestSource(directory / "manifest.yaml", "b/manifest.yaml"), Given(b"0123456789abcdef")
+    )
+
+
+def told(found: Preview) -> dict[str, list[Any]]:
+    """All that is told of each machine, without the lines around what changes, which are of the first of its group."""
+    of: dict[str, list[Any]] = {}
+    for group in found.groups:
+        for name in group.machines:
+            of[name] = plain(group.comparison)
+    for name in found.unchanged:
+        assert name not in of, "told twice"
+        of[name] = []
+    return of
+
+
+def plain(comparison: Comparison) -> list[Any]:
+    return [
+        (
+            msgspec.structs.replace(change, contents=()),
+            [
+                (one.path, one.kind, [line for line in one.diff.splitlines() if line[:1] in "+-"])
+                for one in change.contents
+            ],
+        )
+        for change in comparison.changes
+    ]
+
+
+@pytest.mark.parametrize("broken", ["{{ facts.ip }}", "x"])
+def test_each_machine_of_a_fleet_is_told_what_is_true_of_it_alone(tmp_path: Path, broken: str) -> None:
+    old, new = side(tmp_path / "old", 1, "x"), side(tmp_path / "new", 2, broken)
+
+    @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(FACTS, min_size=1, max_size=8))
+    def check(fleet: list[dict[str, Any]]) -> None:
+        machines = [Machine(f"m{number}", described(facts)) for number, facts in enumerate(fleet)]
+        found = preview(Shared(old), Shared(new), machines)
+        alone = {machine.name: plain(compare(old(machine), new(machine))) for machine in machines}
+        assert told(found) == alone
+        groups = [alone[group.machines[0]] for group in found.groups]
+        assert all(groups.count(one) == 1 for one in groups), "equal changes in two groups"
+
+    check()

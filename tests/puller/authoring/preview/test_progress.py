@@ -1,0 +1,36 @@
+"""Progress of a preview: where somebody watches, and nowhere else."""
+
+import io
+import sys
+
+import pytest
+
+from puller.authoring.preview import progress
+from puller.authoring.preview.machines import Machine
+
+MACHINES = [Machine("a", {}), Machine("b", {})]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_machines_are_counted_on_a_terminal_and_the_line_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(progress, "_SECONDS", 0)
+    with progress.watched_on_a_terminal(MACHINES) as machines:
+        assert list(machines) == MACHINES
+    assert terminal.getvalue() == "\r\x1b[Kmachine 1\r\x1b[Kmachine 2\r\x1b[K"
+
+
+def test_nothing_is_written_where_nobody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", written)
+    monkeypatch.setattr(progress, "_SECONDS", 0)
+    with progress.watched_on_a_terminal(MACHINES) as machines:
+        assert list(machines) == MACHINES
+    assert written.getvalue() == ""
