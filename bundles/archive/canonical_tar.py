@@ -8,6 +8,7 @@
 
 Same description and contents, same tar. Same tar, same ``tar.gz``, as long as zlib is the same: another
 version or another make of zlib may compress otherwise, and then the archive differs and its contents do not.
+What does not shrink is stored (`bundles.archive.deflate`), in the same bytes whatever zlib is.
 """
 
 import struct
@@ -20,8 +21,8 @@ BLOCK = 512
 END_OF_ARCHIVE = bytes(2 * BLOCK)
 
 GZIP_HEADER = bytes.fromhex("1f8b 08 00 00000000 02 ff")
-"""Deflate, no name, no time, best compression, and no operating system: that byte would tell where it was
-built."""
+"""Deflate, no name, no time, a byte for the level that is 2 whatever the level is, and no operating system: that byte
+would tell where it was built."""
 
 HEADER = struct.Struct("100s 8s 8s 8s 12s 12s 8s c 100s 8s 32s 32s 8s 8s 155s 12s")
 """POSIX.1-1988 ustar: name, mode, uid, gid, size, mtime, checksum, type, link target, magic and version, user

@@ -9,21 +9,21 @@
 
 import os
 import stat
-import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import BinaryIO
 
+from bundles import progress
 from bundles.archive.canonical_tar import (
     END_OF_ARCHIVE,
-    GZIP_HEADER,
     description_header,
     file_header,
     padding,
 )
+from bundles.archive.deflate import gzipped
 from bundles.errors import FormatError, PublishError
 from bundles.filesystem.atomic import open_directory, remove_leftovers, replace_file
 from bundles.filesystem.trees import Counted, kind_of, open_regular, pieces_of, walk
@@ -74,8 +74,12 @@ def build_bundle(
         limits.check_files(description)
         limits.check_description(len(description.to_bytes()))
     # Nothing is held in memory: the files are read once to describe them, and once more to pack them.
-    archive = Counted(_deflated(_tar(members, description)))
-    with _explained(output, "cannot be written"), open_directory(output.parent) as parent:
+    archive = Counted(gzipped(_tar(members, description)))
+    with (
+        progress.transfer(f"{name} {version}", description.size, doing="packing", done="packed"),
+        _explained(output, "cannot be written"),
+        open_directory(output.parent) as parent,
+    ):
         remove_leftovers(parent)
         replace_file(parent, output.name, _accepted(archive, description, limits), mode=0o644)
     return BuiltBundle(output, archive.size, archive.sha256, description)
@@ -155,21 +159,10 @@ def _contents(path: Path, entry: FileEntry) -> Iterator[bytes]:
             if contents.size > entry.size:  # a log that grows as fast as it is read would never end
                 break
             yield piece
+            progress.advance(len(piece))
         found = FileEntry(_mode(stream), contents.sha256, contents.size)
     if found != entry:
         raise PublishError(str(path), f"changed while it was packed, from {entry} to {found}")
-
-
-def _deflated(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """One gzip member; not by the ``gzip`` module, whose header depends on Python's version and zlib's."""
-    deflate, checksum, length = zlib.compressobj(level=9, wbits=-15), 0, 0
-    yield GZIP_HEADER
-    for piece in pieces:
-        checksum = zlib.crc32(piece, checksum)
-        length += len(piece)
-        yield deflate.compress(piece)
-    yield deflate.flush()
-    yield checksum.to_bytes(4, "little") + (length % 2**32).to_bytes(4, "little")
 
 
 def _accepted(archive: Counted, description: BundleDescription, limits: Limits) -> Iterator[bytes]:

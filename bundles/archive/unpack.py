@@ -11,23 +11,21 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
+from bundles.archive.new_tree import FILE_MODE, NewTree, fill_and_place
 from bundles.archive.reader import BundleReader
 from bundles.errors import FormatError, SignatureError, StoreError, UnpackError
-from bundles.filesystem.atomic import sync_directory
 from bundles.filesystem.free_space import check_free_space
-from bundles.filesystem.trees import Counted, open_regular, pieces_of, remove_tree, sync_filesystem
-from bundles.format.description import BundleDescription
+from bundles.filesystem.trees import Counted, open_regular, pieces_of
+from bundles.format.description import BundleDescription, FileEntry
 from bundles.format.identity import DESCRIPTION
 from bundles.format.limits import LIMITS, Limits
 from bundles.format.paths import MemberPath
 
-_DIRECTORY_MODE = 0o555
-_FILE_MODE = 0o444
-_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+Members = Iterator[tuple[FileEntry, Iterator[bytes]]]
+"""Files of a bundle, and the contents of each in pieces, to be read before the next file."""
 
 
 def inspect(archive: Path, *, limits: Limits = LIMITS) -> BundleDescription:
@@ -38,6 +36,17 @@ def inspect(archive: Path, *, limits: Limits = LIMITS) -> BundleDescription:
                 pass
         reader.finish()
         return reader.description
+
+
+@contextmanager
+def read_members(archive: Path, *, limits: Limits = LIMITS) -> Iterator[tuple[BundleDescription, Members]]:
+    """The description of an archive that was checked, and its files with their contents, to be read in that order.
+
+    Raises ``OSError``, and ``FormatError`` all the same.
+    """
+    with _opened(archive, None, limits, lambda: None) as reader:
+        files = reader.description.files.items()
+        yield reader.description, ((entry, reader.contents(path)) for path, entry in files)
 
 
 def read_description(archive: Path, sha256: str, *, limits: Limits = LIMITS) -> BundleDescription:
@@ -77,12 +86,11 @@ def unpack(
     ):
         # 2.
         description = reader.description
-        _check_identity(description, name, version)
+        check_identity(description, name, version)
         # 3. Better to say so now than to fill the disk for everybody else first.
-        files = len(description.files) + len(description.directories) + 2
-        check_free_space(destination, destination.parent, size=description.size, files=files)
+        check_space(description, destination)
         # 4. to 7.
-        _fill_and_place(reader, destination, check)
+        fill_and_place(destination, lambda tree: _fill(tree, reader, check))
         return description
 
 
@@ -104,108 +112,38 @@ def _opened(
     with open_regular(archive, follow=True) as stream:
         if sha256 is not None:
             # The same open file is read again below: one that is renamed into its place is never looked at.
-            found = Counted(_asking(check, pieces_of(stream))).exhaust().sha256
+            found = Counted(asking(check, pieces_of(stream))).exhaust().sha256
             if found != sha256:
                 raise SignatureError(str(archive), f"sha256 is {found}, the signed index says {sha256}")
             stream.seek(0)
         yield BundleReader(stream, os.fstat(stream.fileno()).st_size, limits)
 
 
-def _asking(check: Callable[[], None], pieces: Iterator[bytes]) -> Iterator[bytes]:
+def asking(check: Callable[[], None], pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """``pieces`` with a question before each; raises what ``check`` raises."""
     for piece in pieces:
         check()
         yield piece
 
 
-def _check_identity(description: BundleDescription, name: str | None, version: str | None) -> None:
+def check_space(description: BundleDescription, destination: Path) -> None:
+    """Raises ``StoreError`` when there is no space for all that a bundle lists, and ``OSError``."""
+    files = len(description.files) + len(description.directories) + 2
+    check_free_space(destination, destination.parent, size=description.size, files=files)
+
+
+def check_identity(description: BundleDescription, name: str | None, version: str | None) -> None:
+    """Raises ``FormatError`` for a bundle of another name or version than was asked for."""
     for field, found, wanted in (("name", description.name, name), ("version", description.version, version)):
         if wanted is not None and found != wanted:
             raise FormatError(f"{DESCRIPTION}: {field}", f"is {found!r}, wanted {wanted!r}")
 
 
-def _fill_and_place(reader: BundleReader, destination: Path, check: Callable[[], None]) -> None:
-    if os.path.lexists(destination):
-        raise StoreError(str(destination), "exists already")
-    # 4. Beside the destination, so that the rename stays within a file system; private until it is complete.
-    staging = destination.with_name(f".{destination.name}.{os.urandom(6).hex()}.new")
-    os.mkdir(staging, 0o700)
-    try:
-        with _Tree(staging) as tree:
-            _fill(tree, reader, check)
-        # 7.
-        os.rename(staging, destination)
-    except BaseException:
-        with suppress(OSError):  # the first error says more, and nobody takes what is left for a bundle
-            remove_tree(staging)
-        raise
-    sync_directory(destination.parent)
-
-
-def _fill(tree: "_Tree", reader: BundleReader, check: Callable[[], None]) -> None:
+def _fill(tree: NewTree, reader: BundleReader, check: Callable[[], None]) -> None:
     # 5.
-    tree.write(MemberPath(DESCRIPTION), iter([reader.description.to_bytes()]), _FILE_MODE)
+    tree.write(MemberPath(DESCRIPTION), iter([reader.description.to_bytes()]), FILE_MODE)
     for path, entry in reader.description.files.items():
         check()
-        tree.write(path, _asking(check, reader.contents(path)), entry.mode.unpacked)
+        tree.write(path, asking(check, reader.contents(path)), entry.mode.unpacked)
     # 6.
     reader.finish()
-    tree.finish()
-
-
-class _Tree:
-    """A new directory and the files put into it, in the order of their names.
-
-    Every step is relative to the descriptor of a directory that was made here a moment ago, so there is no
-    path in which another process, or an earlier member, could put a link. In the order of names a directory's
-    files come one after the other, except those of directories below it: the descriptors open at one time are
-    those of one path.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self._root = os.open(root, _DIRECTORY)
-        self._open: list[tuple[str, int]] = []
-
-    def __enter__(self) -> "_Tree":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for _name, descriptor in self._open:
-            os.close(descriptor)
-        os.close(self._root)
-
-    def write(self, path: MemberPath, pieces: Iterator[bytes], mode: int) -> None:
-        *directories, name = path.parts
-        descriptor = os.open(name, _NEW_FILE, 0o600, dir_fd=self._enter(directories))
-        with open(descriptor, "wb") as stream:
-            os.fchmod(descriptor, mode)
-            stream.writelines(pieces)
-
-    def finish(self) -> None:
-        """Close all directories to writing, and wait until everything is on the disk."""
-        self._leave(0)
-        os.fchmod(self._root, _DIRECTORY_MODE)
-        sync_filesystem(self._root)
-
-    def _enter(self, directories: list[str]) -> int:
-        """The descriptor of a directory, made now unless the file before was in it too."""
-        shared = 0
-        for (name, _), wanted in zip(self._open, directories, strict=False):
-            if name != wanted:
-                break
-            shared += 1
-        self._leave(shared)
-        for name in directories[shared:]:
-            os.mkdir(name, 0o700, dir_fd=self._current())
-            self._open.append((name, os.open(name, _DIRECTORY, dir_fd=self._current())))
-        return self._current()
-
-    def _leave(self, depth: int) -> None:
-        while len(self._open) > depth:
-            _, descriptor = self._open.pop()
-            try:
-                os.fchmod(descriptor, _DIRECTORY_MODE)
-            finally:
-                os.close(descriptor)
-
-    def _current(self) -> int:
-        return self._open[-1][1] if self._open else self._root

@@ -9,21 +9,22 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from io import BytesIO
+from functools import partial
 from pathlib import Path
 
 from tuf.api.exceptions import DownloadError, RepositoryError
-from tuf.api.metadata import TargetFile, Targets
+from tuf.api.metadata import TargetFile
 
+from bundles.client.files import fetch_file
 from bundles.client.mirror_answers import View, find_behind, within, worst
 from bundles.client.mirror_backoff import MEMORY, MirrorMemory
 from bundles.client.partial_downloads import discard_left
-from bundles.client.stored_index import load_stored
-from bundles.client.targets import download_target, explained, fetch_target, is_target, target_path
+from bundles.client.published_indexes import SiteWorkflow, fetch_indexes
+from bundles.client.stored_indexes import load_stored
+from bundles.client.targets import explained, fetch_target
 from bundles.client.trust_anchor import Anchor
 from bundles.client.trusted_metadata import TrustDirectory
 from bundles.client.tuf_errors import verdict
-from bundles.client.updater import Workflow
 from bundles.deadline import Deadline
 from bundles.errors import (
     BundleError,
@@ -31,8 +32,8 @@ from bundles.errors import (
     TransportError,
     TrustError,
 )
-from bundles.format.index import INDEX, Index
-from bundles.format.limits import LARGEST_INDEX
+from bundles.format.artifact import Artifact, Digest
+from bundles.format.index import Indexes
 from bundles.format.release import Release
 from bundles.transport.mirror import Mirror
 
@@ -47,7 +48,9 @@ class Fetched:
 
 
 class TrustClient:
-    """One host's view of a site. ``directory`` keeps what was trusted; one process at a time may use it.
+    """One host's view of what a site publishes of some ``bundles``; of others it fetches nothing.
+
+    ``directory`` keeps what was trusted; one process at a time may use it.
 
     ``notes`` collects sentences for people: mirrors that failed although another one helped, damaged state.
     """
@@ -57,6 +60,7 @@ class TrustClient:
         directory: Path,
         anchor: Path | bytes,
         mirrors: Sequence[Mirror],
+        bundles: Sequence[str],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         deadline: Deadline | None = None,
     ) -> None:
@@ -64,24 +68,25 @@ class TrustClient:
         self.notes: list[str] = []
         self._anchor = anchor
         self._mirrors = list(mirrors)
+        self._bundles = list(dict.fromkeys(bundles))
         self._now = now
         self.deadline = deadline or Deadline(float("inf"))
         self._store = TrustDirectory(directory, self.notes, now)
-        self._targets: Targets | None = None
+        self._indexes: Indexes | None = None
 
-    def refresh(self) -> Index:
-        """Fetch and verify what is published now.
+    def refresh(self) -> Indexes:
+        """Fetch and verify what is published of the bundles now.
 
         Raises `TransportError`, `TrustError` or `FormatError` of the mirror with the worst answer when
         none helped, `SettingsError` for the anchor, and `StoreError` for this machine's disk. What was
         trusted stays then.
 
         1. Load the trust anchor, and make the directory of what was trusted before usable (TUF 5.2).
-        2. Run the client workflow on each mirror, those that failed before last, and fetch its index (TUF 5.3 to 5.7).
-           Each is measured against what those before it had, so the last that helped has the newest.
+        2. Run the client workflow on each mirror, those that failed before last, and fetch the index of each bundle
+           (TUF 5.3 to 5.7). Each is measured against what those before it had, so the last that helped has the newest.
         3. When none helped, raise the worst that one of them answered.
         4. Remember which failed and which helped, and tell which are behind.
-        5. Mirrors that have the newest are asked first for bundles.
+        5. Mirrors that have the newest are asked first for bundles; what is not of these bundles is dropped here.
         """
         # 1.
         anchor = Anchor.load(self._anchor)
@@ -98,49 +103,62 @@ class TrustClient:
         # 5.
         newest = views[-1]
         self._prefer([view.mirror for view in views if view.version == newest.version])
-        self._targets = newest.targets
-        return newest.index
+        with explained(self._store.path):
+            self._store.keep_only(self._bundles)
+        self._indexes = newest.indexes
+        return newest.indexes
 
-    def index(self) -> Index:
-        """The index that was trusted last, expired or not, from this machine alone.
+    def indexes(self) -> Indexes:
+        """The indexes that were trusted last, expired or not, from this machine alone.
 
         Raises `StoreError`, and `FormatError` for one that this version does not understand.
         """
-        self._targets, data = load_stored(self._store)
-        return Index.parse(data)
+        self._indexes = load_stored(self._store, self._bundles)
+        return self._indexes
 
     def digest(self, release: Release) -> str:
         """SHA-256 of the bundle of ``release``, as signed; raises as `fetch` without fetching."""
-        return self._published(release).hashes["sha256"]
+        return self.artifact(release).archive.sha256
+
+    def artifact(self, release: Release) -> Artifact:
+        """The files of ``release``, as signed; raises as `digest`, and comes after `refresh` or `indexes`."""
+        if self._indexes is None:
+            raise RuntimeError("artifact() comes after refresh() or indexes()")
+        return self._indexes.artifact(release)
 
     def fetch(self, release: Release, destination: Path) -> Fetched:
         """Download the bundle of ``release``, verify it, and place it at ``destination``.
 
-        What another attempt left beside ``destination`` is gone on with. After `refresh` or `index`. Raises
-        `FormatError` for a release that was not published, `StoreError` when there is no space for it,
+        What another attempt left beside ``destination`` is gone on with. After `refresh` or `indexes`. Raises
+        `FormatError` for a release that is not published, `StoreError` when there is no space for it,
         otherwise as `refresh`.
         """
-        info = self._published(release)
-        failures: list[BundleError] = []
-        for place, mirror in enumerate(self._mirrors):
-            try:
-                with self.deadline.share(len(self._mirrors) - place):
-                    fetch_target(mirror, info, target_path(info), destination, self.deadline.check)
-            except (TransportError, TrustError, FormatError) as error:
-                failures.append(error)
-            else:
-                self.notes += map(str, failures)
-                self._prefer([mirror])
-                return Fetched(destination, info.length, info.hashes["sha256"])
-        raise self._worst(failures)
+        archive = self.artifact(release).archive
+        info = TargetFile(archive.length, {"sha256": archive.sha256}, archive.path)
+        path = f"targets/{archive.path}"
+        self._from_one(lambda mirror: fetch_target(mirror, info, path, destination, self.deadline.check))
+        return Fetched(destination, archive.length, archive.sha256)
+
+    def fetch_files(self, wanted: Sequence[Digest], directory: Path) -> dict[str, Path]:
+        """Download files of a bundle into ``directory``, compressed; their places by SHA-256.
+
+        All over one connection, and in half of the time that is left: the archive may be needed after all. What is in
+        place already stays. Raises as `fetch`, for the first file that no mirror has.
+        """
+        places = {digest.sha256: directory / f"{digest.sha256}.gz" for digest in wanted}
+        with self.deadline.share(2):
+            for digest in wanted:
+                place, check = places[digest.sha256], self.deadline.check
+                self._from_one(partial(fetch_file, digest, place, check))
+        return places
 
     def discard_left(self, directory: Path) -> None:
         """Remove what killed runs have left in ``directory`` of bundles, unless it is still worth going on with.
 
         After `refresh`; a problem with it is noted.
         """
-        published = self._targets.targets.values() if self._targets else ()
-        wanted = {info.hashes["sha256"] for info in published if "sha256" in info.hashes}
+        published = self._indexes.artifacts() if self._indexes else ()
+        wanted = {artifact.archive.sha256 for artifact in published}
         try:
             discard_left(directory, wanted, self._now())
         except OSError as error:  # it is in nobody's way until the disk is full
@@ -164,14 +182,13 @@ class TrustClient:
 
     def _refresh_from(self, mirror: Mirror, anchor: Anchor) -> View:
         with explained(self._store.path):
-            workflow = Workflow(self._store, anchor, mirror, self._now())
+            workflow = SiteWorkflow(self._store, anchor, mirror, self._now())
             try:
                 workflow.refresh()
+                indexes = fetch_indexes(workflow, mirror, self._store, self._bundles)
             except (RepositoryError, DownloadError) as error:
                 raise verdict(error, workflow) from error
-            data = self._index_from(mirror, workflow.targets)
-        index = Index.parse(data, f"{mirror}/{target_path(workflow.targets.targets[INDEX])}")
-        return View(mirror, index, workflow.targets, workflow.trusted.timestamp.version)
+        return View(mirror, indexes, workflow.trusted.timestamp.version)
 
     def _account_for(
         self, memory: MirrorMemory, views: list[View], failures: dict[Mirror, BundleError]
@@ -216,26 +233,17 @@ class TrustClient:
         """Ask first, for the rest of this run, the mirrors that helped in it."""
         self._mirrors = [*mirrors, *(mirror for mirror in self._mirrors if mirror not in mirrors)]
 
-    # What is stored
-
-    def _index_from(self, mirror: Mirror, targets: Targets) -> bytes:
-        """The index, from this machine when it has not changed."""
-        info = targets.targets.get(INDEX)
-        if info is None or "sha256" not in info.hashes:
-            raise FormatError(str(mirror), f"publishes no {INDEX}; is it a site of Puller?")
-        if (stored := self._store.read(INDEX)) is not None and is_target(info, stored):
-            return stored
-        buffer = BytesIO()
-        download_target(mirror, info, target_path(info), min(info.length, LARGEST_INDEX), buffer)
-        self._store.write(INDEX, buffer.getvalue())
-        return buffer.getvalue()
-
-    def _published(self, release: Release) -> TargetFile:
-        if self._targets is None:
-            raise RuntimeError("fetch() comes after refresh() or index()")
-        info = self._targets.targets.get(release.target)
-        if info is None or "sha256" not in info.hashes:
-            raise FormatError(
-                str(self._mirrors[0]), f"{release} is not published: there is no {release.target}"
-            )
-        return info
+    def _from_one(self, fetch: Callable[[Mirror], None]) -> None:
+        """Let ``fetch`` succeed with one mirror, which is asked first from then on; raises the worst failure."""
+        failures: list[BundleError] = []
+        for place, mirror in enumerate(self._mirrors):
+            try:
+                with self.deadline.share(len(self._mirrors) - place):
+                    fetch(mirror)
+            except (TransportError, TrustError, FormatError) as error:
+                failures.append(error)
+            else:
+                self.notes += map(str, failures)
+                self._prefer([mirror])
+                return
+        raise self._worst(failures)

@@ -6,10 +6,8 @@ Nothing here touches disk, network or clock.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tuf.api.metadata import Targets
-
 from bundles.errors import BundleError, FormatError, NotFoundError, RollbackError, TrustError
-from bundles.format.index import Index
+from bundles.format.index import Indexes
 from bundles.transport.mirror import Mirror
 
 
@@ -18,8 +16,7 @@ class View:
     """The verified metadata of one mirror; ``version`` is that of its timestamp."""
 
     mirror: Mirror
-    index: Index
-    targets: Targets
+    indexes: Indexes
     version: int
 
 

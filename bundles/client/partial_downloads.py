@@ -26,7 +26,11 @@ LONGEST_KEPT = timedelta(days=7)
 SMALLEST_KEPT = 64 * 1024
 """Bytes; what is less is fetched anew as fast."""
 
-_LEFT = re.compile(rf"\.?({SHA256})\.(?:part|tar\.gz)")
+FILES = ".files"
+"""The end of the name of a directory with files of one bundle, fetched one by one; it begins with the SHA-256 of the
+archive."""
+
+_LEFT = re.compile(rf"\.?({SHA256})\.(?:part|tar\.gz|files)")
 # Neither through a link nor with a hang on a FIFO that somebody has put in its place.
 _NEW = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -60,7 +64,8 @@ def is_kept(size: int) -> bool:
 
 
 def discard_left(directory: Path, wanted: Container[str], now: datetime) -> None:
-    """Remove what killed runs have left in ``directory``: partial downloads, and archives that were complete.
+    """Remove what killed runs have left in ``directory``: partial downloads, archives that were complete, and files of
+    bundles in a directory of their own.
 
     What stays is a file that is ``wanted``, by its SHA-256, and neither too old nor too much. Raises ``OSError``.
     """
@@ -70,8 +75,12 @@ def discard_left(directory: Path, wanted: Container[str], now: datetime) -> None
         age = now.timestamp() - _written(path)
         if place >= MOST_KEPT or age > LONGEST_KEPT.total_seconds() or sha256 not in wanted:
             _remove(path)
-        else:
+        elif path.suffix != FILES or not _is_directory(path):
             _remove_unless_ours(path)
+
+
+def _is_directory(path: Path) -> bool:
+    return stat.S_ISDIR(os.lstat(path).st_mode)
 
 
 def _is_worth_keeping(path: Path, error: BaseException) -> bool:
@@ -92,7 +101,7 @@ def _remove_unless_ours(path: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    if stat.S_ISDIR(os.lstat(path).st_mode):
+    if _is_directory(path):
         remove_tree(path)
     else:
         path.unlink()

@@ -5,7 +5,7 @@ the whole workflow of ``bundles.client.client`` runs, which costs four times as 
 verifies signatures. *Yes* rests on bytes:
 
 * the site's ``timestamp.json`` is, byte for byte, the one that this host has verified and stored;
-* from it the stored snapshot, targets and index follow by their SHA-256;
+* from it the stored snapshot, targets, bins and indexes follow by their SHA-256, for every bundle that is asked about;
 * the site has no newer root, none of the stored metadata has expired, and the trust anchor is the one of this store;
 * of several mirrors, every one says so, but for those that are known to fail and are in backoff
   (``bundles.client.mirror_backoff``).
@@ -18,7 +18,7 @@ import hashlib
 import http.client
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
@@ -28,9 +28,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from bundles.deadline import Deadline, aside
-from bundles.errors import BundleError, FormatError
+from bundles.errors import BundleError
 from bundles.filesystem.atomic import read_limited
-from bundles.format.index import INDEX, Index
+from bundles.format import bins
+from bundles.format.index import Index, Indexes, index_path
 from bundles.format.limits import LARGEST_STORED
 from bundles.format.release import Release
 from bundles.transport.credentials import credentials
@@ -45,37 +46,35 @@ _Mirrors = list[tuple[Location, TransportSettings]]
 
 
 class Known:
-    """An index that was verified before and still is what the site publishes; asked as ``TrustClient`` is."""
+    """Indexes that were verified before and still are what the site publishes; asked as ``TrustClient`` is."""
 
-    def __init__(self, index: Index, targets: Mapping[str, Any], notes: list[str]) -> None:
-        self.index = index
+    def __init__(self, indexes: Indexes, notes: list[str]) -> None:
+        self.indexes = indexes
         self.notes = notes
         """Sentences for people: mirrors in backoff because they failed."""
-        self._targets = targets
 
     def digest(self, release: Release) -> str:
         """SHA-256 of the archive of a release; raises ``FormatError`` when it is not published."""
-        try:
-            return str(self._targets[release.target]["hashes"]["sha256"])
-        except KeyError:
-            raise FormatError("site", f"{release} is not published: there is no {release.target}") from None
+        return self.indexes.artifact(release).archive.sha256
 
 
 def revalidate(
     directory: Path,
     anchor: Path,
     sites: Sequence[str],
+    bundles: Iterable[str],
     settings: TransportSettings,
     now: datetime,
     deadline: Deadline | None = None,
 ) -> Known | None:
-    """The stored view of the site, when that is still all; ``None`` when it cannot be told by that.
+    """The stored view of what the site publishes of ``bundles``; ``None`` when it cannot be told by that.
 
-    ``directory`` is that of ``TrustClient``, ``sites`` are the mirrors, ``now`` has a time zone. ``deadline`` is that
-    of all fetching; raises what its ``check`` raises.
+    So it is of a bundle that was not asked about before: nothing of it is stored. ``directory`` is that of
+    ``TrustClient``, ``sites`` are the mirrors, ``now`` has a time zone. ``deadline`` is that of all fetching; raises
+    what its ``check`` raises.
 
-    1. Read what is stored: the root, by the anchor; from the timestamp the snapshot, targets and index by SHA-256;
-       none of them expired (TUF 5.3.10, 5.4.4, 5.5.6, 5.6.5).
+    1. Read what is stored: the root, by the anchor; from the timestamp the snapshot, targets, bins and indexes by
+       SHA-256; none of them expired (TUF 5.3.10, 5.4.4, 5.5.6, 5.6.5).
     2. Leave out mirrors in backoff. A refresh would not ask them either, as long as another helps.
     3. From every other mirror, over one connection and within the silence that one read may last:
        a. ask for the next root: there must be none (TUF 5.3.3);
@@ -86,6 +85,7 @@ def revalidate(
     try:
         # 1.
         stored = _Stored(directory, anchor, now)
+        indexes = stored.indexes(bundles)
         # 2.
         mirrors = locate(sites, settings)
         notes: list[str] = []
@@ -93,7 +93,7 @@ def revalidate(
             mirrors, notes = _without_backoff(mirrors, directory, now)
         # 3. and 4.
         if mirrors and all(_is_unchanged(stored, location, own, deadline) for location, own in mirrors):
-            return Known(Index.parse(stored.index), stored.targets, notes)
+            return Known(indexes, notes)
     except (
         OSError,
         http.client.HTTPException,
@@ -157,10 +157,26 @@ class _Stored:
         _require(self._read(f"root_history/{version}.root.json") == given)
         self.timestamp = self._read("timestamp.json")
         snapshot = self._followed(self._signed(self.timestamp, "timestamp"), "snapshot.json")
-        targets = self._followed(self._signed(snapshot, "snapshot"), "targets.json")
-        self.targets: Mapping[str, Any] = self._signed(targets, "targets")["targets"]
-        self.index = self._read(INDEX)
-        _require(hashlib.sha256(self.index).hexdigest() == self.targets[INDEX]["hashes"]["sha256"])
+        self._snapshot = self._signed(snapshot, "snapshot")
+        targets = self._signed(self._followed(self._snapshot, "targets.json"), "targets")
+        self._bits = int(targets["delegations"]["succinct_roles"]["bit_length"])
+
+    def indexes(self, bundles: Iterable[str]) -> Indexes:
+        """The stored indexes of ``bundles``; raises when one is not as its bin says."""
+        found = {}
+        for bundle in bundles:
+            of_bin = self._targets_of(bins.bin_of(index_path(bundle), self._bits))
+            if info := of_bin.get(index_path(bundle)):
+                data = self._read(f"indexes/{bundle}.json")
+                _require(hashlib.sha256(data).hexdigest() == info["hashes"]["sha256"])
+                found[bundle] = Index.parse(data, bundle)
+        return Indexes(found)
+
+    def _targets_of(self, name: str) -> Mapping[str, Any]:
+        signed = self._signed(self._followed(self._snapshot, f"{name}.json"), "targets")
+        _require(signed[bins.NAME] == name)
+        targets: Mapping[str, Any] = signed["targets"]
+        return targets
 
     def _read(self, name: str) -> bytes:
         return read_limited(self._directory / name, LARGEST_STORED)

@@ -4,6 +4,8 @@
   damaged is set aside under a name of its own, and a note says so. python-tuf would fetch it anew
   without a word.
 * Damage never stops a run that can go on. It is made good from the anchor and the site.
+* Of the bins, and of the indexes that they name, those of this host's bundles are kept. They are no memory: the
+  snapshot has the version of every bin, so that none of them goes back.
 * New keys for the timestamp or the snapshot end their memory (TUF specification, 5.3.11): otherwise a version that a
   thief of the old keys jumped to would bar every later one.
 
@@ -17,7 +19,7 @@ import enum
 import os
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -31,16 +33,27 @@ from bundles.filesystem.atomic import (
     forget_oldest,
     open_directory,
     read_limited,
+    remove_any,
     remove_leftovers,
     sync_directory,
     write_file,
 )
-from bundles.format.index import INDEX
+from bundles.format.bins import is_bin_file
+from bundles.format.index import index_path
 from bundles.format.limits import LARGEST_STORED
 
 _HISTORY = "root_history"
+_INDEXES = "indexes"
 _ROOT = re.compile(r"(\d{1,15})\.root\.json")
 _CLOCK_TOLERANCE = timedelta(minutes=5)
+
+
+_Role = Timestamp | Snapshot | Targets
+
+
+def index_file(bundle: str) -> str:
+    """The name of a stored index, in this directory."""
+    return f"{_INDEXES}/{bundle}.json"
 
 
 class _Standing(enum.Enum):
@@ -63,12 +76,10 @@ class TrustDirectory:
     def prepare(self, anchor: Anchor) -> None:
         """Make the directory usable; start over when the anchor is that of another site."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open_directory(self.path) as directory:
-            remove_leftovers(directory)
-        history = self.path / _HISTORY
-        if os.path.lexists(history) and not _is_real_directory(history):
-            self.set_aside(_HISTORY, "is not a directory")
-        history.mkdir(mode=0o700, exist_ok=True)
+        self._make_directories()
+        for place in (self.path, self.path / _INDEXES):
+            with open_directory(place) as directory:
+                remove_leftovers(directory)
         if _is_real_directory(self.path / "root.json"):  # a link is made here anew in every refresh
             self.set_aside("root.json", "is a directory")
         self._check_origin(anchor)
@@ -124,10 +135,11 @@ class TrustDirectory:
         1. Verify each stored role by the keys of ``root``.
         2. What is damaged is set aside; versions are then checked against what is left.
         3. What was signed by a key that has been revoked is forgotten, timestamp and snapshot alike (TUF 5.3.11).
-        4. Where anything was not as trusted, the index goes, too.
+        4. Where anything was not as trusted, the indexes go, too.
+        5. A bin that is damaged is set aside, and one that needs other signatures by now is forgotten.
         """
         # 1.
-        standings = {role: self._standing(role, root) for role in (Timestamp, Snapshot, Targets)}
+        standings = {role: self._standing(role.type, role, root) for role in (Timestamp, Snapshot, Targets)}
         # 2.
         for role, standing in standings.items():
             if standing is _Standing.DAMAGED:
@@ -137,11 +149,44 @@ class TrustDirectory:
             self._forget_versions(root)
         # 4.
         if not set(standings.values()) <= {_Standing.TRUSTED}:
-            # It follows from what is no longer trusted, and without it nobody takes the rest for complete.
-            (self.path / INDEX).unlink(missing_ok=True)
+            # They follow from what is no longer trusted, and without them nobody takes the rest for complete.
+            self._remove(self._indexes())
+        # 5.
+        self._check_bins(root)
 
-    def _standing(self, role: type[Timestamp | Snapshot | Targets], root: Root) -> _Standing:
-        data = self.read(f"{role.type}.json")
+    def keep_only(self, bundles: Iterable[str]) -> None:
+        """Remove the bins and indexes of all other bundles, after a refresh of these."""
+        targets = self._targets()
+        if targets and targets.delegations and (roles := targets.delegations.succinct_roles):
+            kept = {f"{roles.get_role_for_target(index_path(bundle))}.json" for bundle in bundles}
+            self._remove(
+                {*self._bins(), *self._indexes()} - kept - {index_file(bundle) for bundle in bundles}
+            )
+
+    def _check_bins(self, root: Root) -> None:
+        for name in self._bins():
+            standing = self._standing(name.removesuffix(".json"), Targets, root)
+            if standing is _Standing.DAMAGED:
+                self.set_aside(name, "is damaged; it is fetched again")
+            elif standing is not _Standing.TRUSTED:
+                self._remove([name])
+
+    def _targets(self) -> Targets | None:
+        data = self.read(f"{Targets.type}.json")
+        return Metadata[Targets].from_bytes(data).signed if data else None
+
+    def _bins(self) -> list[str]:
+        return [name for name in os.listdir(self.path) if is_bin_file(name)]
+
+    def _indexes(self) -> list[str]:
+        return [f"{_INDEXES}/{name}" for name in os.listdir(self.path / _INDEXES) if ".damaged-" not in name]
+
+    def _remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            remove_any(self.path / name)
+
+    def _standing(self, name: str, role: type[_Role], root: Root) -> _Standing:
+        data = self.read(f"{name}.json")
         if data is None:
             return _Standing.TRUSTED
         try:
@@ -166,6 +211,12 @@ class TrustDirectory:
             f"{self.path}: root {root.version} replaced keys of the site; its versions are counted anew"
         )
 
+    def _make_directories(self) -> None:
+        for name in (_HISTORY, _INDEXES):
+            if os.path.lexists(self.path / name) and not _is_real_directory(self.path / name):
+                self.set_aside(name, "is not a directory")
+            (self.path / name).mkdir(mode=0o700, exist_ok=True)
+
     def _check_origin(self, anchor: Anchor) -> None:
         """An anchor that contradicts the one this directory began with belongs to another site."""
         name = f"{_HISTORY}/{anchor.version}.root.json"
@@ -186,7 +237,7 @@ class TrustDirectory:
             if not entry.name.startswith("before-"):
                 entry.rename(kept / entry.name)
         forget_oldest(self.path, "before-")
-        (self.path / _HISTORY).mkdir(mode=0o700)
+        self._make_directories()
         self.notes.append(
             f"{anchor.where}: was replaced by that of another site; trust starts over, {kept} is kept"
         )

@@ -20,7 +20,9 @@ _MISMATCH = re.compile(r"Observed (length|hash) (\w+) does not match expected \w
 
 
 def verdict(error: tuf.RepositoryError | tuf.DownloadError, workflow: Workflow) -> BundleError:
-    """The error to raise for what `Workflow.refresh` raised."""
+    """The error to raise for what `Workflow.refresh` raised; raises ``MemoryError`` when that was the cause."""
+    if isinstance(error.__cause__, MemoryError):  # python-tuf takes it for one of the metadata
+        raise MemoryError from None  # a new one: in a circle with ``error`` it would hold the memory that is missing
     where = workflow.fetcher.where
     match error:
         case tuf.DownloadHTTPError(__cause__=BundleError() as missing):
@@ -51,6 +53,8 @@ def _of_signatures(text: str, workflow: Workflow) -> str:
     found = _KEYS.search(text)
     holding, needed = (found[1], found[2]) if found else ("too few", "more")
     root = workflow.trusted.root
+    if workflow.is_delegated:
+        return f"is signed by {holding} of the {needed} keys that the targets demand"
     if "root.json" in workflow.fetcher.path:
         return (
             f"is signed by {holding} of the {needed} keys needed, both by root {root.version} and by itself"
@@ -68,7 +72,7 @@ def _of_expiry(workflow: Workflow) -> ExpiredError:
             for role in (Root, Timestamp, Snapshot)
             if role.type in workflow.trusted and workflow.trusted[role.type].is_expired(now)
         ),
-        (Targets.type, _fetched(workflow)),
+        (_role_of(workflow.fetcher.path), _fetched(workflow)),
     )
     when = f"expired at {_time(signed.expires)}" if signed else "expired"
     what = f"version {signed.version} of {name} {when}" if signed else f"{name} {when}"
@@ -97,7 +101,7 @@ def _of_versions(workflow: Workflow) -> BundleError:
         case Snapshot():
             return RollbackError(where, _older_names(found, trusted.snapshot))
         case Targets():
-            wanted = trusted.snapshot.meta["targets.json"].version
+            wanted = trusted.snapshot.meta[f"{_role_of(workflow.fetcher.path)}.json"].version
             return SignatureError(where, f"is version {found.version}, the snapshot says {wanted}")
     return RollbackError(where, "is of a version that does not follow what this host has trusted")
 
@@ -122,6 +126,11 @@ def _fetched(workflow: Workflow) -> Signed | None:
     except tuf.RepositoryError:
         return None
     return signed
+
+
+def _role_of(path: str) -> str:
+    """``bin-05`` of ``metadata/12.bin-05.json``."""
+    return path.removesuffix(".json").rpartition("/")[2].rpartition(".")[2]
 
 
 def _time(value: datetime) -> str:

@@ -10,7 +10,8 @@ python-tuf decides what is trusted; the numbers here are the clauses of the TUF 
      that it names (5.4.3), not expired (5.4.4), stored (5.4.5).
 5.5  Snapshot: by the length, hash and version that the timestamp says (5.5.1, 5.5.2, 5.5.4), signed (5.5.3), nothing in
      it older than before (5.5.5), not expired (5.5.6), stored (5.5.7). What is stored and still fits is not fetched.
-5.6  Targets: by what the snapshot says, as in 5.5. Sites of Puller have no delegations to search (5.6.7).
+5.6  Targets: by what the snapshot says, as in 5.5; then the bin of each target that is asked for, to which the targets
+     delegate (5.6.7), in the same way. There is one for each path, and no other is looked at.
 5.7  The target: ``bundles.client.targets``.
 
 Added here, and nothing else:
@@ -31,7 +32,7 @@ from datetime import datetime
 from pathlib import Path
 
 from tuf.api.exceptions import DownloadHTTPError
-from tuf.api.metadata import Targets
+from tuf.api.metadata import Root, Targets
 from tuf.ngclient import UpdaterConfig
 from tuf.ngclient.fetcher import FetcherInterface
 from tuf.ngclient.updater import Updater
@@ -108,6 +109,7 @@ class Workflow(Updater):
             str(store.path), directory, fetcher=self.fetcher, config=config, bootstrap=anchor.data
         )
         self.trusted = self._trusted_set
+        self._delegator = Root.type
         # 5.1.
         self.trusted.reference_time = now
 
@@ -115,6 +117,11 @@ class Workflow(Updater):
     def targets(self) -> Targets:
         """The targets that are published, after `refresh`."""
         return self.trusted.targets
+
+    @property
+    def is_delegated(self) -> bool:
+        """Whether the metadata last asked for is that of a role that the targets delegate to."""
+        return self._delegator != Root.type
 
     def _load_root(self) -> None:
         """Clause 5.3; expiry (5.3.10) python-tuf looks at with the timestamp."""
@@ -128,10 +135,15 @@ class Workflow(Updater):
         # 5.3.11.
         self._store.check_roles(reached)
 
+    def _load_targets(self, role: str, parent_role: str) -> Targets:
+        """Clause 5.6, for the targets and for what is delegated by them."""
+        self._delegator = parent_role
+        return super()._load_targets(role, parent_role)
+
     def _download_metadata(self, rolename: str, length: int, version: int | None = None) -> bytes:
         """Clauses 5.3.3, 5.4.1, 5.5.1 and 5.6.1: as many bytes as are signed, or at most as this version reads."""
         data = super()._download_metadata(rolename, self._checked(rolename, length, version), version)
-        check_metadata(data, self.fetcher.where, rolename, self.trusted.root)
+        check_metadata(data, self.fetcher.where, rolename, self.trusted[self._delegator])
         return data
 
     def _checked(self, role: str, length: int, version: int | None) -> int:

@@ -9,7 +9,7 @@
 import enum
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -28,6 +28,9 @@ LIBRARIES = "libraries"
 """The directory of those that were packed with the bundle."""
 LARGEST_FILE = 8 * 1024**3 - 1
 """The most that the eleven octal digits of a tar header can say."""
+
+
+_LARGE = 1024 * 1024
 
 
 class FileMode(enum.Enum):
@@ -135,6 +138,16 @@ class BundleDescription:
             "version": self.version,
         }
         return json.dumps(document, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
+
+
+def worth_asking_for(files: Iterable[FileEntry]) -> dict[str, FileEntry]:
+    """The files of a bundle that a site has one by one, by SHA-256.
+
+    All but a large one that is nearly all of the bundle: who does not have that may as well fetch the archive.
+    """
+    found = {entry.sha256: entry for entry in files}
+    most = sum(entry.size for entry in found.values()) * 9 // 10
+    return {sha256: entry for sha256, entry in found.items() if entry.size <= max(most, _LARGE)}
 
 
 def _check_kept_name(files: Mapping[MemberPath, FileEntry]) -> None:

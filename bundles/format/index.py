@@ -1,10 +1,10 @@
-"""``index.json``: which version of each bundle a host should run, by channel.
+"""``web/index.json``: which version of the bundle ``web`` a host should run, by channel, and the files of each.
 
 * It is a target of the site, so whoever reads an `Index` has its signatures behind it.
-* Read strictly. A key that this version does not know may steer hosts (a rollout, a halt), so it is not
-  skipped: the whole index is refused and the host stays on what it has. Keys that start with ``x-`` are
-  remarks for people and tools, and are passed over.
+* Read strictly (``bundles.format.fields``). What is not understood refuses the whole index, and the host stays on what
+  it has.
 * One index has one spelling; publishing the same twice changes nothing.
+* Every version that a channel names is among ``releases``, so that whoever is told to run it can get it.
 * What a host should run follows from the index, its name and the time; ``bundles.format.release`` has the arithmetic.
 """
 
@@ -15,151 +15,157 @@ from typing import Any
 
 import msgspec
 
-from bundles.errors import BundleError, FormatError
-from bundles.format import strict_json
+from bundles.errors import FormatError
+from bundles.format import fields
+from bundles.format.artifact import Artifact
 from bundles.format.identity import parse_name, parse_version
-from bundles.format.paths import MemberPath, shown
+from bundles.format.paths import shown
 from bundles.format.release import Release, Rollout
 from bundles.format.strict_json import excerpt
 
-FORMAT = 1
-INDEX = "index.json"
-
-Channel = Mapping[str, Release]
+FORMAT = 2
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Index(msgspec.Struct, frozen=True):
-    """Channels, and in each the release of every bundle, by name."""
+    """Of one bundle: the release in each channel, and the files of each version that the site offers."""
 
-    channels: Mapping[str, Channel] = msgspec.field(default_factory=lambda: MappingProxyType({}))
+    bundle: str
+    channels: Mapping[str, Release] = NOTHING
+    releases: Mapping[str, Artifact] = NOTHING
+    """By version: those that channels name, and more that a host may be held at."""
 
-    def find(self, bundle: str, channel: str) -> Release | None:
-        """The release of ``bundle`` in ``channel``; ``None`` when it says nothing."""
-        return self.channels.get(channel, {}).get(bundle)
+    def check(self, where: str) -> None:
+        """Raises `FormatError` for a version that a channel names, and whose files nobody can get."""
+        for channel, release in self.channels.items():
+            for named in named_by(release):
+                if named.version not in self.releases:
+                    what = f"names version {named.version}, which is not among the releases"
+                    raise FormatError(f"{where}: channels.{shown(channel)}", what)
 
-    def with_release(self, release: Release, channel: str) -> "Index":
-        """This index with one release in one channel replaced; raises `FormatError` for the name of a channel."""
-        parse_channel(channel)
-        changed = {**self.channels.get(channel, {}), release.bundle: release}
-        return Index(MappingProxyType({**self.channels, channel: MappingProxyType(changed)}))
+    def find(self, channel: str) -> Release | None:
+        """The release in ``channel``; ``None`` when it says nothing."""
+        return self.channels.get(channel)
 
-    def without_release(self, bundle: str, channel: str) -> "Index":
-        """This index where one channel says nothing of ``bundle``; a channel that says nothing at all is gone."""
-        changed = {name: of for name, of in self.channels.get(channel, {}).items() if name != bundle}
-        channels = {**self.channels, channel: MappingProxyType(changed)}
-        return Index(MappingProxyType({name: of for name, of in channels.items() if of}))
-
-    def releases(self) -> Iterator[Release]:
-        """Every release that some host is told to run; one that is in several places comes several times."""
-        for channel in self.channels.values():
-            for release in channel.values():
-                yield release
-                if release.rollout is not None and release.rollout.before is not None:
-                    yield release.rollout.before
+    def named(self) -> set[str]:
+        """Every version that some host is told to run."""
+        return {each.version for release in self.channels.values() for each in named_by(release)}
 
     @classmethod
-    def parse(cls, data: bytes, where: str = INDEX) -> "Index":
-        """Read an index; raises `FormatError` with the place in it."""
-        try:
-            document = strict_json.load(data)
-        except ValueError as error:
-            raise FormatError(where, f"is not an index: {error}") from None
-        _check_format(document, where)
-        keys = _keys(document, f"{where}: index", {"format", "channels"})
-        channels = _mapping(keys.get("channels"), f"{where}: channels")
-        return cls(MappingProxyType({name: _channel(name, value, where) for name, value in channels.items()}))
+    def parse(cls, data: bytes, bundle: str, where: str = "") -> "Index":
+        """Read the index of ``bundle``; raises `FormatError` with the place in it."""
+        where = where or index_path(bundle)
+        document = fields.read_document(data, where, "an index", FORMAT)
+        known = fields.known_fields(document, f"{where}: index", {"format", "bundle", "channels", "releases"})
+        check_bundle(known, bundle, where)
+        channels = fields.mapping(known.get("channels"), f"{where}: channels")
+        releases = fields.mapping(known.get("releases"), f"{where}: releases")
+        index = cls(
+            bundle,
+            MappingProxyType({name: _channel(bundle, name, of, where) for name, of in channels.items()}),
+            MappingProxyType({name: _artifact(name, of, where) for name, of in releases.items()}),
+        )
+        index.check(where)
+        return index
 
     def to_bytes(self) -> bytes:
         """The one spelling of this index."""
-        channels = {
-            name: {key: item.fields() for key, item in of.items()} for name, of in self.channels.items()
+        document = {
+            "format": FORMAT,
+            "bundle": self.bundle,
+            "channels": {name: release.fields() for name, release in self.channels.items()},
+            "releases": {version: artifact.fields() for version, artifact in self.releases.items()},
         }
-        document = {"format": FORMAT, "channels": channels}
         return json.dumps(document, sort_keys=True, indent=1).encode() + b"\n"
+
+
+class Indexes(msgspec.Struct, frozen=True):
+    """The indexes of several bundles, by name: those that the site publishes of the ones that were asked for."""
+
+    of: Mapping[str, Index] = NOTHING
+
+    def find(self, bundle: str, channel: str) -> Release | None:
+        """The release of ``bundle`` in ``channel``; ``None`` when the site says nothing."""
+        index = self.of.get(bundle)
+        return index.find(channel) if index else None
+
+    def artifact(self, release: Release) -> Artifact:
+        """The files of ``release``; raises `FormatError` when the site does not offer it."""
+        index = self.of.get(release.bundle)
+        artifact = index.releases.get(release.version) if index else None
+        if artifact is None:
+            raise FormatError("site", f"{release} is not published")
+        return artifact
+
+    def artifacts(self) -> Iterator[Artifact]:
+        """The files of every release that is offered."""
+        for index in self.of.values():
+            yield from index.releases.values()
+
+
+def named_by(release: Release) -> Iterator[Release]:
+    """A release, and the one that hosts run which its rollout has not reached."""
+    yield release
+    if release.rollout is not None and release.rollout.before is not None:
+        yield release.rollout.before
+
+
+def index_path(bundle: str) -> str:
+    """The path of a bundle's index as a target of the site."""
+    return f"{bundle}/index.json"
 
 
 def parse_channel(name: str) -> str:
     """The name of a channel follows the rules for bundles; raises `FormatError`."""
+    return _named("channel", name)
+
+
+def parse_wave(name: str) -> str:
+    """The name of a wave follows the rules for bundles; raises `FormatError`."""
+    return _named("wave", name)
+
+
+def check_bundle(known: fields.Fields, bundle: str, where: str) -> None:
+    """Raises `FormatError` for a document that is that of another bundle."""
+    if (found := fields.text(known, "bundle", f"{where}: index")) != bundle:
+        raise FormatError(f"{where}: bundle", f"is {excerpt(found)}, wanted {excerpt(bundle)}")
+
+
+def parse_named(bundle: str, value: Any, place: str) -> Release:
+    """A version with its rollout, as a channel names it; raises `FormatError` with the place."""
+    known = fields.known_fields(value, place, {"version", "rollout"})
+    rollout = _rollout(bundle, known["rollout"], f"{place}.rollout") if "rollout" in known else None
+    return Release(bundle, _version(known, "version", place), rollout)
+
+
+def _named(what: str, name: str) -> str:
     try:
         return parse_name(name)
     except FormatError as error:
-        raise FormatError("channel", error.what) from None
+        raise FormatError(what, error.what) from None
 
 
-def _check_format(document: Any, where: str) -> None:
-    """Before all else, so that an index of a later format says so, and not that some key is unknown."""
-    value = _mapping(document, where).get("format")
-    if type(value) is not int:  # True == 1
-        raise FormatError(f"{where}: format", f"is {excerpt(value)}, wanted the number {FORMAT}")
-    if value != FORMAT:
-        raise FormatError(
-            f"{where}: format", f"is {value}, this version of Puller reads {FORMAT}: upgrade Puller here"
-        )
-
-
-def _channel(name: str, value: Any, where: str) -> Channel:
+def _channel(bundle: str, name: str, value: Any, where: str) -> Release:
     place = f"{where}: channels.{shown(name)}"
-    _checked(place, parse_channel, name)
-    releases = _mapping(value, place)
-    return MappingProxyType(
-        {key: _release(key, item, f"{place}.{shown(key)}") for key, item in releases.items()}
-    )
+    fields.checked(place, parse_channel, name)
+    return parse_named(bundle, value, place)
 
 
-def _release(bundle: str, value: Any, place: str) -> Release:
-    keys = _keys(value, place, {"version", "target", "rollout"})
-    release = _plain_release(bundle, keys, place)
-    if "rollout" not in keys:
-        return release
-    return msgspec.structs.replace(release, rollout=_rollout(bundle, keys["rollout"], f"{place}.rollout"))
+def _artifact(version: str, value: Any, where: str) -> Artifact:
+    place = f"{where}: releases.{shown(version)}"
+    fields.checked(place, parse_version, version)
+    return Artifact.parse(value, place)
 
 
 def _rollout(bundle: str, value: Any, place: str) -> Rollout:
-    keys = _keys(value, place, {"percent", "start", "duration", "halted", "before"})
-    before = None
-    if "before" in keys:
-        fields = _keys(keys["before"], f"{place}.before", {"version", "target"})
-        before = _plain_release(bundle, fields, f"{place}.before")
+    known = fields.known_fields(value, place, {"percent", "start", "duration", "halted", "before", "wave"})
+    before = Release(bundle, _version(known, "before", place)) if "before" in known else None
+    wave = fields.checked(place, parse_wave, fields.text(known, "wave", place)) if "wave" in known else None
     try:
-        return Rollout.parse(keys, before)
+        return Rollout.parse(known, before, wave)
     except FormatError as error:
         raise FormatError(f"{place}.{error.where}", error.what) from None
 
 
-def _plain_release(bundle: str, keys: Mapping[str, Any], place: str) -> Release:
-    return Release(
-        bundle=_checked(place, parse_name, bundle),
-        version=_checked(place, parse_version, _text(keys, "version", place)),
-        target=_checked(place, MemberPath, _text(keys, "target", place)).text,
-    )
-
-
-def _keys(value: Any, place: str, known: set[str]) -> dict[str, Any]:
-    # Remarks for people and tools steer nothing, so that older versions may pass them over.
-    keys = {key: item for key, item in _mapping(value, place).items() if not key.startswith("x-")}
-    if unknown := sorted(keys.keys() - known):
-        names = ", ".join(shown(key) for key in unknown[:5])
-        raise FormatError(
-            place, f"unknown keys {names}, wanted {', '.join(sorted(known))}: upgrade Puller here"
-        )
-    return keys
-
-
-def _mapping(value: Any, place: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise FormatError(place, f"is {excerpt(value)}, wanted an object")
-    return value
-
-
-def _text(keys: Mapping[str, Any], key: str, place: str) -> str:
-    value = keys.get(key)
-    if not isinstance(value, str):
-        raise FormatError(f"{place}.{key}", f"is {excerpt(value)}, wanted a string")
-    return value
-
-
-def _checked(place: str, parse: Any, text: str) -> Any:
-    try:
-        return parse(text)
-    except BundleError as error:
-        raise FormatError(f"{place}: {error.where}", error.what) from None
+def _version(known: fields.Fields, key: str, place: str) -> str:
+    return fields.checked(place, parse_version, fields.text(known, key, place))

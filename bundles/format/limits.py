@@ -53,15 +53,18 @@ class Limits(msgspec.Struct, frozen=True):
 LIMITS = Limits()
 
 LARGEST_METADATA: Final = MappingProxyType(
-    {"root": 512_000, "timestamp": 16_384, "snapshot": 2_000_000, "targets": 16_000_000}
+    {"root": 512_000, "timestamp": 16_384, "snapshot": 2_000_000, "targets": 4_000_000}
 )
-"""Bytes, by role. Sixteen million are 120,000 releases, and take a host 250 MB of memory to verify."""
+"""Bytes, by role; each bin may be as large as the targets. Four million in each of 64 are 800,000 bundles."""
 
 LARGEST_STORED: Final = max(LARGEST_METADATA.values())
 """Bytes; nothing that was accepted from a site, archives aside, is larger."""
 
-LARGEST_INDEX: Final = 5_000_000
-"""Bytes."""
+LARGEST_INDEX: Final = 1_000_000
+"""Bytes; 3,000 versions of one bundle."""
+
+LARGEST_HISTORY: Final = 32_000_000
+"""Bytes; 50,000 publications of one bundle."""
 
 
 def _at_most(where: str, value: int, limit: int) -> None:

@@ -1,8 +1,8 @@
 """TUF metadata, looked at before anything else reads it.
 
 * One reading only: strict JSON, and numbers that are numbers.
-* A key counts once. python-tuf counts key *ids*, so a root that lists one key under two ids could meet a
-  threshold of two with one key; such a root is refused.
+* A key counts once. python-tuf counts key *ids*, so a root, or targets that delegate, which list one key under two ids
+  could meet a threshold of two with one key; such metadata is refused.
 
 Nothing here decides what is trusted. Bytes that no publisher can have meant are not signed by one, which is
 why they are a `SignatureError`.
@@ -15,7 +15,7 @@ from securesystemslib.exceptions import FormatError as FormatException
 from securesystemslib.formats import encode_canonical
 from securesystemslib.signer import Signature
 from tuf.api.exceptions import RepositoryError
-from tuf.api.metadata import Root
+from tuf.api.metadata import Root, Signed, Targets
 
 from bundles.errors import FormatError, SignatureError
 from bundles.format import strict_json
@@ -26,10 +26,11 @@ SPECIFICATION = "1"
 _WHOLE_NUMBERS = ("version", "length", "threshold")
 
 
-def check_metadata(data: bytes, where: str, role: str = "", root: Root | None = None) -> None:
+def check_metadata(data: bytes, where: str, role: str = "", delegator: Signed | None = None) -> None:
     """Raises `SignatureError`, and `FormatError` for a later specification than this version knows.
 
-    With a ``root`` only those who sign for ``role`` can ask for an upgrade: anybody can write a number into a file.
+    With a ``delegator`` only those who sign for ``role`` by it can ask for an upgrade: anybody can write a number into
+    a file.
     """
     try:
         document = strict_json.load(data)
@@ -41,23 +42,26 @@ def check_metadata(data: bytes, where: str, role: str = "", root: Root | None = 
     specification = signed.get("spec_version")
     if not isinstance(specification, str) or specification.partition(".")[0] != SPECIFICATION:
         found = f"follows version {str(specification)[:20]} of TUF, wanted {SPECIFICATION}.x"
-        if root is None or _is_signed(document, role, root):
+        if delegator is None or _is_signed(document, role, delegator):
             raise FormatError(where, f"{found}: upgrade Puller here")
-        raise SignatureError(
-            where, f"{found}, and is not signed by the keys that root {root.version} demands"
-        )
+        what = f"{found}, and is not signed by the keys that {delegator.type} {delegator.version} demands"
+        raise SignatureError(where, what)
     for key, value in _members(document):
         if key in _WHOLE_NUMBERS and type(value) is not int:  # True == 1
             raise SignatureError(where, f"{key} is {str(value)[:40]!r}, wanted a whole number")
     _check_keys(signed.get("keys"), where)
+    delegations = signed.get("delegations")
+    _check_keys(delegations.get("keys") if isinstance(delegations, dict) else None, where)
 
 
-def _is_signed(document: dict[str, Any], role: str, root: Root) -> bool:
+def _is_signed(document: dict[str, Any], role: str, delegator: Signed) -> bool:
     """Whether enough keys of ``role`` signed a document that python-tuf does not take for metadata."""
+    if not isinstance(delegator, Root | Targets):  # no other role has keys of others
+        return False
     try:
         signatures = {each["keyid"]: Signature.from_dict(dict(each)) for each in document["signatures"]}
         payload = encode_canonical(document["signed"])
-        return bool(root.get_verification_result(role, str(payload).encode(), signatures))
+        return bool(delegator.get_verification_result(role, str(payload).encode(), signatures))
     except (RepositoryError, FormatException, LookupError, TypeError, ValueError, AttributeError):
         return False
 

@@ -1,7 +1,8 @@
 """Releases, and how each reaches its hosts: all at once, or in a rollout that grows.
 
 * A host's place depends on its name, the bundle and the version, and on nothing else: the same for ever and on
-  every machine, evenly spread, and in another order for each release.
+  every machine, evenly spread, and in another order for each release. Rollouts of one wave have one order: there the
+  name of the wave stands for bundle and version, and releases that belong together reach the same hosts.
 * A rollout that grows never gives up a host that it has reached.
 * Nothing here touches disk, network or clock: ``now`` is handed in.
 
@@ -45,6 +46,8 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     halted: bool = False
     """Hosts that run the release stay on it, no other gets it. Says how far it came, so it has a ``percent``."""
     before: "Release | None" = None
+    wave: str | None = None
+    """A name that rollouts of several bundles share."""
 
     def __post_init__(self) -> None:
         given = [field is not None for field in (self.percent, self.start, self.duration)]
@@ -60,27 +63,29 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
             raise FormatError("before", "has a rollout of its own, wanted a release for all hosts")
 
     @classmethod
-    def parse(cls, fields: Mapping[str, Any], before: "Release | None") -> Self:
+    def parse(cls, fields: Mapping[str, Any], before: "Release | None", wave: str | None = None) -> Self:
         """From the fields of the signed index; raises `FormatError` with the name of one."""
         return cls(
             percent=_given(fields, "percent", _parse_percent),
-            start=_given(fields, "start", _parse_time),
+            start=_given(fields, "start", parse_time),
             duration=_given(fields, "duration", _parse_seconds),
             halted=_given(fields, "halted", _parse_flag) or False,
             before=before,
+            wave=wave,
         )
 
     def fields(self) -> dict[str, Any]:
         """As the index writes it, in its one spelling."""
         halted = {"halted": True} if self.halted else {}
-        before = {"before": self.before.fields()} if self.before is not None else {}
-        return {**self._growth(), **halted, **before}
+        before = {"before": self.before.version} if self.before is not None else {}
+        wave = {"wave": self.wave} if self.wave is not None else {}
+        return {**self._growth(), **halted, **before, **wave}
 
     def _growth(self) -> dict[str, Any]:
         if self.start is None or self.duration is None:
             return {"percent": _written_percent(self.percent or 0)}
         seconds = self.duration // timedelta(seconds=1)
-        return {"start": f"{self.start:%Y-%m-%dT%H:%M:%SZ}", "duration": seconds}
+        return {"start": written_time(self.start), "duration": seconds}
 
     def reached(self, now: datetime) -> float:
         """Percent of hosts that this has reached by ``now``, in whole hundredths."""
@@ -114,18 +119,17 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Release(msgspec.Struct, frozen=True):
-    """One version of one bundle; ``target`` is its path below ``targets/``, without the hash in its name."""
+    """One version of one bundle."""
 
     bundle: str
     version: str
-    target: str
     rollout: Rollout | None = None
     """How it reaches hosts; ``None`` means all of them at once."""
 
     @classmethod
     def of(cls, bundle: str, version: str) -> "Release":
-        """The release that a site publishes under this name and version; raises `FormatError`."""
-        return cls(parse_name(bundle), parse_version(version), f"{bundle}/{bundle}-{version}.tar.gz")
+        """The release of this name and version, for all hosts; raises `FormatError`."""
+        return cls(parse_name(bundle), parse_version(version))
 
     def chosen_for(self, host: str, now: datetime, current: bool) -> "Selection":
         """The selection for ``host`` when its channel names this; ``current`` says that it runs this already.
@@ -134,14 +138,20 @@ class Release(msgspec.Struct, frozen=True):
         """
         if self.rollout is None or current:
             return Selection(self)
-        at = place(host, self.bundle, self.version)
+        at = self.place(host)
         if self.rollout.takes(at, now):
             return Selection(self)
         return Selection(self.rollout.before, f"{self} {self.rollout.held(at, now)}")
 
+    def place(self, host: str) -> float:
+        """Where ``host`` stands in the queue for this."""
+        if self.rollout is not None and self.rollout.wave is not None:
+            return place_in_wave(host, self.rollout.wave)
+        return place(host, self.bundle, self.version)
+
     def fields(self) -> dict[str, Any]:
         """As the index writes it, in its one spelling."""
-        fields: dict[str, Any] = {"version": self.version, "target": self.target}
+        fields: dict[str, Any] = {"version": self.version}
         return fields if self.rollout is None else {**fields, "rollout": self.rollout.fields()}
 
     def __str__(self) -> str:
@@ -164,10 +174,22 @@ def place(host: str, bundle: str, version: str) -> float:
     The first 15 hexadecimal digits of the SHA-256 of three lines, bundle, version and host, modulo `STEPS`. The
     first two hold no line end, so no two hosts or releases make the same text.
     """
+    return _place(f"{bundle}\n{version}\n{host}\n")
+
+
+def place_in_wave(host: str, wave: str) -> float:
+    """Where ``host`` stands in the queue for all releases of one wave: as `place`, of the lines ``wave NAME`` and host.
+
+    No bundle's name holds a space, so that no wave has the text of a release.
+    """
+    return _place(f"wave {wave}\n{host}\n")
+
+
+def _place(text: str) -> float:
     import hashlib
 
-    text = f"{bundle}\n{version}\n{host}\n".encode(errors="surrogateescape")
-    return int(hashlib.sha256(text).hexdigest()[:15], 16) % STEPS / 100
+    digest = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
+    return int(digest[:15], 16) % STEPS / 100
 
 
 def shown_percent(percent: float) -> str:
@@ -207,7 +229,13 @@ def _written_percent(percent: float) -> int | str:
     return int(percent) if percent == int(percent) else f"{percent:.2f}".rstrip("0")
 
 
-def _parse_time(key: str, value: Any) -> datetime:
+def written_time(moment: datetime) -> str:
+    """A time in UTC, of whole seconds, as signed documents spell it."""
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def parse_time(key: str, value: Any) -> datetime:
+    """The time that a signed document spells; raises `FormatError` at ``key``."""
     if isinstance(value, str) and re.fullmatch(_TIME, value):
         with contextlib.suppress(ValueError):  # such as the 30th of February
             return datetime.fromisoformat(value)

@@ -31,7 +31,8 @@ from bundles.filesystem.atomic import read_limited, write_file
 from bundles.format import strict_json
 from bundles.format.metadata import check_metadata
 from bundles.publisher.keys import Signer, shown_id
-from bundles.publisher.signing import ROLES, sign_with
+from bundles.publisher.published import ROLES
+from bundles.publisher.signing import sign_with
 
 _FORMAT = 1
 _LARGEST = 2_000_000

@@ -3,14 +3,16 @@
 Each is one new signed statement of the site. ``bundles.publisher.statements`` has the rules.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from bundles.errors import PublishError
-from bundles.format.identity import parse_version
-from bundles.format.index import Index, parse_channel
+from bundles.format.identity import parse_name, parse_version
+from bundles.format.index import parse_channel
 from bundles.format.release import Release
+from bundles.publisher.edition import Edition
 from bundles.publisher.keys import Passphrase
-from bundles.publisher.signing import Edition
+from bundles.publisher.pruning.prune import announce
+from bundles.publisher.records import Record
 from bundles.publisher.site import Site
 from bundles.publisher.statements import (
     AT_ONCE,
@@ -24,7 +26,7 @@ from bundles.publisher.statements import (
     steered,
 )
 
-Rule = Callable[[Index, Edition], Release | None]
+Rule = Callable[[Record, Edition], Release | None]
 """From what is said now to what is to be said of one bundle in one channel."""
 
 
@@ -41,74 +43,96 @@ class Channels:
         if source == channel:
             raise PublishError(bundle, f"cannot be promoted from channel {channel!r} to itself")
 
-        def rule(index: Index, edition: Edition) -> Release:
-            release = _said(index, bundle, source)
+        def rule(record: Record, edition: Edition) -> Release:
+            release = _said(record, source)
             if release.rollout is not None and release.rollout.halted:
                 raise PublishError(str(release), f"is halted in channel {source!r}, and stays there")
-            return published(index.find(bundle, channel), for_all(release), request, edition.now)
+            return published(record.index.find(channel), for_all(release), request, edition.now)
 
-        return self._say(bundle, channel, rule)
+        return self._say([bundle], channel, rule)[0]
 
     def steer(
         self, bundle: str, channel: str, request: RolloutRequest = AT_ONCE, *, resume: bool = False
     ) -> Statement:
-        """Let the rollout that is going on grow as ``request`` says; ``resume`` also when it is halted."""
-        return self._say(
-            bundle,
-            channel,
-            lambda index, edition: steered(
-                _said(index, bundle, channel), request, edition.now, resume=resume
-            ),
-        )
+        """`steer_all` of one."""
+        return self.steer_all([bundle], channel, request, resume=resume)[0]
+
+    def steer_all(
+        self, bundles: Sequence[str], channel: str, request: RolloutRequest = AT_ONCE, *, resume: bool = False
+    ) -> list[Statement]:
+        """Let the rollouts that are going on grow as ``request`` says; ``resume`` also when they are halted."""
+
+        def rule(record: Record, edition: Edition) -> Release:
+            return steered(_said(record, channel), request, edition.now, resume=resume)
+
+        return self._say(bundles, channel, rule)
 
     def halt(self, bundle: str, channel: str) -> Statement:
-        """Let the rollout that is going on take no more hosts."""
+        """`halt_all` of one."""
+        return self.halt_all([bundle], channel)[0]
+
+    def halt_all(self, bundles: Sequence[str], channel: str) -> list[Statement]:
+        """Let the rollouts that are going on take no more hosts."""
         return self._say(
-            bundle, channel, lambda index, edition: halted(_said(index, bundle, channel), edition.now)
+            bundles, channel, lambda record, edition: halted(_said(record, channel), edition.now)
         )
 
     def roll_back(self, bundle: str, channel: str, version: str | None = None) -> Statement:
-        """Name the release before the rollout, or any published ``version``, for all hosts at once."""
+        """`roll_back_all` of one."""
+        return self.roll_back_all([bundle], channel, version)[0]
 
-        def rule(index: Index, edition: Edition) -> Release:
-            current = _said(index, bundle, channel)
+    def roll_back_all(
+        self, bundles: Sequence[str], channel: str, version: str | None = None
+    ) -> list[Statement]:
+        """Name the releases before the rollouts, or any published ``version``, for all hosts at once."""
+
+        def rule(record: Record, edition: Edition) -> Release:
+            current = _said(record, channel)
             if version is None:
                 return release_before(current)
-            release = Release.of(bundle, parse_version(version))
-            if release.target not in edition.published.targets.targets:
-                raise PublishError(str(release), "is not published in this site")
+            release = Release.of(current.bundle, parse_version(version))
+            if record.find_artifact(release.version) is None:
+                raise PublishError(str(release), _why_missing(record, release.version))
             return rolled_back(current, release, edition.now)
 
-        return self._say(bundle, channel, rule)
+        return self._say(bundles, channel, rule)
 
     def withdraw(self, bundle: str, channel: str) -> Statement:
         """Say nothing of ``bundle`` any more; hosts keep what they have."""
 
-        def rule(index: Index, edition: Edition) -> None:
+        def rule(record: Record, edition: Edition) -> None:
             # What is not there cannot be withdrawn: a name that is mistyped is told.
-            _said(index, bundle, channel)
+            _said(record, channel)
 
-        return self._say(bundle, channel, rule)
+        return self._say([bundle], channel, rule)[0]
 
-    def _say(self, bundle: str, channel: str, rule: Rule) -> Statement:
+    def _say(self, bundles: Sequence[str], channel: str, rule: Rule) -> list[Statement]:
+        """Say it of all these bundles in one signed step, or of none."""
         with self._site.locked():
             edition = self._site.edition(self._passphrase)
-            index = self._site.index_of(edition.published)
-            statement = Statement(channel, index.find(bundle, channel), rule(index, edition), edition.now)
-            if statement.changed:  # otherwise no key is needed, and no passphrase asked for
-                self._site.announce(edition, _updated(index, bundle, statement))
-            return statement
+            said: list[Record] = []
+            statements: list[Statement] = []
+            for bundle in dict.fromkeys(bundles):
+                record = self._site.record_of(edition.published, parse_name(bundle))
+                after = rule(record, edition)
+                statements.append(Statement(channel, record.index.find(channel), after, edition.now))
+                if statements[-1].changed:
+                    said.append(record.with_statement(channel, after, edition.now))
+            if said:  # otherwise no key is needed, and no passphrase asked for
+                announce(self._site, edition, said)
+            return statements
 
 
-def _updated(index: Index, bundle: str, statement: Statement) -> Index:
-    if statement.after is None:
-        return index.without_release(bundle, statement.channel)
-    return index.with_release(statement.after, statement.channel)
-
-
-def _said(index: Index, bundle: str, channel: str) -> Release:
-    if (release := index.find(bundle, channel)) is not None:
+def _said(record: Record, channel: str) -> Release:
+    if (release := record.index.find(channel)) is not None:
         return release
-    others = [name for name, releases in sorted(index.channels.items()) if bundle in releases]
+    others = sorted(record.index.channels)
     there = f"; it is in {', '.join(others)}" if others else ""
-    raise PublishError(bundle, f"is not in channel {channel!r}{there}")
+    raise PublishError(record.index.bundle, f"is not in channel {channel!r}{there}")
+
+
+def _why_missing(record: Record, version: str) -> str:
+    known = record.history.versions.get(version)
+    if known is None or known.pruned is None:
+        return "is not published in this site"
+    return f"was pruned on {known.pruned:%Y-%m-%d}: publish it again first"

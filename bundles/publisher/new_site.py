@@ -12,11 +12,12 @@ from pathlib import Path
 from bundles.errors import PublishError
 from bundles.filesystem.atomic import sync_directory, write_file
 from bundles.filesystem.trees import remove_tree
-from bundles.format.index import Index
+from bundles.publisher.edition import first_root
 from bundles.publisher.expiry import Lifetimes
+from bundles.publisher.files import make_directory
 from bundles.publisher.keys import generate_key
-from bundles.publisher.signing import ROLES, Published, first_root
-from bundles.publisher.site import SETTINGS, Site, explained, make_directory, utc_now
+from bundles.publisher.published import ROLES, Published
+from bundles.publisher.site import SETTINGS, Site, explained, utc_now
 
 
 def make_site(
@@ -56,9 +57,13 @@ def _fill(
     site = Site(directory, now)
     with site.locked():  # the lock belongs to who makes the site, and not to the timer that signs it
         keys = {role: generate_key(directory / "keys", role, passphrase) for role in ROLES}
-        edition = site.edition(lambda _: passphrase or b"", Published.nothing(first_root(keys)))
+        edition = site.edition(
+            lambda _: passphrase or b"", Published.nothing(site.metadata, first_root(keys))
+        )
         edition.sign_root()
-        site.announce(edition, Index())
+        edition.sign_targets()
+        edition.sign_timestamp()
+        site.write(edition)
 
 
 def _settings_text(lifetimes: Mapping[str, str]) -> str:

@@ -6,24 +6,27 @@
 """
 
 import contextlib
+import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuf.api.metadata import TargetFile
-
 from bundles.archive.pack import NO_LIBRARIES, BuiltBundle, Libraries, build_bundle
 from bundles.archive.unpack import inspect, read_description
 from bundles.errors import FormatError, PublishError, StoreError
 from bundles.filesystem.trees import measure, remove_tree
+from bundles.format.artifact import Archive, Artifact, Digest
 from bundles.format.description import BundleDescription
+from bundles.format.identity import parse_name
 from bundles.format.index import parse_channel
 from bundles.format.release import Release
 from bundles.publisher import statements
 from bundles.publisher.changes import Changes
 from bundles.publisher.keys import Passphrase
-from bundles.publisher.signing import Published
+from bundles.publisher.pruning.prune import announce
+from bundles.publisher.published import Published
+from bundles.publisher.records import Record
 from bundles.publisher.site import Site
 from bundles.publisher.statements import AT_ONCE, RolloutRequest, Statement
 from bundles.publisher.versions import AUTO, next_version
@@ -103,20 +106,17 @@ def publish_bundles(
     2. Read what is published, and verify it: what is signed anew is only what was signed before.
     3. Pack each bundle, and work out what the channel says of it next (`_Round.draft`). All problems are told together.
     4. Where that is what it says already, nothing is written.
-    5. Sign the index and the metadata that leads to it once, and write them (`Site.announce`).
+    5. Sign the records of those bundles and the metadata that leads to them once, and write them (`announce`).
     """
     parse_channel(wish.channel)
     with site.locked(), _own_scratch(site) as scratch:  # 1.
         edition = site.edition(passphrase)  # 2.
         drafts = _Round(site, wish, edition.published, scratch).drafts(sources, progress)  # 3.
-        index, new = site.index_of(edition.published), []
-        for draft in drafts:
-            if draft.publication.changed:
-                index = index.with_release(draft.publication.release, wish.channel)
-                new += draft.new
         # 4.
-        if any(draft.publication.changed for draft in drafts):
-            site.announce(edition, index, *new)  # 5.
+        changed = [draft for draft in drafts if draft.publication.changed]
+        if changed:
+            new = [file for draft in changed for file in draft.new]
+            announce(site, edition, [draft.record for draft in changed], new)  # 5.
         return [draft.publication for draft in drafts]
 
 
@@ -132,10 +132,11 @@ def plan_bundles(
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """A publication, and what has to be written for it that is not there yet."""
+    """A publication, the record with it, and the archive that has to be written for it when it is not there yet."""
 
     publication: Publication
-    new: list[tuple[TargetFile, Path]]
+    record: Record
+    new: list[tuple[Archive, Path]]
 
 
 class _Round:
@@ -144,8 +145,7 @@ class _Round:
     def __init__(self, site: Site, wish: Wish, published: Published, scratch: Path) -> None:
         self._site = site
         self._wish = wish
-        self._targets = published.targets.targets
-        self._index = site.index_of(published)
+        self._published = published
         self._scratch = scratch
         self._now = site.now()
 
@@ -175,35 +175,37 @@ class _Round:
         # 1.
         bundle = self._built(source, output)
         release = Release.of(bundle.description.name, bundle.description.version)
-        before = self._index.find(release.bundle, self._wish.channel)
+        record = self._record(release.bundle)
+        before = record.index.find(self._wish.channel)
         # 2.
         changes = None
         if self._wish.version == AUTO and before is not None:
-            changes = Changes.between(self._description(self._targets[before.target]), bundle.description)
+            named = record.index.releases[before.version]
+            changes = Changes.between(self._description(named), bundle.description)
             if not changes:
                 # Of many bundles most are unchanged, and the disk need not hold them all.
                 output.unlink(missing_ok=True)
-                return self._drafted(before, before, self._targets[before.target], changes)
+                return self._drafted(record, before, named, changes)
         # 3.
-        known = self._targets.get(release.target)
-        if known is not None:
-            self._check_same(release, bundle, known)
+        artifact = self._artifact(record, release, bundle)
         # 4.
         following = statements.published(before, release, self._wish.request, self._now)
-        info = known or TargetFile(bundle.size, {"sha256": bundle.sha256}, release.target)
-        new = [] if known else [(info, bundle.path)]
-        return self._drafted(before, following, info, changes, new)
+        return self._drafted(record, following, artifact, changes, bundle.path)
 
     def _drafted(
         self,
-        before: Release | None,
+        record: Record,
         after: Release,
-        info: TargetFile,
+        artifact: Artifact,
         changes: Changes | None,
-        new: Sequence[tuple[TargetFile, Path]] = (),
+        built: Path | None = None,
     ) -> _Draft:
-        statement = Statement(self._wish.channel, before, after, self._now)
-        return _Draft(Publication(after, statement, info.length, info.hashes["sha256"], changes), list(new))
+        channel, archive = self._wish.channel, artifact.archive
+        statement = Statement(channel, record.index.find(channel), after, self._now)
+        publication = Publication(after, statement, archive.length, archive.sha256, changes)
+        new = [(archive, built)] if built and record.find_artifact(after.version) is None else []
+        following = record.with_version(after.version, artifact, self._now)
+        return _Draft(publication, following.with_statement(channel, after, self._now), new)
 
     def _built(self, source: Path, output: Path) -> BuiltBundle:
         name, version = self._wish.name, self._wish.version
@@ -214,31 +216,39 @@ class _Round:
             raise PublishError(str(source), what)
         name = name or source.resolve().name
         if version == AUTO:
-            version = next_version(self._versions(name))
+            # Of all that were ever published, in whatever channel.
+            version = next_version(self._record(name).history.versions)
         libraries = self._wish.libraries.get(source, NO_LIBRARIES)
         return build_bundle(source, output, name=name, version=version, libraries=libraries)
 
-    def _versions(self, bundle: str) -> list[str]:
-        """All that were ever published, in whatever channel: targets stay when a channel names them no more."""
-        start, end = f"{bundle}/{bundle}-", ".tar.gz"
-        return [
-            path.removeprefix(start).removesuffix(end) for path in self._targets if path.startswith(start)
-        ]
+    def _record(self, bundle: str) -> Record:
+        return self._site.record_of(self._published, parse_name(bundle))
 
-    def _description(self, info: TargetFile) -> BundleDescription:
+    def _description(self, artifact: Artifact) -> BundleDescription:
         """Of a published archive; raises `SignatureError` when the file is not as signed."""
+        archive = artifact.archive
         try:
-            return read_description(self._site.file_of(info), info.hashes["sha256"])
+            return read_description(self._site.archive_file(archive), archive.sha256)
         except StoreError as error:  # to a host; here it is part of the site
             raise PublishError(
                 error.where, f"{error.what}; restore it from a copy, or give a --version"
             ) from None
 
-    def _check_same(self, release: Release, bundle: BuiltBundle, known: TargetFile) -> None:
-        """Other bytes may hold the same files: another zlib compresses otherwise."""
-        published = known.hashes["sha256"]
-        if bundle.sha256 == published or self._description(known) == bundle.description:
-            return
+    def _artifact(self, record: Record, release: Release, bundle: BuiltBundle) -> Artifact:
+        """The files of a release: those that it has for ever; raises `PublishError` for another bundle.
+
+        Other bytes may hold the same files: another zlib compresses otherwise.
+        """
+        archive = Archive.of(release.bundle, release.version, Digest(bundle.size, bundle.sha256))
+        described = bundle.description.to_bytes()
+        description = Digest(len(described), hashlib.sha256(described).hexdigest())
+        artifact = Artifact(archive, description)
+        known = record.history.versions.get(release.version)
+        if known is None or known.artifact == artifact:
+            return artifact
+        if known.pruned is None and known.artifact.description == description:
+            return known.artifact
+        published = known.artifact.archive.sha256
         raise PublishError(
             str(release),
             f"is published with sha256 {published}, this one has {bundle.sha256}: give it a new version",

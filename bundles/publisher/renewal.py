@@ -5,17 +5,22 @@ cannot be signed now is told, and holds nothing else up.
 """
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from tuf.api.metadata import Root, Targets
 
 from bundles.errors import BundleError, KeyFileError
 from bundles.publisher.ceremony import Proposal
+from bundles.publisher.edition import Edition
 from bundles.publisher.keys import Passphrase
-from bundles.publisher.signing import ROLES, Edition
-from bundles.publisher.site import Site
+from bundles.publisher.pruning.prune import tidy
+from bundles.publisher.published import ROLES
+from bundles.publisher.site import Site, statuses
 
 _RENEW_BEFORE = 3
 """Metadata is signed anew in the last third of its lifetime."""
+_TOGETHER = 1 / 2
+"""Of the targets and bins, those with less than this part of their lifetime left are signed along with what is due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +41,21 @@ def refresh_site(site: Site, passphrase: Passphrase) -> Renewal:
     3. Sign the roles that expire soon, from the root down, as far as their keys are here.
     4. Sign the timestamp, which completes every edition.
     5. Write what was signed.
+    6. Remove what no host can ask for any more.
     """
     with site.locked():  # 1.
         # 2.
         edition = site.edition(passphrase)
         # 3. All that are due are found before the first is signed: with the targets the snapshot is signed, too.
-        left = {role: edition.published.of(role).expires - edition.now for role in ROLES[:-1]}
-        soon = [role for role in left if left[role] < edition.lifetimes.of(role) / _RENEW_BEFORE]
+        expiries = {status.role: status.expires for status in statuses(edition.published)}
+        soon = [role for role in ROLES[:-1] if _left(expiries[role], role, edition) < 1 / _RENEW_BEFORE]
         due = {role: why for role in soon if (why := _why_not_renewed(site, role, edition))}
         # 4.
         edition.sign_timestamp()
         # 5.
         site.write(edition)
+        # 6.
+        tidy(site, edition)
         return Renewal([*(role for role in soon if role not in due), "timestamp"], due)
 
 
@@ -70,9 +78,24 @@ def _renew(role: str, edition: Edition) -> None:
     if role == Root.type:
         edition.sign_root()
     elif role == Targets.type:
-        edition.sign_targets()
+        _renew_targets(edition)
     elif not edition.has_signed(role):  # with the targets that it names
         edition.sign_snapshot()
+
+
+def _renew_targets(edition: Edition) -> None:
+    """Sign the targets and bins that are in the second half of their lifetime: seldom, and together."""
+    expiries = edition.published.expiries().items()
+    due = [name for name, expires in expiries if _left(expires, Targets.type, edition) < _TOGETHER]
+    if _left(edition.published.targets.expires, Targets.type, edition) < _TOGETHER:
+        edition.sign_targets(due)
+    else:
+        edition.sign_bins(due)
+
+
+def _left(expires: datetime, role: str, edition: Edition) -> float:
+    """The part of its lifetime that metadata still has."""
+    return (expires - edition.now) / edition.lifetimes.of(role)
 
 
 def _is_root_pending(site: Site, root: Root) -> bool:

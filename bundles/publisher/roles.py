@@ -20,6 +20,7 @@ from bundles.errors import PublishError
 from bundles.filesystem.atomic import read_limited, sync_directory, write_file
 from bundles.format.limits import LARGEST_METADATA
 from bundles.publisher.ceremony import Proposal, check_thresholds, needed
+from bundles.publisher.edition import Edition
 from bundles.publisher.keys import (
     PEM,
     URI,
@@ -31,7 +32,7 @@ from bundles.publisher.keys import (
     load_uri,
     shown_id,
 )
-from bundles.publisher.signing import ROLES, Edition
+from bundles.publisher.published import ROLES
 from bundles.publisher.site import Site
 
 RETIRED = "retired"

@@ -2,20 +2,24 @@
 
     expiry: {timestamp: 7d}     # how long signatures last, by role
     require: {tests: true}      # bundles are published only when their tests pass
+    prune: {versions: 20, after: 90d, automatic: true}      # which versions stay, beside those that channels name
 
 * A key that nobody knows is refused: a rule that is misspelt must not be a rule that is off.
 * It is the publisher's own file, and nothing that hosts see.
 """
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from bundles.errors import PublishError
 from bundles.format import strict_yaml
-from bundles.publisher.expiry import Lifetimes
+from bundles.publisher.expiry import Lifetimes, parse_duration
+from bundles.publisher.pruning.rule import PruningRule
 
-_KEYS = ("expiry", "require")
+_KEYS = ("expiry", "require", "prune")
+_PRUNE = ("versions", "after", "automatic")
 _SWITCHES = {"true": True, "false": False}
 
 
@@ -33,6 +37,7 @@ class SiteSettings:
 
     lifetimes: Lifetimes
     required: Required
+    pruning: PruningRule = field(default_factory=PruningRule)
 
     @classmethod
     def parse(cls, data: bytes, where: str) -> "SiteSettings":
@@ -47,7 +52,17 @@ class SiteSettings:
         return cls(
             Lifetimes.parse(expiry, f"{where}: expiry"),
             Required(_switch(required.get("tests", "false"), f"{where}: require: tests")),
+            _pruning(_mapping(settings.get("prune", {}), f"{where}: prune", _PRUNE), f"{where}: prune"),
         )
+
+
+def _pruning(written: Mapping[str, Any], where: str) -> PruningRule:
+    rule = PruningRule()
+    return PruningRule(
+        _count(written["versions"], f"{where}: versions") if "versions" in written else rule.versions,
+        parse_duration(written["after"], f"{where}: after") if "after" in written else rule.after,
+        _switch(written.get("automatic", "true"), f"{where}: automatic"),
+    )
 
 
 def _mapping(value: Any, where: str, known: tuple[str, ...] = ()) -> Mapping[str, Any]:
@@ -63,3 +78,9 @@ def _switch(text: Any, where: str) -> bool:
     if not isinstance(text, str) or text not in _SWITCHES:
         raise PublishError(where, f"is {text!r}, wanted true or false")
     return _SWITCHES[text]
+
+
+def _count(text: Any, where: str) -> int:
+    if not isinstance(text, str) or not re.fullmatch(r"[1-9][0-9]{0,5}", text):
+        raise PublishError(where, f"is {text!r}, wanted a number of versions from 1 on")
+    return int(text)

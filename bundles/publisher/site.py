@@ -6,31 +6,33 @@
     root.json            the newest root: the trust anchor for new hosts
     keys/                private keys, never below public/
     pending-root.json    a change of the root that waits for signatures
+    pruning.json         files that nothing names any more, and until when a host may be led to them
     unfinished.json      a change of keys that was cut off; whoever signs next completes it
     public/              what a web server serves
-      metadata/          N.root.json  N.targets.json  N.snapshot.json  timestamp.json
-      targets/           <sha256>.index.json  web/<sha256>.web-1.4.0.tar.gz
+      metadata/          N.root.json  N.targets.json  N.bin-00.json to N.bin-3f.json  N.snapshot.json  timestamp.json
+      targets/           web/<sha256>.index.json  web/<sha256>.history.json  web/<sha256>.web-1.4.0.tar.gz
+        files/           41/<sha256>.gz: every file of every bundle, once (files.py)
 
 * A release never changes: its name and version stand for the same files for ever.
 * Whenever a reader looks, it sees all of what was published before or all of what was published after.
 * A publisher that crashed leaves files that nothing names. The next one publishes over them.
 
-Old metadata is kept. Hosts need every root for ever. Other versions are asked for by hosts and caches
-that still hold an older ``timestamp.json``: they may be deleted once they are older than that one's
-lifetime.
+Hosts need every root for ever. Other versions of metadata are asked for by hosts and caches that still hold an older
+``timestamp.json``: ``bundles.publisher.pruning`` removes them when that has expired. Of the histories, which no host
+asks for and which hold all that those before them held, the last two are kept.
 """
 
 import contextlib
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
 from tuf.api.exceptions import LengthOrHashMismatchError
-from tuf.api.metadata import Root, TargetFile
+from tuf.api.metadata import Root, TargetFile, Targets
 
 from bundles.client.targets import target_path
 from bundles.errors import (
@@ -44,13 +46,20 @@ from bundles.filesystem.atomic import (
     write_file,
 )
 from bundles.filesystem.trees import Counted, open_regular, pieces_of
-from bundles.format.index import INDEX, Index
-from bundles.format.limits import LARGEST_INDEX
+from bundles.format.artifact import Archive
+from bundles.format.bins import bin_of
+from bundles.format.history import History, history_path
+from bundles.format.index import Index, Indexes, index_path
+from bundles.format.limits import LARGEST_HISTORY, LARGEST_INDEX
 from bundles.format.release import Release
 from bundles.publisher import transaction
+from bundles.publisher.edition import Edition, check_readable
+from bundles.publisher.files import Files, make_directory
 from bundles.publisher.keys import Passphrase
+from bundles.publisher.published import ROLES, Published, read_stored
+from bundles.publisher.records import Record
 from bundles.publisher.settings import SiteSettings
-from bundles.publisher.signing import ROLES, Edition, Keyring, Published, check_readable, read_stored
+from bundles.publisher.signing import Keyring
 
 SETTINGS = "site.yaml"
 ANCHOR = "root.json"
@@ -58,7 +67,8 @@ PENDING = "pending-root.json"
 
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
-_DIRECTORY_MODE = 0o755
+_INDEX = "/index.json"
+_HISTORY = "/history.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,24 +104,36 @@ class Site:
         self.keys = directory / "keys"
         self.pending_root = directory / PENDING
         self.metadata = self.public / "metadata"
+        self.files = Files(self.public / "targets")
         self._unfinished = directory / "unfinished.json"
         self.now = now
         if not self.metadata.is_dir():
             raise PublishError(str(directory), "is not a site; `puller site init` makes one")
 
-    def index(self) -> Index:
-        """The releases that hosts are told to run."""
-        return self.index_of(self.published())
+    def bundles(self, published: Published | None = None) -> list[str]:
+        """Every bundle of which something was ever published, by name."""
+        published = published or self.published()
+        paths = (path for of_bin in published.bins() for path in of_bin.targets)
+        return sorted(path.removesuffix(_INDEX) for path in paths if path.endswith(_INDEX))
+
+    def indexes(self) -> Indexes:
+        """The indexes of all bundles."""
+        published = self.published()
+        return Indexes({bundle: self.index_of(published, bundle) for bundle in self.bundles(published)})
+
+    def record(self, bundle: str) -> Record:
+        """Index and history of one bundle, empty when nothing of it was published; raises as `index_of`."""
+        return self.record_of(self.published(), bundle)
 
     def releases(self) -> list[Listed]:
-        """The releases of `index`, with size and digest, sorted by channel and bundle."""
-        published = self.published()
-        infos = published.targets.targets
-        return [
-            Listed(channel, release, infos[release.target].length, infos[release.target].hashes["sha256"])
-            for channel, releases in sorted(self.index_of(published).channels.items())
-            for _, release in sorted(releases.items())
+        """The releases that hosts are told to run, sorted by channel and bundle."""
+        listed = [
+            Listed(channel, release, archive.length, archive.sha256)
+            for index in self.indexes().of.values()
+            for channel, release in index.channels.items()
+            for archive in [index.releases[release.version].archive]
         ]
+        return sorted(listed, key=lambda each: (each.channel, each.release.bundle))
 
     def roles(self) -> list[RoleStatus]:
         """Version and expiry of each role."""
@@ -121,28 +143,40 @@ class Site:
         """Keys and thresholds of the roles, as they are in force."""
         return self.published().root
 
-    def announce(self, edition: Edition, index: Index, *new: tuple[TargetFile, Path]) -> None:
-        """Sign ``index`` and ``new`` targets, and write them; hosts see it all or nothing of it.
+    def announce(
+        self, edition: Edition, records: Iterable[Record], new: Iterable[tuple[Archive, Path]] = ()
+    ) -> None:
+        """Sign ``records`` of bundles, and write them and ``new`` archives; hosts see it all or nothing of it.
 
         Raises `PublishError`, `KeyFileError` for one, and ``OSError``; what was published before stays complete then.
 
-        1. Sign the targets, the index and new ones among them, and the snapshot that names them (TUF 6.3.1, 6.3.2).
+        1. Sign the bins of the records, and the snapshot that names them (TUF 6.3.1, 6.3.2).
         2. Sign the timestamp (TUF 6.3.3). So far all is in memory: a key that is missing leaves no trace.
-        3. Write new targets and the index, under names with their hashes in them (TUF 6.2.1): nobody asks for them yet.
+        3. Write new archives, their files one by one, and the records, under names with their hashes in them (TUF
+           6.2.1): nobody asks for them yet.
         4. Write the metadata, ``timestamp.json`` last, which makes all of it visible.
+        5. Remove histories that are older than the ones before these.
         """
         # 1.
-        about_index = TargetFile.from_data(INDEX, index.to_bytes(), ["sha256"])
-        check_readable(INDEX, about_index.length, LARGEST_INDEX)
-        edition.sign_targets({**{info.path: info for info, _ in new}, INDEX: about_index})
+        documents = {path: data for record in records for path, data in _documents(record).items()}
+        infos = {path: TargetFile.from_data(path, data, ["sha256"]) for path, data in documents.items()}
+        before = {path: edition.published.bin(bin_of(path)).targets.get(path) for path in documents}
+        edition.change(infos)
         # 2.
         edition.sign_timestamp()
         # 3.
-        for info, source in new:
-            self._write_target(info, source)
-        write_file(self.file_of(about_index), index.to_bytes())
+        for archive, source in new:
+            self._write_archive(archive, source)
+            self.files.add(self.archive_file(archive))
+        for path, data in documents.items():
+            make_directory(self.file_of(infos[path]).parent)
+            write_file(self.file_of(infos[path]), data)
         # 4.
         self.write(edition)
+        # 5.
+        for path, info in infos.items():
+            if path.endswith(_HISTORY):
+                self._forget_histories(info, before[path])
 
     def edition(self, passphrase: Passphrase, published: Published | None = None) -> Edition:
         """The published metadata, to be changed and signed; raises as `published`."""
@@ -162,27 +196,50 @@ class Site:
             )
         return Published.load(self.metadata, self.anchor)
 
-    def index_of(self, published: Published) -> Index:
-        """The index that is published there; raises `SignatureError` when the file is not as signed."""
-        info = published.targets.targets[INDEX]
-        path = self.file_of(info)
-        data = read_stored(path)
+    def record_of(self, published: Published, bundle: str) -> Record:
+        """Index and history of a bundle, empty for one that is new; raises as `index_of`."""
+        data = self._contents(published, history_path(bundle))
+        history = History(bundle) if data is None else History.parse(data, bundle)
+        return Record(self.index_of(published, bundle), history)
+
+    def index_of(self, published: Published, bundle: str) -> Index:
+        """The index that is published of a bundle; raises `SignatureError` when the file is not as signed."""
+        data = self._contents(published, index_path(bundle))
+        return Index(bundle) if data is None else Index.parse(data, bundle)
+
+    def _contents(self, published: Published, path: str) -> bytes | None:
+        info = published.bin(bin_of(path)).targets.get(path)
+        if info is None:
+            return None
+        data = read_stored(file := self.file_of(info))
         try:
             info.verify_length_and_hashes(data)
         except LengthOrHashMismatchError as error:
-            raise SignatureError(str(path), f"is not what this site signed: {error}") from None
-        return Index.parse(data, str(path))
+            raise SignatureError(str(file), f"is not what this site signed: {error}") from None
+        return data
 
     def file_of(self, info: TargetFile) -> Path:
         """Where a target is below ``public/``."""
         return self.public / target_path(info)
 
-    def _write_target(self, info: TargetFile, source: Path) -> None:
-        destination = self.file_of(info)
+    def archive_file(self, archive: Archive) -> Path:
+        """Where an archive is below ``public/``."""
+        return self.public / "targets" / archive.path
+
+    def _write_archive(self, archive: Archive, source: Path) -> None:
+        destination = self.archive_file(archive)
         make_directory(destination.parent)
         with open_regular(source, follow=True) as stream, open_directory(destination.parent) as parent:
             remove_leftovers(parent)
-            replace_file(parent, destination.name, _as_described(stream, info, source), mode=0o644)
+            replace_file(parent, destination.name, _as_described(stream, archive, source), mode=0o644)
+
+    def _forget_histories(self, *kept: TargetFile | None) -> None:
+        """Otherwise they would grow with the square of what is published."""
+        files = {self.file_of(info) for info in kept if info is not None}
+        for directory in {file.parent for file in files}:
+            for path in set(directory.glob(f"*.{_HISTORY[1:]}")) - files:
+                with contextlib.suppress(OSError):  # the next publication tries again
+                    path.unlink()
 
     def write(self, edition: Edition) -> None:
         """Publish the metadata of ``edition``; raises ``OSError``.
@@ -230,11 +287,20 @@ class Site:
             yield
 
 
-def _as_described(stream: BinaryIO, info: TargetFile, source: Path) -> Iterator[bytes]:
+def _documents(record: Record) -> dict[str, bytes]:
+    """The targets that a record consists of, by path; raises `PublishError`."""
+    bundle = record.index.bundle
+    index, history = record.index.to_bytes(), record.history.to_bytes()
+    check_readable(index_path(bundle), len(index), LARGEST_INDEX)
+    check_readable(history_path(bundle), len(history), LARGEST_HISTORY)
+    return {index_path(bundle): index, history_path(bundle): history}
+
+
+def _as_described(stream: BinaryIO, archive: Archive, source: Path) -> Iterator[bytes]:
     """The contents, and after their last piece, before they get their name: is it what will be signed?"""
     contents = Counted(pieces_of(stream))
     yield from contents
-    if contents.sha256 != info.hashes["sha256"]:
+    if contents.sha256 != archive.sha256:
         raise PublishError(str(source), "changed while it was published")
 
 
@@ -248,12 +314,10 @@ def explained(directory: Path) -> Iterator[None]:
 
 
 def statuses(published: Published) -> list[RoleStatus]:
-    """Version and expiry of each role, in the order of signing."""
+    """Version and expiry of each role, in the order of signing; the targets expire with the first of their bins."""
     roles = [published.of(role) for role in ROLES]
-    return [RoleStatus(signed.type, signed.version, signed.expires) for signed in roles]
-
-
-def make_directory(path: Path) -> None:
-    """Make a directory that a web server can read, unless it is there; raises ``OSError``."""
-    path.mkdir(exist_ok=True)
-    path.chmod(_DIRECTORY_MODE)  # whatever the umask: a web server reads here
+    bins = published.expiries().values()
+    first = {Targets.type: min([published.targets.expires, *bins])}
+    return [
+        RoleStatus(signed.type, signed.version, first.get(signed.type, signed.expires)) for signed in roles
+    ]

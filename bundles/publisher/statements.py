@@ -30,11 +30,15 @@ class RolloutRequest:
     """Growing evenly until all hosts are reached."""
     start: datetime | None = None
     """When it begins to grow, if not now."""
+    wave: str | None = None
+    """A name that rollouts of several bundles share."""
 
     def __post_init__(self) -> None:
         useless = self.start if self.over is None else self.percent
         if useless is not None:
             raise PublishError("rollout", "wanted a percentage, or a time to grow over and when that starts")
+        if self.wave is not None and self.percent is None and self.over is None:
+            raise PublishError("wave", "is for a rollout: wanted a percentage, or a time to grow over")
         try:
             self.begin(None, self.start or datetime(2000, 1, 1, tzinfo=UTC))
         except FormatError as error:
@@ -44,17 +48,18 @@ class RolloutRequest:
         """A new rollout; ``None`` for all hosts."""
         if self.over is not None:
             start = (self.start or now).replace(microsecond=0)
-            return Rollout(start=start, duration=self.over, before=before)
+            return Rollout(start=start, duration=self.over, before=before, wave=self.wave)
         if self.percent is None or self.percent == 100:
             return None
-        return Rollout(percent=self.percent, before=before)
+        return Rollout(percent=self.percent, before=before, wave=self.wave)
 
     def go_on(self, rollout: Rollout, now: datetime) -> Rollout | None:
         """The rollout that takes the place of ``rollout``; without a wish of its own that one, no longer halted."""
         if self.over is not None:
             return _continued(rollout, self.over, now)
         if self.percent is not None:
-            return self.begin(rollout.before, now)
+            following = self.begin(rollout.before, now)
+            return following and replace(following, wave=rollout.wave)
         return replace(rollout, halted=False) if rollout.reached(now) < 100 else None
 
 
@@ -105,7 +110,7 @@ def halted(current: Release, now: datetime) -> Release:
     rollout = _rollout(current)
     if rollout.halted:
         return current
-    stopped = Rollout(percent=rollout.reached(now), halted=True, before=rollout.before)
+    stopped = Rollout(percent=rollout.reached(now), halted=True, before=rollout.before, wave=rollout.wave)
     return replace(current, rollout=stopped)
 
 
@@ -185,7 +190,7 @@ def _continued(rollout: Rollout, over: timedelta, now: datetime) -> Rollout | No
         where = shown_percent(rollout.reached(now))
         raise PublishError("over", f"{over} is too long for the rest of a rollout that has reached {where}")
     start = now.replace(microsecond=0) - _whole_seconds(duration * steps / STEPS)
-    return Rollout(start=start, duration=duration, before=rollout.before)
+    return Rollout(start=start, duration=duration, before=rollout.before, wave=rollout.wave)
 
 
 def _whole_seconds(duration: timedelta) -> timedelta:

@@ -17,7 +17,7 @@ import msgspec
 from bundles.errors import FormatError, StoreError
 from bundles.filesystem.atomic import forget_oldest, read_limited, remove_any, sync_directory
 from bundles.format.identity import DESCRIPTION, SHA256, parse_identity, parse_name
-from bundles.format.limits import LIMITS, Limits
+from bundles.format.limits import LIMITS
 from bundles.format.paths import shown
 
 if TYPE_CHECKING:
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 _SHA256 = re.compile(SHA256)
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{12}\.(new|old)")
+
+
+Make = Callable[[Path], object]
+"""Makes a bundle's directory at a path where there is nothing, whole and on the disk, or raises and leaves nothing."""
 
 
 class Installed(msgspec.Struct, frozen=True):
@@ -42,9 +46,8 @@ class Installed(msgspec.Struct, frozen=True):
 class Contents:
     """The bundles below ``root``. Methods raise ``StoreError`` when the machine is the reason."""
 
-    def __init__(self, root: Path, limits: Limits) -> None:
+    def __init__(self, root: Path) -> None:
         self.root = root
-        self._limits = limits
         self._intact: dict[Path, str] = {}
         """Bundles that have been compared, or have their recorded fingerprint, each with it."""
 
@@ -64,7 +67,7 @@ class Contents:
         """The SHA-256 of each complete bundle of this name, the latest installed first."""
         with explained(directory := self.directory(name)):
             found = [entry for entry in _entries(directory) if is_sha256(entry)]
-            return sorted(found, key=lambda entry: (directory / entry).stat().st_mtime_ns, reverse=True)
+            return sorted(found, key=lambda entry: (directory / entry).lstat().st_mtime_ns, reverse=True)
 
     def read(self, name: str, sha256: str) -> Installed:
         """A bundle by what its ``bundle.json`` says, its other files not looked at; raises ``StoreError``."""
@@ -105,20 +108,17 @@ class Contents:
 
     # Changing
 
-    def unpack(self, archive: Path, name: str, version: str, sha256: str, check: Callable[[], None]) -> Path:
-        """Unpack ``archive`` in place of what is there, if anything; steps 2 to 4 of ``Store.install``.
+    def put(self, name: str, sha256: str, make: Make) -> Path:
+        """Let ``make`` make a bundle in place of what is there, if anything; steps 2 to 4 of ``Store.install``.
 
-        Raises ``SignatureError``, ``UnpackError`` and ``StoreError``, and what ``check`` raises.
+        Raises ``StoreError``, and what ``make`` raises.
         """
-        # Imported here, with all that it checks by: not for a bundle that is here already.
-        from bundles.archive.unpack import unpack
-
         place = self._place(name, sha256)
         # 2.
         self._make_directory(name)
         # 3.
         fresh = hidden(place, "new") if os.path.lexists(place) else place
-        unpack(archive, fresh, name=name, version=version, sha256=sha256, limits=self._limits, check=check)
+        make(fresh)
         # 4.
         if fresh != place:
             with explained(place):

@@ -19,12 +19,16 @@ Two processes must not change one store at a time; the agent's lock sees to that
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bundles.errors import StoreError, UnpackError
 from bundles.format.identity import DESCRIPTION
 from bundles.format.limits import LIMITS, Limits
-from bundles.store.contents import Contents, Installed
+from bundles.store.contents import Contents, Installed, Make
 from bundles.store.links import Links
+
+if TYPE_CHECKING:
+    from bundles.archive.assemble import Parts
 
 
 class Store:
@@ -36,7 +40,8 @@ class Store:
 
     def __init__(self, root: Path, *, limits: Limits = LIMITS) -> None:
         self.root = root
-        self._contents = Contents(root, limits)
+        self._limits = limits
+        self._contents = Contents(root)
 
     # What is there
 
@@ -47,6 +52,11 @@ class Store:
     def installed(self, name: str) -> list[Installed]:
         """All complete bundles of this name, the latest installed first."""
         return [self._contents.read(name, sha256) for sha256 in self._contents.complete(name)]
+
+    def directories(self) -> list[Path]:
+        """The directory of each complete bundle, of whatever name, looked at no closer."""
+        contents = self._contents
+        return [contents.directory(name) / each for name in self.names() for each in contents.complete(name)]
 
     def find(self, name: str, sha256: str) -> Installed | None:
         """The bundle of an archive with this SHA-256; ``None`` when ``install`` has to bring it, or bring it anew."""
@@ -101,8 +111,33 @@ class Store:
         4. Exchange the damaged bundle for the new one by two renames, and record the fingerprint of what is there now.
         5. Read back what is there: it is of the version that was asked for.
         """
+
+        def make(place: Path) -> None:
+            # Imported here, with all that it checks by: not for a bundle that is here already.
+            from bundles.archive.unpack import unpack
+
+            limits = self._limits
+            unpack(archive, place, name=name, version=version, sha256=sha256, limits=limits, check=check)
+
+        return self._installed(name, version, sha256, make, repair=repair)
+
+    def assemble(
+        self, parts: "Parts", *, name: str, version: str, check: Callable[[], None] = lambda: None
+    ) -> Installed:
+        """Make a bundle of its files, with the steps of ``install``; raises ``UnpackError`` and ``StoreError``."""
+
+        def make(place: Path) -> None:
+            from bundles.archive.assemble import assemble
+
+            assemble(parts, place, name=name, version=version, limits=self._limits, check=check)
+
+        return self._installed(name, version, parts.artifact.archive.sha256, make)
+
+    def _installed(
+        self, name: str, version: str, sha256: str, make: Make, *, repair: bool = False
+    ) -> Installed:
         if not self._contents.is_sound(name, sha256, repair=repair):  # 1.
-            self._contents.unpack(archive, name, version, sha256, check)  # 2. to 4.
+            self._contents.put(name, sha256, make)  # 2. to 4.
         # 5.
         bundle = self._contents.read(name, sha256)
         if bundle.version != version:

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import BinaryIO
 
+from bundles import progress
 from bundles.deadline import Deadline, DeadlineError
 from bundles.errors import NotFoundError, OversizeError, TransportError
 from bundles.filesystem.atomic import open_directory
@@ -42,11 +43,13 @@ class DirectoryMirror:
             if size > limit:
                 raise OversizeError(str(source), f"has {size} bytes, at most {limit} are allowed")
             left = limit
+            progress.begin_file(source.name, 0, size)
             # A bound of its own: the file may grow while it is read.
             while left and (chunk := _read(stream, min(CHUNK, left), source)):
                 self._check_deadline(source)
                 into.write(chunk)
                 left -= len(chunk)
+                progress.note(source.name, limit - left)
 
     def _check_deadline(self, source: Path) -> None:
         if self._deadline is None:

@@ -26,6 +26,7 @@ import urllib3.exceptions as urllib3
 from requests.adapters import HTTPAdapter
 from requests.utils import get_environ_proxies
 
+from bundles import progress
 from bundles.deadline import Deadline, DeadlineError, aside
 from bundles.errors import OversizeError, SettingsError, TransportError
 from bundles.masking import MASK
@@ -193,6 +194,7 @@ class WebMirror:
     ) -> None:
         held = into.seek(0, os.SEEK_END) if resume else 0
         response, received = self._open_rest(url, held, conditions)
+        name = urlsplit(url).path.rpartition("/")[2]
         with contextlib.closing(response):
             _check_length(response, limit - received)
             self._check_encoding(response)
@@ -201,13 +203,14 @@ class WebMirror:
                 check_start(response, chunk)  # before what is here already is given up for it
             into.seek(received)
             into.truncate()
+            progress.begin_file(name, received, self._whole(response, received))
             while chunk:
                 received += len(chunk)
                 if received > limit:
                     raise OversizeError(url_of(response), f"has more than the {limit} bytes that are allowed")
                 self._reading.deadline.verify()  # what is left behind writes nothing any more
                 into.write(chunk)
-                self._note_progress(received)
+                progress.note(name, received)
                 chunk = self._read(response, min(CHUNK, limit + 1 - received))
 
     def _open_rest(self, url: str, held: int, conditions: Mapping[str, str]) -> tuple[requests.Response, int]:
@@ -226,8 +229,11 @@ class WebMirror:
         """The conditions that ask for what follows ``held`` bytes; none when the whole is to be asked for."""
         return {"Range": f"bytes={held}-"}
 
-    def _note_progress(self, received: int) -> None:
-        """Called with how many bytes are here, after each piece."""
+    def _whole(self, response: requests.Response, start: int) -> int | None:
+        """The length of the whole file, if the server says it."""
+        length = response.headers.get("Content-Length", "")
+        is_number = length.isascii() and length.isdecimal() and len(length) < 19
+        return start + int(length) if is_number else None
 
     def _check_encoding(self, response: requests.Response) -> None:
         encoding = response.headers.get("Content-Encoding", "identity")

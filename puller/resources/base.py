@@ -252,6 +252,11 @@ class Resource(ABC, Generic[P, S]):
         """Sentences about what was found or done that is no failure and should be known."""
         return ()
 
+    @property
+    def is_recurring(self) -> bool:
+        """Whether it is declared to do something in every run, whatever is there."""
+        return False
+
     @classmethod
     def whole(cls, properties: Any) -> Hashable | None:
         """The thing that it manages a part of, such as a file of which it edits a line; ``None``: nothing of the kind.

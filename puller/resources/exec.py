@@ -173,6 +173,11 @@ class Exec(Resource[ExecProperties, ExecState]):
     def notes(self) -> Sequence[str]:
         return self._notes
 
+    @property
+    def is_recurring(self) -> bool:
+        own = self.properties
+        return not own.refreshonly and own.creates is None and own.onlyif is None and own.unless is None
+
     def _is_guarded(self) -> bool:
         """Whether a guard says that the command need not run; later guards are not asked."""
         properties = self.properties

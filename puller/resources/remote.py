@@ -5,6 +5,7 @@ Without the site's credentials: a manifest may name any server, and those belong
 
 import io
 
+from bundles.progress import transfer
 from puller.system import signals
 
 LIMIT = 512 * 1024 * 1024
@@ -26,5 +27,12 @@ def fetch_url(url: str) -> bytes:
     from bundles.transport.download import download_url  # and with it requests, which is slow to import
 
     buffer = io.BytesIO()
-    download_url(url, LIMIT, buffer, deadline=Deadline(TIME_LIMIT, signals.check_download))
+    with transfer(_name_of(url)):
+        download_url(url, LIMIT, buffer, deadline=Deadline(TIME_LIMIT, signals.check_download))
     return buffer.getvalue()
+
+
+def _name_of(url: str) -> str:
+    """The last component of its path: a password is in what comes before the path, or in the query."""
+    path = url.partition("#")[0].partition("?")[0].partition("://")[2].partition("/")[2]
+    return path.rpartition("/")[2] or "a remote source"

@@ -21,11 +21,23 @@ from runpy import run_path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tuf.api.metadata import Metadata, MetaFile, Root, Signed, Snapshot, TargetFile, Targets, Timestamp
+from tuf.api.metadata import (
+    Delegations,
+    Metadata,
+    MetaFile,
+    Root,
+    Signed,
+    Snapshot,
+    SuccinctRoles,
+    TargetFile,
+    Targets,
+    Timestamp,
+)
 
 from bundles.archive.pack import BuiltBundle, build_bundle
 from bundles.client.client import TrustClient
-from bundles.format.index import Index
+from bundles.format.bins import bin_of
+from bundles.format.index import Indexes, index_path
 from bundles.format.release import Release
 from bundles.publisher.keys import Signer, load_signer
 from bundles.publisher.new_site import make_site
@@ -115,8 +127,34 @@ class Forge:
         self.keys = {role: self._keys(keys, role) for role in ("root", "targets", "snapshot", "timestamp")}
         self.timestamp: Timestamp = self._read("timestamp.json")
         self.snapshot: Snapshot = self._read(f"{self.timestamp.snapshot_meta.version}.snapshot.json")
-        self.targets: Targets = self._read(f"{self.snapshot.meta['targets.json'].version}.targets.json")
+        self.targets: Targets = self._of_snapshot("targets")
+        self.bins: dict[str, Targets] = {}
         self.root: Root = self._read(f"{len(list(directory.glob('*.root.json')))}.root.json")
+
+    def bin(self, bundle: str = "web") -> Targets:
+        """The bin that has the index of a bundle."""
+        return self.bin_named(bin_of(index_path(bundle)))
+
+    def bin_named(self, name: str) -> Targets:
+        """One bin, which `publish` will write."""
+        if name not in self.bins:
+            self.bins[name] = self._of_snapshot(name)
+        return self.bins[name]
+
+    def put_index(self, data: bytes, bundle: str = "web") -> Path:
+        """Let the bin of a bundle name another index, and write that."""
+        info = TargetFile.from_data(index_path(bundle), data, ["sha256"])
+        self.bin(bundle).targets[info.path] = info
+        path = self.directory.parent / f"targets/{bundle}/{info.hashes['sha256']}.index.json"
+        path.write_bytes(data)
+        return path
+
+    def write_bin(self, name: str, keys: list[Signer] | None = None) -> None:
+        """Sign and write one bin, and let the snapshot name it."""
+        signed = self.bin_named(name)
+        data = sign(signed, self.keys["targets"] if keys is None else keys)
+        (self.directory / f"{signed.version}.{name}.json").write_bytes(data)
+        self.snapshot.meta[f"{name}.json"] = MetaFile.from_data(signed.version, data, ["sha256"])
 
     def write(self, *roles: str, keys: list[Signer] | None = None) -> None:
         """Sign and write some roles, and correct what the roles above say of them."""
@@ -131,9 +169,11 @@ class Forge:
                 self.timestamp.snapshot_meta = MetaFile.from_data(signed.version, data, ["sha256"])
 
     def publish(self) -> None:
-        """Everything but the root, one version up."""
-        for signed in (self.targets, self.snapshot, self.timestamp):
+        """Everything but the root and bins that nobody looked at, one version up."""
+        for signed in (*self.bins.values(), self.targets, self.snapshot, self.timestamp):
             signed.version += 1
+        for name in self.bins:
+            self.write_bin(name)
         self.write("targets", "snapshot", "timestamp")
 
     def new_key(self, role: str) -> Signer:
@@ -145,12 +185,26 @@ class Forge:
             self.root.revoke_key(key_id, role)
         self.root.add_key(signer.public_key, role)
         self.keys[role] = [signer]
+        if role == "targets":
+            self.delegate()
         return signer
+
+    def delegate(self) -> None:
+        """Let the targets delegate to the keys that the root gives them, which then sign every bin."""
+        role = self.root.roles["targets"]
+        keys = {key_id: self.root.get_key(key_id) for key_id in role.keyids}
+        roles = SuccinctRoles(role.keyids, role.threshold, 6, "bin")
+        self.targets.delegations = Delegations(keys, succinct_roles=roles)
+        for name in roles.get_roles():
+            self.bin_named(name)
 
     def write_root(self, keys: list[Signer] | None = None) -> None:
         """The next root, signed by the old keys and the new ones."""
         self.root.version += 1
         self.write("root", keys=keys)
+
+    def _of_snapshot(self, role: str) -> Any:
+        return self._read(f"{self.snapshot.meta[f'{role}.json'].version}.{role}.json")
 
     def _read(self, name: str) -> Any:
         return Metadata.from_bytes((self.directory / name).read_bytes()).signed
@@ -225,24 +279,31 @@ class Host:
         self.downloads.mkdir()
         self.anchor = anchor
         self.mirrors = mirrors
+        self.bundles = ["web"]
         self.notes: list[str] = []
         self._clock = clock
 
     def client(self) -> TrustClient:
-        client = TrustClient(self.state, self.anchor, self.mirrors, self._clock)
+        client = TrustClient(self.state, self.anchor, self.mirrors, self.bundles, self._clock)
         self.notes = client.notes
         return client
 
-    def refresh(self) -> Index:
+    def follow(self, bundle: str) -> None:
+        """Add a bundle to those that this host is configured for."""
+        self.bundles = [*{*self.bundles, bundle}]
+
+    def refresh(self) -> Indexes:
         return self.client().refresh()
 
     def version(self, bundle: str = "web", channel: str = "stable") -> str | None:
         """The version that this host would run after a refresh."""
+        self.follow(bundle)
         release = self.refresh().find(bundle, channel)
         return release.version if release else None
 
     def fetch(self, bundle: str = "web") -> bytes:
         """Refresh, and download what the index names."""
+        self.follow(bundle)
         client = self.client()
         release = client.refresh().find(bundle, "stable")
         assert release is not None

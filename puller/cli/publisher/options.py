@@ -61,21 +61,33 @@ start_option: Decorator = click.option(
 )
 
 
-rollout_options = together(percent_option, over_option, start_option)
+wave_option: Decorator = click.option(
+    "--wave",
+    metavar="NAME",
+    help="With --percent or --over: rollouts of the same wave reach the same hosts, whatever their bundles.",
+)
+
+rollout_options = together(percent_option, over_option, start_option, wave_option)
 """For a release that a channel is about to name, by way of ``rollout_request``."""
 
 
-def rollout_request(percent: float | None, over: str | None, start: str | None = None) -> "RolloutRequest":
+def rollout_request(
+    percent: float | None, over: str | None, start: str | None = None, wave: str | None = None
+) -> "RolloutRequest":
     """The rollout that ``rollout_options`` ask for; all hosts at once without them. Raises ``click.UsageError``."""
+    from bundles.format.index import parse_wave
     from bundles.publisher.expiry import parse_duration
     from bundles.publisher.statements import RolloutRequest
 
+    if wave is not None and percent is None and over is None:
+        raise click.UsageError("--wave needs --percent or --over")
     if percent is not None and over is not None:
         raise click.UsageError("--percent and --over exclude each other")
     if start is not None and over is None:
         raise click.UsageError("--start needs --over, the time from there until all hosts are reached")
     duration = None if over is None else parse_duration(over, "--over")
-    return RolloutRequest(percent, duration, None if start is None else _start(start))
+    moment = None if start is None else _start(start)
+    return RolloutRequest(percent, duration, moment, None if wave is None else parse_wave(wave))
 
 
 def _start(text: str) -> datetime:

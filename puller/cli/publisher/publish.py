@@ -20,7 +20,7 @@ from puller.cli.publisher.options import (
 from puller.cli.publisher.secrets import passphrase_of_keys
 from puller.cli.publisher.sentences import ended_rollout, next_step, print_statement, publication_line
 from puller.errors import ManifestError, SourceError
-from puller.state.directories import PRIVATE_KEY
+from puller.state.places import PRIVATE_KEY
 
 if TYPE_CHECKING:
     from bundles.archive.pack import Libraries
@@ -62,6 +62,7 @@ def publish(
     percent: float | None,
     over: str | None,
     start: str | None,
+    wave: str | None,
     passphrase_file: Path | None,
     with_tests: bool,
     noop: bool,
@@ -87,25 +88,28 @@ def publish(
       puller site publish site web-1.5.0.tar.gz --channel canary
       puller site publish site web --version 1.5.0 --percent 10
       puller site publish site web --version 1.5.0 --over 24h --start 2026-11-20T22:00Z
+      puller site publish site app app-conf --version 1.5.0 --percent 10 --wave shop-7
       puller site publish site bundles/* --version auto --noop
       puller site publish site bundles/* --version auto
 
     Exit status: 0 when all is published, or was before; 13 and 64 when a bundle cannot be published, and
     10 when what was published before is not as it was signed: then nothing is published.
     """
+    from bundles.progress import watched_by
     from bundles.publisher.publication import Wish, plan_bundles, publish_bundles
     from bundles.publisher.site import Site
     from bundles.publisher.versions import AUTO
     from puller.cli.author.refusal import refuse_broken
+    from puller.reporting.fetching import Fetching
 
     _check_sources(sources, name)
-    request = rollout_request(percent, over, start)
+    request = rollout_request(percent, over, start, wave)
     wish = Wish(version, channel, request, name, _libraries_of_all(sources))
     refuse_broken(sources)
     site = Site(directory)
     if with_tests or site.settings().required.tests:
         _check_tests(sources)
-    with _progress(len(sources)) as progress:
+    with watched_by(Fetching()), _progress(len(sources)) as progress:
         if noop:
             publications = plan_bundles(site, sources, wish, progress)
         else:

@@ -15,12 +15,13 @@ from puller.cli.publisher.options import (
     site_directory,
 )
 from puller.cli.publisher.secrets import passphrase_of_keys
-from puller.cli.publisher.sentences import print_statement
+from puller.cli.publisher.sentences import print_statement, print_statements
 
 if TYPE_CHECKING:
     from bundles.publisher.channels import Channels
 
 _bundle = click.argument("bundle")
+_bundles = click.argument("bundles", metavar="BUNDLE...", nargs=-1, required=True)
 
 
 @click.command()
@@ -38,6 +39,7 @@ def promote(
     percent: float | None,
     over: str | None,
     start: str | None,
+    wave: str | None,
     passphrase_file: Path | None,
 ) -> None:
     """Give the hosts of one channel the release that another channel has.
@@ -50,7 +52,7 @@ def promote(
       puller site promote site web --from canary --to stable
       puller site promote site web --from canary --to stable --over 24h
     """
-    request = rollout_request(percent, over, start)
+    request = rollout_request(percent, over, start, wave)
     print_statement(
         directory, _channels(directory, passphrase_file).promote(bundle, source, channel, request)
     )
@@ -58,7 +60,7 @@ def promote(
 
 @click.command()
 @site_directory
-@_bundle
+@_bundles
 @channel_option
 @percent_option
 @over_option
@@ -67,7 +69,7 @@ def promote(
 @passphrase_option
 def rollout(
     directory: Path,
-    bundle: str,
+    bundles: tuple[str, ...],
     channel: str,
     percent: float | None,
     over: str | None,
@@ -78,12 +80,13 @@ def rollout(
     """Let a rollout that is going on reach more hosts.
 
     A rollout never shrinks: a host that has got the release keeps it. With --over, the rest of the hosts
-    is reached within that time from now.
+    is reached within that time from now. Several bundles, as those of one wave, are steered in one signed step.
 
     \b
     Example:
       puller site rollout site web --percent 50
       puller site rollout site web --over 12h
+      puller site rollout site app app-conf --percent 50
       puller site rollout site web --resume --percent 20
       puller site rollout site web --complete
     """
@@ -92,17 +95,16 @@ def rollout(
     if not (complete or resume) and percent is None and over is None:
         raise click.UsageError("wanted one of --percent, --over, --complete and --resume")
     request = rollout_request(100.0 if complete else percent, over)
-    print_statement(
-        directory, _channels(directory, passphrase_file).steer(bundle, channel, request, resume=resume)
-    )
+    channels = _channels(directory, passphrase_file)
+    print_statements(directory, channels.steer_all(bundles, channel, request, resume=resume))
 
 
 @click.command()
 @site_directory
-@_bundle
+@_bundles
 @channel_option
 @passphrase_option
-def halt(directory: Path, bundle: str, channel: str, passphrase_file: Path | None) -> None:
+def halt(directory: Path, bundles: tuple[str, ...], channel: str, passphrase_file: Path | None) -> None:
     """Stop a rollout at once: no host that does not run the release yet gets it.
 
     Hosts that run it stay on it. `puller site rollout --resume` goes on, `puller site back` takes it back.
@@ -111,20 +113,24 @@ def halt(directory: Path, bundle: str, channel: str, passphrase_file: Path | Non
     Example:
       puller site halt site web
     """
-    statement = _channels(directory, passphrase_file).halt(bundle, channel)
-    print_statement(directory, statement)
-    click.echo(f"Go on:    puller site rollout {directory} {bundle} --channel {channel} --resume")
-    click.echo(f"Roll back:  puller site back {directory} {bundle} --channel {channel}")
+    print_statements(directory, _channels(directory, passphrase_file).halt_all(bundles, channel))
+    names = " ".join(bundles)
+    click.echo(f"Go on:    puller site rollout {directory} {names} --channel {channel} --resume")
+    click.echo(f"Roll back:  puller site back {directory} {names} --channel {channel}")
 
 
 @click.command()
 @site_directory
-@_bundle
+@_bundles
 @channel_option
 @click.option("--version", help="Any version that was published.  [default: the one before the rollout]")
 @passphrase_option
 def back(
-    directory: Path, bundle: str, channel: str, version: str | None, passphrase_file: Path | None
+    directory: Path,
+    bundles: tuple[str, ...],
+    channel: str,
+    version: str | None,
+    passphrase_file: Path | None,
 ) -> None:
     """Give all hosts of a channel an older release, at once.
 
@@ -135,7 +141,8 @@ def back(
       puller site back site web
       puller site back site web --version 1.3.0
     """
-    print_statement(directory, _channels(directory, passphrase_file).roll_back(bundle, channel, version))
+    channels = _channels(directory, passphrase_file)
+    print_statements(directory, channels.roll_back_all(bundles, channel, version))
 
 
 @click.command()

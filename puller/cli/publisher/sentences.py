@@ -23,9 +23,15 @@ _MOST_NAMED = 3
 
 def print_statement(directory: Path, statement: "Statement", details: str = "") -> None:
     """Print a statement about a release, and what comes next; ``details`` are of the release that is named."""
-    for line in _statement_lines(statement, details):
-        click.echo(line)
-    if statement.changed:
+    print_statements(directory, [statement], details)
+
+
+def print_statements(directory: Path, statements: Sequence["Statement"], details: str = "") -> None:
+    """Print statements that were signed together, and what comes next."""
+    for statement in statements:
+        for line in _statement_lines(statement, details):
+            click.echo(line)
+    if any(statement.changed for statement in statements):
         click.echo(next_step(directory))
 
 
@@ -50,18 +56,19 @@ def reach(release: "Release", now: "datetime") -> str:
         f"the others run {rollout.before.version}" if rollout.before else "the others keep what they have"
     )
     reached = shown_percent(rollout.reached(now))
+    hosts = f"{reached} of the hosts" + (f" in wave {rollout.wave}" if rollout.wave else "")
     if rollout.halted:
-        return f"halted at {reached} of the hosts; {others}"
+        return f"halted at {hosts}; {others}"
     if rollout.start is None or rollout.duration is None:
-        return f"for {reached} of the hosts; {others}"
+        return f"for {hosts}; {others}"
     until = rollout.start + rollout.duration
     growing = f"growing from {rollout.start:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC"
-    return f"for {reached} of the hosts, {growing}; {others}"
+    return f"for {hosts}, {growing}; {others}"
 
 
 def next_step(directory: Path) -> str:
     """The advice after every change: hand the public part over to the web servers."""
-    return f"Next:\n  rsync -a --delay-updates {directory / 'public'}/ www:/srv/www/puller/"
+    return f"Next:\n  puller site push {directory} www:/srv/www/puller"
 
 
 def ended_rollout(statement: "Statement") -> Iterator[str]:

@@ -10,15 +10,18 @@ from bundles.errors import SettingsError
 from puller.cli.options import text_format_option
 from puller.cli.output import print_table, show
 from puller.cli.publisher.keys import keys, rotate, threshold
+from puller.cli.publisher.mirror import mirror
 from puller.cli.publisher.options import passphrase_option, site_directory
+from puller.cli.publisher.prune import history, plain_history, print_versions, prune
 from puller.cli.publisher.publish import publish
+from puller.cli.publisher.push import push
 from puller.cli.publisher.rollouts import back, halt, promote, rollout, withdraw
 from puller.cli.publisher.root import root
 from puller.cli.publisher.secrets import new_passphrase, passphrase_of_keys
 from puller.cli.publisher.sentences import reach
 
 if TYPE_CHECKING:
-    from bundles.publisher.site import Listed, RoleStatus
+    from bundles.publisher.site import Listed, RoleStatus, Site
 
 
 @click.group("site")
@@ -32,11 +35,26 @@ def site() -> None:
     Example:
       puller site init site
       puller site publish site bundles/* --version auto
-      rsync -a --delay-updates site/public/ www:/srv/www/puller/
+      puller site push site www:/srv/www/puller
     """
 
 
-for command in (publish, promote, rollout, halt, back, withdraw, keys, rotate, threshold, root):
+for command in (
+    publish,
+    push,
+    mirror,
+    promote,
+    rollout,
+    halt,
+    back,
+    withdraw,
+    prune,
+    history,
+    keys,
+    rotate,
+    threshold,
+    root,
+):
     site.add_command(command)
 
 
@@ -81,15 +99,23 @@ def init(directory: Path, passphrase_file: Path | None, no_passphrase: bool, exp
 
 @site.command("list")
 @site_directory
+@click.option(
+    "--all", "every", is_flag=True, help="Every version that was ever published, and what is still there."
+)
 @text_format_option
-def list_(directory: Path, output_format: str) -> None:
+def list_(directory: Path, output_format: str, *, every: bool) -> None:
     """Show what the site DIR tells hosts to run, and how long its signatures last.
+
+    With --all, every version of each bundle; `puller site history` says which channel named it when.
 
     In JSON, `reached` is the part of the hosts in percent, and `rollout` is as in the signed index.
     """
     from bundles.publisher.site import Site
 
     made, now = Site(directory), datetime.now(UTC)
+    if every:
+        _list_versions(made, output_format)
+        return
     releases, roles = made.releases(), made.roles()
     if output_format == "json":
         show({"releases": [_listed(item, now) for item in releases], "roles": _plain_roles(roles)}, "json")
@@ -115,7 +141,7 @@ def refresh(directory: Path, passphrase_file: Path | None) -> None:
     \b
     Example, daily, by cron or a systemd timer on the machine that publishes:
       puller site refresh site --passphrase-file /root/site.pass &&
-        rsync -a --delay-updates site/public/ www:/srv/www/puller/
+        puller site push site www:/srv/www/puller
     """
     from bundles.publisher.renewal import refresh_site
     from bundles.publisher.site import Site
@@ -168,6 +194,17 @@ def serve(directory: Path, address: str, port: int) -> None:
         click.echo(f"{made.public} is at http://{address}:{server.server_port}/")
         _log_requests()
         server.serve_forever()
+
+
+def _list_versions(made: "Site", output_format: str) -> None:
+    published = made.published()
+    records = [made.record_of(published, bundle) for bundle in made.bundles(published)]
+    if output_format == "json":
+        show({record.index.bundle: plain_history(record) for record in records}, "json")
+    elif records:
+        print_versions(records)
+    else:
+        click.echo(f"{made.directory}: nothing is published yet")
 
 
 def _lifetime(text: str) -> tuple[str, str]:

@@ -319,7 +319,6 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
     def _download(self, stack: ExitStack) -> "Opened":
         from puller.resources.archives.download import Request, download  # and with it what talks HTTP
         from puller.resources.archives.limits import LIMITS
-        from puller.resources.archives.progress import progress_bar
 
         properties = self.properties
         request = Request(
@@ -333,10 +332,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
             headers=properties.headers,
         )
         uid, gid = self._ids()
-        with progress_bar(os.path.basename(properties.name)) as progress:
-            fetched = download(
-                request, properties.name, uid=uid, gid=gid, before_placing=self._begin, progress=progress
-            )
+        fetched = download(request, properties.name, uid=uid, gid=gid, before_placing=self._begin)
         stack.enter_context(fetched.stream)
         return fetched
 

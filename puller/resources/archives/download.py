@@ -16,6 +16,7 @@ from typing import BinaryIO
 import msgspec
 import requests
 
+from bundles import progress
 from bundles.deadline import Deadline
 from bundles.errors import BundleError, TransportError
 from bundles.filesystem.free_space import readable
@@ -36,9 +37,6 @@ MODE = 0o600
 """Of the archive's file."""
 
 _PARTIAL = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-Progress = Callable[[int, int | None], None]
-"""Told how many bytes are there, and of how many."""
 
 _STARTS = {Kind.TAR_GZ: (b"\x1f\x8b",), Kind.ZIP: (b"PK\3\4", b"PK\5\6")}
 
@@ -64,7 +62,6 @@ def download(
     uid: int,
     gid: int,
     before_placing: Callable[[str], None] = lambda sha256: None,
-    progress: Progress | None = None,
 ) -> Opened:
     """Put what ``request`` names at ``path``, readable by its owner alone; gives it open, for the caller to close.
 
@@ -80,17 +77,17 @@ def download(
     ``StoppedDownload`` when a signal came; ``OSError``.
     """
     directory, name = os.path.split(path)
-    seen = _Seen(progress)
     with (
+        progress.transfer(name) as moving,
         # 1. Open
         open_safely(directory) as parent,
         # Outside of the file, as what is buffered may fail to be written when it is closed.
-        needing_space(directory, parent, name, lambda: seen.total),
+        needing_space(directory, parent, name, lambda: moving.size),
         _partial_download(parent, name, request.checksum) as (partial, partial_name, is_new),
     ):
         # 2. and 3. Fetch and verify
         try:
-            digest = _fetch(request, partial, seen.note)
+            digest = _fetch(request, partial)
         except BundleError as error:
             raise ResourceError(f"{error}{_progress(request, partial)}") from None
         except StoppedDownload as stop:
@@ -108,19 +105,6 @@ def download(
         return Opened(path, stream, digest, is_ours=is_new and uid in (0, os.geteuid()))
 
 
-class _Seen:
-    """Hands on the progress, and keeps the size that the server has told."""
-
-    def __init__(self, progress: Progress | None) -> None:
-        self._progress = progress
-        self.total: int | None = None
-
-    def note(self, have: int, of: int | None) -> None:
-        self.total = of
-        if self._progress is not None:
-            self._progress(have, of)
-
-
 def _progress(request: Request, partial: BinaryIO) -> str:
     """How far a download came, when the next run goes on with it."""
     held = partial.seek(0, os.SEEK_END)
@@ -131,25 +115,25 @@ def _progress(request: Request, partial: BinaryIO) -> str:
     )
 
 
-def _fetch(request: Request, partial: BinaryIO, progress: Progress) -> str:
+def _fetch(request: Request, partial: BinaryIO) -> str:
     wanted = request.checksum
     resumes = os.fstat(partial.fileno()).st_size > 0
     # A run that was killed between the last byte and the rename has left all of it: nobody is asked for more.
     if resumes and (digest := _sha256(partial)) == wanted:
         return digest
-    digest = _fetch_once(request, partial, progress)
+    digest = _fetch_once(request, partial)
     if resumes and digest != wanted:
         # What an earlier run had left was of another file after all.
         partial.truncate(0)
-        digest = _fetch_once(request, partial, progress)
+        digest = _fetch_once(request, partial)
     if wanted is not None and digest != wanted:
         partial.truncate(0)  # or the next run would go on with what is known to be wrong
         raise TransportError(request.url, f"has sha256 {digest}, wanted {wanted}")
     return digest
 
 
-def _fetch_once(request: Request, partial: BinaryIO, progress: Progress) -> str:
-    mirror = _ResumingMirror(request, progress)
+def _fetch_once(request: Request, partial: BinaryIO) -> str:
+    mirror = _ResumingMirror(request)
     mirror.fetch(request.url.partition("#")[0], request.limit, partial, mirror.check_start, resume=True)
     return _sha256(partial)
 
@@ -162,7 +146,7 @@ def _sha256(partial: BinaryIO) -> str:
 class _ResumingMirror(WebMirror):
     """A web server that is asked for the rest of a file, when a part of it is there already."""
 
-    def __init__(self, request: Request, progress: Progress) -> None:
+    def __init__(self, request: Request) -> None:
         location = Location.parse(request.url.partition("#")[0].partition("?")[0])
         own = any(name.lower() == "authorization" for name in request.headers)
         settings = TransportSettings(
@@ -174,9 +158,6 @@ class _ResumingMirror(WebMirror):
         place = Location(location.base) if own else location
         super().__init__(place, settings, deadline=Deadline(request.timeout, signals.check_download))
         self._request = request
-        self._progress = progress
-        self._total: int | None = None
-        """The length of the whole file, if the server says it."""
         self._validator = ""
         """What the server calls the version of the file that the bytes so far belong to."""
 
@@ -193,9 +174,6 @@ class _ResumingMirror(WebMirror):
         # 9110 section 13.1.5).
         etag, date = (response.headers.get(name, "") for name in ("ETag", "Last-Modified"))
         self._validator = date if not etag or etag.startswith("W/") else etag
-        length = response.headers.get("Content-Length", "")
-        is_number = length.isascii() and length.isdecimal() and len(length) < 19
-        self._total = start + int(length) if is_number else None
         return response, start
 
     def _rest(self, held: int) -> Mapping[str, str]:
@@ -204,9 +182,6 @@ class _ResumingMirror(WebMirror):
             return {}
         condition = {"If-Range": self._validator} if self._validator else {}
         return {**super()._rest(held), **condition}
-
-    def _note_progress(self, received: int) -> None:
-        self._progress(received, self._total)
 
     def _check_encoding(self, response: requests.Response) -> None:
         encoding = response.headers.get("Content-Encoding", "identity").lower()

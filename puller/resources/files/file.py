@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from puller.resources.base import Content, Context, Difference
 from puller.resources.files.one_file import FileState, OneFile
 from puller.resources.files.properties import FileProperties
+from puller.values.file_mode import FileMode
 
 if TYPE_CHECKING:  # few files are trees
     from puller.resources.files.tree import Tree
@@ -54,9 +55,10 @@ class File(OneFile):
             return {} if content is None else {properties.name: content}
         if properties.ensure != "directory" or properties.source is None:
             return {}
-        from puller.resources.bundled_contents import bundled_contents
+        from puller.resources.bundled_contents import bundled_contents, plain_files
 
-        return bundled_contents([properties.source], self.context, below=properties.name)
+        found = bundled_contents([properties.source], self.context, below=properties.name)
+        return found if (properties.mode or FileMode.ANY).leaves_programs else plain_files(found)
 
     def changed_paths(self, actual: FileState) -> Iterable[str] | None:
         return super().changed_paths(actual) if self._tree is None else self._tree.changed_paths(actual)

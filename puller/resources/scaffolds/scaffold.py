@@ -176,9 +176,12 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         properties = self.properties
         if properties.ensure == "absent" or os.path.isabs(properties.source):
             return {}
+        from puller.resources.bundled_contents import plain_files  # asked for by authors only
+
         tree = self._wanted()
         require_same(tree, self._render())
-        return {os.path.join(properties.name, path): file for path, file in tree.files.items()}
+        found = {os.path.join(properties.name, path): file for path, file in tree.files.items()}
+        return found if (properties.mode or FileMode.ANY).leaves_programs else plain_files(found)
 
     # What is wanted
 

@@ -414,9 +414,9 @@ def test_everything_is_on_the_disk_before_the_directory_gets_its_name(
         real_rename(source, target)
 
     real_rename = os.rename
-    monkeypatch.setattr("bundles.archive.unpack.sync_filesystem", sync)
+    monkeypatch.setattr("bundles.archive.new_tree.sync_filesystem", sync)
     monkeypatch.setattr(
-        "bundles.archive.unpack.sync_directory", lambda path: seen.append(f"sync {path.name}")
+        "bundles.archive.new_tree.sync_directory", lambda path: seen.append(f"sync {path.name}")
     )
     monkeypatch.setattr(os, "rename", rename)
     unpack(built.path, tmp_path / "out")

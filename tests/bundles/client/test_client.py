@@ -27,6 +27,7 @@ from bundles.errors import (
     TransportError,
     TrustError,
 )
+from bundles.format.bins import bin_of
 from bundles.format.release import Release
 from bundles.transport.mirror import open_mirrors
 from bundles.transport.settings import TransportSettings
@@ -34,6 +35,7 @@ from bundles.transport.settings import TransportSettings
 if TYPE_CHECKING:
     from tests.bundles.conftest import Answer, Clock, Host, Publisher, Server
 
+BIN = bin_of("web/index.json")
 QUICK = TransportSettings(read_timeout=0.3, total_timeout=2, retries=0)
 
 
@@ -74,7 +76,7 @@ def test_any_release_that_was_ever_published_can_be_fetched(publisher: Publisher
 def test_a_release_that_was_never_published_is_named(host: Host) -> None:
     client = host.client()
     client.refresh()
-    with pytest.raises(FormatError, match=r"web 9\.9 is not published: there is no web/web-9\.9\.tar\.gz"):
+    with pytest.raises(FormatError, match=r"web 9\.9 is not published"):
         client.fetch(Release.of("web", "9.9"), host.downloads / "web")
 
 
@@ -107,45 +109,40 @@ def test_the_index_is_fetched_again_only_when_it_changed(
 def test_the_index_is_known_without_the_site(publisher: Publisher, host: Host) -> None:
     before = host.refresh()
     shutil.rmtree(publisher.served)
-    assert host.client().index() == before
+    assert host.client().indexes() == before
 
 
 def test_before_the_first_refresh_there_is_no_index(host: Host) -> None:
     with pytest.raises(StoreError, match="nothing was trusted yet on this host"):
-        host.client().index()
+        host.client().indexes()
 
 
-@pytest.mark.parametrize("name", ["index.json", "targets.json", "root.json"])
+@pytest.mark.parametrize("name", ["indexes/web.json", f"{BIN}.json", "targets.json", "root.json"])
 def test_a_damaged_copy_is_no_index(host: Host, name: str) -> None:
     host.refresh()
     path = host.state / name
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(StoreError, match="damaged; the next refresh brings it back"):
-        host.client().index()
+        host.client().indexes()
     assert host.version() == "1.0.0"
-    assert host.client().index()
+    assert host.client().indexes()
 
 
 def test_an_index_of_a_later_format_asks_for_an_upgrade(publisher: Publisher, host: Host) -> None:
-    from tuf.api.metadata import TargetFile
-
     forge = publisher.forge()
-    data = b'{"format": 2}'
-    forge.targets.targets["index.json"] = TargetFile.from_data("index.json", data, ["sha256"])
-    digest = hashlib.sha256(data).hexdigest()
-    (publisher.served / f"targets/{digest}.index.json").write_bytes(data)
+    forge.put_index(b'{"format": 3}')
     forge.publish()
     with pytest.raises(
-        FormatError, match=r"index\.json: format: is 2, this version of Puller reads 1: upgrade"
+        FormatError, match=r"index\.json: format: is 3, this version of Puller reads 2: upgrade"
     ):
         host.refresh()
 
 
 def test_a_tuf_repository_of_something_else_is_no_site(publisher: Publisher, host: Host) -> None:
     forge = publisher.forge()
-    del forge.targets.targets["index.json"]
+    forge.targets.delegations = None
     forge.publish()
-    with pytest.raises(FormatError, match=r"publishes no index\.json; is it a site of Puller"):
+    with pytest.raises(FormatError, match=r"has no index of each bundle: is it a site of this version"):
         host.refresh()
 
 
@@ -164,8 +161,8 @@ BROKEN: dict[str, Callable[[Path], None]] = {
     "gone": shutil.rmtree,
     "garbage": lambda site: break_files(site, b"\x00garbage"),
     "truncated": lambda site: break_files(site, b'{"signatures":['),
-    "no index": lambda site: break_files(site, None, "targets/*.index.json"),
-    "another index": lambda site: break_files(site, b"{}", "targets/*.index.json"),
+    "no index": lambda site: break_files(site, None, "targets/web/*.index.json"),
+    "another index": lambda site: break_files(site, b"{}", "targets/web/*.index.json"),
     "no snapshot": lambda site: break_files(site, None, "metadata/*.snapshot.json"),
 }
 
@@ -206,7 +203,7 @@ def test_a_bundle_that_one_mirror_lacks_comes_from_the_next(
     publisher: Publisher, new_host: Callable[..., Host], missing: str
 ) -> None:
     mirror = publisher.copy("mirror")
-    break_files(mirror, b"tampered with" if missing == "web" else None, "targets/web/*")
+    break_files(mirror, b"tampered with" if missing == "web" else None, "targets/web/*.tar.gz")
     host = new_host(mirror, publisher.served)
     assert host.fetch()
     assert len(host.notes) == 1
@@ -271,14 +268,14 @@ def test_no_combination_of_hostile_mirrors_chooses_content(
     old = publisher.copy("old")
     publisher.publish("1.1.0")
     tampered = publisher.copy("tampered")
-    break_files(tampered, b"x", "targets/web/*")
+    break_files(tampered, b"x", "targets/web/*.tar.gz")
     host = new_host(publisher.served)
     host.fetch()
     host.mirrors = open_mirrors([str(place) for place in (attacker.served, old, tampered)])
     with pytest.raises(TrustError):
         host.fetch()
     assert list(host.downloads.iterdir()) == []
-    assert host.client().index().find("web", "stable") == Release.of("web", "1.1.0")
+    assert host.client().indexes().find("web", "stable") == Release.of("web", "1.1.0")
 
 
 def test_what_helped_is_asked_first_for_the_rest_of_the_run(
@@ -431,7 +428,7 @@ CASES = {
     ],
 )
 @pytest.mark.parametrize(
-    "name", ["timestamp.json", "snapshot.json", "targets.json", "root_history/1.root.json"]
+    "name", ["timestamp.json", "snapshot.json", "targets.json", f"{BIN}.json", "root_history/1.root.json"]
 )
 def test_damaged_state_is_set_aside_noted_and_made_good(
     host: Host, name: str, damage: Callable[[Path], None]
@@ -469,7 +466,7 @@ def test_damage_to_the_timestamp_does_not_open_the_door_to_old_targets(
     host.refresh()
     (host.state / "timestamp.json").write_bytes(b"garbage")
     host.mirrors = open_mirrors([str(old)])
-    with pytest.raises(RollbackError, match=r"names targets\.json version 2, older than 3"):
+    with pytest.raises(RollbackError, match=r"names bin-16\.json version 2, older than 3"):
         host.refresh()
 
 
@@ -537,7 +534,7 @@ def test_a_full_disk_while_refreshing_leaves_what_was_trusted(
         with pytest.raises(StoreError, match="No space left on device"):
             host.refresh()
     assert written
-    assert host.client().index().find("web", "stable") == Release.of("web", "1.0.0")
+    assert host.client().indexes().find("web", "stable") == Release.of("web", "1.0.0")
     assert host.version() == "1.1.0"
 
 
@@ -571,13 +568,16 @@ def dying(*arguments, **options):
     if next(steps) == {step}: os._exit(9)
 os.rename = dying
 mirrors = open_mirrors([{str(publisher.served)!r}])
-TrustClient(Path({str(host.state)!r}), Path({str(host.anchor)!r}), mirrors).refresh()
+TrustClient(Path({str(host.state)!r}), Path({str(host.anchor)!r}), mirrors, ["web"]).refresh()
 """
     killed = subprocess.run([sys.executable, "-c", program], check=False, timeout=60)
     assert killed.returncode == 9
     known = host.client()
     try:
-        assert known.index().find("web", "stable") in (Release.of("web", "1.0.0"), Release.of("web", "1.1.0"))
+        assert known.indexes().find("web", "stable") in (
+            Release.of("web", "1.0.0"),
+            Release.of("web", "1.1.0"),
+        )
     except BundleError:
         pass  # between targets and index: neither is at hand, and the next refresh decides
     assert host.version() == "1.1.0"
@@ -585,7 +585,7 @@ TrustClient(Path({str(host.state)!r}), Path({str(host.anchor)!r}), mirrors).refr
 
 
 def test_one_client_asks_for_a_refresh_before_a_fetch(host: Host) -> None:
-    client = TrustClient(host.state, host.anchor, host.mirrors)
+    client = TrustClient(host.state, host.anchor, host.mirrors, ["web"])
     with pytest.raises(RuntimeError, match="comes after refresh"):
         client.fetch(Release.of("web", "1.0.0"), host.downloads / "web")
 

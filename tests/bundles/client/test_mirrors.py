@@ -20,11 +20,14 @@ from bundles.client import trusted_metadata
 from bundles.client.mirror_backoff import FIRST_BACKOFF, LONGEST_BACKOFF, MEMORY, MirrorMemory
 from bundles.errors import BundleError, NotFoundError, RollbackError, TransportError, TrustError
 from bundles.filesystem.atomic import write_file
+from bundles.format.bins import bin_of
 from bundles.transport.mirror import open_mirrors
 from bundles.transport.settings import MOST_RETRIES_OF_SEVERAL, TransportSettings
 
 if TYPE_CHECKING:
     from tests.bundles.conftest import Answer, Clock, Host, Publisher, Server
+
+BIN = bin_of("web/index.json")
 
 QUICK = TransportSettings(connect_timeout=1, read_timeout=0.2, total_timeout=1, retries=0)
 NOW = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
@@ -87,7 +90,7 @@ def test_once_the_newest_is_trusted_a_mirror_alone_cannot_lead_back(
 
 
 @pytest.mark.parametrize(
-    "missing", ["metadata/*.snapshot.json", "metadata/*.targets.json", "targets/*.index.json"]
+    "missing", ["metadata/*.snapshot.json", f"metadata/*.{BIN}.json", "targets/web/*.index.json"]
 )
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_mirror_behind_one_that_is_still_uploaded_to_is_no_attack(
@@ -117,7 +120,8 @@ def test_what_the_newest_mirror_lacks_comes_from_any_other(
     half = publisher.copy("half")
     publisher.refresh()
     full = publisher.copy("full")
-    shutil.rmtree(full / "targets" / "web")
+    for archive in full.glob("targets/web/*.tar.gz"):
+        archive.unlink()
     host = new_host(full, half)
     assert host.fetch()
     assert any(str(full) in note and "there is no such file" in note for note in host.notes)

@@ -46,7 +46,7 @@ class Download:
     def fetch(self) -> bytes:
         """As a run of its own would."""
         client = self.host.client()
-        client.index()
+        client.indexes()
         return client.fetch(self.release, self.place).path.read_bytes()
 
     def left(self, data: bytes) -> None:

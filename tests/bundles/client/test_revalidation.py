@@ -15,6 +15,7 @@ import pytest
 from bundles.client.mirror_backoff import MEMORY, MirrorMemory
 from bundles.client.revalidation import Known, revalidate
 from bundles.errors import FormatError, SignatureError
+from bundles.format.bins import bin_of
 from bundles.format.release import Release
 from bundles.transport.mirror import open_mirrors
 from bundles.transport.settings import TransportSettings
@@ -23,6 +24,7 @@ from hiera.values.secrets import Secret
 if TYPE_CHECKING:
     from tests.bundles.conftest import Answer, Authority, Clock, Host, Publisher, Server
 
+BIN = bin_of("web/index.json")
 QUICK = TransportSettings(connect_timeout=1, read_timeout=0.3, total_timeout=1, retries=0)
 
 
@@ -47,7 +49,7 @@ def look(host: Host, server: Server, clock: Clock) -> Callable[..., Known | None
 
     def revalidate_now(*sites: str, settings: TransportSettings = QUICK) -> Known | None:
         assert isinstance(host.anchor, Path)
-        return revalidate(host.state, host.anchor, sites or (server.origin,), settings, clock())
+        return revalidate(host.state, host.anchor, sites or (server.origin,), host.bundles, settings, clock())
 
     return revalidate_now
 
@@ -68,9 +70,9 @@ def test_when_nothing_is_new_two_requests_say_so(
     before = contents_of(host.state)
     known = look()
     assert known is not None
-    release = known.index.find("web", "stable")
+    release = known.indexes.find("web", "stable")
     assert release == Release.of("web", "1.0.0")
-    (published,) = (publisher.served / "targets" / "web").iterdir()
+    (published,) = (publisher.served / "targets" / "web").glob("*.tar.gz")
     assert known.digest(release) == published.name.partition(".")[0]
     assert server.paths == ["/metadata/2.root.json", "/metadata/timestamp.json"]
     assert contents_of(host.state) == before
@@ -108,7 +110,8 @@ def test_what_has_expired_is_not_told_by_a_revalidation(look: Look, clock: Clock
 
 
 @pytest.mark.parametrize(
-    "name", ["timestamp.json", "snapshot.json", "targets.json", "index.json", "root.json"]
+    "name",
+    ["timestamp.json", "snapshot.json", "targets.json", f"{BIN}.json", "indexes/web.json", "root.json"],
 )
 @pytest.mark.parametrize("damage", [b"", b"{", b"{}", b'{"signed": 5}', b"[]"])
 def test_damaged_state_is_not_told_by_a_revalidation(
@@ -118,7 +121,9 @@ def test_damaged_state_is_not_told_by_a_revalidation(
     assert look() is None
 
 
-@pytest.mark.parametrize("name", ["timestamp.json", "snapshot.json", "targets.json", "index.json"])
+@pytest.mark.parametrize(
+    "name", ["timestamp.json", "snapshot.json", "targets.json", f"{BIN}.json", "indexes/web.json"]
+)
 def test_one_flipped_bit_in_the_state_is_noticed(look: Look, host: Host, name: str) -> None:
     data = bytearray((host.state / name).read_bytes())
     for position in range(0, len(data), 7):

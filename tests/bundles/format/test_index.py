@@ -1,4 +1,4 @@
-"""``index.json``: strict in, one spelling out."""
+"""``web/index.json``: strict in, one spelling out."""
 
 import json
 import re
@@ -12,7 +12,8 @@ from hypothesis import strategies as some
 from msgspec.structs import replace
 
 from bundles.errors import FormatError
-from bundles.format.index import Index
+from bundles.format.artifact import Archive, Artifact, Digest
+from bundles.format.index import Index, Indexes
 from bundles.format.release import LONGEST_ROLLOUT, Release, Rollout, Selection, place
 
 names = some.from_regex(r"[a-z0-9][a-z0-9._-]{0,20}", fullmatch=True)
@@ -34,42 +35,65 @@ rollouts = some.one_of(
 )
 
 
+sizes = some.integers(0, 2**53 - 1)
+digests = some.binary(min_size=32, max_size=32).map(bytes.hex)
+
+
 @some.composite
-def releases(draw: some.DrawFn) -> Release:
-    release = Release.of(draw(names), draw(versions))
+def indexes(draw: some.DrawFn) -> Index:
+    bundle = draw(names)
+    offered = draw(some.dictionaries(versions, some.builds(Digest, sizes, digests), min_size=1))
+    artifacts = {
+        version: Artifact(Archive.of(bundle, version, digest), draw(some.builds(Digest, sizes, digests)))
+        for version, digest in offered.items()
+    }
+    channels = {name: release_of(draw, bundle, sorted(offered)) for name in draw(some.sets(names))}
+    return Index(bundle, channels, artifacts)
+
+
+def release_of(draw: some.DrawFn, bundle: str, offered: list[str]) -> Release:
+    release = Release.of(bundle, draw(some.sampled_from(offered)))
     if (rollout := draw(some.none() | rollouts)) is None:
         return release
-    before = draw(some.none() | versions.map(lambda version: Release.of(release.bundle, version)))
-    return replace(release, rollout=replace(rollout, before=before))
+    before = draw(some.none() | some.sampled_from(offered).map(lambda version: Release.of(bundle, version)))
+    return replace(release, rollout=replace(rollout, before=before, wave=draw(some.none() | names)))
 
 
-@given(some.lists(some.tuples(names, releases())))
-def test_an_index_survives_being_written_and_read(entries: list[tuple[str, Release]]) -> None:
-    index = Index()
-    for channel, release in entries:
-        index = index.with_release(release, channel)
-    assert Index.parse(index.to_bytes()) == index
-    assert Index.parse(index.to_bytes()).to_bytes() == index.to_bytes()
+@given(indexes())
+def test_an_index_survives_being_written_and_read(index: Index) -> None:
+    assert Index.parse(index.to_bytes(), index.bundle) == index
+    assert Index.parse(index.to_bytes(), index.bundle).to_bytes() == index.to_bytes()
 
 
-@given(some.permutations([("stable", "web"), ("stable", "db"), ("canary", "web")]))
-def test_the_order_of_publishing_leaves_no_trace(order: list[tuple[str, str]]) -> None:
-    index, other = Index(), Index()
-    for channel, bundle in sorted(order):
-        index = index.with_release(Release.of(bundle, "1.0.0"), channel)
-    for channel, bundle in order:
-        other = other.with_release(Release.of(bundle, "1.0.0"), channel)
-    assert index.to_bytes() == other.to_bytes()
+@given(indexes())
+def test_the_order_of_publishing_leaves_no_trace(index: Index) -> None:
+    channels, releases = dict(reversed([*index.channels.items()])), dict(reversed([*index.releases.items()]))
+    assert Index(index.bundle, channels, releases).to_bytes() == index.to_bytes()
+
+
+def artifact(version: str) -> Artifact:
+    return Artifact(Archive.of("web", version, Digest(10, "a" * 64)), Digest(5, "b" * 64))
 
 
 def test_a_release_is_found_by_channel_and_bundle() -> None:
-    index = Index().with_release(Release.of("web", "1.4.0"), "stable")
-    assert index.find("web", "stable") == Release("web", "1.4.0", "web/web-1.4.0.tar.gz")
+    web = Index("web", {"stable": Release.of("web", "1.4.0")}, {"1.4.0": artifact("1.4.0")})
+    index = Indexes({"web": web})
+    assert index.find("web", "stable") == Release("web", "1.4.0")
     assert index.find("web", "canary") is None
     assert index.find("db", "stable") is None
 
 
-BEFORE = {"version": "1.3.0", "target": "web/web-1.3.0.tar.gz"}
+def test_the_files_of_a_release_are_those_of_its_version() -> None:
+    index = Indexes({"web": Index("web", {}, {"1.4.0": artifact("1.4.0")})})
+    found = index.artifact(Release.of("web", "1.4.0"))
+    assert found.archive == Archive(f"web/{'a' * 64}.web-1.4.0.tar.gz", 10, "a" * 64)
+    assert list(index.artifacts()) == [found]
+    for bundle, version in (("web", "1.5.0"), ("db", "1.4.0")):
+        with pytest.raises(FormatError, match=f"^site: {bundle} {version} is not published$"):
+            index.artifact(Release.of(bundle, version))
+
+
+BEFORE = "1.3.0"
 
 
 @pytest.mark.parametrize(
@@ -80,6 +104,7 @@ BEFORE = {"version": "1.3.0", "target": "web/web-1.3.0.tar.gz"}
         ({"percent": "0.07", "halted": True}, Rollout(percent=0.07, halted=True)),
         ({"percent": 0}, Rollout(percent=0)),
         ({"percent": 100, "before": BEFORE}, Rollout(percent=100, before=Release.of("web", "1.3.0"))),
+        ({"percent": 5, "wave": "app-7"}, Rollout(percent=5, wave="app-7")),
         (
             {"start": "2026-11-20T12:00:00Z", "duration": 86400},
             Rollout(start=datetime(2026, 11, 20, 12, tzinfo=UTC), duration=timedelta(days=1)),
@@ -88,15 +113,16 @@ BEFORE = {"version": "1.3.0", "target": "web/web-1.3.0.tar.gz"}
 )
 def test_a_rollout_is_read_and_written_as_documented(fields: dict[str, Any], rollout: Rollout) -> None:
     document = document_with({"rollout": fields})
-    assert Index.parse(document).find("web", "stable") == replace(Release.of("web", "1.4.0"), rollout=rollout)
-    assert json.loads(Index.parse(document).to_bytes()) == json.loads(document)
+    index = Index.parse(document, "web")
+    assert index.find("stable") == replace(Release.of("web", "1.4.0"), rollout=rollout)
+    assert json.loads(index.to_bytes()) == json.loads(document)
 
 
 def test_the_example_of_the_documents_is_an_index() -> None:
     page = (Path(__file__).parents[3] / "docs/rollouts.md").read_text()
     (example,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
-    release = Index.parse(example.encode()).find("web", "stable")
-    rollout = Rollout(percent=10, before=Release.of("web", "1.4.0"))
+    release = Index.parse(example.encode(), "web").find("stable")
+    rollout = Rollout(percent=10, before=Release.of("web", "1.4.0"), wave="shop-7")
     assert release == replace(Release.of("web", "1.5.0"), rollout=rollout)
 
 
@@ -113,67 +139,87 @@ def without_numbers(sentence: str) -> str:
     return re.sub(r"[0-9.:-]+(?= (%|UTC|[0-9]))", "N", sentence)
 
 
-def test_remarks_in_a_rollout_are_passed_over() -> None:
-    remarked = {"percent": 5, "x-why": "careful", "before": {**BEFORE, "x-by": 1}}
-    plain = document_with({"rollout": {"percent": 5, "before": BEFORE}})
-    assert Index.parse(document_with({"rollout": remarked})) == Index.parse(plain)
-
-
 def test_remarks_are_passed_over() -> None:
-    document = json.loads(document_with({"x-ticket": "OPS-1"}))
+    document = json.loads(document_with({"rollout": {"percent": 5, "x-why": "careful"}, "x-ticket": "OPS-1"}))
     document["x-by"] = {"name": "someone"}
-    assert Index.parse(json.dumps(document).encode()) == Index.parse(document_with({}))
+    document["releases"]["1.4.0"]["archive"]["x-built-on"] = "a laptop"
+    plain = document_with({"rollout": {"percent": 5}})
+    assert Index.parse(json.dumps(document).encode(), "web") == Index.parse(plain, "web")
 
 
-def document_with(changes: dict[str, Any]) -> bytes:
-    release = {"version": "1.4.0", "target": "web/web-1.4.0.tar.gz", **changes}
-    return json.dumps({"format": 1, "channels": {"stable": {"web": release}}}).encode()
+def document_with(changes: dict[str, Any], **others: Any) -> bytes:
+    releases = {version: artifact(version).fields() for version in ("1.3.0", "1.4.0")}
+    channels = {"stable": {"version": "1.4.0", **changes}}
+    document = {"format": 2, "bundle": "web", "channels": channels, "releases": releases, **others}
+    return json.dumps(document).encode()
 
 
-RELEASE = r"channels\.'stable'\.'web'"
+def document_of(version: str, *place: str, **fields: Any) -> bytes:
+    """A document where fields of one release, or of one of its files, are others."""
+    document = json.loads(document_with({}))
+    described = document["releases"].setdefault(version, artifact("1.4.0").fields())
+    for part in place:
+        described = described[part]
+    described.update(fields)
+    return json.dumps(document).encode()
+
+
+STABLE = r"channels\.'stable'"
+ARCHIVE = r"releases\.'1\.4\.0'\.archive"
 
 
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        (b'{"format": 2, "new": {}}', r"index\.json: format: is 2, this version of Puller reads 1: upgrade"),
-        (b'{"format": 0}', "format: is 0"),
-        (b'{"format": true}', "format: is true, wanted the number 1"),
-        (b'{"format": "1"}', 'format: is "1", wanted the number 1'),
-        (b"{}", "format: is null, wanted the number 1"),
-        (b"[]", r"index\.json: is \[\], wanted an object"),
-        (b"<html>", "is not an index: Expecting value"),
-        (b'{"format": 1, "format": 1}', "the key 'format' stands there twice"),
-        (b'{"format": 1}', "channels: is null, wanted an object"),
-        (b'{"format": 1, "channels": []}', r"channels: is \[\], wanted an object"),
-        (b'{"format": 1, "channels": {"stable": 5}}', "channels.'stable': is 5, wanted an object"),
-        (b'{"format": 1, "channels": {"stable": {"web": "1.4"}}}', f'{RELEASE}: is "1.4", wanted an object'),
         (
-            b'{"format": 1, "channels": {}, "halt": true}',
-            "unknown keys 'halt', wanted channels, format: upgrade",
+            b'{"format": 3, "new": {}}',
+            r"^web/index\.json: format: is 3, this version of Puller reads 2: upgrade Puller here$",
         ),
-        (b'{"format": 1, "channels": {"St able": {}}}', "channel: is 'St able', wanted"),
-        (b'{"format": 1, "channels": {"stable": {"../web": {}}}}', "name: is '../web', wanted"),
-        (document_with({"version": 1}), rf"{RELEASE}\.version: is 1, wanted a string"),
+        (b'{"format": 1, "channels": {}}', "format: is 1, .* reads 2: the site was made by another version"),
+        (b'{"format": true}', "format: is true, wanted the number 2"),
+        (b'{"format": "2"}', 'format: is "2", wanted the number 2'),
+        (b"{}", "format: is null, wanted the number 2"),
+        (b"[]", r"web/index\.json: is \[\], wanted an object"),
+        (b"<html>", "is not an index: Expecting value"),
+        (b'{"format": 2, "format": 2}', "the key 'format' stands there twice"),
+        (b'{"format": 2}', "index.bundle: is null, wanted a string"),
+        (document_with({}, bundle="db"), 'bundle: is "db", wanted "web"'),
+        (document_with({}, channels=None), "channels: is null, wanted an object"),
+        (document_with({}, channels=[]), r"channels: is \[\], wanted an object"),
+        (document_with({}, releases=[]), r"releases: is \[\], wanted an object"),
+        (document_with({}, channels={"stable": "1.4.0"}), f'{STABLE}: is "1.4.0", wanted an object'),
+        (
+            document_with({}, halt=True),
+            "index: unknown keys 'halt', wanted bundle, channels, format, releases: upgrade",
+        ),
+        (document_with({}, channels={"St able": {}}), "channel: is 'St able', wanted"),
+        (document_with({"version": 1}), rf"{STABLE}\.version: is 1, wanted a string"),
         (document_with({"version": "../1"}), "version: is '../1', wanted"),
         (document_with({"version": "1..2"}), r"version: is '1\.\.2', wanted"),
-        (document_with({"target": None}), rf"{RELEASE}\.target: is null, wanted a string"),
-        (
-            document_with({"target": "../../etc/passwd"}),
-            r"'../../etc/passwd': the name holds the component '\.\.'",
-        ),
-        (document_with({"target": "/etc/passwd"}), "the name is absolute"),
-        (document_with({"rollout": 25}), rf"{RELEASE}\.rollout: is 25, wanted an object"),
-        (document_with({"rollout": None}), rf"{RELEASE}\.rollout: is null, wanted an object"),
-        (document_with({"halted": True}), f"{RELEASE}: unknown keys 'halted'"),
+        (document_with({"version": "9"}), f"{STABLE}: names version 9, which is not among the releases"),
+        (document_with({"rollout": 25}), rf"{STABLE}\.rollout: is 25, wanted an object"),
+        (document_with({"rollout": None}), rf"{STABLE}\.rollout: is null, wanted an object"),
+        (document_with({"halted": True}), f"{STABLE}: unknown keys 'halted'"),
+        (document_of("../1"), "version: is '../1', wanted"),
+        (document_of("1.4.0", archive=None), f"{ARCHIVE}: is null, wanted an object"),
+        (document_of("1.4.0", description=5), r"'1\.4\.0'\.description: is 5, wanted an object"),
+        (document_of("1.4.0", withdrawn=True), "unknown keys 'withdrawn', wanted archive, description"),
+        (document_of("1.4.0", "archive", path=None), rf"{ARCHIVE}\.path: is null, wanted a string"),
+        (document_of("1.4.0", "archive", path="/etc/passwd"), "'/etc/passwd': the name is absolute"),
+        (document_of("1.4.0", "archive", path="web/../../x"), r"the name holds the component '\.\.'"),
+        (document_of("1.4.0", "archive", length=-1), rf"{ARCHIVE}\.length: is -1, wanted bytes from 0"),
+        (document_of("1.4.0", "archive", length=True), rf"{ARCHIVE}\.length: is true, wanted bytes"),
+        (document_of("1.4.0", "archive", sha256="A" * 64), "wanted 64 hexadecimal digits in lower case"),
+        (document_of("1.4.0", "description", sha256="a" * 63), "wanted 64 hexadecimal digits"),
+        (document_of("1.4.0", "archive", patch="x"), f"{ARCHIVE}: unknown keys 'patch', wanted length, path"),
     ],
 )
 def test_what_an_index_cannot_be_is_refused_with_its_place(document: bytes, message: str) -> None:
     with pytest.raises(FormatError, match=message):
-        Index.parse(document)
+        Index.parse(document, "web")
 
 
-ROLLOUT = r"^index\.json: channels\.'stable'\.'web'\.rollout"
+ROLLOUT = r"^web/index\.json: channels\.'stable'\.rollout"
 START = "2026-11-20T12:00:00Z"
 
 
@@ -209,27 +255,30 @@ START = "2026-11-20T12:00:00Z"
         ),
         (
             {"percent": 5, "hosts": ["a"]},
-            ": unknown keys 'hosts', wanted before, duration, halted, percent, start",
+            ": unknown keys 'hosts', wanted before, duration, halted, percent, start, wave",
         ),
-        ({"percent": 5, "before": None}, r"\.before: is null, wanted an object"),
-        ({"percent": 5, "before": {"version": "1"}}, r"\.before\.target: is null, wanted a string"),
-        ({"percent": 5, "before": {"version": "../1", "target": "a"}}, r"\.before: version: is '\.\./1'"),
-        (
-            {"percent": 5, "before": {**BEFORE, "rollout": {"percent": 1}}},
-            r"\.before: unknown keys 'rollout'",
-        ),
+        ({"percent": 5, "before": None}, r"\.before: is null, wanted a string"),
+        ({"percent": 5, "before": "../1"}, r": version: is '\.\./1'"),
+        ({"percent": 5, "wave": 7}, r"\.wave: is 7, wanted a string"),
+        ({"percent": 5, "wave": "the first"}, r": wave: is 'the first', wanted"),
     ],
 )
 def test_what_a_rollout_cannot_be_is_refused_with_its_place(rollout: dict[str, Any], message: str) -> None:
     with pytest.raises(FormatError, match=ROLLOUT + message):
-        Index.parse(document_with({"rollout": rollout}))
+        Index.parse(document_with({"rollout": rollout}), "web")
+
+
+def test_a_release_before_a_rollout_is_among_the_releases_too() -> None:
+    document = document_with({"rollout": {"percent": 5, "before": "1.2.0"}})
+    with pytest.raises(FormatError, match=f"{STABLE}: names version 1.2.0, which is not among the releases"):
+        Index.parse(document, "web")
 
 
 def test_a_fraction_is_no_number_that_an_index_may_hold() -> None:
     with pytest.raises(FormatError, match=r"is not an index: '12\.5' is not a whole number"):
-        Index.parse(document_with({"rollout": {"percent": 12.5}}))
+        Index.parse(document_with({"rollout": {"percent": 12.5}}), "web")
     with pytest.raises(FormatError, match="'NaN' is not a whole number"):
-        Index.parse(document_with({"rollout": {"percent": float("nan")}}))
+        Index.parse(document_with({"rollout": {"percent": float("nan")}}), "web")
 
 
 # --- which release a host runs ------------------------------------------------------------------------------

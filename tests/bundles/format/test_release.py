@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from bundles.errors import FormatError
-from bundles.format.release import LONGEST_ROLLOUT, Release, Rollout, place, shown_percent
+from bundles.format.release import LONGEST_ROLLOUT, Release, Rollout, place, place_in_wave, shown_percent
 
 FLEET = [f"host{number}.example.com" for number in range(10_000)]
 START = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -68,7 +68,7 @@ def test_the_shell_command_of_the_documents_gives_the_same(
     host: str, bundle: str, version: str, expected: float
 ) -> None:
     page = (Path(__file__).parents[3] / "docs/rollouts.md").read_text()
-    (script,) = (line for line in page.splitlines() if "sha256sum" in line)
+    script = next(line for line in page.splitlines() if "sha256sum" in line)
     assert " web 1.5.0 web1.example.com " in script
     script = script.replace("web 1.5.0 web1.example.com", '"$1" "$2" "$3"')
     command = ["sh", "-c", script, "sh", bundle, version, host]
@@ -78,6 +78,36 @@ def test_the_shell_command_of_the_documents_gives_the_same(
 
 def test_a_host_name_that_is_not_utf_8_has_a_place_too() -> None:
     assert 0 <= place(b"\xff".decode(errors="surrogateescape"), "web", "1.5.0") < 100
+
+
+def test_all_releases_of_one_wave_have_one_order_of_hosts() -> None:
+    app = Release("app", "1.5.0", Rollout(percent=10, wave="shop-7"))
+    conf = Release("app-conf", "2026.11", Rollout(percent=10, wave="shop-7"))
+    taken_by = [
+        {host for host in FLEET if release.chosen_for(host, START, current=False).release}
+        for release in (app, conf)
+    ]
+    assert taken_by[0] == taken_by[1]
+    assert 0.09 < len(taken_by[0]) / len(FLEET) < 0.11
+
+
+def test_the_place_in_a_wave_is_the_same_for_ever() -> None:
+    assert place_in_wave("web1.example.com", "shop-7") == 85.64
+
+
+def test_another_wave_has_another_order() -> None:
+    places = [(place_in_wave(host, "shop-7"), place_in_wave(host, "shop-8")) for host in FLEET]
+    both = sum(first < 10 and second < 10 for first, second in places)
+    assert both < 0.02 * len(FLEET)
+
+
+@pytest.mark.skipif(not shutil.which("sha256sum"), reason="needs sha256sum")
+def test_the_page_computes_the_place_in_a_wave_as_hosts_do() -> None:
+    page = (Path(__file__).parents[3] / "docs/rollouts.md").read_text()
+    script = next(line for line in page.splitlines() if "sha256sum" in line and "wave" in line)
+    printed = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
+    assert int(printed) == round(place_in_wave("web1.example.com", "shop-7") * 100)
+    assert f"prints {printed.strip()}." in page
 
 
 @given(hosts)
@@ -214,7 +244,7 @@ def test_what_cannot_be_a_rollout_is_refused(fields: dict[str, Any], message: st
 
 
 def test_a_rollout_starts_from_a_release_for_all_hosts() -> None:
-    inner = Release("web", "1.4.0", "web/web-1.4.0.tar.gz", Rollout(percent=1))
+    inner = Release("web", "1.4.0", Rollout(percent=1))
     with pytest.raises(FormatError, match="before: has a rollout of its own"):
         Rollout(percent=10, before=inner)
 

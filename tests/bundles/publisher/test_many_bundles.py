@@ -89,7 +89,7 @@ def said(publications: list[Publication]) -> dict[str, tuple[str | None, str]]:
 
 def test_the_first_version_of_each_is_one(repository: Repository) -> None:
     assert said(repository.publish()) == dict.fromkeys(NAMES, (None, "1.0.0"))
-    assert verify_site(repository.site).targets == 4
+    assert verify_site(repository.site).targets == 9
 
 
 def test_only_what_has_changed_gets_a_new_version(published: Repository) -> None:
@@ -117,7 +117,7 @@ def test_all_are_signed_once(published: Repository) -> None:
         published.write(f"{name}/text", "new\n")
     published.publish()
     assert {role.role: role.version for role in published.site.roles()} == {
-        "root": 1, "targets": 3, "snapshot": 3, "timestamp": 3,
+        "root": 1, "targets": 1, "snapshot": 3, "timestamp": 3,
     }  # fmt: skip
 
 
@@ -199,7 +199,7 @@ def test_what_was_rolled_back_is_compared_with_what_the_channel_gives_now(publis
     assert said(published.plan()) == {"web": ("1.0.0", "1.0.2")}
     (published.directory / "web/text").unlink()
     assert said(published.publish()) == {}
-    assert published.site.index().find("web", "stable") == Release.of("web", "1.0.0")
+    assert published.site.indexes().find("web", "stable") == Release.of("web", "1.0.0")
 
 
 def test_files_that_an_older_version_had_get_a_new_version(published: Repository) -> None:
@@ -215,10 +215,10 @@ def test_the_rollout_of_what_is_unchanged_goes_on_as_it_is(published: Repository
     published.publish(request=TENTH)
     if halted:
         Channels(published.site, never).halt("web", "stable")
-    before = published.site.index()
+    before = published.site.indexes()
     published.write("db/text", "new\n")
     assert said(published.publish(request=RolloutRequest(percent=50))) == {"db": ("1.0.0", "1.0.1")}
-    after = published.site.index()
+    after = published.site.indexes()
     assert after.find("web", "stable") == before.find("web", "stable")
     db = after.find("db", "stable")
     assert db is not None
@@ -277,14 +277,14 @@ def test_a_rollout_that_cannot_be_asked_for_stops_all(published: Repository) -> 
     published.write("web/text", "new\n")
     published.publish("1.1.0", request=TENTH)
     Channels(published.site, never).halt("db", "stable")
-    before = published.site.index()
+    before = published.site.indexes()
     with pytest.raises(PublishError) as caught:
         published.publish("1.1.0")
     lines = str(caught.value).splitlines()
     assert lines[0] == "3 of 3 bundles cannot be published, so none is:"
     assert "app 1.1.0: is on its way, now at 10 %" in lines[1]
     assert "db 1.1.0: is halted at 10 %" in lines[2]
-    assert published.site.index() == before
+    assert published.site.indexes() == before
 
 
 def test_one_name_twice_is_an_error_that_names_both(published: Repository, tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_what_is_published_is_trusted_as_far_as_it_is_signed(
     published: Repository, damage: Callable[[Path], object]
 ) -> None:
     """What somebody changed on the disk must not decide which bundles are new; a version by hand mends it."""
-    (archive,) = published.site.public.glob("targets/web/*")
+    (archive,) = published.site.public.glob("targets/web/*.tar.gz")
     damage(archive)
     with pytest.raises(
         BundleError, match=r"web-1\.0\.0\.tar\.gz: .*(No such file|the signed index says)"
@@ -367,6 +367,7 @@ def test_a_dry_run_finds_what_publishing_would(published: Repository) -> None:
 
 
 def versions(host: Host) -> list[str | None]:
+    host.bundles = list(NAMES)
     index = host.refresh()
     found = (index.find(name, "stable") for name in NAMES)
     return [release.version if release else None for release in found]
@@ -387,8 +388,9 @@ def test_a_kill_at_any_step_leaves_all_as_before_or_all_as_after(
         assert after in (before, [f"2.{number}.0"] * 3)
         seen.append(after != before)
         assert all(publisher_host.fetch(name) for name in NAMES)
-    # Three bundles, their copies, index, targets, snapshot and timestamp: only the last rename makes them visible.
-    assert seen == [False] * 19 + [True] * 2
+    # Three bundles, their copies, files, indexes and histories, five bins, snapshot and timestamp: only the last
+    # rename makes them visible. After it come the notes of what is of no use any more, and of each bundle's files.
+    assert seen == [False] * 45 + [True] * 10
     assert verify_site(published.site)
 
 
@@ -431,7 +433,8 @@ def test_whoever_copies_the_files_meanwhile_sees_all_or_none(
         host.anchor = published.site.anchor
         found.append(versions(host))
         assert all(host.fetch(name) for name in NAMES)
-    assert found == [["1.0.0"] * 3] * (len(copies) - 1) + [["1.0.1"] * 3]
+    # After the timestamp come four notes: of what is of no use any more, and of the files that each bundle names.
+    assert found == [["1.0.0"] * 3] * (len(copies) - 5) + [["1.0.1"] * 3] * 5
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bundles.errors import FormatError, PublishError, SignatureError
-from bundles.format.index import Index
 from bundles.format.release import Release, Rollout
 from bundles.publisher.channels import Channels
 from bundles.publisher.publication import publish_bundle
@@ -192,11 +191,11 @@ def test_a_release_is_promoted_without_a_new_upload(
     publisher: Publisher, channels: Channels, host: Host
 ) -> None:
     publisher.publish("1.1.0", channel="canary")
-    bundles = sorted((publisher.site.public / "targets/web").iterdir())
+    bundles = sorted((publisher.site.public / "targets/web").glob("*.tar.gz"))
     statement = channels.promote("web", "canary", "stable", RolloutRequest(percent=100))
     publisher.deploy()
     assert (statement.before, statement.after) == (Release.of("web", "1.0.0"), Release.of("web", "1.1.0"))
-    assert sorted((publisher.site.public / "targets/web").iterdir()) == bundles
+    assert sorted((publisher.site.public / "targets/web").glob("*.tar.gz")) == bundles
     assert host.version() == host.version(channel="canary") == "1.1.0"
     assert host.fetch()
 
@@ -206,7 +205,7 @@ def test_a_release_is_promoted_in_a_rollout_of_its_own(publisher: Publisher, cha
     statement = channels.promote("web", "canary", "stable", RolloutRequest(percent=10))
     assert statement.after is not None
     assert statement.after.rollout == Rollout(percent=10, before=Release.of("web", "1.0.0"))
-    canary = publisher.site.index().find("web", "canary")
+    canary = publisher.site.indexes().find("web", "canary")
     assert canary is not None
     assert canary.rollout == Rollout(percent=50)
 
@@ -255,7 +254,7 @@ def test_what_is_withdrawn_is_gone_from_its_channel_only(
     publisher.deploy()
     assert host.version(channel="canary") is None
     assert host.version() == "1.0.0"
-    assert verify_site(publisher.site).targets == 2
+    assert verify_site(publisher.site).targets == 3
     with pytest.raises(PublishError, match=r"web: is not in channel 'canary'; it is in stable$"):
         channels.withdraw("web", "canary")
 
@@ -265,7 +264,7 @@ def test_the_last_bundle_that_is_withdrawn_leaves_a_valid_site(
 ) -> None:
     channels.withdraw("web", "stable")
     publisher.deploy()
-    assert host.refresh() == Index()
+    assert host.refresh().find("web", "stable") is None
     publisher.publish("1.0.0")
     assert host.version() == "1.0.0"
 
@@ -330,5 +329,5 @@ def test_what_hosts_run_that_are_not_reached_is_checked_too(publisher: Publisher
     publish(publisher, "1.1.0", RolloutRequest(percent=10))
     (before,) = publisher.site.public.glob("targets/web/*.web-1.0.0.tar.gz")
     before.write_bytes(b"")
-    with pytest.raises(SignatureError, match=r"1 of 3 targets: .*web-1\.0\.0\.tar\.gz"):
+    with pytest.raises(SignatureError, match=r"1 of 4 targets: .*web-1\.0\.0\.tar\.gz"):
         verify_site(publisher.site)

@@ -19,6 +19,9 @@ from tuf.api.metadata import Metadata, TargetFile
 from bundles.archive.pack import build_bundle
 from bundles.errors import ExpiredError, FormatError, KeyFileError, PublishError, SignatureError, UnpackError
 from bundles.filesystem.atomic import temporary_name
+from bundles.format.bins import bin_of
+from bundles.format.history import history_path
+from bundles.format.index import index_path
 from bundles.format.limits import LARGEST_METADATA
 from bundles.format.release import Release
 from bundles.publisher.channels import Channels
@@ -51,25 +54,44 @@ def contents(directory: Path) -> dict[str, bytes]:
 # --- making a site ------------------------------------------------------------------------------------------
 
 
+BIN, HISTORY_BIN = bin_of(index_path("web")), bin_of(history_path("web"))
+
+
+def site_bins(site: Site) -> set[int]:
+    """The versions that bins have."""
+    published = site.published()
+    return {of_bin.version for of_bin in published.bins()}
+
+
 def test_a_site_is_laid_out_as_documented(publisher: Publisher) -> None:
     directory = publisher.site.directory
-    assert names(directory) == [".lock", "keys", "public", "root.json", "site.yaml"]
+    assert names(directory) == [
+        ".lock",
+        "keys",
+        "named-files",
+        "pruning.json",
+        "public",
+        "root.json",
+        "site.yaml",
+    ]
     assert [name.split("-")[0] for name in names(directory / "keys")] == [
         "root",
         "snapshot",
         "targets",
         "timestamp",
     ]
+    bins = [f"1.bin-{number:02x}.json" for number in range(64)]
+    changed = [f"2.{name}.json" for name in sorted({BIN, HISTORY_BIN})]
     assert names(directory / "public/metadata") == [
-        *("1.root.json", "1.snapshot.json", "1.targets.json"),
-        *("2.snapshot.json", "2.targets.json", "timestamp.json"),
+        *(*bins, "1.root.json", "1.snapshot.json", "1.targets.json"),
+        *(*changed, "2.snapshot.json", "timestamp.json"),
     ]
-    bundles, indexes = (
-        directory / "public/targets/web",
-        list((directory / "public/targets").glob("*.index.json")),
-    )
-    assert [name[64:] for name in names(bundles)] == [".web-1.0.0.tar.gz"]
-    assert len(indexes) == 2
+    assert names(directory / "public/targets") == ["files", "web"]
+    # The description, the manifest, and a text.
+    assert len(list((directory / "public/targets/files").glob("*/*"))) == 3
+    assert sorted(name[64:] for name in names(directory / "public/targets/web")) == [
+        *(".history.json", ".index.json", ".web-1.0.0.tar.gz"),
+    ]
     assert (directory / "root.json").read_bytes() == (directory / "public/metadata/1.root.json").read_bytes()
 
 
@@ -95,7 +117,7 @@ def test_each_role_has_a_key_of_its_own(publisher: Publisher) -> None:
 
 def test_a_new_site_is_empty_and_valid(new_publisher: Callable[..., Publisher]) -> None:
     site = new_publisher().site
-    assert verify_site(site).targets == 1
+    assert verify_site(site).targets == 0
     assert site.releases() == []
 
 
@@ -243,20 +265,21 @@ def test_the_list_says_what_hosts_are_told(publisher: Publisher) -> None:
 
 def test_a_site_that_hosts_would_refuse_is_not_published(publisher: Publisher, host: Host) -> None:
     """The limits of both sides are the same: it must never be the hosts that find out."""
+    neighbour = next(name for name in map("app{}".format, range(1000)) if bin_of(index_path(name)) == BIN)
     forge = publisher.forge(publisher.site.metadata)
     remark = TargetFile(1, {"sha256": "0" * 64}, "remark", {"custom": {"remark": ""}})
-    forge.targets.targets["remark"] = remark
+    forge.bin().targets["remark"] = remark
     signature = 260
-    rest = LARGEST_METADATA["targets"] - len(Metadata(forge.targets).to_bytes()) - signature
+    rest = LARGEST_METADATA["targets"] - len(Metadata(forge.bin()).to_bytes()) - signature
     remark.unrecognized_fields["custom"]["remark"] = "x" * rest
     forge.publish()
     publisher.deploy()
     assert host.version() == "1.0.0"
     before = contents(publisher.site.public)
     with pytest.raises(
-        PublishError, match=r"targets\.json: would have 1600\d+ bytes, hosts read at most 16000000"
+        PublishError, match=rf"{BIN}\.json: would have 400\d+ bytes, hosts read at most 4000000"
     ):
-        publisher.publish("1.1.0")
+        publisher.publish("1.0.0", name=neighbour)
     assert contents(publisher.site.public) == before
     publisher.refresh()
     assert host.version() == "1.0.0"
@@ -337,7 +360,8 @@ def test_a_refresh_signs_the_timestamp_and_nothing_that_is_fresh(publisher: Publ
     roles = {role.role: role for role in publisher.site.roles()}
     assert roles["timestamp"].version == 3
     assert roles["timestamp"].expires == clock.now + timedelta(days=7)
-    assert roles["targets"].version == roles["snapshot"].version == 2
+    assert (roles["targets"].version, roles["snapshot"].version) == (1, 2)
+    assert site_bins(publisher.site) == {1, 2}
 
 
 @pytest.mark.parametrize(
@@ -444,14 +468,17 @@ def tamper(path: Path) -> None:
         *(
             "metadata/timestamp.json",
             "metadata/2.snapshot.json",
-            "metadata/2.targets.json",
+            "metadata/1.targets.json",
+            f"metadata/2.{BIN}.json",
+            f"metadata/2.{HISTORY_BIN}.json",
+            "metadata/1.bin-00.json",
             "metadata/1.root.json",
         ),
-        *("targets/*.index.json", "targets/web/*.tar.gz"),
+        *("targets/web/*.index.json", "targets/web/*.history.json", "targets/web/*.tar.gz"),
     ],
 )
 def test_a_check_finds_what_hosts_would_find(publisher: Publisher, pattern: str) -> None:
-    assert verify_site(publisher.site).targets == 2
+    assert verify_site(publisher.site).targets == 3
     for path in publisher.site.public.glob(pattern):
         tamper(path)
     with pytest.raises((SignatureError, FormatError, PublishError)):
@@ -462,14 +489,14 @@ def test_a_check_names_every_damaged_file(publisher: Publisher) -> None:
     publisher.publish("1.0.0", name="db")
     for path in publisher.site.public.glob("targets/*/*.tar.gz"):
         tamper(path)
-    with pytest.raises(SignatureError, match=r"2 of 3 targets: .*db-1\.0\.0.*; .*web-1\.0\.0"):
+    with pytest.raises(SignatureError, match=r"2 of 6 targets: .*db-1\.0\.0.*; .*web-1\.0\.0"):
         verify_site(publisher.site)
 
 
 def test_a_check_finds_a_missing_file(publisher: Publisher) -> None:
-    (path,) = publisher.site.public.glob("targets/web/*")
+    (path,) = publisher.site.public.glob("targets/web/*.tar.gz")
     path.unlink()
-    with pytest.raises(SignatureError, match=r"1 of 2 targets: .*No such file"):
+    with pytest.raises(SignatureError, match=r"1 of 3 targets: .*No such file"):
         verify_site(publisher.site)
 
 
@@ -479,7 +506,7 @@ def test_a_check_finds_what_has_expired(publisher: Publisher, clock: Clock) -> N
         verify_site(publisher.site)
 
 
-@pytest.mark.parametrize("role", ["2.targets", "2.snapshot", "timestamp", "1.root"])
+@pytest.mark.parametrize("role", ["1.targets", "2.snapshot", "timestamp", "1.root", f"2.{BIN}"])
 def test_what_was_changed_behind_the_publishers_back_is_not_signed(publisher: Publisher, role: str) -> None:
     path = publisher.site.public / f"metadata/{role}.json"
     document = json.loads(path.read_bytes())
@@ -487,12 +514,13 @@ def test_what_was_changed_behind_the_publishers_back_is_not_signed(publisher: Pu
     path.write_text(json.dumps(document))
     if role == "1.root":
         shutil.copy(path, publisher.site.anchor)
-    with pytest.raises(SignatureError, match="is not what this site signed"):
-        publisher.refresh()
+    for action in (publisher.refresh, lambda: publisher.publish("1.1.0")):
+        with pytest.raises(SignatureError, match="is not what this site signed"):
+            action()
 
 
 def test_an_index_that_was_changed_is_not_published_from(publisher: Publisher) -> None:
-    for path in publisher.site.public.glob("targets/*.index.json"):
+    for path in publisher.site.public.glob("targets/web/*.index.json"):
         path.write_bytes(path.read_bytes().replace(b"web", b"xyz"))
     with pytest.raises(SignatureError, match="is not what this site signed"):
         publisher.publish("1.1.0")
@@ -514,8 +542,9 @@ def test_a_publisher_that_is_killed_leaves_the_old_or_the_new_and_the_next_one_g
         new_seen.append((found := host.version()) == following)
         assert found in (before, following)
         assert host.fetch()
-    # Bundle, its copy, index, targets, snapshot and timestamp: only the last rename makes them visible.
-    assert new_seen == [False] * 11 + [True] * 2
+    # Bundle, its copy, two files, index, history, two bins, snapshot and timestamp: only the last makes them visible.
+    # After it come the notes of what is of no use any more, and of the files that the bundle names.
+    assert new_seen == [False] * 19 + [True] * 6
     assert verify_site(site)
 
 
@@ -534,7 +563,8 @@ def test_a_halt_that_is_killed_is_seen_or_not_and_the_next_one_goes_on(
         assert release is not None
         assert release.rollout is not None
         seen.append(release.rollout.halted)
-    assert seen == [False] * 7 + [True] * 2  # index, targets, snapshot, and timestamp that makes them visible
+    # Index, history, two bins, snapshot, and the timestamp that makes them visible; then the two notes.
+    assert seen == [False] * 11 + [True] * 6
     assert verify_site(site)
 
 
@@ -551,8 +581,9 @@ def test_a_refresh_that_is_killed_leaves_the_old_or_the_new_and_the_next_one_goe
         clock.advance(days=8)
         survived = survives(moments, partial(refresh_site, site, never))
         assert host.version() == "1.0.0"
-        moments += 1
-    assert moments == 11  # before and after: root, targets, snapshot, timestamp, anchor
+        moments += 1 if moments < 6 else 12  # the 64 bins are alike
+    # Before and after: root, targets, 64 bins, snapshot, timestamp, anchor, note of what is of no use any more.
+    assert moments in range(140, 163)
     assert verify_site(site)
 
 
@@ -600,12 +631,13 @@ def test_a_new_site_has_a_lock_of_its_owner(new_publisher: Callable[..., Publish
 def test_a_version_that_a_crash_left_behind_is_never_reused(publisher: Publisher, host: Host) -> None:
     """A mirror may have copied it, and caches keep what has a version in its name for ever."""
     metadata = publisher.site.public / "metadata"
-    (metadata / "3.targets.json").write_bytes(b"left behind")
+    (metadata / f"3.{BIN}.json").write_bytes(b"left behind")
     (metadata / "7.snapshot.json").write_bytes(b"left behind")
     publisher.publish("1.1.0")
-    assert (metadata / "3.targets.json").read_bytes() == b"left behind"
+    assert (metadata / f"3.{BIN}.json").read_bytes() == b"left behind"
+    assert (metadata / f"4.{BIN}.json").exists()
     assert {role.role: role.version for role in publisher.site.roles()} == {
-        "root": 1, "targets": 4, "snapshot": 8, "timestamp": 3,
+        "root": 1, "targets": 1, "snapshot": 8, "timestamp": 3,
     }  # fmt: skip
     assert host.version() == "1.1.0"
 

@@ -48,7 +48,7 @@ def test_from_nothing_to_a_published_bundle_the_output_leads_on() -> None:
     assert "puller site publish site BUNDLE --version 1.0.0" in said
     said = run("publish", "site", "web", "--version", "1.0.0").output
     assert "web 1.0.0 is in channel stable, for all hosts (" in said
-    assert "rsync -a --delay-updates site/public/ www:/srv/www/puller/" in said
+    assert "puller site push site www:/srv/www/puller" in said
 
 
 def test_a_library_is_published_with_the_bundle(made: Path) -> None:
@@ -105,10 +105,10 @@ def test_refresh_says_what_it_signed(made: Path) -> None:
 
 
 def test_verify_says_what_it_looked_at(made: Path) -> None:
-    assert "site/public: 2 published files, " in run("verify", str(made)).output
-    (bundle,) = made.glob("public/targets/web/*")
+    assert "site/public: 3 published files, " in run("verify", str(made)).output
+    (bundle,) = made.glob("public/targets/web/*.tar.gz")
     bundle.write_bytes(b"")
-    with pytest.raises(SignatureError, match="1 of 2 targets"):
+    with pytest.raises(SignatureError, match="1 of 3 targets"):
         run("verify", str(made))
 
 
@@ -194,7 +194,7 @@ def test_a_rollout_grows_is_halted_goes_on_and_is_completed(rollout: Path) -> No
     assert run("halt", "site", "web").output.splitlines() == [
         "web 1.1.0 is in channel stable, halted at 50 % of the hosts; the others run 1.0.0",
         "Next:",
-        "  rsync -a --delay-updates site/public/ www:/srv/www/puller/",
+        "  puller site push site www:/srv/www/puller",
         "Go on:    puller site rollout site web --channel stable --resume",
         "Roll back:  puller site back site web --channel stable",
     ]
@@ -264,7 +264,7 @@ def test_programs_get_the_list_as_json(rollout: Path) -> None:
         "reached": 10.0,
         "rollout": {
             "percent": 10,
-            "before": {"version": "1.0.0", "target": "web/web-1.0.0.tar.gz"},
+            "before": "1.0.0",
         },
     }
     assert [role["role"] for role in document["roles"]] == ["root", "targets", "snapshot", "timestamp"]
@@ -396,7 +396,7 @@ def served(made: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ask]:
 
 
 def test_what_is_public_is_served_as_a_real_server_should(served: Ask, made: Path) -> None:
-    (bundle,) = made.glob("public/targets/web/*")
+    (bundle,) = made.glob("public/targets/web/*.tar.gz")
     expected = {
         "/metadata/timestamp.json": (200, "no-cache"),
         "/metadata/1.root.json": (200, "max-age=31536000, immutable"),

@@ -80,7 +80,7 @@ def test_a_replaced_key_is_accounted_for() -> None:
     assert f"  - timestamp: new key {key_of('timestamp')} (ed25519)\n" in said
     assert f"  - timestamp: the key {old} (ed25519) is taken away\n" in said
     assert f"site/keys/retired/timestamp-{old[:12]}.pem: a key that is not used any more; it is kept" in said
-    assert "rsync -a --delay-updates site/public/" in said
+    assert "puller site push site www:/srv/www/puller" in said
 
 
 @pytest.mark.usefixtures("made")

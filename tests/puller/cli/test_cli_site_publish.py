@@ -12,7 +12,7 @@ from bundles.errors import FormatError, PublishError
 from puller.cli import main
 from puller.cli.publisher.site import site
 
-NEXT = ["Next:", "  rsync -a --delay-updates site/public/ www:/srv/www/puller/"]
+NEXT = ["Next:", "  puller site push site www:/srv/www/puller"]
 
 
 @pytest.fixture(autouse=True)
@@ -160,7 +160,7 @@ def test_programs_get_the_same_as_json() -> None:
         "version": "1.0.1",
         "before": "1.0.0",
         "published": True,
-        "rollout": {"percent": 10, "before": {"version": "1.0.0", "target": "web/web-1.0.0.tar.gz"}},
+        "rollout": {"percent": 10, "before": "1.0.0"},
         "changes": {
             "added": ["libraries/common/x", "text"],
             "removed": [],

@@ -30,6 +30,7 @@ _BEFORE = re.compile(r"[ \t]*(export[ \t]+)?")
 _BARE = frozenset("_-./:,@%+=*?[]{}!#")
 _EXPANDED_WITH_EXPORT = frozenset("*?[{")  # export is a command, of which shells may expand the arguments
 _IN_QUOTES = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*["]""", re.DOTALL)
+_QUOTED = re.compile(r"""'[^']*'|\\.|"(?:[^"\\]|\\.)*["]""", re.DOTALL)
 _SEGMENT = re.compile(r"""'[^']*'|\\.|"(?:[^"\\]|\\.)*"|.""", re.DOTALL)
 
 
@@ -199,7 +200,8 @@ def _ends_command(behind: str) -> bool:
 
 def _is_expanded(written: str) -> bool:
     """Whether a shell would make something else of a value than its quotes say."""
-    if written.startswith("~") or ":~" in written:
+    bare = _QUOTED.sub("''", written)
+    if bare.startswith("~") or ":~" in bare:
         return True
     return any(
         segment in ("$", "`") or (segment[0] == '"' and re.search(r"[$`]", re.sub(r"\\.", "", segment)))

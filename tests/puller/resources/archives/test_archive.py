@@ -505,7 +505,7 @@ def test_no_secret_gets_into_a_report_or_log(
     properties = place.properties(url=f"{server.url}/app.tar.gz?sig=canary-query", **secrets)
     manifest = load(json.dumps({"resources": [{"archive": properties}]}))
     log = io.StringIO()
-    settings = Settings(listener=Log(log).event, diffs=True)
+    settings = Settings(listener=lambda _, event: Log(log).event(event), diffs=True)
     (event,) = Engine(
         manifest, LocalSystem(), lambda url: b"", PendingRefreshes(tmp_path / "o", "web"), settings
     ).apply()

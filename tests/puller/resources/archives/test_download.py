@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import pty
 import stat
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import tenacity
 
+from bundles.progress import Transfer, watched_by
 from hiera.values.secrets import Secret
 from puller.errors import ResourceError
 from puller.resources.archives.download import Request, download
 from puller.resources.archives.kinds import Kind
-from puller.resources.archives.progress import progress_bar
 
 if TYPE_CHECKING:
     from tests.simulators.fileserver import FileServer
@@ -48,11 +46,10 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def fetch(server: FileServer, tmp_path: Path) -> Callable[..., str]:
     def run(path: str = "/a.tar.gz", **more: Any) -> str:
-        progress = more.pop("progress", None)
         wanted = {"kind": Kind.TAR_GZ, "checksum": None, "timeout": 10.0, "limit": 1_000_000, **more}
         request = Request(url=f"{server.url}{path}", **wanted)
         place = str(tmp_path / "a.tar.gz")
-        fetched = download(request, place, uid=os.geteuid(), gid=os.getegid(), progress=progress)
+        fetched = download(request, place, uid=os.geteuid(), gid=os.getegid())
         with fetched.stream:
             return fetched.sha256
 
@@ -330,27 +327,24 @@ def test_a_query_is_sent_and_never_shown(
 
 
 def test_progress_is_told(fetch: Callable[..., str]) -> None:
-    told: list[tuple[int, int | None]] = []
-    fetch(progress=lambda have, of: told.append((have, of)))
-    assert told[-1] == (len(BIG), len(BIG))
-    assert [have for have, _ in told] == sorted(have for have, _ in told)
+    watcher = Recording()
+    with watched_by(watcher):
+        fetch()
+    have = [each for each, _ in watcher.told]
+    assert watcher.told[-1] == (len(BIG), len(BIG))
+    assert have == sorted(have)
+    assert watcher.ends == [("a.tar.gz", True)]
 
 
-def test_a_bar_is_shown_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    with progress_bar("a.tar.gz") as progress:
-        assert progress is None
-    reading, writing = pty.openpty()
-    with open(writing, "w") as terminal:
-        monkeypatch.setattr(sys, "stderr", terminal)
-        with progress_bar("a.tar.gz") as progress:
-            assert progress is not None
-            progress(10, None)
-            progress(50, 100)
-            progress(100, 100)
-    shown = b""
-    with suppress(OSError):  # how the end of a terminal shows
-        while piece := os.read(reading, 1000):
-            shown += piece
-    os.close(reading)
-    assert b"a.tar.gz" in shown
-    assert b"100%" in shown
+class Recording:
+    """Remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, int | None]] = []
+        self.ends: list[tuple[str, bool]] = []
+
+    def moved(self, transfer: Transfer) -> None:
+        self.told.append((transfer.have, transfer.size))
+
+    def ended(self, transfer: Transfer, *, well: bool) -> None:
+        self.ends.append((transfer.what, well))

@@ -183,6 +183,8 @@ def value_in_shell(text: str, key: str) -> str | None:
 @given(text=texts(SHELL_LINES).filter(lambda text: "\r" not in text), value=ANYTHING)
 @example(text="A='x'\n", value='it\'s $5 "and" \\ `more`')
 @example(text="export A=x\n", value="{a,b} *")
+@example(text="", value=":~")
+@example(text="A=':~/x'\n", value="~:~/y")
 def test_a_shell_reads_the_value_that_was_set(text: str, value: str) -> None:
     setting = Setting(key="A", value=value)
     assume(accepted(shell, setting))

@@ -1,0 +1,56 @@
+"""When the stored metadata of a site expire, as far as this host needs them."""
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from bundles.filesystem.atomic import read_limited
+from bundles.format import bins
+from bundles.format.index import index_path
+from bundles.format.limits import LARGEST_STORED
+
+
+class _SuccinctRoles(msgspec.Struct):
+    bit_length: Annotated[int, msgspec.Meta(ge=1, le=32)]
+
+
+class _Delegations(msgspec.Struct):
+    succinct_roles: _SuccinctRoles
+
+
+class _Signed(msgspec.Struct):
+    expires: Annotated[datetime, msgspec.Meta(tz=True)]
+    delegations: _Delegations | None = None
+
+
+class _Metadata(msgspec.Struct):
+    signed: _Signed
+
+
+def first_expiry(trust: Path, bundles: Iterable[str]) -> datetime | None:
+    """The moment from which the metadata in ``trust`` are refused; ``None`` when they are not there, or not whole.
+
+    Of the bins those of ``bundles`` count: what else is there is not asked for any more. Signatures are not looked at.
+    """
+    found = [_read(trust / f"{name}.json") for name in _names(trust, bundles)]
+    expiries = [signed.expires for signed in found if signed is not None]
+    return min(expiries).astimezone(UTC) if len(expiries) == len(found) else None
+
+
+def _names(trust: Path, bundles: Iterable[str]) -> Iterator[str]:
+    yield from ("root", "timestamp", "snapshot", "targets")
+    targets = _read(trust / "targets.json")
+    if targets is not None and targets.delegations is not None:
+        bits = targets.delegations.succinct_roles.bit_length
+        yield from {bins.bin_of(index_path(bundle), bits) for bundle in bundles}
+
+
+def _read(path: Path) -> _Signed | None:
+    """``None`` for what is not there or damaged: the next run fetches it anew."""
+    try:
+        return msgspec.json.decode(read_limited(path, LARGEST_STORED), type=_Metadata).signed
+    except (OSError, ValueError, RecursionError):
+        return None

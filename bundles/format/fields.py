@@ -1,0 +1,108 @@
+"""Fields of signed JSON documents, read strictly: each helper raises `FormatError` with the place of a field.
+
+A key that this version does not know may steer hosts (a rollout, a halt), so it is not skipped: the whole document is
+refused, and the host stays on what it has. Keys that start with ``x-`` are remarks for people and tools.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from bundles.errors import BundleError, FormatError
+from bundles.format import strict_json
+from bundles.format.identity import SHA256
+from bundles.format.paths import shown
+from bundles.format.strict_json import LARGEST_NUMBER, excerpt
+
+Fields = Mapping[str, Any]
+_Value = TypeVar("_Value")
+
+
+def read_document(data: bytes, where: str, what: str, wanted: int) -> Fields:
+    """The fields of a document of format ``wanted``; raises `FormatError`. ``what`` is such as ``an index``."""
+    try:
+        document = strict_json.load(data)
+    except ValueError as error:
+        raise FormatError(where, f"is not {what}: {error}") from None
+    _check_format(document, where, wanted)
+    return mapping(document, where)
+
+
+def known_fields(value: Any, place: str, known: set[str]) -> Fields:
+    """The fields of an object that has no others than ``known``, remarks aside; raises `FormatError`."""
+    fields = mapping(value, place)
+    if fields.keys() <= known:
+        return fields
+    # Remarks steer nothing, so that older versions may pass them over.
+    fields = {key: item for key, item in fields.items() if not key.startswith("x-")}
+    if unknown := sorted(fields.keys() - known):
+        names = ", ".join(shown(key) for key in unknown[:5])
+        raise FormatError(
+            place, f"unknown keys {names}, wanted {', '.join(sorted(known))}: upgrade Puller here"
+        )
+    return fields
+
+
+def mapping(value: Any, place: str) -> dict[str, Any]:
+    """An object; raises `FormatError` for something else."""
+    if not isinstance(value, dict):
+        raise FormatError(place, f"is {excerpt(value)}, wanted an object")
+    return value
+
+
+def array(fields: Fields, key: str, place: str) -> list[Any]:
+    """An array; raises `FormatError` for something else."""
+    value = fields.get(key)
+    if not isinstance(value, list):
+        raise FormatError(f"{place}.{key}", f"is {excerpt(value)}, wanted an array")
+    return value
+
+
+def text(fields: Fields, key: str, place: str) -> str:
+    """A string; raises `FormatError` for something else."""
+    value = fields.get(key)
+    if not isinstance(value, str):
+        raise FormatError(f"{place}.{key}", f"is {excerpt(value)}, wanted a string")
+    return value
+
+
+def size(fields: Fields, key: str, place: str) -> int:
+    """A number of bytes; raises `FormatError` for something else."""
+    value = fields.get(key)
+    if type(value) is not int or value < 0:  # True == 1
+        raise FormatError(f"{place}.{key}", f"is {excerpt(value)}, wanted bytes from 0 to {LARGEST_NUMBER}")
+    return value
+
+
+def sha256(fields: Fields, key: str, place: str) -> str:
+    """A SHA-256 in its one spelling; raises `FormatError`."""
+    value = text(fields, key, place)
+    if not re.fullmatch(SHA256, value):
+        raise FormatError(
+            f"{place}.{key}", f"is {excerpt(value)}, wanted 64 hexadecimal digits in lower case"
+        )
+    return value
+
+
+def checked(place: str, parse: Callable[[str], _Value], value: str) -> _Value:
+    """The value that ``parse`` gives; raises `FormatError` with the place."""
+    try:
+        return parse(value)
+    except BundleError as error:
+        raise FormatError(f"{place}: {error.where}", error.what) from None
+
+
+def _check_format(document: Any, where: str, wanted: int) -> None:
+    """Before all else, so that a document of a later format says so, and not that some key is unknown."""
+    value = mapping(document, where).get("format")
+    if type(value) is not int:  # True == 1
+        raise FormatError(f"{where}: format", f"is {excerpt(value)}, wanted the number {wanted}")
+    if value > wanted:
+        raise FormatError(
+            f"{where}: format", f"is {value}, this version of Puller reads {wanted}: upgrade Puller here"
+        )
+    if value != wanted:
+        raise FormatError(
+            f"{where}: format",
+            f"is {value}, this version of Puller reads {wanted}: the site was made by another version",
+        )

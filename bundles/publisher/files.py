@@ -1,0 +1,134 @@
+"""The files of bundles, each once, below ``public/targets/files/``: for hosts that have most of a version already.
+
+* A file is written once, for all versions and bundles that have it, and is never changed.
+* A large file that is nearly all of its bundle is not there: whoever does not have it takes the archive.
+* A file has its name when it is whole and on the disk. Thousands of them are brought there together, because the disk
+  takes as long for one.
+"""
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from bundles.archive.deflate import gzipped
+from bundles.archive.unpack import Members, read_members
+from bundles.errors import FormatError, SignatureError
+from bundles.filesystem.atomic import open_directory
+from bundles.filesystem.trees import open_regular, remove_tree, sync_filesystem
+from bundles.format.artifact import Digest
+from bundles.format.compressed_file import file_path, longest_compressed, verified
+from bundles.format.description import FileEntry, worth_asking_for
+
+_DIRECTORY_MODE = 0o755
+_FILE_MODE = 0o644
+_BEGUN = ".begun-"
+
+
+class _Listed(msgspec.Struct):
+    files: dict[str, FileEntry]
+
+
+class Files:
+    """All of them below ``targets``, the directory of that name of a site."""
+
+    def __init__(self, targets: Path) -> None:
+        self._targets = targets
+        self._directory = targets / "files"
+
+    def path(self, sha256: str) -> Path:
+        """Where the file with this SHA-256 is."""
+        return self._targets / file_path(sha256)
+
+    def add(self, archive: Path) -> None:
+        """Write what is not there yet of a bundle, whose ``archive`` was checked; raises ``OSError``.
+
+        1. Compress each such file under another name.
+        2. Wait until all of them are on the disk.
+        3. Give them their names, and bring those to the disk, too.
+        """
+        make_directory(self._directory)
+        with read_members(archive) as (description, members):
+            data = description.to_bytes()
+            described = hashlib.sha256(data).hexdigest()
+            listed = [described, *worth_asking_for(description.files.values())]
+            wanted = [sha256 for sha256 in listed if not self.path(sha256).exists()]
+            if not wanted:
+                return
+            with self._begun() as begun:
+                # 1.
+                if described in wanted:
+                    _write(begun / described, [data])
+                _compress(members, set(wanted) - {described}, begun)
+                # 2. and 3.
+                self._place(wanted, begun)
+
+    def _place(self, wanted: Iterable[str], begun: Path) -> None:
+        with open_directory(self._directory) as directory:
+            # 2.
+            sync_filesystem(directory)
+            # 3.
+            for sha256 in wanted:
+                make_directory(self.path(sha256).parent)
+                os.rename(begun / sha256, self.path(sha256))
+            sync_filesystem(directory)
+
+    def named_by(self, description: Digest) -> dict[str, Digest]:
+        """Every file that hosts may ask for of a bundle, its description included, by SHA-256.
+
+        Raises `SignatureError` when the description is not as signed, and ``OSError``.
+        """
+        data = b"".join(self.verified(description))
+        # It was parsed before it was signed, and is the same.
+        files = msgspec.json.decode(data, type=_Listed).files.values()
+        named = {sha256: Digest(entry.size, sha256) for sha256, entry in worth_asking_for(files).items()}
+        return {**named, description.sha256: description}
+
+    def verified(self, digest: Digest) -> Iterator[bytes]:
+        """A file in pieces; raises `SignatureError` at the end when it is another one, and ``OSError``."""
+        path = self.path(digest.sha256)
+        try:
+            with open_regular(path) as stream:
+                if os.fstat(stream.fileno()).st_size > longest_compressed(digest.length):
+                    raise FormatError("", "is larger than hosts take it")
+                yield from verified(stream, digest)
+        except FormatError as error:
+            raise SignatureError(str(path), error.what) from None
+
+    @contextlib.contextmanager
+    def _begun(self) -> Iterator[Path]:
+        """A directory for files that are not complete; what a publisher that was killed has left of one goes."""
+        for leftover in self._directory.glob(f"{_BEGUN}*"):
+            remove_tree(leftover)
+        begun = self._directory / f"{_BEGUN}{os.urandom(6).hex()}"
+        begun.mkdir(mode=0o700)
+        try:
+            yield begun
+        finally:
+            remove_tree(begun)
+
+
+def _compress(members: Members, wanted: set[str], directory: Path) -> None:
+    """Write what is ``wanted`` of ``members``, and read no further than that."""
+    while wanted:
+        entry, contents = next(members)
+        if entry.sha256 in wanted:
+            _write(directory / entry.sha256, contents)
+            wanted.remove(entry.sha256)
+        for _ in contents:  # to the next one, which is behind it
+            pass
+
+
+def _write(path: Path, contents: Iterable[bytes]) -> None:
+    with open(path, "xb") as stream:
+        os.fchmod(stream.fileno(), _FILE_MODE)
+        stream.writelines(gzipped(contents))
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory that a web server can read, unless it is there; raises ``OSError``."""
+    path.mkdir(exist_ok=True)
+    path.chmod(_DIRECTORY_MODE)  # whatever the umask: a web server reads here

@@ -1,0 +1,1 @@
+"""A site, copied by somebody who is not its publisher."""

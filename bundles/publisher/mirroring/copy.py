@@ -1,0 +1,337 @@
+"""A copy of a site: verified as a host verifies, and whole for hosts at every moment.
+
+* Nothing that a host would refuse gets into it; it stays then as it was.
+* Files come before the metadata that name them, ``timestamp.json`` at the end; a run that was killed is gone on with.
+* Files that nothing names any more stay until the last timestamp of the copy that led to them has expired.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+from tuf.api.exceptions import RepositoryError
+from tuf.api.metadata import Metadata, TargetFile, Timestamp
+
+from bundles.client.partial_downloads import discard_left
+from bundles.client.targets import explained, target_path
+from bundles.client.trust_anchor import Anchor
+from bundles.client.trusted_metadata import TrustDirectory
+from bundles.errors import SettingsError
+from bundles.filesystem.atomic import read_limited
+from bundles.format.artifact import Artifact, Digest
+from bundles.format.description import BundleDescription, worth_asking_for
+from bundles.format.index import Index, index_path, named_by
+from bundles.format.limits import LARGEST_HISTORY, LARGEST_INDEX, LARGEST_STORED
+from bundles.progress import transfer
+from bundles.publisher.mirroring.files import Files, Wanted, make_directories
+from bundles.publisher.mirroring.source import Source
+from bundles.publisher.mirroring.state import Record, Selection, State
+from bundles.publisher.push.contents import TIMESTAMP, Kind, files_of, kind_of_file
+from bundles.publisher.push.contents import Source as CopiedFile
+from bundles.publisher.push.directory import Directory
+from bundles.publisher.push.editions import Edition
+from bundles.publisher.push.plan import plan
+from bundles.transport.mirror import Mirror
+
+_MARKS_OF_A_SITE = ("site.yaml", "keys")
+
+
+class Copied(msgspec.Struct, frozen=True):
+    """The outcome of a run, or with ``noop`` of the one that would be; paths are those below ``public/``."""
+
+    fetched: tuple[str, ...]
+    """Files of bundles."""
+    written: tuple[str, ...]
+    """Metadata, indexes and histories, in order."""
+    removed: tuple[str, ...]
+    kept: dict[str, datetime]
+    """What the site does not have any more, and until when it stays."""
+    notes: tuple[str, ...] = ()
+    """Sentences for people."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the copy was as the site is, but for what goes later."""
+        return not self.fetched and not self.written and not self.removed
+
+
+class SiteCopy:
+    """The copy in ``directory``: hosts read its ``public/``. ``root`` is that of the site, for the first run."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        directory: Path,
+        root: Path | None,
+        selection: Selection | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._mirror = mirror
+        self._directory = directory
+        self._public = directory / "public"
+        self._state = State(directory)
+        self._root = root
+        self._given: Anchor | None = None
+        self._selection = selection or Selection()
+        self._now = now
+
+    def plan(self) -> Copied:
+        """The outcome that `run` would have; the directory is only read. Raises as `run`."""
+        anchor = self._anchor()
+        with tempfile.TemporaryDirectory(prefix="puller-mirror-") as scratch:
+            trust = Path(scratch) / "trust"
+            if self._state.trust.exists():
+                with explained(self._state.trust):
+                    shutil.copytree(self._state.trust, trust)
+            return _Run(
+                self._mirror, self._public, self._state, self._selection, self._given, self._now()
+            ).plan(trust, anchor)
+
+    def run(self, check: Callable[[], None] = lambda: None) -> Copied:
+        """Make the copy what the site is; raises `TransportError`, `TrustError`, `FormatError`, `SettingsError`,
+        and `StoreError` or `PublishError` for this disk.
+
+        1. One run at a time, of one site.
+        2. Refresh, as a host does, against what was trusted before.
+        3. Fetch the files that are not there.
+        4. Write indexes and metadata, then ``timestamp.json``; roots where hosts are whole with them.
+        5. Note what is there, and remove what no host can be led to any more.
+        """
+        anchor = self._anchor()
+        with self._state.held():
+            run = _Run(self._mirror, self._public, self._state, self._selection, self._given, self._now())
+            return run.do(anchor, check)
+
+    def _anchor(self) -> Anchor:
+        for name in _MARKS_OF_A_SITE:
+            if (self._directory / name).exists():
+                raise SettingsError(str(self._directory), f"has {name}: it is a publisher's site and no copy")
+        self._given = None if self._root is None else Anchor.load(self._root)
+        anchor = self._state.anchor(self._given)
+        found = _read(self._public / f"metadata/{anchor.version}.root.json")
+        if found is not None and found != anchor.data:
+            raise SettingsError(str(self._public), f"is another site than that of {anchor.where}")
+        return anchor
+
+
+class _Run:
+    def __init__(
+        self,
+        mirror: Mirror,
+        public: Path,
+        state: State,
+        selection: Selection,
+        given: Anchor | None,
+        now: datetime,
+    ) -> None:
+        self._mirror = mirror
+        self._public = public
+        self._state = state
+        self._selection = selection
+        self._given = given
+        self._now = now
+        self._record = state.load()
+        self._before = _read(public / TIMESTAMP)
+        self._files = Files(public, state.incoming, mirror, self._record.files)
+        self._notes: list[str] = []
+
+    def plan(self, trust: Path, anchor: Anchor) -> Copied:
+        source = self._refreshed(trust, anchor)
+        documents, wanted = self._contents(source)
+        missing = [each for each in wanted.values() if not self._files.has(each)]
+        groups = self._groups(self._documents_of(source, anchor, documents))
+        removed, kept = self._gone({*wanted, *documents, *source.metadata()}, source.timestamp)
+        return self._copied(missing, groups, removed, kept)
+
+    def do(self, anchor: Anchor, check: Callable[[], None]) -> Copied:
+        # 2.
+        source = self._refreshed(self._state.trust, anchor)
+        self._state.keep_anchor(anchor)
+        # 3.
+        documents, wanted = self._contents(source)
+        missing = [each for each in wanted.values() if not self._files.has(each)]
+        with explained(self._state.incoming):
+            discard_left(self._state.incoming, {each.sha256 for each in missing}, self._now)
+        fetched = self._fetch(missing, check)
+        # 4.
+        groups = self._write(self._documents_of(source, anchor, documents))
+        # 5.
+        removed, kept = self._gone({*wanted, *documents, *source.metadata()}, source.timestamp)
+        self._state.store(Record(files=self._files.stamps, gone=kept))
+        Directory(str(self._public)).remove(removed)
+        return self._copied(fetched, groups, removed, kept)
+
+    def _copied(
+        self,
+        fetched: list[Wanted],
+        groups: list[tuple[str, ...]],
+        removed: list[str],
+        kept: dict[str, datetime],
+    ) -> Copied:
+        written = tuple(path for group in groups for path in group)
+        return Copied(tuple(each.path for each in fetched), written, tuple(removed), kept, tuple(self._notes))
+
+    def _refreshed(self, trust: Path, anchor: Anchor) -> Source:
+        """The site, not older than what hosts read in the copy."""
+        before: dict[str, bytes] = {}
+        if self._before is not None and (timestamp := _parsed(self._before)) is not None:
+            version = timestamp.signed.snapshot_meta.version
+            snapshot = _read(self._public / f"metadata/{version}.snapshot.json")
+            before = {"timestamp.json": self._before, **({"snapshot.json": snapshot} if snapshot else {})}
+        store = TrustDirectory(trust, self._notes, lambda: self._now)
+        source = Source(self._mirror, store, anchor, self._now)
+        source.refresh(before)
+        self._verify_given(source)
+        return source
+
+    def _verify_given(self, source: Source) -> None:
+        """A root that is given again may be any of the site's, and none of another site."""
+        if (given := self._given) is None:
+            return
+        path = f"metadata/{given.version}.root.json"
+        if (source.metadata().get(path) or _read(self._public / path)) != given.data:
+            what = "is not a root of the site that is copied here; another site needs another directory"
+            raise SettingsError(given.where, what)
+
+    # What is wanted
+
+    def _contents(self, source: Source) -> tuple[dict[str, bytes], dict[str, Wanted]]:
+        """Indexes and histories by path, and the files that the indexes name."""
+        documents: dict[str, bytes] = {}
+        indexes: list[Index] = []
+        for bundle, info in source.documents():
+            if self._selection.bundles and bundle not in self._selection.bundles:
+                continue
+            data = self._document(bundle, info)
+            documents[target_path(info)] = data
+            if info.path == index_path(bundle):
+                indexes.append(Index.parse(data, bundle, f"{self._mirror}/{target_path(info)}"))
+        self._check_selection(indexes)
+        wanted = {
+            each.path: each
+            for index in indexes
+            for artifact in self._artifacts(index)
+            for each in self._of_artifact(artifact)
+        }
+        return documents, wanted
+
+    def _document(self, bundle: str, info: TargetFile) -> bytes:
+        limit = LARGEST_INDEX if info.path == index_path(bundle) else LARGEST_HISTORY
+        return self._files.read_document(info, limit)
+
+    def _check_selection(self, indexes: list[Index]) -> None:
+        """A name that was spelled wrong would otherwise be a copy without it, and all well."""
+        for bundle in set(self._selection.bundles) - {index.bundle for index in indexes}:
+            raise SettingsError(str(self._mirror), f"publishes no bundle {bundle!r}")
+        for channel in set(self._selection.channels) - {name for index in indexes for name in index.channels}:
+            raise SettingsError(
+                str(self._mirror), f"has no channel {channel!r} of the bundles that are copied"
+            )
+
+    def _artifacts(self, index: Index) -> Iterator[Artifact]:
+        """All that is offered, or what hosts of the chosen channels are told to run."""
+        if not self._selection.channels:
+            yield from index.releases.values()
+            return
+        releases = (index.find(channel) for channel in self._selection.channels)
+        named = (each.version for release in releases if release for each in named_by(release))
+        yield from (index.releases[version] for version in dict.fromkeys(named))
+
+    def _of_artifact(self, artifact: Artifact) -> Iterator[Wanted]:
+        yield Wanted.archive(artifact.archive, str(self._mirror))
+        data = self._files.read_description(artifact.description)
+        if data is None:  # hosts take the archive
+            return
+        yield Wanted.file(artifact.description)
+        for sha256, entry in worth_asking_for(BundleDescription.parse(data).files.values()).items():
+            yield Wanted.file(Digest(entry.size, sha256))
+
+    def _documents_of(self, source: Source, anchor: Anchor, documents: dict[str, bytes]) -> dict[str, bytes]:
+        """All that is written from memory, by path; earlier roots than the anchor where the site has them."""
+        found = documents | source.metadata()
+        data, version = anchor.data, anchor.version
+        while version > 1:
+            path = f"metadata/{version - 1}.root.json"
+            earlier = _read(self._public / path) or source.earlier_root(data, version)
+            if earlier is None:
+                break
+            found[path] = data = earlier
+            version -= 1
+        return found
+
+    # What is done
+
+    def _fetch(self, missing: list[Wanted], check: Callable[[], None]) -> list[Wanted]:
+        if not missing:
+            return []
+        with transfer(str(self._mirror), doing="copying", done="copied"):
+            return [each for each in missing if self._files.place(each, check)]
+
+    def _groups(self, contents: dict[str, bytes]) -> list[tuple[str, ...]]:
+        """What is not there as it is wanted, in the order of writing, which is that of a push."""
+        changed = [path for path, data in contents.items() if _read(self._public / path) != data]
+        before = self._before
+        former = None if before is None else Edition(before, lambda path: _read(self._public / path))
+        steps = plan(
+            {path: len(data) for path, data in contents.items()},
+            changed,
+            {} if before is None else {TIMESTAMP: len(before)},
+            {},
+            timedelta(0),
+            self._now,
+            lambda version: (
+                former is not None and former.holds_under(contents[f"metadata/{version}.root.json"])
+            ),
+        )
+        return list(steps.groups)
+
+    def _write(self, contents: dict[str, bytes]) -> list[tuple[str, ...]]:
+        groups = self._groups(contents)
+        there = Directory(str(self._public))
+        for group in groups:
+            with explained(self._public):
+                for parent in {(self._public / path).parent for path in group}:
+                    make_directories(self._public, parent)
+            there.write(
+                [
+                    CopiedFile(path, len(contents[path]), self._public / path, contents[path])
+                    for path in group
+                ],
+                lambda path, size: None,
+            )
+        return groups
+
+    def _gone(self, wanted: set[str], timestamp: bytes) -> tuple[list[str], dict[str, datetime]]:
+        """What goes now, and what stays until when."""
+        removed: list[str] = []
+        kept: dict[str, datetime] = {}
+        former = (self._before and _parsed(self._before)) or Metadata[Timestamp].from_bytes(timestamp)
+        with explained(self._public):
+            there = files_of(self._public) if self._public.exists() else {}
+        for path in sorted(there.keys() - wanted):
+            if kind_of_file(path) not in (Kind.TARGET, Kind.METADATA):
+                continue
+            until = self._record.gone.get(path, former.signed.expires)
+            if until <= self._now:
+                removed.append(path)
+            else:
+                kept[path] = until
+        return removed, kept
+
+
+def _parsed(timestamp: bytes) -> Metadata[Timestamp] | None:
+    try:
+        return Metadata.from_bytes(timestamp)
+    except RepositoryError:
+        return None
+
+
+def _read(path: Path) -> bytes | None:
+    """A file of the copy; ``None`` for what is not there, or can be none that was copied."""
+    try:
+        return read_limited(path, LARGEST_HISTORY if path.name.endswith(".history.json") else LARGEST_STORED)
+    except (FileNotFoundError, ValueError):
+        return None

@@ -1,0 +1,140 @@
+"""A site as whoever copies it sees it: the client workflow of a host, for all bins.
+
+* What a host would refuse is refused here, by the code of the host and with its sentences.
+* Metadata are kept as they came, byte by byte: the signatures in a copy are the publisher's own.
+"""
+
+import io
+import os
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+from tuf.api.exceptions import DownloadError, RepositoryError
+from tuf.api.metadata import Metadata, Snapshot, TargetFile, Targets, Timestamp
+
+from bundles.client.published_indexes import SiteWorkflow, check_layout
+from bundles.client.targets import explained
+from bundles.client.trust_anchor import Anchor, parse_root
+from bundles.client.trusted_metadata import TrustDirectory
+from bundles.client.tuf_errors import verdict
+from bundles.errors import FormatError, NotFoundError, SettingsError, SignatureError, StoreError
+from bundles.format.bins import bin_of
+from bundles.format.history import history_path
+from bundles.format.identity import parse_name
+from bundles.format.index import index_path
+from bundles.format.limits import LARGEST_METADATA
+from bundles.transport.mirror import Mirror
+
+
+class _Workflow(SiteWorkflow):
+    def all_bins(self) -> dict[str, Targets]:
+        """Every bin, verified as a host verifies those that it asks for; after `refresh`."""
+        check_layout(self.targets, str(self.fetcher.mirror))
+        delegations = self.targets.delegations
+        roles = delegations.succinct_roles if delegations else None
+        # Those that the targets delegate to, and not those of the snapshot: none may be withheld.
+        return {name: self._load_targets(name, Targets.type) for name in (roles.get_roles() if roles else ())}
+
+
+class Source:
+    """The site behind ``mirror``, as of ``now``; what was trusted of it before is in ``store``."""
+
+    def __init__(self, mirror: Mirror, store: TrustDirectory, anchor: Anchor, now: datetime) -> None:
+        self.mirror = mirror
+        self._store = store
+        self._anchor = anchor
+        self._now = now
+        self._bins: dict[str, Targets] = {}
+
+    def refresh(self, before: Mapping[str, bytes]) -> None:
+        """Fetch and verify all metadata of the site; raises what `TrustClient.refresh` raises.
+
+        ``before``: a timestamp and a snapshot to measure it against, where the store has none.
+        """
+        with explained(self._store.path):
+            self._store.prepare(self._anchor)
+            for name, data in before.items():
+                if self._store.read(name) is None:
+                    self._store.write(name, data)
+            workflow = _Workflow(self._store, self._anchor, self.mirror, self._now)
+            try:
+                workflow.refresh()
+                self._bins = workflow.all_bins()
+            except (RepositoryError, DownloadError) as error:
+                raise verdict(error, workflow) from error
+
+    @property
+    def timestamp(self) -> bytes:
+        """``timestamp.json`` as the site has it, after `refresh`."""
+        return self._read("timestamp.json")
+
+    def metadata(self) -> dict[str, bytes]:
+        """All metadata that the timestamp leads to, and the roots from the anchor on, by path."""
+        timestamp = Metadata[Timestamp].from_bytes(self.timestamp).signed
+        snapshot = self._read("snapshot.json")
+        versions = {
+            name: meta.version for name, meta in Metadata[Snapshot].from_bytes(snapshot).signed.meta.items()
+        }
+        wanted = {"targets.json", *(f"{name}.json" for name in self._bins)}
+        found = {f"{versions[name]}.{name}": self._read(name) for name in wanted}
+        found[f"{timestamp.snapshot_meta.version}.snapshot.json"] = snapshot
+        found["timestamp.json"] = self.timestamp
+        return {f"metadata/{name}": data for name, data in (found | self._roots()).items()}
+
+    def earlier_root(self, data: bytes, version: int) -> bytes | None:
+        """The root before ``version``, whose contents are ``data``; ``None`` where the site has it no more.
+
+        For hosts that were installed with it. Raises `SignatureError` for one that does not lead on to ``data``.
+        """
+        path = f"metadata/{version - 1}.root.json"
+        where, buffer = f"{self.mirror}/{path}", io.BytesIO()
+        try:
+            self.mirror.download(path, LARGEST_METADATA["root"], buffer)
+            root = parse_root(buffer.getvalue(), where)
+            following = Metadata.from_bytes(data)
+            root.verify_delegate("root", following.signed_bytes, following.signatures)
+        except NotFoundError:
+            return None
+        except (SettingsError, RepositoryError) as error:
+            what = error.what if isinstance(error, SettingsError) else str(error)
+            raise SignatureError(where, f"does not lead to root {version}: {what}") from None
+        if root.version != version - 1:
+            raise SignatureError(where, f"is version {root.version}, wanted {version - 1}")
+        return buffer.getvalue()
+
+    def documents(self) -> Iterator[tuple[str, TargetFile]]:
+        """Each index and each history that a bin names, with its bundle.
+
+        Raises `FormatError` for a target that this version does not know: the copy would lack it without a word.
+        """
+        for name, of_bin in self._bins.items():
+            for path, info in of_bin.targets.items():
+                if bundle := self._bundle_of(name, path):
+                    if "sha256" not in info.hashes:
+                        raise FormatError(str(self.mirror), f"names {path} without its sha256")
+                    yield bundle, info
+
+    def _bundle_of(self, bin_name: str, path: str) -> str | None:
+        """The bundle of a document; ``None`` for what is in a bin in which no host looks for it."""
+        bundle = path.partition("/")[0]
+        if path not in (index_path(bundle), history_path(bundle)):
+            raise FormatError(
+                f"{self.mirror}",
+                f"names {path!r}, which this version of Puller cannot copy: upgrade Puller here",
+            )
+        parse_name(bundle)
+        bits = len(self._bins).bit_length() - 1
+        return bundle if bin_of(path, bits) == bin_name else None
+
+    def _roots(self) -> dict[str, bytes]:
+        names = (
+            name for name in os.listdir(self._store.path / "root_history") if name.endswith(".root.json")
+        )
+        return {name: self._read(f"root_history/{name}") for name in names}
+
+    def _read(self, name: str) -> bytes:
+        with explained(self._store.path):
+            data = self._store.read(name)
+        if data is None:
+            raise StoreError(str(self._store.path / name), "is gone; the next run fetches it again")
+        return data

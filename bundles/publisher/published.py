@@ -1,0 +1,164 @@
+"""A site's metadata as it is published: read, and verified by the site's own root.
+
+* What this root does not stand behind is refused, so that a change made behind the publisher's back is not signed by
+  the next `puller site refresh`.
+* Bins are read when they are asked for: a publication needs two of them.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from tuf.api.exceptions import RepositoryError
+from tuf.api.metadata import Metadata, Root, Signed, Snapshot, SuccinctRoles, Targets, Timestamp
+
+from bundles.errors import FormatError, PublishError, SignatureError
+from bundles.filesystem.atomic import read_limited
+from bundles.format import bins
+from bundles.format.limits import LARGEST_STORED
+from bundles.format.metadata import check_metadata
+
+ROLES = ("root", "targets", "snapshot", "timestamp")
+
+_Role = TypeVar("_Role", Root, Targets, Snapshot, Timestamp)
+
+
+@dataclass(slots=True)
+class Published:
+    """The metadata of a site, one of each role and the bins; version 0 is that of metadata not yet signed."""
+
+    directory: Path
+    root: Root
+    targets: Targets
+    snapshot: Snapshot
+    timestamp: Timestamp
+    documents: dict[str, Metadata[Any]] = field(default_factory=dict)
+    """The metadata as it was read, with its signatures, of each role but the root, and of bins by name."""
+    _read_under: Root = field(init=False)
+    """The root that was in force when this was read; a next one may take its place in ``root``."""
+
+    def __post_init__(self) -> None:
+        self._read_under = self.root
+
+    @classmethod
+    def nothing(cls, directory: Path, root: Root) -> "Published":
+        """Before the first edition, with bins that are empty."""
+        published = cls(directory, root, Targets(), Snapshot(meta={}), Timestamp())
+        for role in ROLES:
+            published.of(role).version = 0
+        names = SuccinctRoles([], 1, bins.BITS, bins.PREFIX).get_roles()
+        published.documents = {name: Metadata(_empty_bin(name)) for name in names}
+        return published
+
+    @classmethod
+    def load(cls, directory: Path, anchor: Path) -> "Published":
+        """Read and verify what ``timestamp.json`` leads to; raises `FormatError` and `SignatureError`.
+
+        ``anchor`` is the publisher's own copy of a root. Expiry is not looked at: it is why one signs anew.
+        """
+        root = _newest_root(directory, _load(Root, anchor).signed)
+        timestamp = _load(Timestamp, directory / "timestamp.json", root)
+        version = timestamp.signed.snapshot_meta.version
+        snapshot = _load(Snapshot, directory / f"{version}.snapshot.json", root)
+        version = snapshot.signed.meta["targets.json"].version
+        targets = _load(Targets, path := directory / f"{version}.targets.json", root)
+        _check_layout(targets.signed, path)
+        documents: dict[str, Metadata[Any]] = {
+            "targets": targets,
+            "snapshot": snapshot,
+            "timestamp": timestamp,
+        }
+        return cls(directory, root, targets.signed, snapshot.signed, timestamp.signed, documents)
+
+    def of(self, role: str) -> Signed:
+        """The metadata of one role."""
+        signed: Signed = getattr(self, role)
+        return signed
+
+    def bin_names(self) -> list[str]:
+        """The names of all bins."""
+        named = (name.removesuffix(".json") for name in self.snapshot.meta)
+        return [name for name in named if name != Targets.type] or [*self.documents]
+
+    def bin(self, name: str) -> Targets:
+        """One bin; raises `FormatError` and `SignatureError`."""
+        if name not in self.documents:
+            path = self._file_of(name)
+            self.documents[name] = _load(Targets, path, self._read_under)
+            if self.documents[name].signed.unrecognized_fields.get(bins.NAME) != name:
+                raise SignatureError(str(path), f"is another bin than {name}; restore it from a copy")
+        signed: Targets = self.documents[name].signed
+        return signed
+
+    def bins(self) -> Iterator[Targets]:
+        """All bins."""
+        yield from map(self.bin, self.bin_names())
+
+    def expiries(self) -> dict[str, datetime]:
+        """When each bin expires, from files that are as the snapshot says; raises `SignatureError`."""
+        return {name: self._expiry(name) for name in self.bin_names()}
+
+    def _expiry(self, name: str) -> datetime:
+        data = read_stored(path := self._file_of(name))
+        digest = self.snapshot.meta[f"{name}.json"].hashes or {}
+        if hashlib.sha256(data).hexdigest() != digest.get("sha256"):
+            raise SignatureError(str(path), "is not what this site signed; restore it from a copy")
+        return datetime.fromisoformat(msgspec.json.decode(data)["signed"]["expires"])
+
+    def _file_of(self, name: str) -> Path:
+        return self.directory / f"{self.snapshot.meta[f'{name}.json'].version}.{name}.json"
+
+
+def _empty_bin(name: str) -> Targets:
+    empty = Targets(unrecognized_fields={bins.NAME: name})
+    empty.version = 0
+    return empty
+
+
+def _check_layout(targets: Targets, path: Path) -> None:
+    if targets.delegations is None or targets.delegations.succinct_roles is None:
+        what = "lists what is published itself, as sites of an older version did: make a new site with this version"
+        raise PublishError(str(path), f"{what}, puller site init, and publish the bundles there")
+
+
+def _newest_root(directory: Path, root: Root) -> Root:
+    while (path := directory / f"{root.version + 1}.root.json").exists():
+        following = _load(Root, path, root).signed
+        if following.version != root.version + 1:
+            raise SignatureError(str(path), f"is version {following.version}, wanted {root.version + 1}")
+        root = following
+    return root
+
+
+def _load(kind: type[_Role], path: Path, root: Root | None = None) -> Metadata[_Role]:
+    """Metadata that ``root``, and if it is a root its own keys, signed."""
+    data = read_stored(path)
+    check_metadata(data, str(path), kind.type, root)
+    try:
+        metadata = Metadata[_Role].from_bytes(data)
+        signed = metadata.signed
+        if not isinstance(signed, kind):
+            raise FormatError(str(path), f"is metadata of type {signed.type!r}, wanted {kind.type!r}")
+        for delegator in (root, signed):
+            if isinstance(delegator, Root):
+                delegator.verify_delegate(kind.type, metadata.signed_bytes, metadata.signatures)
+    except RepositoryError as error:
+        reason = error.__cause__ or error
+        raise SignatureError(
+            str(path), f"is not what this site signed ({reason}); restore it from a copy"
+        ) from None
+    return metadata
+
+
+def read_stored(path: Path) -> bytes:
+    """A file of a site; raises ``PublishError`` when it cannot be read, ``FormatError`` when it is too large."""
+    try:
+        return read_limited(path, LARGEST_STORED)
+    except OSError as error:
+        raise PublishError(str(path), f"cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise FormatError(str(path), str(error)) from None

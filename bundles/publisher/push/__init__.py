@@ -1,0 +1,1 @@
+"""A site, brought to where hosts read it."""

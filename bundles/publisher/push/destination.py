@@ -1,0 +1,71 @@
+"""Destinations of a site: what each kind can do.
+
+A file appears at a destination under its name when it is whole. What goes wrong there is a `PublishError`; one that may
+be over in a moment is a `PassingError`, and is tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from bundles.errors import PublishError
+
+if TYPE_CHECKING:
+    from bundles.publisher.push.contents import Source
+
+_T = TypeVar("_T")
+_ATTEMPTS = 5
+_LONGEST_PAUSE = 20.0
+"""Seconds."""
+
+Sent = Callable[[str, int], None]
+"""Told of each file that is at the destination, and its bytes."""
+
+
+class PassingError(PublishError):
+    """A failure of a destination that may be over in a moment."""
+
+
+class Destination(Protocol):
+    """A place that a site is copied to."""
+
+    def files(self) -> dict[str, int] | None:
+        """The files of the site there with their sizes in bytes; ``None`` where this kind cannot tell."""
+        ...
+
+    def size(self, path: str) -> int | None:
+        """Bytes of one file; ``None`` when it is not there."""
+        ...
+
+    def read(self, path: str, limit: int) -> bytes | None:
+        """The contents of one file of at most ``limit`` bytes; ``None`` when it is not there."""
+        ...
+
+    def write(self, sources: Sequence[Source], sent: Sent) -> None:
+        """Copy files, in this order as far as they are visible to readers."""
+        ...
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Remove files; one that is not there is no error."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections."""
+        ...
+
+    def __str__(self) -> str:
+        """The location, without credentials."""
+        ...
+
+
+def retried(action: Callable[[], _T]) -> _T:
+    """The result of ``action``, which is tried again, after longer and longer pauses, when a failure may pass."""
+    import tenacity
+
+    return tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(PassingError),
+        stop=tenacity.stop_after_attempt(_ATTEMPTS),
+        wait=tenacity.wait_random_exponential(multiplier=0.5, max=_LONGEST_PAUSE),
+        reraise=True,
+    )(action)

@@ -1,0 +1,60 @@
+"""A directory as a destination: a web server's on this machine, a network file system, a stick."""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from bundles.filesystem.atomic import open_directory, read_limited, remove_leftovers, replace_file
+from bundles.filesystem.trees import open_regular, pieces_of
+from bundles.publisher.push.contents import Source, files_of
+from bundles.publisher.push.destination import Sent
+from bundles.publisher.site import explained
+
+
+class Directory:
+    """The directory at ``location``; it is made by the first write. Methods raise `PublishError`."""
+
+    def __init__(self, location: str) -> None:
+        self._root = Path(os.path.abspath(location))
+
+    def __str__(self) -> str:
+        return str(self._root)
+
+    def files(self) -> dict[str, int]:
+        with explained(self._root):
+            return files_of(self._root) if os.path.lexists(self._root) else {}
+
+    def size(self, path: str) -> int | None:
+        return self.files().get(path)
+
+    def read(self, path: str, limit: int) -> bytes | None:
+        with explained(self._root / path):
+            try:
+                return read_limited(self._root / path, limit)
+            except FileNotFoundError:
+                return None
+
+    def write(self, sources: Sequence[Source], sent: Sent) -> None:
+        with explained(self._root):
+            for source in sources:
+                self._write(source)
+                sent(source.path, source.size)
+
+    def _write(self, source: Source) -> None:
+        place = self._root / source.path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with open_directory(place.parent) as parent:
+            remove_leftovers(parent)
+            if source.data is not None:
+                replace_file(parent, place.name, [source.data], mode=0o644)
+            else:
+                with open_regular(source.file) as stream:
+                    replace_file(parent, place.name, pieces_of(stream), mode=0o644)
+
+    def remove(self, paths: Iterable[str]) -> None:
+        with explained(self._root):
+            for path in paths:
+                (self._root / path).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Nothing is held open."""

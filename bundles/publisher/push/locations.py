@@ -1,0 +1,46 @@
+"""The destination that a location means.
+
+===================================  =============================================================
+``/srv/www/puller``                  a directory
+``www:/srv/www/puller``              a machine by SSH, as ``ssh`` of this machine knows it; ``ssh://user@www:22/srv/www``
+``https://dav.example.com/puller``   a web server that takes files by WebDAV
+``s3://bucket/prefix``               an object store by its S3 API, with the extra ``s3``
+===================================  =============================================================
+"""
+
+import re
+
+from bundles.errors import PublishError
+from bundles.masking import mask_location
+from bundles.publisher.push.destination import Destination
+
+_SSH = re.compile(r"(?P<host>(?:[^/@:\s]+@)?(?:\[[0-9a-fA-F:.]+\]|[^/@:\s-][^/@:\s]*)):(?P<path>/.*)")
+_SSH_URL = re.compile(
+    r"ssh://(?P<host>(?:[^/@:\s]+@)?(?:\[[0-9a-fA-F:.]+\]|[^/@:\s-][^/@:\s]*))(?::(?P<port>\d+))?(?P<path>/.*)"
+)
+
+
+def open_destination(location: str) -> Destination:
+    """The destination that a location means; connects to nothing yet. Raises `PublishError`."""
+    if any(not character.isprintable() for character in location):
+        raise PublishError(mask_location(ascii(location)), "is no destination: it has control characters")
+    if location.startswith("s3://"):
+        from bundles.publisher.push.s3 import ObjectStore
+
+        return ObjectStore.open(location)
+    if location.startswith(("http://", "https://")):
+        from bundles.publisher.push.webdav import WebDav
+
+        return WebDav(location)
+    if "://" in location and not location.startswith("ssh://"):
+        scheme = location.partition("://")[0]
+        what = "is no kind of destination, wanted a directory, ssh://, https:// or s3://"
+        raise PublishError(f"{scheme}://", what)
+    if found := _SSH_URL.fullmatch(location) or _SSH.fullmatch(location):
+        from bundles.publisher.push.ssh import Remote
+
+        fields = found.groupdict()
+        return Remote(fields["host"], fields["path"], fields.get("port"))
+    from bundles.publisher.push.directory import Directory
+
+    return Directory(location)

@@ -1,0 +1,116 @@
+"""The plan of a push: what is copied, in which order, and what is removed. Nothing here reads or writes.
+
+Whatever has been copied when a push ends, by itself or killed, readers see one edition whole:
+
+1. targets, and metadata with versions in their names: nobody asks for them yet;
+2. new roots under which what is at the destination still holds;
+3. ``timestamp.json``, which makes all of it visible at once;
+4. new roots that only what is new holds under: they take keys away;
+5. files that are gone from the site, after the time for which readers may still be led to them.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from bundles.publisher.push.contents import TIMESTAMP, Kind, in_order, kind_of_file, root_version
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The steps of one push; paths are those below ``public/``."""
+
+    groups: tuple[tuple[str, ...], ...]
+    """What is copied, group after group."""
+    removed: tuple[str, ...] = ()
+    """What goes now."""
+    gone: Mapping[str, datetime] = {}
+    """What stays for a while, and since when it is of no use."""
+    sizes: Mapping[str, int] = {}
+    """Bytes of what is copied and of what goes."""
+
+    @property
+    def copied(self) -> tuple[str, ...]:
+        """All that is copied, in order."""
+        return tuple(path for group in self.groups for path in group)
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes that are copied."""
+        return sum(self.sizes[path] for path in self.copied)
+
+    @property
+    def removed_bytes(self) -> int:
+        """Bytes that go."""
+        return sum(self.sizes[path] for path in self.removed)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the destination is as the site is, but for what goes later."""
+        return not self.groups and not self.removed
+
+
+def plan(
+    local: Mapping[str, int],
+    wanted: Collection[str],
+    there: Mapping[str, int],
+    gone: Mapping[str, datetime],
+    keep: timedelta,
+    now: datetime,
+    holds_under: Callable[[int], bool],
+) -> Plan:
+    """The plan that makes a destination what the site is.
+
+    ``local`` and ``there``: the files of both, with their sizes. ``wanted``: those of the site that are copied.
+    ``gone``: since when files are known to be of no use. ``holds_under``: whether what readers are led to at the
+    destination is signed for by a version of the root.
+    """
+    kinds: dict[Kind | None, list[str]] = {}
+    for path in wanted:
+        kinds.setdefault(kind_of_file(path), []).append(path)
+    roots = in_order(kinds.get(Kind.ROOT, []))
+    early = _early(roots, holds_under) if TIMESTAMP in there else []
+    groups = (
+        sorted(kinds.get(Kind.TARGET, [])),
+        sorted(kinds.get(Kind.METADATA, [])),
+        *([root] for root in early),
+        [TIMESTAMP] if TIMESTAMP in wanted else [],
+        *([root] for root in roots[len(early) :]),
+    )
+    removed, waiting = _gone(local, there, gone, keep, now)
+    return Plan(
+        tuple(tuple(group) for group in groups if group),
+        tuple(removed),
+        waiting,
+        {**{path: there[path] for path in removed}, **{path: local[path] for path in wanted}},
+    )
+
+
+def _early(roots: Sequence[str], holds_under: Callable[[int], bool]) -> list[str]:
+    early: list[str] = []
+    for path in roots:
+        if not holds_under(root_version(path)):
+            break
+        early.append(path)
+    return early
+
+
+def _gone(
+    local: Mapping[str, int],
+    there: Mapping[str, int],
+    gone: Mapping[str, datetime],
+    keep: timedelta,
+    now: datetime,
+) -> tuple[list[str], dict[str, datetime]]:
+    """What goes now, and what waits. Roots stay for ever: a host that comes back after years follows them all."""
+    removed: list[str] = []
+    waiting: dict[str, datetime] = {}
+    for path in sorted(there.keys() - local.keys()):
+        if kind_of_file(path) not in (Kind.TARGET, Kind.METADATA):
+            continue
+        since = min(gone.get(path, now), now)  # a clock that was wrong must not keep it for ever
+        if now - since >= keep:
+            removed.append(path)
+        else:
+            waiting[path] = since
+    return removed, waiting

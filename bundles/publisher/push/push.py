@@ -1,0 +1,220 @@
+"""A push: makes a destination what the site is, in an order in which every reader sees something whole.
+
+* Only what is signed and complete is pushed, and nothing older than what is there.
+* What was interrupted is gone on with: files that are there are not sent again.
+* Files of others at the destination are never touched.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from bundles.errors import PublishError
+from bundles.filesystem.atomic import read_limited
+from bundles.format.limits import LARGEST_STORED
+from bundles.publisher.push.contents import TIMESTAMP, Kind, Source, files_of, kind_of_file, verify_source
+from bundles.publisher.push.destination import Destination
+from bundles.publisher.push.editions import Edition
+from bundles.publisher.push.plan import Plan, plan
+from bundles.publisher.push.record import Record, RecordFile
+from bundles.publisher.site import Site, explained
+
+_FIRST_ROOT = "metadata/1.root.json"
+
+
+class Watch(Protocol):
+    """Told how a push goes."""
+
+    def planned(self, steps: Plan) -> None:
+        """Called once, before anything is copied."""
+        ...
+
+    def sent(self, path: str, size: int) -> None:
+        """Called for each file that is there; ``size`` is bytes."""
+        ...
+
+
+class Pushed(msgspec.Struct, frozen=True):
+    """A push that was done, or with ``noop`` the one that would be."""
+
+    destination: str
+    plan: Plan
+
+
+class Push:
+    """One push of ``site`` to ``destination``.
+
+    ``keep``: how long files stay there that are gone from the site; by default the lifetime of the timestamp, which is
+    how long a reader may go on with one that leads to them. ``replace``: also over an edition that is newer than this
+    one, or cannot be read.
+    """
+
+    def __init__(
+        self, site: Site, destination: Destination, keep: timedelta | None = None, *, replace: bool = False
+    ) -> None:
+        self._site = site
+        self._destination = destination
+        self._keep = site.settings().lifetimes.timestamp if keep is None else keep
+        self._replace = replace
+        self._file = RecordFile(site.directory, str(destination))
+
+    def plan(self) -> Plan:
+        """The steps; raises `PublishError` where there can be none. Nothing is written."""
+        return self._prepare()[0]
+
+    def run(self, watch: Watch) -> Pushed:
+        """Push; raises `PublishError`, and what `Site.published` raises. What is there stays whole then.
+
+        1. Nobody else pushes from here to the same place.
+        2. The edition of the site is read once; later ones are for later pushes. Compare it with what is there.
+        3. Copy, group after group; a target that is not what its name says is found before it is sent.
+        4. Before ``timestamp.json``: is there still what was compared with? If not, somebody else has pushed meanwhile.
+        5. Remember what is there, and remove what is of no use any more.
+        """
+        with self._file.held():  # 1.
+            # 2.
+            steps, record, timestamp, before = self._prepare()
+            watch.planned(steps)
+            # 3.
+            for group in steps.groups:
+                if TIMESTAMP in group:
+                    self._verify_unchanged(before)  # 4.
+                self._destination.write([self._source(path, timestamp) for path in group], watch.sent)
+            # 5. What goes is known until it is gone, for destinations that list nothing.
+            self._remember(record, steps, timestamp)
+            if steps.removed:
+                self._destination.remove(steps.removed)
+                self._forget(record, steps)
+        return Pushed(str(self._destination), steps)
+
+    # What is compared
+
+    def _prepare(self) -> tuple[Plan, Record, bytes, bytes | None]:
+        """The plan, the record, and ``timestamp.json`` of the site and of the destination."""
+        with explained(self._site.public):
+            timestamp = read_limited(self._site.public / TIMESTAMP, LARGEST_STORED)
+            self._verify_site()
+            local = files_of(self._site.public)
+        before = self._destination.read(TIMESTAMP, LARGEST_STORED)
+        self._verify_may_follow(timestamp, before)
+        record = self._file.load()
+        is_ours = before is not None and record.timestamp == _digest(before)
+        there = self._there(record, local, is_known=is_ours)
+        read_again = set() if is_ours else Edition(timestamp, self._read_here).names()
+        wanted = self._wanted(local, there, read_again)
+        if timestamp == before:
+            wanted.discard(TIMESTAMP)
+        else:
+            wanted.add(TIMESTAMP)
+        local[TIMESTAMP] = len(timestamp)
+        former = None if before is None else Edition(before, self._read_former)
+        steps = plan(
+            local,
+            wanted,
+            there,
+            record.gone if is_ours else {},
+            self._keep,
+            self._site.now(),
+            lambda version: (
+                former is not None and former.holds_under(self._read_here(f"metadata/{version}.root.json"))
+            ),
+        )
+        return steps, record, timestamp, before
+
+    def _verify_site(self) -> None:
+        """What hosts would refuse is not pushed: signatures, expiry, and the indexes of bundles."""
+        published = self._site.published()
+        if published.timestamp.expires <= self._site.now():
+            what = (
+                f"expired at {published.timestamp.expires:%Y-%m-%d %H:%M} UTC: puller site refresh signs anew"
+            )
+            raise PublishError(str(self._site.metadata / "timestamp.json"), what)
+        self._site.indexes()
+
+    def _verify_may_follow(self, timestamp: bytes, before: bytes | None) -> None:
+        """Raise `PublishError` where the destination has another site, or an edition that this one is not after."""
+        root = self._destination.read(_FIRST_ROOT, LARGEST_STORED)
+        if root is not None and root != self._read_here(_FIRST_ROOT):
+            raise PublishError(
+                str(self._destination), "has another site: its first root is not the one of this one"
+            )
+        if before is None or before == timestamp or self._replace:
+            return
+        here, there = Edition(timestamp, self._read_here), Edition(before, self._read_former)
+        if there.version == 0:
+            raise PublishError(f"{self._destination}/{TIMESTAMP}", "cannot be read; --replace pushes over it")
+        if here.version <= there.version:
+            what = f"version {there.version} of the timestamp, this site has {here.version}"
+            raise PublishError(
+                str(self._destination), f"has {what}: is this a copy? --replace pushes it all the same"
+            )
+
+    def _there(self, record: Record, local: Iterable[str], *, is_known: bool) -> dict[str, int]:
+        """The files of the destination with their sizes, listed there, remembered, or asked for one by one."""
+        if (listed := self._destination.files()) is not None:
+            record.files.clear()
+            return listed
+        if not is_known:
+            asked = ((path, self._destination.size(path)) for path in sorted(local))
+            record.files = {path: size for path, size in asked if size is not None}
+        record.lists_nothing = True
+        return record.files
+
+    def _wanted(self, local: dict[str, int], there: dict[str, int], read_again: set[str]) -> set[str]:
+        """The files that the destination does not have, or not as they are here."""
+        wanted = {path for path, size in local.items() if there.get(path) != size}
+        compared = (
+            path for path in local.keys() - wanted if path in read_again or kind_of_file(path) is Kind.ROOT
+        )
+        return wanted | {path for path in compared if read_again and self._differs(path)}
+
+    def _differs(self, path: str) -> bool:
+        """Whether a file whose name has no digest in it is another one at the destination."""
+        return self._destination.read(path, LARGEST_STORED) != self._read_here(path)
+
+    def _read_here(self, path: str) -> bytes | None:
+        try:
+            return read_limited(self._site.public / path, LARGEST_STORED)
+        except FileNotFoundError:
+            return None
+
+    def _read_former(self, path: str) -> bytes | None:
+        """A file that the destination's edition names: versions never change, so the site's own is the same."""
+        found = self._read_here(path)
+        return self._destination.read(path, LARGEST_STORED) if found is None else found
+
+    # What is done
+
+    def _source(self, path: str, timestamp: bytes) -> Source:
+        if path == TIMESTAMP:
+            return Source(path, len(timestamp), self._site.public / path, timestamp)
+        place: Path = self._site.public / path
+        with explained(place):
+            source = Source(path, place.stat().st_size, place)
+            verify_source(source)
+        return source
+
+    def _verify_unchanged(self, before: bytes | None) -> None:
+        if self._destination.read(TIMESTAMP, LARGEST_STORED) != before:
+            raise PublishError(str(self._destination), "was pushed to by somebody else meanwhile; push again")
+
+    def _remember(self, record: Record, steps: Plan, timestamp: bytes) -> None:
+        record.timestamp = _digest(timestamp)
+        record.gone = {**steps.gone, **dict.fromkeys(steps.removed, self._site.now() - self._keep)}
+        if record.lists_nothing:
+            record.files |= {path: steps.sizes[path] for path in steps.copied}
+        self._file.store(record)
+
+    def _forget(self, record: Record, steps: Plan) -> None:
+        for path in steps.removed:
+            record.files.pop(path, None)
+            record.gone.pop(path, None)
+        self._file.store(record)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

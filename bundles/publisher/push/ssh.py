@@ -1,0 +1,175 @@
+"""A machine by SSH as a destination, through the system's own ``ssh`` with all that its configuration says.
+
+The far side needs a POSIX shell with ``find``, ``ls``, ``cat``, ``tar``, ``mkdir``, ``mv``, ``rm`` and ``sync``.
+
+* Files travel as archives of tar, of many files each, to a hidden directory beside the site, and get their names by
+  ``mv``, in the order in which they were given, when they are on the disk.
+* One connection serves all commands of a push.
+* What a killed push has left behind is removed by a later one, when it is a day old.
+"""
+
+import io
+import os
+import secrets
+import shlex
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, Any, Final
+
+from bundles.errors import PublishError
+from bundles.publisher.push.contents import Source, kind_of_file
+from bundles.publisher.push.destination import PassingError, Sent, retried
+
+_MOST_BYTES: Final = 32 * 1024 * 1024
+_MOST_FILES: Final = 500
+"""Of one archive: what it holds is sent again when a connection breaks."""
+_NOT_CONNECTED: Final = 255
+_NOT_FOUND: Final = 44
+_LONGEST_MESSAGE: Final = 500
+_OPTIONS: Final = (
+    "-o",
+    "ConnectTimeout=30",
+    "-o",
+    "ServerAliveInterval=15",
+    "-o",
+    "ServerAliveCountMax=4",
+    "-T",
+)
+
+_LIST: Final = (
+    "cd {root} 2>/dev/null || exit 0; find metadata targets -type f -exec ls -ln {{}} + 2>/dev/null; exit 0"
+)
+_READ: Final = "cd {root} 2>/dev/null && [ -f {path} ] || exit 44; exec cat {path}"
+_REMOVE: Final = 'cd {root} || exit 1; while IFS= read -r path; do rm -f -- "$path" || exit 1; done'
+_WRITE: Final = """\
+umask 022
+mkdir -p {root} && cd {root} || exit 1
+find . -name '.puller-push-*' -prune -mtime +0 -exec rm -rf {{}} +
+mkdir {staging} && cd {staging} || exit 1
+tar -xof - || {{ cd ..; rm -rf {staging}; exit 1; }}
+sync
+while IFS= read -r path; do
+  mkdir -p "../${{path%/*}}" && mv -f "$path" "../$path" || exit 1
+done < .order
+cd .. && rm -rf {staging}"""
+
+
+class Remote:
+    """The directory ``path`` of ``host``, which may begin with a user. Methods raise `PublishError`."""
+
+    def __init__(self, host: str, path: str, port: str | None = None) -> None:
+        self._host = host
+        self._root = path.rstrip("/") or "/"
+        self._port = port
+        self._control = ""
+        """A directory of this process with the socket of the connection that all commands share."""
+
+    def __str__(self) -> str:
+        port = f":{self._port}" if self._port else ""
+        return f"ssh://{self._host}{port}{self._root}"
+
+    def files(self) -> dict[str, int]:
+        output = retried(lambda: self._run(_LIST))
+        found: dict[str, int] = {}
+        for line in output.decode("utf-8", "replace").splitlines():
+            fields = line.split(None, 8)
+            if len(fields) == 9 and fields[4].isdigit() and kind_of_file(fields[8]) is not None:
+                found[fields[8]] = int(fields[4])
+        return found
+
+    def size(self, path: str) -> int | None:
+        return self.files().get(path)
+
+    def read(self, path: str, limit: int) -> bytes | None:
+        try:
+            data = retried(lambda: self._run(_READ, path=path))
+        except _NotThereError:
+            return None
+        if len(data) > limit:
+            raise PublishError(f"{self}/{path}", f"has more than {limit} bytes")
+        return data
+
+    def write(self, sources: Sequence[Source], sent: Sent) -> None:
+        for batch in _batches(sources):
+            retried(lambda batch=batch: self._send(batch))  # type: ignore[misc]  # bound now
+            for source in batch:
+                sent(source.path, source.size)
+
+    def remove(self, paths: Iterable[str]) -> None:
+        names = "".join(f"{path}\n" for path in paths).encode()
+        if names:
+            retried(lambda: self._run(_REMOVE, names))
+
+    def close(self) -> None:
+        if self._control:
+            subprocess.run([*self._ssh(), "-O", "exit", self._host], capture_output=True, check=False)
+            shutil.rmtree(self._control, ignore_errors=True)
+            self._control = ""
+
+    def _send(self, batch: Sequence[Source]) -> None:
+        with tempfile.TemporaryFile() as archive:
+            _pack(batch, archive)
+            archive.seek(0)
+            self._run(_WRITE, archive, staging=f".puller-push-{secrets.token_hex(6)}")
+
+    def _run(self, script: str, given: bytes | IO[bytes] = b"", **words: str) -> bytes:
+        """What a script of the far side prints; raises `PassingError` when there was no connection."""
+        quoted = {name: shlex.quote(word) for name, word in {"root": self._root, **words}.items()}
+        command = [*self._ssh(), self._host, f"exec sh -c {shlex.quote(script.format(**quoted))}"]
+        source: dict[str, Any] = {"input": given} if isinstance(given, bytes) else {"stdin": given}
+        try:
+            done = subprocess.run(command, capture_output=True, check=False, **source)
+        except FileNotFoundError:
+            raise PublishError(str(self), "ssh is not installed here") from None
+        if done.returncode == _NOT_FOUND and script is _READ:
+            raise _NotThereError(str(self), "is not there")
+        if done.returncode:
+            said = " ".join(done.stderr.decode("utf-8", "replace").split())[:_LONGEST_MESSAGE]
+            failure = PassingError if done.returncode == _NOT_CONNECTED else PublishError
+            raise failure(str(self), said or f"ended with status {done.returncode}")
+        output: bytes = done.stdout
+        return output
+
+    def _ssh(self) -> list[str]:
+        self._control = self._control or tempfile.mkdtemp(prefix="puller-")
+        shared = ("ControlMaster=auto", f"ControlPath={self._control}/s", "ControlPersist=60")
+        options = [word for option in shared for word in ("-o", option)]
+        return ["ssh", *_OPTIONS, *options, *(["-p", self._port] if self._port else [])]
+
+
+class _NotThereError(PublishError):
+    """There is no such file at the destination."""
+
+
+def _batches(sources: Sequence[Source]) -> Iterator[Sequence[Source]]:
+    batch: list[Source] = []
+    size = 0
+    for source in sources:
+        if batch and (size + source.size > _MOST_BYTES or len(batch) == _MOST_FILES):
+            yield batch
+            batch, size = [], 0
+        batch.append(source)
+        size += source.size
+    if batch:
+        yield batch
+
+
+def _pack(batch: Sequence[Source], archive: IO[bytes]) -> None:
+    order = "".join(f"{source.path}\n" for source in batch).encode()
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        _add(tar, ".order", len(order), io.BytesIO(order))
+        for source in batch:
+            if source.data is not None:
+                _add(tar, source.path, source.size, io.BytesIO(source.data))
+            else:
+                with open(source.file, "rb") as stream:
+                    _add(tar, source.path, os.fstat(stream.fileno()).st_size, stream)
+
+
+def _add(tar: tarfile.TarFile, name: str, size: int, stream: IO[bytes]) -> None:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = size, 0o644
+    tar.addfile(member, stream)

@@ -1,0 +1,174 @@
+"""A web server that takes files by WebDAV as a destination: PUT, MOVE and DELETE (RFC 4918), and GET and HEAD.
+
+* nginx's own module is enough: ``dav_methods PUT DELETE MOVE; create_full_put_path on;``. It lists nothing, so that
+  each file is asked for by its name.
+* A file is sent under a hidden name and moved to its own, so that no reader sees a part of it.
+* User and password come from the URL, else from ``~/.netrc``; authorities, client certificates and proxies from the
+  environment, as for other programs that use ``requests``.
+"""
+
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+import requests
+import urllib3.exceptions as urllib3
+
+from bundles.errors import PublishError, SettingsError
+from bundles.publisher.push.contents import Source
+from bundles.publisher.push.destination import PassingError, Sent, retried
+from bundles.transport.location import Location
+from bundles.transport.settings import TransportSettings
+from bundles.transport.web_failures import explain
+
+_T = TypeVar("_T")
+_CONNECTIONS: Final = 8
+_TIMEOUTS: Final = (30.0, 300.0)
+"""Seconds to connect, and without an answer."""
+_LIMITS: Final = TransportSettings(connect_timeout=_TIMEOUTS[0], read_timeout=_TIMEOUTS[1])
+_MOST_OF_AN_ANSWER: Final = 64 * 1024
+_PASSING: Final = frozenset({408, 423, 425, 429, 500, 502, 503, 504})
+_GONE: Final = frozenset({404, 410})
+
+
+class WebDav:
+    """The collection at ``location``. Methods raise `PublishError`."""
+
+    def __init__(self, location: str) -> None:
+        try:
+            self._location = Location.parse(location)
+        except SettingsError as error:
+            raise PublishError(error.where, error.what) from None
+        self._own = threading.local()
+        self._sessions: list[requests.Session] = []
+
+    def __str__(self) -> str:
+        return str(self._location)
+
+    def files(self) -> None:
+        """Nothing: most servers cannot tell."""
+
+    def size(self, path: str) -> int | None:
+        answer = retried(lambda: self._ask("HEAD", path, headers={"Accept-Encoding": "identity"}))
+        return None if answer.status_code in _GONE else int(answer.headers.get("Content-Length", -1))
+
+    def read(self, path: str, limit: int) -> bytes | None:
+        return retried(lambda: self._read(path, limit))
+
+    def write(self, sources: Sequence[Source], sent: Sent) -> None:
+        """Several at once; what must come after another is in another call."""
+
+        def one(source: Source) -> None:
+            retried(lambda: self._put(source))
+            sent(source.path, source.size)
+
+        self._each(one, sources)
+
+    def remove(self, paths: Iterable[str]) -> None:
+        self._each(lambda path: retried(lambda: self._ask("DELETE", path)), list(paths))
+
+    def close(self) -> None:
+        for session in self._sessions:
+            session.close()
+        self._sessions.clear()
+
+    def _each(self, action: Callable[[_T], Any], items: Sequence[_T]) -> None:
+        if len(items) < 2:
+            for item in items:
+                action(item)
+            return
+        with ThreadPoolExecutor(_CONNECTIONS) as pool:
+            waiting = [pool.submit(action, item) for item in items]
+            try:
+                for each in waiting:
+                    each.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def _put(self, source: Source) -> None:
+        directory, _, name = source.path.rpartition("/")
+        hidden = f"{directory}/.puller-push-{secrets.token_hex(6)}"
+        try:
+            if source.data is not None:
+                self._ask("PUT", hidden, data=source.data)
+            else:
+                with open(source.file, "rb") as stream:
+                    # An empty file is no stream to requests: it would be sent in chunks.
+                    self._ask("PUT", hidden, data=stream if source.size else b"")
+            destination = self._url(f"{directory}/{name}")
+            self._ask("MOVE", hidden, headers={"Destination": destination, "Overwrite": "T"})
+        except PublishError:
+            self._forget(hidden)
+            raise
+
+    def _forget(self, hidden: str) -> None:
+        try:
+            self._ask("DELETE", hidden)
+        except PublishError:
+            return  # it is in nobody's way, and the first failure is the one to tell
+
+    def _read(self, path: str, limit: int) -> bytes | None:
+        answer = self._ask("GET", path, headers={"Accept-Encoding": "identity"}, stream=True)
+        with answer:
+            if answer.status_code in _GONE:
+                return None
+            try:
+                data: bytes = answer.raw.read(limit + 1)
+            except (urllib3.HTTPError, HTTPException, OSError) as error:
+                raise self._failure(error, path) from None
+        if len(data) > limit:
+            raise PublishError(f"{self}/{path}", f"has more than {limit} bytes")
+        return data
+
+    def _ask(self, method: str, path: str, **options: Any) -> requests.Response:
+        """The answer of the server; of one that refuses raises `PublishError`, unless that is *not found*."""
+        try:
+            answer = self._session().request(
+                method, self._url(path), timeout=_TIMEOUTS, allow_redirects=False, **options
+            )
+        except requests.RequestException as error:
+            raise self._failure(error, path) from None
+        if answer.ok and not answer.is_redirect:
+            return answer
+        answer.close()
+        if answer.status_code in _GONE and method not in ("PUT", "MOVE"):
+            return answer
+        failure = PassingError if answer.status_code in _PASSING else PublishError
+        raise failure(
+            f"{self}/{path}", f"{method} is refused with status {answer.status_code}{_hint(answer)}"
+        )
+
+    def _failure(self, error: Exception, path: str) -> PublishError:
+        passing, sentence = explain(error, _LIMITS)
+        return (PassingError if passing else PublishError)(f"{self}/{path}", sentence)
+
+    def _url(self, path: str) -> str:
+        return f"{self._location.base}/{quote(path, safe='/+~%')}"
+
+    def _session(self) -> requests.Session:
+        """One for each thread: a session is not made for several."""
+        session: requests.Session | None = getattr(self._own, "session", None)
+        if session is None:
+            session = self._own.session = requests.Session()
+            if self._location.username is not None:
+                session.auth = (self._location.username, self._location.password or "")
+            self._sessions.append(session)
+        return session
+
+
+def _hint(answer: requests.Response) -> str:
+    if answer.is_redirect:
+        return ": it leads elsewhere, name that location"
+    return {
+        401: ": it wants a user and password, in the URL or in ~/.netrc",
+        403: ": it may not write there",
+        405: ": it takes no WebDAV there",
+        409: ": it makes no directories (nginx: create_full_put_path on)",
+        413: ": the file is too large for it (nginx: client_max_body_size 0)",
+        507: ": its disk is full",
+    }.get(answer.status_code, "")

@@ -1,0 +1,84 @@
+"""A new version put together from what is here: which of its files some stored bundle has, and which are to be fetched.
+
+* Nothing in the store is trusted for that: every file is compared with its SHA-256 while it is copied.
+* A bundle that cannot be read has no files here.
+"""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+
+from bundles.archive.assemble import Fetched, Parts, Source, Unpacked
+from bundles.errors import FormatError
+from bundles.format.artifact import Artifact, Digest
+from bundles.format.description import BundleDescription, FileEntry, worth_asking_for
+from bundles.format.limits import LIMITS
+from bundles.store.verify import read_description
+
+REQUEST = 16 * 1024
+"""Bytes that a request more is worth: one waits for the other, and on a line of 10 Mbit/s with a round trip of 13 ms
+as many bytes of the archive come in that time."""
+
+
+def is_promising(artifact: Artifact) -> bool:
+    """Whether to look at the description: an archive that is hardly longer is fetched as fast.
+
+    Raises ``FormatError`` for one that is longer than it may be.
+    """
+    LIMITS.check_description(artifact.description.length)
+    return _cost(artifact.description.length, 1) < artifact.archive.length
+
+
+class Assembly:
+    """The bundle of ``artifact``, whose ``description`` was verified, on a machine with bundles in ``directories``.
+
+    Raises ``FormatError`` for a description that is not understood.
+    """
+
+    def __init__(self, artifact: Artifact, description: bytes, directories: Iterable[Path]) -> None:
+        self._artifact = artifact
+        self._description = description
+        self._files = BundleDescription.parse(description)
+        self._here = _files_of(directories)
+
+    @property
+    def missing(self) -> list[Digest]:
+        """The files that no bundle here has, each once."""
+        return [Digest(entry.size, sha256) for sha256, entry in self._missing.items()]
+
+    @cached_property
+    def _missing(self) -> dict[str, FileEntry]:
+        entries = self._files.files.values()
+        return {entry.sha256: entry for entry in entries if entry.sha256 not in self._here}
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether to fetch what is missing, and not the archive: fewer bytes, and no great number of requests for it.
+
+        How small files are compressed nobody has signed; they are taken to shrink as the archive does.
+        """
+        if not self._missing.keys() <= worth_asking_for(self._files.files.values()).keys():
+            return False
+        size, archive = sum(digest.length for digest in self.missing), self._artifact.archive.length
+        expected = archive * size // max(self._files.size, 1)
+        return _cost(expected, len(self.missing)) < archive
+
+    def parts(self, fetched: Mapping[str, Path]) -> Parts:
+        """A source for each file: what is here, and what was ``fetched``, compressed, by SHA-256."""
+        sources: dict[str, Source] = {sha256: Fetched(path) for sha256, path in fetched.items()}
+        return Parts(self._artifact, self._description, {**self._here, **sources})
+
+
+def _cost(size: int, requests: int) -> int:
+    return size + requests * REQUEST
+
+
+def _files_of(directories: Iterable[Path]) -> dict[str, Source]:
+    found: dict[str, Source] = {}
+    for directory in directories:
+        with suppress(OSError, ValueError, FormatError):
+            description = BundleDescription.parse(read_description(directory))
+            for path, entry in description.files.items():
+                found.setdefault(entry.sha256, Unpacked(directory / path.text))
+    return found

@@ -1,0 +1,217 @@
+"""``puller site prune`` and ``history``: what a site need not keep, and all that was ever published in it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from puller.cli.options import text_format_option
+from puller.cli.output import print_table, show
+from puller.cli.publisher.options import passphrase_option, site_directory
+from puller.cli.publisher.secrets import passphrase_of_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from bundles.format.history import History, Said, Version
+    from bundles.publisher.pruning.prune import Pruned
+    from bundles.publisher.pruning.rule import PruningRule
+    from bundles.publisher.records import Record
+    from bundles.publisher.site import Site
+
+_HEAD = ("BUNDLE", "VERSION", "PUBLISHED", "SIZE", "CHANNELS", "FILES")
+
+
+@click.command("prune")
+@site_directory
+@click.option(
+    "--versions",
+    type=click.IntRange(1),
+    metavar="N",
+    help="How many versions of each bundle stay in any case.  [default: prune in site.yaml, else 20]",
+)
+@click.option(
+    "--after",
+    metavar="TIME",
+    help="How long the others stay that no channel names: 12h, 90d.  [default: prune in site.yaml, else 90d]",
+)
+@click.option("--noop", is_flag=True, help="Say what would go, and its size, and change nothing.")
+@passphrase_option
+@text_format_option
+def prune(
+    directory: Path,
+    versions: int | None,
+    after: str | None,
+    *,
+    noop: bool,
+    passphrase_file: Path | None,
+    output_format: str,
+) -> None:
+    """Remove from the site DIR what no host needs any more.
+
+    Versions go that no channel and no rollout names, that no channel named before what it names now, that are not
+    among the latest, and that no channel has named for a time. They are said to be pruned first, signed; their
+    archives go when every timestamp has expired that could lead a host to them. Metadata of earlier editions goes
+    then, too, and what killed publishers left. Roots stay for ever. `puller site history` goes on to list what is gone.
+
+    Each publication and each refresh does this for what it has at hand, unless `prune` in DIR/site.yaml says
+    `automatic: false`.
+
+    \b
+    Example:
+      puller site prune site --noop
+      puller site prune site --versions 5 --after 30d
+    """
+    from bundles.publisher.pruning.prune import plan_pruning, prune_site
+    from bundles.publisher.site import Site
+
+    site = Site(directory)
+    rule = _rule(site, versions, after)
+    pruned = plan_pruning(site, rule) if noop else prune_site(site, rule, passphrase_of_keys(passphrase_file))
+    if output_format == "json":
+        show(_plain(pruned, noop=noop), "json")
+        return
+    for line in _lines(directory, pruned, noop=noop):
+        click.echo(line)
+
+
+@click.command("history")
+@site_directory
+@click.argument("bundle")
+@text_format_option
+def history(directory: Path, bundle: str, output_format: str) -> None:
+    """Show what was published of BUNDLE in the site DIR, and what each channel said of it when.
+
+    Also versions whose files were pruned are listed: none of them can be published with other contents.
+
+    \b
+    Example:
+      puller site history site web
+    """
+    from bundles.errors import PublishError
+    from bundles.format.identity import parse_name
+    from bundles.publisher.site import Site
+
+    record = Site(directory).record(parse_name(bundle))
+    if not record.history.versions:
+        raise PublishError(bundle, f"was never published in {directory}")
+    if output_format == "json":
+        show(
+            {"bundle": bundle, **plain_history(record), "statements": _plain_statements(record.history)},
+            "json",
+        )
+        return
+    print_versions([record])
+    click.echo()
+    print_table(("WHEN", "CHANNEL", "SAID"), [_row_of_statement(said) for said in record.history.statements])
+
+
+def print_versions(records: "list[Record]") -> None:
+    """Print every version that was ever published of some bundles."""
+    print_table(_HEAD, [_row(record, version) for record in records for version in _versions(record)])
+
+
+def plain_history(record: "Record") -> dict[str, Any]:
+    """The versions of a bundle, for programs."""
+    return {
+        "versions": [
+            {
+                "version": version.version,
+                "published": version.published.isoformat(),
+                "sha256": version.artifact.archive.sha256,
+                "size": version.artifact.archive.length,
+                "channels": _channels(record, version.version),
+                "pruned": version.pruned and version.pruned.isoformat(),
+            }
+            for version in _versions(record)
+        ]
+    }
+
+
+def _rule(site: "Site", versions: int | None, after: str | None) -> "PruningRule":
+    from dataclasses import replace
+
+    from bundles.publisher.expiry import parse_duration
+
+    rule = site.settings().pruning
+    if versions is not None:
+        rule = replace(rule, versions=versions)
+    return rule if after is None else replace(rule, after=parse_duration(after, "--after"))
+
+
+def _lines(directory: Path, pruned: "Pruned", *, noop: bool) -> "Iterator[str]":
+    swept, would = pruned.swept, "would be " if noop else ""
+    for bundle, versions in pruned.versions.items():
+        for version in versions:
+            size = _readable(version.artifact.archive.length)
+            yield f"{bundle} {version.version} {would or 'is '}pruned, {size}, published {_day(version)}"
+    if swept.removed:
+        yield f"{directory}: {_files(swept.removed)} that no host can ask for {would or 'are '}removed"
+    if swept.waiting and swept.until:
+        when = f"{swept.until:%Y-%m-%d %H:%M} UTC"
+        yield f"{directory}: {_files(swept.waiting)} stay until no host can be led to them, the last until {when}"
+    if not (pruned.versions or swept.removed or swept.waiting):
+        yield f"{directory}: nothing to prune"
+
+
+def _plain(pruned: "Pruned", *, noop: bool) -> dict[str, Any]:
+    swept = pruned.swept
+    return {
+        "noop": noop,
+        "versions": [
+            {"bundle": bundle, "version": version.version, "size": version.artifact.archive.length}
+            for bundle, versions in pruned.versions.items()
+            for version in versions
+        ],
+        "removed": [{"path": path, "size": size} for path, size in swept.removed.items()],
+        "waiting": [{"path": path, "size": size} for path, size in swept.waiting.items()],
+        "until": swept.until and swept.until.isoformat(),
+    }
+
+
+def _files(files: "Mapping[str, int]") -> str:
+    count = "1 file" if len(files) == 1 else f"{len(files)} files"
+    return f"{count} ({_readable(sum(files.values()))})"
+
+
+def _versions(record: "Record") -> "list[Version]":
+    return list(record.history.versions.values())
+
+
+def _row(record: "Record", version: "Version") -> tuple[str, ...]:
+    channels = ", ".join(_channels(record, version.version)) or "-"
+    files = "there" if version.pruned is None else f"pruned {version.pruned:%Y-%m-%d}"
+    size = _readable(version.artifact.archive.length)
+    return record.index.bundle, version.version, _day(version), size, channels, files
+
+
+def _channels(record: "Record", version: str) -> list[str]:
+    """The channels that name a version, also as what those hosts run that a rollout has not reached."""
+    from bundles.format.index import named_by
+
+    found = record.index.channels.items()
+    return sorted(name for name, release in found if version in {each.version for each in named_by(release)})
+
+
+def _row_of_statement(said: "Said") -> tuple[str, ...]:
+    from puller.cli.publisher.sentences import reach
+
+    when = f"{said.at:%Y-%m-%d %H:%M} UTC"
+    if said.release is None:
+        return when, said.channel, "nothing any more"
+    # As it was meant at that time: a rollout begins with none of the hosts.
+    return when, said.channel, f"{said.release.version} {reach(said.release, said.at)}"
+
+
+def _plain_statements(history: "History") -> list[dict[str, Any]]:
+    return [said.fields() for said in history.statements]
+
+
+def _day(version: "Version") -> str:
+    return f"{version.published:%Y-%m-%d}"
+
+
+def _readable(size: int) -> str:
+    from bundles.filesystem.free_space import readable
+
+    return readable(size)

@@ -1,0 +1,153 @@
+"""``puller site push``: what hosts read, brought to where they read it."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from puller.cli.options import text_format_option
+from puller.cli.output import show
+from puller.cli.publisher.options import site_directory
+
+if TYPE_CHECKING:
+    from bundles.publisher.push.destination import Destination
+    from bundles.publisher.push.plan import Plan
+
+_REDRAWN_AFTER = 0.2
+"""Seconds between two looks of a progress line."""
+_UNITS = ("bytes", "kB", "MB", "GB", "TB")
+_SHOWN = 20
+"""Files that a plan names before it counts the rest."""
+
+
+@click.command("push")
+@site_directory
+@click.argument("destination")
+@click.option(
+    "--keep",
+    metavar="TIME",
+    help="How long files stay there that are gone here: 12h, 7d.  [default: the lifetime of the timestamp]",
+)
+@click.option("--replace", is_flag=True, help="Push over an edition that is newer than this one, or damaged.")
+@click.option("--noop", is_flag=True, help="Say what would be copied and removed, and do neither.")
+@text_format_option
+def push(
+    directory: Path, destination: str, keep: str | None, *, replace: bool, noop: bool, output_format: str
+) -> None:
+    """Bring what the site DIR publishes to DESTINATION, from where hosts read it.
+
+    \b
+      /srv/www/puller                    a directory
+      www:/srv/www/puller                a machine by SSH, or ssh://user@www:22/srv/www/puller
+      https://dav.example.com/puller     a web server that takes files by WebDAV
+      s3://bucket/prefix                 an object store, with boto3's credentials and AWS_ENDPOINT_URL
+
+    Only what changed is copied, in an order in which every host that reads meanwhile sees all of what was there before
+    or all of what is new, also when the push is killed; the next one goes on with it. Nothing is pushed that hosts
+    would refuse, and nothing that is older than what is there. Files that are gone from the site go there when no host
+    can be led to them any more. Other files there are left alone.
+
+    \b
+    Example:
+      puller site push site www:/srv/www/puller --noop
+      puller site push site www:/srv/www/puller
+
+    Exit status: 0 when DESTINATION is as the site is; otherwise hosts see there what they saw before.
+    """
+    from bundles.publisher.expiry import parse_duration
+    from bundles.publisher.push.locations import open_destination
+    from bundles.publisher.push.push import Push
+    from bundles.publisher.site import Site
+
+    site = Site(directory)
+    with _closing(open_destination(destination)) as there:
+        work = Push(site, there, None if keep is None else parse_duration(keep, "--keep"), replace=replace)
+        steps = work.plan() if noop else work.run(_Progress(str(there))).plan
+        if output_format == "json":
+            show(_plain(steps, str(there), noop=noop), "json")
+        elif noop:
+            _print_plan(steps, str(there))
+        elif steps.is_empty:
+            click.echo(f"{there}: is as the site is")
+
+
+@contextlib.contextmanager
+def _closing(destination: "Destination") -> "Iterator[Destination]":
+    try:
+        yield destination
+    finally:
+        destination.close()
+
+
+class _Progress:
+    """On stderr: one line that is written over where somebody watches; otherwise one at the start, one at the end."""
+
+    def __init__(self, destination: str) -> None:
+        self._destination = destination
+        self._is_watched = sys.stderr.isatty()
+        self._files = self._bytes = self._all_files = self._all_bytes = 0
+        self._started = self._drawn = 0.0
+
+    def planned(self, steps: "Plan") -> None:
+        self._all_files, self._all_bytes = len(steps.copied), steps.copied_bytes
+        self._started = time.monotonic()
+        if not steps.is_empty:
+            click.echo(f"{self._destination}: {_sentence(steps)}", err=True)
+
+    def sent(self, path: str, size: int) -> None:
+        self._files += 1
+        self._bytes += size
+        now = time.monotonic()
+        is_last = self._files == self._all_files
+        if is_last or (self._is_watched and now - self._drawn >= _REDRAWN_AFTER):
+            self._drawn = now
+            clear = "\r\x1b[K" if self._is_watched else ""
+            click.echo(clear + self._line(now - self._started, is_last=is_last), err=True, nl=is_last)
+
+    def _line(self, seconds: float, *, is_last: bool) -> str:
+        rate = self._bytes / seconds if seconds > 0 else 0.0
+        done = f"{self._files} of {self._all_files} files, {_size(self._bytes)} of {_size(self._all_bytes)}"
+        if is_last:
+            return f"{self._destination}: {done} in {seconds:.1f} s"
+        left = f", {(self._all_bytes - self._bytes) / rate:.0f} s left" if rate else ""
+        return f"{done}, {_size(rate)}/s{left}"
+
+
+def _print_plan(steps: "Plan", destination: str) -> None:
+    for verb, paths in (("copy", steps.copied), ("remove", steps.removed)):
+        for path in paths[:_SHOWN]:
+            click.echo(f"{verb:<6} {path} ({_size(steps.sizes[path])})")
+        if len(paths) > _SHOWN:
+            click.echo(f"{verb:<6} and {len(paths) - _SHOWN} more")
+    click.echo(f"{destination}: {_sentence(steps) if not steps.is_empty else 'is as the site is'}")
+
+
+def _sentence(steps: "Plan") -> str:
+    said = f"{len(steps.copied)} files to copy, {_size(steps.copied_bytes)}"
+    if steps.removed:
+        said += f"; {len(steps.removed)} to remove, {_size(steps.removed_bytes)}"
+    return said + (f"; {len(steps.gone)} stay until no host can ask for them" if steps.gone else "")
+
+
+def _plain(steps: "Plan", destination: str, *, noop: bool) -> dict[str, object]:
+    return {
+        "destination": destination,
+        "noop": noop,
+        "copied": list(steps.copied),
+        "copied_bytes": steps.copied_bytes,
+        "removed": list(steps.removed),
+        "removed_bytes": steps.removed_bytes,
+        "kept": {path: since.isoformat() for path, since in steps.gone.items()},
+    }
+
+
+def _size(count: float) -> str:
+    """Bytes with the largest unit of 1000 that leaves at least one."""
+    unit = 0
+    while count >= 1000 and unit < len(_UNITS) - 1:
+        count, unit = count / 1000, unit + 1
+    return f"{count:.0f} {_UNITS[unit]}" if unit == 0 else f"{count:.1f} {_UNITS[unit]}"

@@ -1,0 +1,98 @@
+"""Five thousand files, each from a Jinja2 template of its own, that are as they should be: seconds of processor time.
+
+    .venv/bin/python tests/benchmarks/bench_apply_templates.py [--size 5000] [--rounds 5]
+
+* Each template has a loop over five servers, conditions and filters, and ten lines; no two are the same.
+* The code of the templates is kept by a first run. *Kept* finds it, *none kept* is a run whose state directory is
+  empty, and makes all of it anew; both change nothing.
+* They take turns, so that a busy moment of the machine hits both. The medians are shown.
+"""
+
+import argparse
+import grp
+import os
+import pwd
+import shutil
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+OWNER = pwd.getpwuid(os.getuid()).pw_name
+GROUP = grp.getgrgid(os.getgid()).gr_name
+PULLER = Path(sys.executable).with_name("puller")
+
+BEGINNING = """\
+data:
+  port: 8080
+  tls: true
+  certificate: shop
+  servers:
+{servers}
+resources:
+  - file:
+      - defaults: {{owner: {owner}, group: {group}, mode: "0644"}}
+"""
+SERVER = "    - {{name: s{number}, address: 10.0.0.{number}, backup: {backup}}}\n"
+TEMPLATE = """\
+# {number}: managed
+listen {{{{ data.port }}}};
+host {{{{ facts.networking.hostname }}}}
+{{% for one in data.servers %}}
+upstream {{{{ one.name }}}} {{{{ one.address }}}}:{{{{ one.port | default(80) }}}}{{{{ ' backup' if one.backup }}}};
+{{% endfor %}}
+{{% if data.tls %}}ssl on; certificate {{{{ data.certificate | upper }}}};{{% else %}}ssl off;{{% endif %}}
+
+number {number}
+"""
+
+
+def write_bundle(bundle: Path, files: Path, size: int) -> None:
+    """A bundle with so many files, which are kept in the directory ``files``."""
+    (bundle / "templates").mkdir(parents=True)
+    files.mkdir()
+    servers = "".join(SERVER.format(number=n, backup=str(n % 2 == 0).lower()) for n in range(5))
+    with (bundle / "manifest.yaml").open("w") as manifest:
+        manifest.write(BEGINNING.format(servers=servers, owner=OWNER, group=GROUP))
+        for number in range(size):
+            manifest.write(f"      - {files}/{number}: {{template: templates/{number}.j2}}\n")
+            (bundle / f"templates/{number}.j2").write_text(TEMPLATE.format(number=number))
+
+
+def measure(bundle: Path, state: Path) -> float:
+    """Seconds of processor time of one run."""
+    command = ["puller", "apply", str(bundle), "--state-directory", str(state)]
+    silence = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
+    process = os.posix_spawn(PULLER, command, os.environ, file_actions=silence)
+    _, status, usage = os.wait4(process, 0)
+    if status:
+        raise SystemExit(f"{' '.join(command)} failed")
+    return usage.ru_utime + usage.ru_stime
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--size", type=int, default=5000)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        work = Path(directory)
+        write_bundle(work / "bundle", work / "files", options.size)
+        first = measure(work / "bundle", work / "state")
+        kept, none_kept = [], []
+        for _ in range(options.rounds):
+            kept.append(measure(work / "bundle", work / "state"))
+            none_kept.append(measure(work / "bundle", work / "empty"))
+            shutil.rmtree(work / "empty")
+        size = (work / "state/code/templates").stat().st_size
+    print(f"{options.size} files from templates, {options.rounds} rounds, code of {size / 2**20:.0f} MiB")
+    print(f"  first run    {first:6.2f} s")
+    print(f"  none kept    {statistics.median(none_kept):6.2f} s")
+    print(f"  kept         {statistics.median(kept):6.2f} s   ", end="")
+    print("target: at most 2", "reached" if statistics.median(kept) <= 2 else "MISSED")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Packing and publishing: seconds of processor, memory and bytes, beside the system's tar and gzip.
+
+    .venv/bin/python tests/benchmarks/bench_pack.py [--megabytes 500] [--text DIRECTORY]
+
+* *noise*: one file that no compression makes smaller. *text*: the Python files of this Python, or those of
+  ``--text``. *both*: the two together.
+* ``puller site publish`` is the whole of it: packed, checked, signed, and laid out in a new site.
+* ``tar | gzip`` and ``tar | gzip -9`` write the archive only.
+* Processor time is user and system of all processes; memory is that of the largest.
+"""
+
+import argparse
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from pathlib import Path
+
+PULLER = (sys.executable, "-m", "puller")
+TARGET = ("noise", "puller site publish", 4.0)
+"""Seconds of processor for 500 MB."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--megabytes", type=int, default=500, help="of noise")
+    parser.add_argument("--text", type=Path, default=Path(sysconfig.get_paths()["stdlib"]))
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="puller-bench") as scratch:
+        print(f"{'files':<7}{'what':<22}{'seconds':>9}{'cpu':>8}{'MiB':>7}{'in':>14}{'out':>14}{'%':>7}")
+        for what in ("noise", "text", "both"):
+            source = Path(scratch, what)
+            _make(source, arguments.text, arguments.megabytes * 1_000_000, what)
+            _measure_all(what, source, Path(scratch))
+            shutil.rmtree(source)
+
+
+def _make(source: Path, text: Path, noise: int, what: str) -> None:
+    source.mkdir()
+    (source / "manifest.yaml").write_text("resources: []\n")
+    if what != "text":
+        with open(source / "noise", "wb") as stream:
+            for start in range(0, noise, 1_000_000):
+                stream.write(os.urandom(min(1_000_000, noise - start)))
+    if what != "noise":
+        for path in sorted(text.rglob("*.py")):
+            # A name may be one that tests of Python use, and no bundle has.
+            if path.is_file() and path.name.isascii() and "test" not in path.parts:
+                target = source / "text" / path.relative_to(text)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, target)
+
+
+def _measure_all(what: str, source: Path, scratch: Path) -> None:
+    size = sum(path.stat().st_size for path in source.rglob("*") if path.is_file())
+    site, archive = scratch / "site", scratch / "peer.tar.gz"
+    subprocess.run([*PULLER, "site", "init", site, "--no-passphrase"], check=True, stdout=subprocess.DEVNULL)
+    publish: list[str | Path] = [*PULLER, "site", "publish", site, source]
+    publish += ["--name", "bench", "--version", "1.0.0"]
+    tar = f"tar -C {source} --sort=name -c . | gzip"
+    commands: dict[str, tuple[list[str | Path], Path]] = {
+        "puller site publish": (publish, site / "public/targets/bench"),
+        "tar | gzip": (["sh", "-c", f"{tar} > {archive}"], archive),
+        "tar | gzip -9": (["sh", "-c", f"{tar} -9 > {archive}"], archive),
+    }
+    for name, (command, output) in commands.items():
+        _measure(what, name, command, output, size)
+    shutil.rmtree(site)
+    archive.unlink()
+
+
+def _measure(what: str, name: str, command: list[str | Path], output: Path, size: int) -> None:
+    start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        sys.exit(f"{name}: exit status {process.returncode}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
+    written = sum(path.stat().st_size for path in (output.rglob("*") if output.is_dir() else [output]))
+    line = f"{what:<7}{name:<22}{time.perf_counter() - start:>9.2f}{used:>8.2f}{usage.ru_maxrss // 1024:>7}"
+    promised = f"  at most {TARGET[2]} for 500 MB" if (what, name) == TARGET[:2] else ""
+    print(f"{line}{size:>14,}{written:>14,}{100 * written / size:>7.1f}{promised}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

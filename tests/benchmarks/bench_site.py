@@ -1,0 +1,248 @@
+"""A site that has lived for years: bytes for its hosts, its disk, and the publisher's time and memory.
+
+    .venv/bin/python tests/benchmarks/bench_site.py [--bundles 1000] [--versions 30] [--releases 1058]
+
+* A site of so many bundles and versions is written with the publisher's own code, all of it in one signed edition; the
+  archives of versions that no channel names are one small file under many names.
+* *Another bundle is released*: what a host that follows three bundles asks for and gets then, all bytes of the answers
+  with their heads, from a web server on loopback. It is measured for a bundle in a bin that the host reads, too.
+* *Disk*: a site of 23 bundles, after so many publications one after the other, and after half of them.
+* The commands are processes of their own, as a publisher types them: seconds of processor, and memory. Publishing
+  lints the bundle first, so that `puller lint` of it stands beside.
+"""
+
+import argparse
+import contextlib
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from bundles.archive.pack import BuiltBundle, build_bundle
+from bundles.client.client import TrustClient
+from bundles.format.artifact import Archive, Artifact, Digest
+from bundles.format.bins import bin_of
+from bundles.format.history import History
+from bundles.format.index import Index, index_path
+from bundles.format.release import Release
+from bundles.publisher.new_site import make_site
+from bundles.publisher.publication import publish_bundle
+from bundles.publisher.records import Record
+from bundles.publisher.site import Site
+from bundles.transport.mirror import open_mirrors
+
+# Started by a small process: what one that is large starts counts as large from its beginning.
+_WITHIN = """
+import os, subprocess, sys
+process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+_, status, used = os.wait4(process.pid, 0)
+print(used.ru_utime + used.ru_stime, used.ru_maxrss)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+FOLLOWED = ("bundle0001", "bundle0002", "bundle0003")
+MIB = 1024 * 1024
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(description="A site that has lived for years.")
+    parser.add_argument("--bundles", type=int, default=1000)
+    parser.add_argument("--versions", type=int, default=30)
+    parser.add_argument("--releases", type=int, default=1058)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="puller-bench-") as scratch:
+        site = filled(Path(scratch), given.bundles, given.versions)
+        print(f"a site of {given.bundles} bundles, {given.bundles * given.versions} releases")
+        print_bytes(site, Path(scratch), given.bundles)
+        print_commands(site, Path(scratch))
+        print_disk(Path(scratch), given.releases)
+
+
+def filled(directory: Path, bundles: int, versions: int) -> Site:
+    """A site with all versions of all bundles."""
+    site = make_site(directory / "site", None)
+    shared = packed(directory, "shared", "1.0.0")
+    records, new = [], []
+    for name in (f"bundle{number:04}" for number in range(bundles)):
+        record = Record(Index(name), History(name))
+        for number in range(versions):
+            version = f"1.{number}.0"
+            built = packed(directory, name, version) if number == versions - 1 else shared
+            artifact = artifact_of(name, version, built)
+            new.append((artifact.archive, built.path))
+            now = datetime.now(UTC)
+            record = record.with_version(version, artifact, now)
+            record = record.with_statement("stable", Release(name, version), now)
+        records.append(record)
+    with site.locked():
+        site.announce(site.edition(no_passphrase), records, linked(site, new, shared.path))
+    return site
+
+
+def packed(directory: Path, name: str, version: str) -> BuiltBundle:
+    """A bundle of one small file."""
+    source = directory / "sources" / name
+    source.mkdir(parents=True, exist_ok=True)
+    (source / "manifest.yaml").write_text("resources: []\n")
+    (source / "text").write_text(f"{name} {version}\n")
+    output = directory / "packed" / f"{name}-{version}.tar.gz"
+    output.parent.mkdir(exist_ok=True)
+    return build_bundle(source, output, name=name, version=version)
+
+
+def artifact_of(name: str, version: str, built: BuiltBundle) -> Artifact:
+    """The files of a version as the index names them."""
+    described = built.description.to_bytes()
+    description = Digest(len(described), hashlib.sha256(described).hexdigest())
+    return Artifact(Archive.of(name, version, Digest(built.size, built.sha256)), description)
+
+
+def linked(site: Site, new: Sequence[tuple[Archive, Path]], shared: Path) -> list[tuple[Archive, Path]]:
+    """The archives that are files of their own; the others get one more name of the one that they share."""
+    for archive, path in new:
+        place = site.archive_file(archive)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if path == shared:
+            shutil.copyfile(path, place)
+    return [(archive, path) for archive, path in new if path != shared]
+
+
+def no_passphrase(key: Path) -> bytes:
+    """The keys are stored in the clear."""
+    raise ValueError(f"{key} is not encrypted")
+
+
+# --- bytes of a host ----------------------------------------------------------------------------------------
+
+
+class CountingHandler(SimpleHTTPRequestHandler):
+    """Serves files, and adds up what it sends."""
+
+    protocol_version = "HTTP/1.1"
+    asked: list[tuple[str, int]]
+
+    def setup(self) -> None:
+        """Count what is written."""
+        super().setup()
+        write = self.wfile.write
+
+        def counted(data: Any) -> int:
+            self.asked.append((self.path if hasattr(self, "path") else "", len(data)))
+            return int(write(data))
+
+        self.wfile.write = counted  # type: ignore[method-assign]
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@contextlib.contextmanager
+def served(directory: Path) -> Iterator[tuple[str, list[tuple[str, int]]]]:
+    """The URL of a web server, and what it has sent: path and bytes."""
+    asked: list[tuple[str, int]] = []
+    handler = type("Handler", (CountingHandler,), {"asked": asked})
+    server = ThreadingHTTPServer(
+        ("127.0.0.1", 0), lambda *arguments: handler(*arguments, directory=str(directory))
+    )
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+
+
+def print_bytes(site: Site, scratch: Path, bundles: int) -> None:
+    """The bytes of a first refresh, and of those after another bundle was released."""
+    names = [f"bundle{number:04}" for number in range(bundles)]
+    own_bins = {bin_of(index_path(name)) for name in FOLLOWED}
+    beside = next(name for name in names[5:] if bin_of(index_path(name)) not in own_bins)
+    within = next(name for name in names[5:] if bin_of(index_path(name)) in own_bins)
+    with served(site.public) as (url, asked):
+        print(f"  a first refresh, three bundles       {refreshed(site, scratch, url, asked)}")
+        release(site, scratch, beside)
+        print(f"  another bundle is released           {refreshed(site, scratch, url, asked)}")
+        release(site, scratch, within)
+        print(f"  another bundle in a bin of the host  {refreshed(site, scratch, url, asked)}")
+        release(site, scratch, FOLLOWED[0])
+        print(f"  one of its bundles is released       {refreshed(site, scratch, url, asked)}")
+        print(f"  nothing                              {refreshed(site, scratch, url, asked)}")
+
+
+def refreshed(site: Site, scratch: Path, url: str, asked: list[tuple[str, int]]) -> str:
+    """How much a refresh of the host costs now."""
+    asked.clear()
+    TrustClient(scratch / "host", site.anchor, open_mirrors([url]), FOLLOWED).refresh()
+    paths = dict.fromkeys(path for path, _ in asked)
+    return f"{sum(size for _, size in asked):>8} bytes in {len(paths)} requests"
+
+
+def release(site: Site, scratch: Path, name: str) -> None:
+    """Publish one more version of a bundle."""
+    source = scratch / "sources" / name
+    (source / "text").write_text(f"{name}, changed at {datetime.now(UTC)}\n")
+    publish_bundle(site, source, no_passphrase, version="auto")
+
+
+# --- the publisher ------------------------------------------------------------------------------------------
+
+
+def print_commands(site: Site, scratch: Path) -> None:
+    """Seconds of processor and memory of each command."""
+    source = scratch / "sources" / "bundle0007"
+    (source / "text").write_text("changed once more\n")
+    for arguments in (
+        ("lint", str(source)),
+        ("site", "publish", str(site.directory), str(source), "--version", "auto"),
+        ("site", "refresh", str(site.directory)),
+        ("site", "list", str(site.directory)),
+        ("site", "verify", str(site.directory)),
+    ):
+        seconds, peak = measured([sys.executable, "-m", "puller", *arguments])
+        name = " ".join(argument for argument in arguments[:2] if argument.isalpha())
+        print(f"  puller {name:<29} {seconds:>6.2f} s of processor, {peak / 1024:>5.0f} MiB")
+
+
+def measured(command: Sequence[str]) -> tuple[float, int]:
+    """Seconds of processor and KiB of one process; ends with it when it fails."""
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHIN, *command], stdout=subprocess.PIPE, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}: exit status {done.returncode}")
+    seconds, peak = done.stdout.splitlines()[-1].split()
+    return float(seconds), int(peak)
+
+
+def print_disk(scratch: Path, releases: int) -> None:
+    """The disk of a site after half of its publications, and after all."""
+    site = make_site(scratch / "growing", None)
+    for number in range(releases):
+        name, version = f"grows{number % 23:02}", f"1.{number // 23}.0"
+        source = packed(scratch, name, version).path
+        publish_bundle(site, source, no_passphrase)
+        if number + 1 in (releases // 2, releases):
+            print(f"  disk after {number + 1} releases: {disk_of(site)}")
+
+
+def disk_of(site: Site) -> str:
+    """Bytes of a site, by kind."""
+    kinds = {"archives": "targets/*/*.tar.gz", "indexes and histories": "targets/*/*.json"}
+    kinds["metadata"] = "metadata/*"
+    sizes = {
+        kind: sum(path.stat().st_size for path in site.public.glob(pattern))
+        for kind, pattern in kinds.items()
+    }
+    parts = ", ".join(f"{kind} {size / MIB:.1f} MiB" for kind, size in sizes.items())
+    return f"{sum(sizes.values()) / MIB:.1f} MiB ({parts})"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""Files of a site, compressed under the SHA-256 of what they hold: nothing more is inflated than was signed for."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import random
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bundles.archive.deflate import gzipped
+from bundles.errors import FormatError
+from bundles.format.artifact import Digest
+from bundles.format.compressed_file import longest_compressed, verified, verify
+
+
+def digest_of(data: bytes) -> Digest:
+    return Digest(len(data), hashlib.sha256(data).hexdigest())
+
+
+def compressed(data: bytes, piece: int = 256 * 1024) -> bytes:
+    return b"".join(gzipped(data[at : at + piece] for at in range(0, len(data), piece)))
+
+
+def read(file: bytes, digest: Digest) -> bytes:
+    return b"".join(verified(io.BytesIO(file), digest))
+
+
+@given(st.binary(max_size=10_000) | st.integers(0, 600_000).map(lambda n: b"line\n" * n))
+def test_what_a_publisher_compresses_comes_out_again(data: bytes) -> None:
+    assert read(compressed(data), digest_of(data)) == data
+
+
+@pytest.mark.parametrize("size", [0, 1, 4095, 4096, 70_000, 3_000_001])
+def test_what_does_not_shrink_grows_by_no_more_than_hosts_take(size: int) -> None:
+    noise = random.Random(size).randbytes(size)
+    file = compressed(noise)
+    assert len(file) <= longest_compressed(size)
+    assert read(file, digest_of(noise)) == noise
+
+
+DATA = b"ServerName example.org\n" * 100
+OTHER = b"ServerName example.net\n" * 100
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        (compressed(OTHER), "holds what has the sha256 "),
+        (compressed(DATA + b"x"), "holds more than the 2300 bytes that were signed for"),
+        (compressed(DATA[:-1]), "holds 2299 bytes, 2300 were signed for"),
+        (compressed(DATA)[:-1], "is cut off"),
+        (compressed(DATA)[:20], "is cut off"),
+        (b"", "is cut off"),
+        (DATA, "the compressed data is damaged: "),
+        (compressed(DATA)[:-5] + b"\0" + compressed(DATA)[-4:], "the compressed data is damaged: "),
+        (compressed(DATA) + compressed(DATA), "has bytes after the end of the gzip member"),
+        (compressed(DATA) + b"\0", "has bytes after the end of the gzip member"),
+    ],
+)
+def test_a_lie_is_named(file: bytes, message: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        verify(file, digest_of(DATA))
+    assert caught.value.what.startswith(message)
+
+
+@given(st.integers(0, len(compressed(DATA)) - 1), st.integers(1, 255))
+def test_a_flipped_byte_never_changes_what_comes_out(at: int, change: int) -> None:
+    file = bytearray(compressed(DATA))
+    file[at] ^= change
+    try:
+        found = read(bytes(file), digest_of(DATA))
+    except FormatError:
+        return
+    assert found == DATA  # in a field of the header that says nothing of the contents
+
+
+def test_a_bomb_is_left_after_the_length_that_was_signed_for() -> None:
+    bomb = gzip.compress(bytes(300_000_000), compresslevel=1)
+    tracemalloc.start()
+    with pytest.raises(FormatError, match="holds more than the 2300 bytes"):
+        verify(bomb, digest_of(DATA))
+    assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    tracemalloc.stop()

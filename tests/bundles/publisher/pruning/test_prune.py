@@ -1,0 +1,403 @@
+"""What a site removes, and when: never what a host may still be led to."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bundles.errors import KeyFileError, PublishError
+from bundles.publisher.channels import Channels
+from bundles.publisher.pruning.notes import NOTES, load_notes, save_notes
+from bundles.publisher.pruning.prune import Pruned, plan_pruning, prune_site
+from bundles.publisher.pruning.rule import PruningRule
+from bundles.publisher.site import SETTINGS
+from bundles.publisher.verification import verify_site
+
+if TYPE_CHECKING:
+    from tests.bundles.conftest import Clock, Host, Publisher
+
+LITTLE = PruningRule(versions=2, after=timedelta(days=1))
+SETTLED = {"days": 9}
+"""After which no host has a timestamp of today: seven days, and one of grace."""
+
+
+def no_passphrase(key: Path) -> bytes:
+    raise AssertionError(f"{key} is not encrypted")
+
+
+def prune(publisher: Publisher, rule: PruningRule = LITTLE) -> Pruned:
+    pruned = prune_site(publisher.site, rule, no_passphrase)
+    publisher.deploy()
+    return pruned
+
+
+def settle(publisher: Publisher, rule: str) -> None:
+    """Let the site have a rule of its own."""
+    path = publisher.site.directory / SETTINGS
+    path.write_text(f"{path.read_text()}prune: {rule}\n")
+
+
+def archives(publisher: Publisher, bundle: str = "web") -> list[str]:
+    """The versions whose archives are there."""
+    names = os.listdir(publisher.site.public / "targets" / bundle)
+    return sorted(name.split("-", 1)[1].removesuffix(".tar.gz") for name in names if name.endswith(".tar.gz"))
+
+
+def metadata(publisher: Publisher) -> set[str]:
+    return set(os.listdir(publisher.site.metadata))
+
+
+def size(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+
+
+@pytest.fixture
+def publisher(new_publisher: Callable[..., Publisher], clock: Clock) -> Publisher:
+    """With ``web`` 1.0.0 to 1.3.0, one each day, all in channel stable."""
+    made = new_publisher()
+    for minor in range(4):
+        made.publish(f"1.{minor}.0")
+        clock.advance(days=1)
+    return made
+
+
+def test_a_version_is_said_to_be_pruned_and_its_archive_goes_when_no_host_can_be_led_to_it(
+    publisher: Publisher, clock: Clock
+) -> None:
+    pruned = prune(publisher)
+    assert [version.version for version in pruned.versions["web"]] == ["1.0.0", "1.1.0"]
+    assert archives(publisher) == ["1.0.0", "1.1.0", "1.2.0", "1.3.0"]
+    assert set(publisher.site.record("web").index.releases) == {"1.2.0", "1.3.0"}
+    clock.advance(days=8)
+    publisher.refresh()
+    assert archives(publisher) == ["1.2.0", "1.3.0"]
+    assert prune(publisher).versions == {}
+    verify_site(publisher.site)
+
+
+def test_nothing_goes_a_second_before_its_time(publisher: Publisher, clock: Clock) -> None:
+    until = prune(publisher).swept.until
+    assert until is not None
+    clock.now = until - timedelta(seconds=1)
+    publisher.refresh()
+    assert archives(publisher) == ["1.0.0", "1.1.0", "1.2.0", "1.3.0"]
+    clock.now = until
+    publisher.refresh()
+    assert archives(publisher) == ["1.2.0", "1.3.0"]
+
+
+def test_metadata_that_no_host_can_ask_for_goes_and_roots_stay(publisher: Publisher, clock: Clock) -> None:
+    before = metadata(publisher)
+    clock.advance(**SETTLED)
+    publisher.refresh()
+    after = metadata(publisher)
+    published = publisher.site.published()
+    named = {f"{meta.version}.{name}" for name, meta in published.snapshot.meta.items()}
+    assert after == {
+        *named,
+        "1.root.json",
+        "timestamp.json",
+        f"{published.timestamp.snapshot_meta.version}.snapshot.json",
+    }
+    assert len(before - after) >= 3 * 2
+    verify_site(publisher.site)
+
+
+def test_versions_of_metadata_are_never_used_again_when_old_files_are_gone(
+    publisher: Publisher, clock: Clock
+) -> None:
+    for _ in range(3):
+        before = publisher.site.published().snapshot.version
+        clock.advance(**SETTLED)
+        publisher.refresh()
+        publisher.publish(f"2.{before}.0")
+        assert publisher.site.published().snapshot.version > before
+
+
+def test_a_plan_says_what_would_go_and_writes_nothing(publisher: Publisher, clock: Clock) -> None:
+    clock.advance(**SETTLED)
+    before = {path: path.read_bytes() for path in publisher.site.directory.rglob("*") if path.is_file()}
+    planned = plan_pruning(publisher.site, LITTLE)
+    assert [version.version for version in planned.versions["web"]] == ["1.0.0", "1.1.0"]
+    assert any(path.endswith(".snapshot.json") for path in planned.swept.removed)
+    assert {path.rsplit("-", 1)[-1] for path in planned.swept.waiting if path.endswith(".tar.gz")} == {
+        "1.0.0.tar.gz",
+        "1.1.0.tar.gz",
+    }
+    assert before == {
+        path: path.read_bytes() for path in publisher.site.directory.rglob("*") if path.is_file()
+    }
+    # The publication of what is pruned removes histories by itself.
+    assert prune(publisher).swept.removed.items() <= planned.swept.removed.items()
+
+
+def test_each_publication_prunes_its_bundle_by_the_rule_of_the_site(
+    publisher: Publisher, clock: Clock
+) -> None:
+    settle(publisher, "{versions: 1, after: 36h}")
+    publisher.publish("1.4.0")
+    history = publisher.site.record("web").history
+    assert [name for name, of in history.versions.items() if of.pruned] == ["1.0.0", "1.1.0"]
+    clock.advance(**SETTLED)
+    publisher.publish("1.0.0", name="other")
+    assert archives(publisher) == ["1.2.0", "1.3.0", "1.4.0"]
+
+
+def test_a_site_that_prunes_by_hand_keeps_everything_and_knows_since_when(
+    publisher: Publisher, clock: Clock
+) -> None:
+    settle(publisher, "{automatic: false}")
+    publisher.publish("1.4.0")
+    before = metadata(publisher)
+    clock.advance(**SETTLED)
+    publisher.refresh()
+    assert before <= metadata(publisher)
+    assert prune(publisher).swept.removed
+    assert len(metadata(publisher)) < len(before)
+
+
+def test_what_was_pruned_can_be_published_again_and_stays_then(publisher: Publisher, clock: Clock) -> None:
+    prune(publisher)
+    clock.advance(days=1)
+    publisher.publish("1.0.0", text="web 1.0.0\n")
+    clock.advance(**SETTLED)
+    publisher.refresh()
+    assert archives(publisher) == ["1.0.0", "1.2.0", "1.3.0"]
+    verify_site(publisher.site)
+
+
+def test_going_back_to_what_was_pruned_is_refused_with_the_day(publisher: Publisher) -> None:
+    prune(publisher)
+    with pytest.raises(PublishError, match=r"web 1\.0\.0: was pruned on 2\d{3}-\d\d-\d\d"):
+        Channels(publisher.site, no_passphrase).roll_back("web", "stable", "1.0.0")
+
+
+def test_a_timestamp_that_lives_long_holds_files_also_when_later_ones_do_not(
+    new_publisher: Callable[..., Publisher], clock: Clock
+) -> None:
+    publisher = new_publisher(timestamp="30d")
+    publisher.publish("1.0.0")
+    held = metadata(publisher)
+    path = publisher.site.directory / SETTINGS
+    path.write_text(path.read_text().replace("timestamp: 30d", "timestamp: 1d"))
+    publisher.publish("1.1.0")
+    clock.advance(days=3)
+    publisher.refresh()
+    assert held <= metadata(publisher)
+    clock.advance(days=28)
+    publisher.refresh()
+    assert not held <= metadata(publisher)
+
+
+def test_files_of_others_and_roots_are_never_touched(publisher: Publisher, clock: Clock) -> None:
+    ours = [publisher.site.public / name for name in ("index.html", "metadata/README", "targets/web/notes")]
+    for path in ours:
+        path.write_text("mine\n")
+    (publisher.site.public / "targets/My Files").mkdir()
+    shared = publisher.site.public / f"targets/files/{'a' * 64}"
+    shared.write_text("named by something else\n")
+    prune(publisher)
+    clock.advance(**SETTLED)
+    prune(publisher)
+    assert all(path.exists() for path in (*ours, shared, publisher.site.metadata / "1.root.json"))
+
+
+def test_a_link_among_the_files_is_removed_and_not_followed(
+    publisher: Publisher, clock: Clock, tmp_path: Path
+) -> None:
+    (outside := tmp_path / "outside").write_text("not of the site\n")
+    (link := publisher.site.metadata / "1.elsewhere.json").symlink_to(outside)
+    prune(publisher)
+    clock.advance(**SETTLED)
+    prune(publisher)
+    assert not link.is_symlink()
+    assert outside.read_text() == "not of the site\n"
+
+
+def test_what_a_killed_publisher_left_goes_too(publisher: Publisher, clock: Clock) -> None:
+    leftovers = [
+        publisher.site.metadata / "900.snapshot.json",
+        publisher.site.public / f"targets/web/{'a' * 64}.web-9.tar.gz",
+        publisher.site.public / f"targets/new/{'b' * 64}.new-1.tar.gz",
+    ]
+    leftovers[-1].parent.mkdir()
+    for path in leftovers:
+        path.write_text("half of an edition")
+    half = publisher.site.metadata / ".timestamp.json.0123456789ab.new"
+    half.write_text("half a file")
+    prune(publisher)
+    assert (all(path.exists() for path in leftovers), half.exists()) == (True, False)
+    clock.advance(**SETTLED)
+    prune(publisher)
+    assert not any(path.exists() for path in leftovers)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[1]",
+        '{"format": 2}',
+        '{"format": 1, "until": {"metadata/1.snapshot.json": "2020-01-01T00:00:00"}}',
+    ],
+)
+def test_notes_that_cannot_be_read_let_files_stay_longer(
+    publisher: Publisher, clock: Clock, text: str
+) -> None:
+    (publisher.site.directory / NOTES).write_text(text)
+    before = metadata(publisher)
+    assert prune(publisher).swept.removed == {}
+    assert before <= metadata(publisher)
+    clock.advance(**SETTLED)
+    assert prune(publisher).swept.removed
+
+
+def test_notes_that_lie_remove_nothing_that_is_named_or_not_of_the_site(
+    publisher: Publisher, clock: Clock, tmp_path: Path
+) -> None:
+    (outside := tmp_path / "outside.json").write_text("mine")
+    path = publisher.site.directory / NOTES
+    notes = load_notes(path)
+    files = [each.relative_to(publisher.site.public) for each in publisher.site.public.rglob("*.*")]
+    lies = [*map(str, files), "metadata/../../../../outside.json", str(outside), "targets/../../keys/a.pem"]
+    notes.until = dict.fromkeys(lies, clock.now - timedelta(days=1))
+    save_notes(path, notes)
+    publisher.refresh()
+    assert outside.exists()
+    verify_site(publisher.site)
+
+
+def test_nobody_needs_a_key_where_no_version_is_outdated(publisher: Publisher) -> None:
+    for key in publisher.site.keys.iterdir():
+        key.unlink()
+    assert prune(publisher, PruningRule()).versions == {}
+    with pytest.raises(KeyFileError):
+        prune(publisher)
+
+
+def test_a_failure_to_remove_does_not_undo_a_publication(
+    publisher: Publisher, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock.advance(**SETTLED)
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(1, "Operation not permitted", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refuse)
+        publisher.publish("1.4.0")
+    assert "of no use any more could not be removed: " in caplog.text
+    publisher.refresh()
+    assert len([name for name in metadata(publisher) if "snapshot" in name]) <= 3
+
+
+class Killed(BaseException):
+    """Not an error that anything would handle."""
+
+
+def killed_at(moment: int, action: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether ``action`` was killed: at the n-th of its moments just before and after a rename or a removal."""
+    moments = iter(range(100_000))
+
+    def dying(call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*arguments: Any, **options: Any) -> None:
+            if next(moments) == moment:
+                raise Killed
+            call(*arguments, **options)
+            if next(moments) == moment:
+                raise Killed
+
+        return wrapper
+
+    with monkeypatch.context() as patch, suppress(Killed):
+        patch.setattr(os, "rename", dying(os.rename))
+        patch.setattr(os, "unlink", dying(os.unlink))
+        action()
+        return False
+    return True
+
+
+def test_killed_at_any_moment_a_pruning_leaves_hosts_a_whole_site_and_the_next_one_ends_it(
+    publisher: Publisher,
+    clock: Clock,
+    new_host: Callable[..., Host],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    settle(publisher, "{automatic: false}")
+    clock.advance(**SETTLED)
+    publisher.refresh()
+    site, before = publisher.site.directory, tmp_path / "before"
+    shutil.copytree(site, before)
+    prune(publisher)
+    wanted, host = archives(publisher), new_host(publisher.site.public)
+    for moment in range(1000):
+        shutil.rmtree(site)
+        shutil.copytree(before, site)
+        pruning = partial(prune_site, publisher.site, LITTLE, no_passphrase)
+        if not killed_at(moment, pruning, monkeypatch):
+            break
+        assert host.fetch()
+        pruning()
+        assert archives(publisher) == wanted
+    assert moment > 20
+    verify_site(publisher.site)
+
+
+def test_a_host_that_was_away_for_a_month_comes_back_by_itself(
+    publisher: Publisher, clock: Clock, new_host: Callable[..., Host]
+) -> None:
+    settle(publisher, "{versions: 1, after: 1d}")
+    host, missing = new_host(), new_host(name="missing")
+    assert host.fetch()
+    for day in range(30):
+        clock.advance(days=1)
+        publisher.publish(f"2.{day}.0")
+    assert len(archives(publisher)) < 12
+    assert "1.3.0" not in archives(publisher)
+    assert (host.version(), missing.version()) == ("2.29.0", "2.29.0")
+    assert host.fetch() == missing.fetch()
+
+
+def test_a_host_that_saw_the_site_just_before_gets_what_it_was_told(
+    publisher: Publisher, clock: Clock, host: Host
+) -> None:
+    client = host.client()
+    release = client.refresh().find("web", "stable")
+    assert release is not None
+    settle(publisher, "{versions: 1, after: 1m}")
+    clock.advance(minutes=2)
+    publisher.publish("2.0.0")
+    clock.advance(days=3)
+    publisher.publish("2.1.0")
+    prune(publisher, PruningRule(versions=1, after=timedelta(minutes=1)))
+    assert client.fetch(release, host.downloads / "bundle").path.exists()
+
+
+@pytest.mark.crash
+def test_over_500_releases_the_disk_stays_flat_and_every_host_is_on_what_it_should_run(
+    publisher: Publisher, clock: Clock, host: Host
+) -> None:
+    settle(publisher, "{versions: 5, after: 7d}")
+    sizes = []
+    for number in range(500):
+        clock.advance(hours=12)
+        publisher.publish(f"3.{number}.0", text=f"{number}\n")
+        if number % 25 == 24:
+            publisher.refresh()
+            assert host.version() == f"3.{number}.0"
+            histories = sum(path.stat().st_size for path in publisher.site.public.rglob("*.history.json"))
+            assert histories < 2 * 1000 * (number + 10)  # a line for each version, and the one before it
+            sizes.append(size(publisher.site.public) - histories)
+    assert max(sizes[4:]) < 1.25 * min(sizes[4:])  # bins that are signed anew are there twice for a while
+    assert len(archives(publisher)) < 50
+    verify_site(publisher.site)

@@ -1,0 +1,69 @@
+"""Destinations that need no server of the system: a directory, and an ``ssh`` that stays on this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bundles.publisher.push.destination import Destination
+from bundles.publisher.push.locations import open_destination
+from bundles.publisher.push.plan import Plan
+
+SSH = """#!/bin/sh
+# What a server does with the last argument, without one; -O exit is asked of a master that there is not.
+for last; do :; done
+[ "$FAILS" ] && [ ! -e "$FAILS" ] && { touch "$FAILS"; echo "connection refused" >&2; exit 255; }
+case " $* " in *" -O exit "*) exit 255;; esac
+exec sh -c "$last"
+"""
+
+
+class Silent:
+    """A watch that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.plans: list[Plan] = []
+        self.files: list[str] = []
+
+    def planned(self, steps: Plan) -> None:
+        self.plans.append(steps)
+
+    def sent(self, path: str, size: int) -> None:
+        assert size >= 0
+        self.files.append(path)
+
+
+@pytest.fixture
+def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program in the place of ``ssh`` that runs here what it would run there."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "ssh").write_text(SSH)
+    (tools / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    return tools / "ssh"
+
+
+@pytest.fixture
+def www(tmp_path: Path) -> Path:
+    """Where hosts read, of directories and of machines by SSH."""
+    return tmp_path / "www"
+
+
+@pytest.fixture(params=["directory", "ssh"])
+def open_www(request: pytest.FixtureRequest, www: Path) -> Iterator[Callable[[], Destination]]:
+    """Opens the directory ``www`` as a destination, by itself and as one of another machine."""
+    if request.param == "ssh":
+        request.getfixturevalue("ssh")
+    opened: list[Destination] = []
+
+    def make() -> Destination:
+        opened.append(open_destination(str(www) if request.param == "directory" else f"host:{www}"))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.close()

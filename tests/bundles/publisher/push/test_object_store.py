@@ -1,0 +1,99 @@
+"""Sites in an object store, by its S3 API: moto's server stands for one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from bundles.errors import PublishError
+from bundles.publisher.push.contents import files_of
+from bundles.publisher.push.locations import open_destination
+from bundles.publisher.push.push import Push
+from tests.bundles.publisher.push.conftest import Silent
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.bundles.conftest import Publisher
+
+# boto3 warns of what botocore itself calls, and moto leaves sockets to the collector.
+pytestmark = [pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    """A client of a store on loopback, which boto3 finds by the environment; it has an empty bucket ``sites``."""
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    for name, value in {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ACCESS_KEY_ID": "publisher",
+        "AWS_SECRET_ACCESS_KEY": "very-secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_CONFIG_FILE": str(tmp_path / "none"),
+        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    client = boto3.client("s3")
+    client.create_bucket(Bucket="sites")
+    yield client
+    client.close()
+    server.stop()
+
+
+def _keys(store: Any) -> dict[str, int]:
+    found = store.list_objects_v2(Bucket="sites").get("Contents", [])
+    return {one["Key"]: one["Size"] for one in found}
+
+
+def test_a_site_is_brought_there_and_only_what_changed_is_copied(publisher: Publisher, store: Any) -> None:
+    def push() -> tuple[str, ...]:
+        destination = open_destination("s3://sites/puller")
+        try:
+            return Push(publisher.site, destination).run(Silent()).plan.copied
+        finally:
+            destination.close()
+
+    push()
+    wanted = {f"puller/{path}": size for path, size in files_of(publisher.site.public).items()}
+    assert _keys(store) == wanted
+    timestamp = store.get_object(Bucket="sites", Key="puller/metadata/timestamp.json")
+    assert timestamp["Body"].read() == (publisher.site.metadata / "timestamp.json").read_bytes()
+    assert timestamp["CacheControl"] == "no-cache"
+    assert push() == ()
+    publisher.publish("1.1.0")
+    assert len(push()) == len(files_of(publisher.site.public)) - len(wanted) + 1
+    assert push() == ()
+
+
+def test_what_is_gone_goes_and_files_of_others_stay(publisher: Publisher, store: Any) -> None:
+    store.put_object(Bucket="sites", Key="index.html", Body=b"mine")
+    store.put_object(Bucket="sites", Key="metadata/77.snapshot.json", Body=b"old")
+    destination = open_destination("s3://sites")
+    Push(publisher.site, destination, timedelta(0)).run(Silent())
+    destination.close()
+    assert "index.html" in _keys(store)
+    assert "metadata/77.snapshot.json" not in _keys(store)
+
+
+def test_a_bucket_that_is_not_there_is_told_without_credentials(publisher: Publisher, store: Any) -> None:
+    destination = open_destination("s3://nowhere/puller")
+    with pytest.raises(PublishError) as failure:
+        Push(publisher.site, destination).run(Silent())
+    destination.close()
+    assert "s3://nowhere" in str(failure.value)
+    assert "NoSuchBucket" in str(failure.value)
+    assert "very-secret" not in str(failure.value)
+
+
+@pytest.mark.parametrize("location", ["s3://", "s3://key:secret@bucket/x", "s3://bucket/x?versionId=1"])
+def test_a_location_that_is_none_is_refused_without_showing_it(location: str) -> None:
+    with pytest.raises(PublishError, match=r"wanted s3://BUCKET/PREFIX") as failure:
+        open_destination(location)
+    assert "secret" not in str(failure.value)

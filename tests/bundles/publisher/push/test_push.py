@@ -1,0 +1,344 @@
+"""A site, brought to a destination: only what changed, whole at every moment, and nothing that must not be there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bundles.errors import PublishError
+from bundles.publisher.keys import make_key
+from bundles.publisher.push.contents import Source, files_of
+from bundles.publisher.push.destination import Destination, Sent
+from bundles.publisher.push.locations import open_destination
+from bundles.publisher.push.plan import Plan
+from bundles.publisher.push.push import Push
+from bundles.publisher.renewal import refresh_site
+from bundles.publisher.roles import RoleKeys
+from bundles.publisher.site import Site
+from tests.bundles.publisher.push.conftest import Silent
+
+if TYPE_CHECKING:
+    from tests.bundles.conftest import Clock, Host, Publisher
+
+
+class Killed(BaseException):
+    """No error that anything would handle."""
+
+
+Open = Callable[[], Destination]
+_WEEK = timedelta(days=7)
+
+
+def run(site: Site, destination: Destination, **options: object) -> Plan:
+    return Push(site, destination, **options).run(Silent()).plan  # type: ignore[arg-type]
+
+
+def test_hosts_follow_what_was_pushed(
+    publisher: Publisher, open_www: Open, www: Path, new_host: Callable[..., Host]
+) -> None:
+    run(publisher.site, open_www())
+    host = new_host(www)
+    assert host.version() == "1.0.0"
+    publisher.publish("1.1.0")
+    assert host.version() == "1.0.0"
+    run(publisher.site, open_www())
+    assert host.version() == "1.1.0"
+    assert host.fetch()
+
+
+def test_only_what_changed_is_copied(publisher: Publisher, open_www: Open) -> None:
+    first = run(publisher.site, open_www())
+    assert set(first.copied) == files_of(publisher.site.public).keys()
+    assert run(publisher.site, open_www()).is_empty
+    before = set(files_of(publisher.site.public))
+    publisher.publish("1.1.0")
+    changed = run(publisher.site, open_www())
+    assert set(changed.copied) == {
+        *files_of(publisher.site.public).keys() - before,
+        "metadata/timestamp.json",
+    }
+    assert run(publisher.site, open_www()).is_empty
+
+
+def test_what_is_planned_is_what_is_done(publisher: Publisher, open_www: Open, www: Path) -> None:
+    planned = Push(publisher.site, open_www()).plan()
+    assert not www.exists()
+    watch = Silent()
+    done = Push(publisher.site, open_www()).run(watch)
+    assert (done.plan, watch.plans, watch.files) == (planned, [planned], list(planned.copied))
+
+
+def test_the_timestamp_comes_after_all_that_it_leads_to(publisher: Publisher, open_www: Open) -> None:
+    copied = run(publisher.site, open_www()).copied
+    assert copied[-2:] == ("metadata/timestamp.json", "metadata/1.root.json")
+    assert copied.index("metadata/timestamp.json") == len(copied) - 2
+
+
+class Dying:
+    """A destination whose process is killed when it has written so many files."""
+
+    def __init__(self, inner: Destination, writes: int) -> None:
+        self._inner = inner
+        self.left = writes
+
+    def files(self) -> dict[str, int] | None:
+        return self._inner.files()
+
+    def size(self, path: str) -> int | None:
+        return self._inner.size(path)
+
+    def read(self, path: str, limit: int) -> bytes | None:
+        return self._inner.read(path, limit)
+
+    def write(self, sources: Sequence[Source], sent: Sent) -> None:
+        for source in sources:
+            if self.left == 0:
+                raise Killed
+            self.left -= 1
+            self._inner.write([source], sent)
+
+    def remove(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            if self.left == 0:
+                raise Killed
+            self.left -= 1
+            self._inner.remove([path])
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def __str__(self) -> str:
+        return str(self._inner)
+
+
+def _survivors(publisher: Publisher, open_www: Open) -> Iterable[bool]:
+    """Push, killed one step later each time; tells after each whether it was ended."""
+    for step in range(200):
+        dying = Dying(open_www(), step)
+        with suppress(Killed):
+            run(publisher.site, dying, keep=timedelta(0))
+        yield dying.left > 0
+        if dying.left > 0:
+            return
+    raise AssertionError("the push never ends")
+
+
+def test_hosts_see_all_of_before_or_all_of_after_wherever_a_push_is_killed(
+    publisher: Publisher, open_www: Open, www: Path, new_host: Callable[..., Host]
+) -> None:
+    run(publisher.site, open_www())
+    host = new_host(www)
+    host.refresh()
+    publisher.publish("1.1.0")
+    publisher.publish("0.1.0", name="db")
+    seen = []
+    for step, _ in enumerate(_survivors(publisher, open_www)):
+        fresh = new_host(www, name=f"host{step}")
+        assert (host.version(), host.version("db")) == (fresh.version(), fresh.version("db"))
+        seen.append((host.version(), host.version("db")))
+        assert host.fetch()
+    assert seen[0] == ("1.0.0", None)
+    assert seen[-1] == ("1.1.0", "0.1.0")
+    assert set(seen) == {seen[0], seen[-1]}
+
+
+@pytest.mark.parametrize("role", ["root", "targets", "snapshot", "timestamp"])
+def test_a_key_that_is_replaced_shuts_nobody_out_wherever_a_push_is_killed(
+    publisher: Publisher, www: Path, new_host: Callable[..., Host], clock: Clock, tmp_path: Path, role: str
+) -> None:
+    def open_www() -> Destination:
+        return open_destination(str(www))
+
+    run(publisher.site, open_www())
+    host = new_host(www)
+    host.refresh()
+    host.anchor = anchor = publisher.site.anchor.read_bytes()
+    RoleKeys(publisher.site, lambda _: b"").rotate(role, lambda: make_key(None))
+    for step, _ in enumerate(_survivors(publisher, open_www)):
+        fresh = type(host)(tmp_path / f"host{step}", anchor, clock, host.mirrors)
+        assert host.version() == fresh.version() == "1.0.0"
+    publisher.publish("1.1.0")
+    for _ in _survivors(publisher, open_www):
+        assert host.version() in ("1.0.0", "1.1.0")
+    assert host.version() == "1.1.0"
+
+
+# -- what must not be pushed ----------------------------------------------------------------------
+
+
+def test_an_older_edition_is_not_pushed_over_a_newer_one(
+    publisher: Publisher, open_www: Open, tmp_path: Path, clock: Clock
+) -> None:
+    old = Path(shutil.copytree(publisher.site.directory, tmp_path / "old"))
+    publisher.publish("1.1.0")
+    run(publisher.site, open_www())
+    with pytest.raises(PublishError, match="has version 3 of the timestamp, this site has 2: is this a copy"):
+        run(Site(old, clock), open_www())
+    run(Site(old, clock), open_www(), replace=True)
+
+
+def test_two_copies_of_a_site_do_not_take_turns(
+    publisher: Publisher, open_www: Open, tmp_path: Path, clock: Clock
+) -> None:
+    copy = Path(shutil.copytree(publisher.site.directory, tmp_path / "copy"))
+    run(publisher.site, open_www())
+    publisher.refresh()
+    run(publisher.site, open_www())
+    clock.advance(hours=1)
+    refresh_site(Site(copy, clock), lambda _: b"")
+    with pytest.raises(PublishError, match="has version 3 of the timestamp, this site has 3"):
+        run(Site(copy, clock), open_www())
+
+
+def test_another_site_is_not_pushed_over(
+    publisher: Publisher, new_publisher: Callable[..., Publisher], open_www: Open
+) -> None:
+    run(publisher.site, open_www())
+    other = new_publisher("other")
+    with pytest.raises(PublishError, match="has another site"):
+        run(other.site, open_www(), replace=True)
+
+
+def test_what_has_expired_is_not_pushed(publisher: Publisher, open_www: Open, clock: Clock) -> None:
+    clock.advance(days=8)
+    with pytest.raises(PublishError, match=r"expired at .* puller site refresh signs anew"):
+        run(publisher.site, open_www())
+    publisher.refresh()
+    run(publisher.site, open_www())
+
+
+def test_a_damaged_bundle_is_found_before_it_is_sent(publisher: Publisher, open_www: Open, www: Path) -> None:
+    (archive,) = publisher.site.public.rglob("*.tar.gz")
+    archive.write_bytes(b"x" * archive.stat().st_size)
+    with pytest.raises(PublishError, match=r"web-1\.0\.0\.tar\.gz: is not what its name says"):
+        run(publisher.site, open_www())
+    assert not (www / "metadata/timestamp.json").exists()
+
+
+def test_metadata_that_was_changed_by_hand_is_not_pushed(publisher: Publisher, open_www: Open) -> None:
+    for path in publisher.site.metadata.glob("*.snapshot.json"):
+        path.write_bytes(path.read_bytes().replace(b'"expires":"2', b'"expires":"3'))
+    with pytest.raises(Exception, match=r"signature|signed|threshold"):
+        run(publisher.site, open_www())
+
+
+def test_somebody_else_who_pushes_meanwhile_is_noticed(
+    publisher: Publisher, www: Path, open_www: Open
+) -> None:
+    run(publisher.site, open_www())
+    publisher.publish("1.1.0")
+
+    class Late(Dying):
+        def write(self, sources: Sequence[Source], sent: Sent) -> None:
+            (www / "metadata/timestamp.json").write_bytes(b"{}")
+            super().write(sources, sent)
+
+    with pytest.raises(PublishError, match="was pushed to by somebody else meanwhile"):
+        run(publisher.site, Late(open_www(), 100))
+    assert (www / "metadata/timestamp.json").read_bytes() == b"{}"
+
+
+def test_one_push_to_a_destination_at_a_time(publisher: Publisher, open_www: Open) -> None:
+    push = Push(publisher.site, open_www())
+
+    class Nested(Silent):
+        def planned(self, steps: Plan) -> None:
+            super().planned(steps)
+            with pytest.raises(PublishError, match="is being pushed to by another process"):
+                push.run(Silent())
+
+    push.run(Nested())
+
+
+# -- what is there --------------------------------------------------------------------------------
+
+
+def test_files_of_others_are_left_alone(publisher: Publisher, open_www: Open, www: Path) -> None:
+    others = ["index.html", "targets/README", "metadata/notes.txt", "web/1.root.json"]
+    for name in others:
+        (www / name).parent.mkdir(parents=True, exist_ok=True)
+        (www / name).write_text("mine\n")
+    run(publisher.site, open_www(), keep=timedelta(0))
+    assert [(www / name).read_text() for name in others] == ["mine\n"] * len(others)
+
+
+def test_what_is_gone_from_the_site_stays_for_the_life_of_a_timestamp(
+    publisher: Publisher, open_www: Open, www: Path, clock: Clock
+) -> None:
+    publisher.publish("1.1.0")
+    run(publisher.site, open_www())
+    gone = "metadata/2.snapshot.json"
+    (publisher.site.public / gone).unlink()
+    for _ in range(2):
+        assert list(run(publisher.site, open_www()).gone) == [gone]
+        assert (www / gone).exists()
+        clock.advance(days=3)
+    clock.advance(days=2)
+    publisher.refresh()
+    assert run(publisher.site, open_www()).removed == (gone,)
+    assert not (www / gone).exists()
+    assert run(publisher.site, open_www()).is_empty
+
+
+def test_roots_are_never_removed(publisher: Publisher, open_www: Open, www: Path) -> None:
+    run(publisher.site, open_www())
+    shutil.copy(www / "metadata/1.root.json", www / "metadata/9.root.json")
+    assert run(publisher.site, open_www(), keep=timedelta(0)).removed == ()
+
+
+def test_a_file_that_was_damaged_there_is_copied_again_when_its_size_says_so(
+    publisher: Publisher, open_www: Open, www: Path
+) -> None:
+    run(publisher.site, open_www())
+    (archive,) = www.rglob("*.tar.gz")
+    archive.write_bytes(b"")
+    assert run(publisher.site, open_www()).copied == (str(archive.relative_to(www)),)
+
+
+def test_a_lost_record_costs_a_closer_look_and_nothing_else(
+    publisher: Publisher, open_www: Open, www: Path, new_host: Callable[..., Host]
+) -> None:
+    run(publisher.site, open_www())
+    shutil.rmtree(publisher.site.directory / "pushes")
+    named = www / "metadata/2.snapshot.json"
+    named.write_bytes(named.read_bytes().replace(b"snapshot", b"snapsh0t", 1))  # of the same size
+    assert run(publisher.site, open_www()).copied == ("metadata/2.snapshot.json",)
+    assert new_host(www).version() == "1.0.0"
+
+
+def test_a_damaged_record_is_as_good_as_none(publisher: Publisher, open_www: Open) -> None:
+    run(publisher.site, open_www())
+    (record,) = (publisher.site.directory / "pushes").glob("*.json")
+    record.write_text('{"format": 1, "gone": 3}')
+    assert run(publisher.site, open_www()).is_empty
+
+
+def test_a_connection_that_fails_once_is_tried_again(
+    publisher: Publisher, ssh: Path, www: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAILS", str(tmp_path / "failed"))
+    run(publisher.site, open_destination(f"ssh://me@host:2222{www}"))
+    assert (tmp_path / "failed").exists()
+    assert (www / "metadata/timestamp.json").exists()
+
+
+def test_leftovers_at_the_far_side_go_when_they_are_old(publisher: Publisher, ssh: Path, www: Path) -> None:
+    for name, age in (("old", 3 * 86400), ("new", 60)):
+        (www / f".puller-push-{name}").mkdir(parents=True)
+        then = os.stat(www).st_mtime - age
+        os.utime(www / f".puller-push-{name}", (then, then))
+    run(publisher.site, open_destination(f"host:{www}"))
+    assert [path.name for path in www.glob(".puller-push-*")] == [".puller-push-new"]
+
+
+def test_what_the_far_side_says_is_told(publisher: Publisher, ssh: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PublishError, match=r"mkdir|cannot|Not a directory|File exists"):
+        run(publisher.site, open_destination(f"host:{tmp_path}/file/www"))

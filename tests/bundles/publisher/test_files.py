@@ -1,0 +1,117 @@
+"""Publishing puts every file of a bundle on the site, once, for hosts that have the others already."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bundles.errors import SignatureError
+from bundles.format.compressed_file import file_path
+from bundles.publisher.site import Site
+from bundles.publisher.verification import verify_site
+
+if TYPE_CHECKING:
+    from tests.bundles.conftest import Publisher, Survives
+
+
+def files(site: Site) -> dict[str, bytes]:
+    """What the files of a site hold, by path below ``targets/``."""
+    targets = site.public / "targets"
+    return {
+        str(path.relative_to(targets)): gzip.decompress(path.read_bytes())
+        for path in targets.glob("files/*/*")
+    }
+
+
+def path_of(data: bytes) -> str:
+    return file_path(hashlib.sha256(data).hexdigest())
+
+
+def test_each_file_and_the_description_are_under_the_hash_of_what_they_hold(publisher: Publisher) -> None:
+    before = files(publisher.site)
+    publisher.publish("2.0.0", text="hello\n")
+    found = files(publisher.site)
+    assert {path: path_of(data) for path, data in found.items()} == {path: path for path in found}
+    description = publisher.site.indexes().of["web"].releases["2.0.0"].description
+    assert found.keys() - before.keys() == {path_of(b"hello\n"), file_path(description.sha256)}
+    assert path_of(b"resources: []\n") in before
+
+
+def test_a_file_is_there_once_for_all_versions_and_bundles_and_is_not_written_again(
+    publisher: Publisher,
+) -> None:
+    publisher.publish("2.0.0", text="hello\n")
+    before = {path: path.stat().st_ino for path in publisher.site.public.glob("targets/files/*/*")}
+    publisher.publish("2.0.1", text="hello again\n")
+    publisher.publish("1.0.0", name="db", text="hello\n")
+    after = {path: path.stat().st_ino for path in publisher.site.public.glob("targets/files/*/*")}
+    assert before.items() <= after.items()
+    # Two descriptions and one text are new.
+    assert len(after) == len(before) + 3
+
+
+def test_a_large_file_that_is_nearly_all_of_its_bundle_is_in_the_archive_only(publisher: Publisher) -> None:
+    text = "nearly all\n" * 100_000
+    publisher.publish("2.0.0", text=text)
+    assert path_of(text.encode()) not in files(publisher.site)
+    verify_site(publisher.site)
+
+
+@pytest.fixture
+def private_umask() -> Iterator[None]:
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("private_umask")
+def test_a_web_server_can_read_them_whatever_the_umask(publisher: Publisher) -> None:
+    publisher.publish("2.0.0")
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in publisher.site.public.glob("targets/files/**/*")}
+    assert modes == {0o755, 0o644}
+
+
+def test_a_site_is_whole_wherever_its_publisher_is_killed(publisher: Publisher, survives: Survives) -> None:
+    moment = 0
+    while not survives(moment, lambda: publisher.publish("1.1.0")):
+        verify_site(publisher.site)
+        moment += 1
+    verify_site(publisher.site)
+    assert moment > 5
+    assert not list(publisher.site.public.glob("targets/files/.*"))
+
+
+def spoiled(path: Path) -> None:
+    path.write_bytes(gzip.compress(b"something else"))
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize("damage", [spoiled, cut, os.unlink])
+@pytest.mark.parametrize("which", ["text", "description"])
+def test_verify_names_a_file_that_is_damaged(
+    publisher: Publisher, damage: Callable[[Path], None], which: str
+) -> None:
+    publisher.publish("2.0.0", text="hello\n")
+    description = publisher.site.indexes().of["web"].releases["2.0.0"].description.sha256
+    sha256 = hashlib.sha256(b"hello\n").hexdigest() if which == "text" else description
+    damage(publisher.site.files.path(sha256))
+    with pytest.raises(SignatureError, match=sha256):
+        verify_site(publisher.site)
+
+
+def test_what_is_missing_is_written_again_by_the_next_version_that_has_it(publisher: Publisher) -> None:
+    publisher.publish("2.0.0", text="hello\n")
+    shutil.rmtree(publisher.site.public / "targets/files")
+    publisher.publish("2.0.1", name="db", text="hello\n")
+    assert path_of(b"hello\n") in files(publisher.site)

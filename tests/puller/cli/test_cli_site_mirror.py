@@ -1,0 +1,80 @@
+"""``puller site mirror``: what it says, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bundles.publisher.web_server import serving
+
+if TYPE_CHECKING:
+    from tests.conftest import Execute
+
+ROOT = "site/public/metadata/1.root.json"
+
+
+@pytest.fixture(autouse=True)
+def public(new_site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, execute: Execute) -> str:
+    """A site with one bundle, in the working directory: what it publishes."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(new_site, "site")
+    Path("web").mkdir()
+    Path("web/manifest.yaml").write_text("resources: []\n")
+    assert execute("site", "publish", "site", "web", "--version", "1.0.0")[0] == 0
+    return f"{tmp_path}/site/public"
+
+
+def test_it_says_what_it_would_copy_and_copies_it(execute: Execute, public: str) -> None:
+    status, planned = execute("site", "mirror", public, "copy", "--root", ROOT, "--dry-run")
+    assert (status, "files to copy" in planned, Path("copy").exists()) == (0, True, False)
+    status, said = execute("site", "mirror", public, "copy", "--root", ROOT)
+    assert (status, "files copied" in said) == (0, True), said
+    assert execute("site", "mirror", public, "copy") == (0, "copy: is as the site is\n")
+
+
+def test_it_copies_from_a_web_server(execute: Execute, public: str) -> None:
+    with serving(Path(public)) as url:
+        status, said = execute("site", "mirror", url, "copy", "--root", ROOT, "--bundle", "web")
+        assert (status, "files copied" in said) == (0, True), said
+        assert execute("site", "mirror", url, "copy", "--bundle", "web")[1] == "copy: is as the site is\n"
+
+
+def test_programs_read_what_was_done(execute: Execute, public: str) -> None:
+    status, said = execute("site", "mirror", public, "copy", "--root", ROOT, "--format", "json")
+    done = json.loads(said)
+    assert (status, done["site"], done["copied"][-2:], done["removed"]) == (
+        0,
+        public,
+        ["metadata/timestamp.json", "metadata/1.root.json"],
+        [],
+    )
+
+
+def test_what_does_not_hold_ends_with_the_status_of_a_host(execute: Execute, public: str) -> None:
+    execute("site", "mirror", public, "copy", "--root", ROOT)
+    timestamp = Path(public, "metadata/timestamp.json")
+    changed = re.sub(rb'("expires": *")2', rb"\g<1>3", timestamp.read_bytes())
+    timestamp.write_bytes(changed)
+    status, said = execute("site", "mirror", public, "copy")
+    assert (status, "timestamp" in said) == (10, True), said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["copy"], "the first run needs --root"),
+        (["site", "--root", ROOT], "a publisher's site and no copy"),
+        (["copy", "--root", ROOT, "--bundle", "Web/.."], "Web/.."),
+        (["copy", "--root", ROOT, "--bundle", "db"], "publishes no bundle 'db'"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    execute: Execute, public: str, arguments: list[str], words: str
+) -> None:
+    status, said = execute("site", "mirror", public, *arguments)
+    assert (status != 0, words in said) == (True, True), said

@@ -1,0 +1,149 @@
+"""``puller site prune``, ``site history`` and ``site list --all``: what they say, and how they end."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bundles.publisher.channels import Channels
+from bundles.publisher.publication import publish_bundle
+from bundles.publisher.site import Site
+from bundles.publisher.statements import RolloutRequest
+
+if TYPE_CHECKING:
+    from tests.conftest import Execute
+
+LITTLE = ("--versions", "1", "--after", "30d")
+
+
+def no_passphrase(key: Path) -> bytes:
+    raise AssertionError(f"{key} is not encrypted")
+
+
+@pytest.fixture(autouse=True)
+def site(new_site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A site with ``web`` 1.0.0 to 1.3.0, published 100 to 97 days ago, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(new_site, "site")
+    source = tmp_path / "web"
+    source.mkdir()
+    for minor in range(4):
+        then = datetime.now(UTC) - timedelta(days=100 - minor)
+        (source / "manifest.yaml").write_text(f"# {minor}\nresources: []\n")
+        made = Site(tmp_path / "site", lambda then=then: then)  # type: ignore[misc]
+        publish_bundle(made, source, no_passphrase, version=f"1.{minor}.0")
+    return tmp_path / "site"
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_it_says_what_would_go_and_how_large_it_is_and_changes_nothing(execute: Execute, site: Path) -> None:
+    before = contents(site)
+    status, said = execute("site", "prune", "site", *LITTLE, "--noop")
+    assert status == 0
+    assert re.search(r"^web 1\.0\.0 would be pruned, \d+ bytes, published 2\d{3}-\d\d-\d\d$", said, re.M)
+    assert "web 1.1.0 would be pruned" in said
+    assert "web 1.2.0" not in said  # the channel named it before 1.3.0
+    assert contents(site) == before
+
+
+def test_it_prunes_and_the_history_goes_on_to_tell(execute: Execute, site: Path) -> None:
+    status, said = execute("site", "prune", "site", *LITTLE)
+    assert status == 0
+    assert re.search(r"^web 1\.1\.0 is pruned, \d+ bytes, ", said, re.M)
+    assert re.search(r"^site: \d+ files \([\d.]+ \w+\) that no host can ask for are removed$", said, re.M)
+    assert re.search(r"^site: \d+ files \([\d.]+ \w+\) stay until no host can be led to them, ", said, re.M)
+    assert "pruned" not in execute("site", "prune", "site", *LITTLE)[1]
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
+    listed = execute("site", "list", "site", "--all")[1].splitlines()
+    assert listed[0].split() == ["BUNDLE", "VERSION", "PUBLISHED", "SIZE", "CHANNELS", "FILES"]
+    assert [line.split()[1] for line in listed[1:]] == ["1.0.0", "1.1.0", "1.2.0", "1.3.0"]
+    assert [line.split()[-1] for line in listed[1:]] == [today, today, "there", "there"]
+    assert "stable" in listed[-1]
+
+
+def test_the_rule_of_the_site_counts_where_no_other_is_given(execute: Execute, site: Path) -> None:
+    assert "1.0.0" not in execute("site", "prune", "site", "--noop")[1]
+    with (site / "site.yaml").open("a") as settings:
+        settings.write("prune: {versions: 1, after: 30d}\n")
+    assert "web 1.0.0 would be pruned" in execute("site", "prune", "site", "--noop")[1]
+
+
+def test_the_history_says_which_channel_named_what_when(execute: Execute, site: Path) -> None:
+    channels = Channels(Site(site), no_passphrase)
+    channels.promote("web", "stable", "canary", RolloutRequest(percent=10))
+    channels.withdraw("web", "canary")
+    status, said = execute("site", "history", "site", "web")
+    assert status == 0
+    statements = said.split("\n\n")[1].splitlines()
+    assert statements[0].split() == ["WHEN", "CHANNEL", "SAID"]
+    assert statements[1].endswith("stable   1.0.0 for all hosts")
+    assert statements[-2].endswith("canary   1.3.0 for 10 % of the hosts; the others keep what they have")
+    assert statements[-1].endswith("canary   nothing any more")
+
+
+def test_programs_read_all_of_it(execute: Execute) -> None:
+    planned = json.loads(execute("site", "prune", "site", *LITTLE, "--noop", "--format", "json")[1])
+    assert [version["version"] for version in planned["versions"]] == ["1.0.0", "1.1.0"]
+    assert planned["noop"] is True
+    done = json.loads(execute("site", "prune", "site", *LITTLE, "--format", "json")[1])
+    assert (done["versions"], done["noop"], bool(done["until"])) == (planned["versions"], False, True)
+    listed = json.loads(execute("site", "list", "site", "--all", "--format", "json")[1])
+    history = json.loads(execute("site", "history", "site", "web", "--format", "json")[1])
+    assert listed["web"]["versions"] == history["versions"]
+    assert [version["channels"] for version in history["versions"]] == [[], [], [], ["stable"]]
+    assert [bool(version["pruned"]) for version in history["versions"]] == [True, True, False, False]
+    assert [said["version"] for said in history["statements"]] == ["1.0.0", "1.1.0", "1.2.0", "1.3.0"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ["prune", "site", "--after", "soon"],
+            "--after: is 'soon', wanted a duration such as '12h', '7d' or '4w'",
+        ),
+        (["prune", "site", "--versions", "0"], "0 is not in the range x>=1"),
+        (["prune", "web"], "web: is not a site"),
+        (["history", "site", "app"], "app: was never published in site"),
+        (["history", "site", "../web"], "wanted"),
+    ],
+)
+def test_what_cannot_be_done_is_said(execute: Execute, site: Path, arguments: list[str], words: str) -> None:
+    before = contents(site)
+    status, said = execute("site", *arguments)
+    assert status != 0
+    assert words in said
+    assert contents(site) == before
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ("[1]", "site/site.yaml: prune: wanted a mapping"),
+        ("{version: 3}", "site/site.yaml: prune: unknown key 'version'"),
+        ("{versions: 0}", "site/site.yaml: prune: versions: is '0', wanted a number of versions from 1 on"),
+        ("{versions: many}", "prune: versions: is 'many', wanted a number"),
+        ("{versions: [1]}", "prune: versions: is ['1'], wanted a number"),
+        ("{after: never}", "prune: after: is 'never', wanted a duration"),
+        ("{automatic: perhaps}", "prune: automatic: is 'perhaps', wanted true or false"),
+    ],
+)
+def test_a_rule_that_nobody_understands_is_refused_before_anything_is_removed(
+    execute: Execute, site: Path, rule: str, words: str
+) -> None:
+    with (site / "site.yaml").open("a") as settings:
+        settings.write(f"prune: {rule}\n")
+    before = contents(site)
+    for command in ("prune", "refresh"):
+        status, said = execute("site", command, "site")
+        assert (status != 0, words in said) == (True, True)
+    assert contents(site) == before

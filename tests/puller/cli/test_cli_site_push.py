@@ -1,0 +1,80 @@
+"""``puller site push``: what it says, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.conftest import Execute
+
+
+@pytest.fixture(autouse=True)
+def site(new_site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, execute: Execute) -> Path:
+    """A site with one bundle, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(new_site, "site")
+    Path("web").mkdir()
+    Path("web/manifest.yaml").write_text("resources: []\n")
+    assert execute("site", "publish", "site", "web", "--version", "1.0.0")[0] == 0
+    return tmp_path / "site"
+
+
+def test_it_says_what_it_would_copy_and_copies_it(execute: Execute, tmp_path: Path) -> None:
+    status, planned = execute("site", "push", "site", "www", "--noop")
+    assert status == 0
+    count = len(list(Path("site/public").rglob("*.*")))
+    assert "copy   metadata/1.snapshot.json (" in planned or f"copy   and {count - 20} more" in planned
+    assert f"{tmp_path}/www: {count} files to copy, " in planned
+    assert not Path("www").exists()
+    status, said = execute("site", "push", "site", "www")
+    assert (status, f"{count} of {count} files, " in said) == (0, True)
+    assert execute("site", "push", "site", "www") == (0, f"{tmp_path}/www: is as the site is\n")
+    assert execute("site", "push", "site", "www", "--noop") == (0, f"{tmp_path}/www: is as the site is\n")
+
+
+def test_programs_read_what_was_done(execute: Execute) -> None:
+    status, said = execute("site", "push", "site", "www", "--noop", "--format", "json")
+    plan = json.loads(said)
+    assert (status, plan["noop"], plan["copied"][-2:], plan["removed"]) == (
+        0,
+        True,
+        ["metadata/timestamp.json", "metadata/1.root.json"],
+        [],
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["www", "--keep", "soon"], "--keep: is 'soon', wanted a duration such as '12h', '7d' or '4w'"),
+        (
+            ["ftp://www/srv"],
+            "ftp://: is no kind of destination, wanted a directory, ssh://, https:// or s3://",
+        ),
+        (["http://me:geheim@[::1/x"], "wanted a URL"),
+        (["www\n:/srv"], "is no destination: it has control characters"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(execute: Execute, arguments: list[str], words: str) -> None:
+    status, said = execute("site", "push", "site", *arguments)
+    assert (status != 0, words in said, "geheim" in said) == (True, True, False), said
+
+
+def test_what_is_no_site_is_not_pushed(execute: Execute) -> None:
+    status, said = execute("site", "push", "web", "www")
+    assert (status != 0, "is not a site" in said, Path("www").exists()) == (True, True, False)
+
+
+def test_what_is_gone_is_said_to_stay_for_a_while(execute: Execute, site: Path) -> None:
+    execute("site", "push", "site", "www")
+    (site / "public/metadata/1.snapshot.json").unlink()
+    execute("site", "publish", "site", "web", "--version", "1.0.1")
+    said = execute("site", "push", "site", "www")[1]
+    assert "1 stay until no host can ask for them" in said
+    said = execute("site", "publish", "site", "web", "--version", "1.0.2")[1]
+    assert "to remove, " not in execute("site", "push", "site", "www")[1]
