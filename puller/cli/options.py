@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from puller.state.directories import DEFAULT_CONFIGURATION, PRIVATE_KEY
+from puller.state.places import DEFAULT_CONFIGURATION, PRIVATE_KEY
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 

@@ -5,8 +5,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import click
-
 from puller.values.visible import visible
 
 _LATE_CONTROL = re.compile(r"[\x7f-\x9f]")
@@ -44,11 +42,15 @@ def show(value: Any, output_format: str) -> None:
 
 def say(sentence: object) -> None:
     """Print a line for people, in which others may have had words: none of them is a command of the terminal."""
+    import click  # takes longer to import than some commands to answer
+
     click.echo(visible(str(sentence)))
 
 
 def warn(sentence: str) -> None:
     """Say on stderr something that is amiss, and keep it apart from the answer."""
+    import click
+
     click.echo(visible(f"puller: {sentence}"), err=True)
 
 

@@ -1,4 +1,4 @@
-"""Command lines of ``run`` and ``apply`` that are plainly right, read without click.
+"""Command lines of ``run``, ``apply`` and ``hiera lookup`` that are plainly right, read without click.
 
 Importing click costs a sixth of a run that finds nothing to do. Only exact, complete options are understood here; for
 everything else (help, abbreviations, mistakes) there is click, which then also finds the words for it. A test holds
@@ -28,32 +28,43 @@ _LISTS = {
     "--data": "data_files",
     "--set": "data_pairs",
 }
+_LOOKUP: dict[str, Any] = {
+    **dict.fromkeys(("merge", "knock_out_prefix", "default", "value_type")),
+    **dict.fromkeys(("config", "environment", "document", "global_config", "private_key")),
+    **dict.fromkeys(("sort_merged_arrays", "merge_hash_arrays", "no_system_facts"), False),
+    **dict.fromkeys(("fact_pairs", "facts_files", "facts_directories", "modules"), ()),
+    "environment_name": "production",
+}
+"""The options of ``hiera lookup`` that are not given."""
 
 
 def find_job(arguments: Sequence[str]) -> Callable[[], int] | None:
     """The job that a command line plainly asks for; ``None`` leaves it to click.
 
-    1. The first word is ``run`` or ``apply``, the commands that mostly find nothing to do.
+    1. It begins with ``run`` or ``apply``, the commands that mostly find nothing to do, or with ``hiera lookup``, which
+       scripts call for one key at a time.
     2. Every option is known, written in full, and has its value in a word of its own (``parse``).
-    3. ``run`` has no argument, ``apply`` has one.
+    3. ``run`` has no argument, ``apply`` has one, ``hiera lookup`` has keys.
     4. Files that options name are there: click checks that too, and its sentence is the one that users know.
-    5. What was found are the fields of the job's options.
+    5. What was found are the options of the job.
     """
     # 1.
     command, *rest = arguments or ("",)
     if command == "run":
         return _find_run(rest)
+    if command == "hiera" and rest[:1] == ["lookup"]:
+        return _find_lookup(rest[1:])
     return _find_apply(rest) if command == "apply" else None
 
 
 def _find_run(arguments: Sequence[str]) -> Callable[[], int] | None:
     # 2. and 3.
     found = parse(arguments, flags=_RUN_FLAGS, single={"--config": "config"}, lists={})
-    if found is None or "source" in found:
+    if found is None or found.pop("arguments"):
         return None
     # 5.
     from puller.run import jobs
-    from puller.state.directories import DEFAULT_CONFIGURATION
+    from puller.state.places import DEFAULT_CONFIGURATION
 
     options = jobs.RunOptions(**{"config": DEFAULT_CONFIGURATION, **found})
     return lambda: jobs.run(options)
@@ -62,7 +73,7 @@ def _find_run(arguments: Sequence[str]) -> Callable[[], int] | None:
 def _find_apply(arguments: Sequence[str]) -> Callable[[], int] | None:
     # 2. and 3.
     found = parse(arguments, flags=_FLAGS, single=_SINGLE, lists=_LISTS)
-    if found is None or "source" not in found:
+    if found is None or len(arguments_found := found.pop("arguments")) != 1:
         return None
     # 4.
     for name in (*found.get("facts_files", ()), *found.get("data_files", ())):
@@ -71,8 +82,33 @@ def _find_apply(arguments: Sequence[str]) -> Callable[[], int] | None:
     # 5.
     from puller.run import jobs
 
-    options = jobs.ApplyOptions(**found)
+    options = jobs.ApplyOptions(source=arguments_found[0], **found)
     return lambda: jobs.apply(options)
+
+
+def _find_lookup(words: Sequence[str]) -> Callable[[], int] | None:
+    # 2. and 3.
+    found = parse(
+        words,
+        flags={"--no-system-facts": ("no_system_facts", True)},
+        single={"--environment": "environment", "--format": "output_format"},
+        lists={"--fact": "fact_pairs", "--facts": "facts_files"},
+    )
+    if found is None or not (arguments_found := found.pop("arguments")):
+        return None
+    # 4.
+    output_format, place = found.pop("output_format", "yaml"), found.get("environment")
+    if output_format not in ("yaml", "json") or not (place is None or os.path.isdir(place)):
+        return None
+    if not all(map(os.path.isfile, found.get("facts_files", ()))):
+        return None
+    # 5.
+    from puller.cli.hiera import asking
+
+    options = {**_LOOKUP, **found}
+    return lambda: asking.find_values(
+        arguments_found, output_format, explain=False, reveal=False, options=options
+    )
 
 
 def parse(
@@ -82,8 +118,8 @@ def parse(
     single: dict[str, str],
     lists: dict[str, str],
 ) -> dict[str, Any] | None:
-    """The values of options by name, and the one argument as ``source``; ``None`` for anything that is not plain."""
-    found: dict[str, Any] = {}
+    """The values of options by name, and ``arguments``; ``None`` for anything that is not plain."""
+    found: dict[str, Any] = {"arguments": ()}
     words = iter(arguments)
     for word in words:
         if word in flags:
@@ -98,8 +134,8 @@ def parse(
                 found[single[word]] = following
             else:
                 found[lists[word]] = (*found.get(lists[word], ()), following)
-        elif word.startswith("-") or not word or "source" in found:
+        elif word.startswith("-") or not word:
             return None
         else:
-            found["source"] = word
+            found["arguments"] += (word,)
     return found

@@ -19,7 +19,7 @@ from hiera.text import yaml_text
 from hiera.values.secrets import Secret
 from puller.config.maintenance_windows import Window, find_problem
 from puller.errors import ConfigurationError, file_problem
-from puller.state.directories import PRIVATE_KEY
+from puller.state.places import PRIVATE_KEY
 from puller.system.trusted import trusted
 from puller.values.convert import explain, parse_value
 from puller.values.duration import Duration
@@ -66,9 +66,16 @@ class HttpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class ReportOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Reports of runs: how many are kept, and the file for metrics."""
+    """Reports of runs: which are kept, and the file for metrics. Times in seconds."""
 
     keep: int = 20
+    """The newest, whatever their age."""
+    quiet_for: Duration = Duration(2 * 86400.0)
+    """Of runs that found nothing to do."""
+    eventful_for: Duration = Duration(90 * 86400.0)
+    """Of runs that changed, failed or refused something."""
+    most: int = 1000
+    most_bytes: int = 100_000_000
     textfile: str | None = None
 
 
@@ -152,8 +159,7 @@ def _problems(configuration: Configuration) -> Iterator[tuple[str, str]]:
     for key in _PATHS:
         if not os.path.isabs(path := getattr(configuration, key)):
             yield key, f"is {path!r}, wanted an absolute path"
-    if configuration.reports.keep < 1:
-        yield "reports", f"keeps {configuration.reports.keep} reports, wanted at least 1"
+    yield from _problems_of_reports(configuration.reports)
 
 
 def _problems_of_locations(configuration: Configuration) -> Iterator[tuple[str, str]]:
@@ -165,6 +171,21 @@ def _problems_of_locations(configuration: Configuration) -> Iterator[tuple[str, 
     for location in configuration.site_data:
         if not location.startswith(("http://", "https://", "/")):
             yield "data", f"has {mask_location(location)!r}, wanted a URL or the absolute path of a file"
+
+
+def _problems_of_reports(reports: ReportOptions) -> Iterator[tuple[str, str]]:
+    if reports.keep < 1:
+        yield "reports", f"keeps {reports.keep} reports, wanted at least 1"
+    if reports.most < reports.keep:
+        what = f"keeps the newest {reports.keep} and has most: {reports.most}"
+        yield "reports", f"{what}, wanted at least as many"
+    if reports.most_bytes < 1:
+        yield "reports", f"has most_bytes: {reports.most_bytes}, wanted at least 1"
+    if reports.eventful_for < reports.quiet_for:
+        yield (
+            "reports",
+            "keeps those of quiet runs longer than those of eventful ones (quiet_for, eventful_for)",
+        )
 
 
 def _problems_of_bundles(bundles: Sequence[BundleChoice]) -> Iterator[tuple[str, str]]:

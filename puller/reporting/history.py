@@ -1,6 +1,5 @@
 """Reports of earlier runs, and what is going on right now, as files below the two directories of Puller."""
 
-import contextlib
 import os
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,7 +7,10 @@ from pathlib import Path
 import msgspec
 
 from bundles.filesystem.atomic import read_limited
+from puller.reporting.forgetting import forget_lists, forget_outdated
+from puller.reporting.in_order import complete, shorten
 from puller.reporting.report import Report
+from puller.reporting.retention import Retention, is_eventful
 from puller.state.directories import Directories
 from puller.state.state_file import LARGEST, write_state
 from puller.state.stored_json import decode
@@ -24,16 +26,28 @@ class Status(msgspec.Struct, frozen=True):
     process: int
 
 
-def save_report(report: Report, directories: Directories, keep: int) -> Path:
-    """Keep a report and forget the oldest; gives where it is. Raises ``OSError``."""
-    data = msgspec.json.encode(report)
-    path = directories.runs / f"{report.run}.json"
-    # Reports hold file names and differences, which not everybody on the machine needs to see.
+def save_report(report: Report, directories: Directories, retention: Retention, now: datetime) -> Path:
+    """Keep a report and forget what is outdated; gives where it is. Raises ``OSError``.
+
+    1. The lists of what was in order come first: a report never names one that is not there.
+    2. The report, and once more as that of the last run.
+    3. Those that are outdated, and lists that no report names any more.
+    """
+    # 1.
+    lists = set(directories.in_order.glob("*"))
+    kept = shorten(report, directories.in_order)
+    # 2. Reports hold file names and differences, which not everybody on the machine needs to see.
+    data = msgspec.json.encode(kept)
+    kind, other = ("eventful", "quiet") if is_eventful(report) else ("quiet", "eventful")
+    path = directories.runs / f"{report.run}-{kind}.json"
     write_state(path, data)
     write_state(directories.last_run, data)
-    for old in sorted(directories.runs.glob("*.json"))[:-keep]:  # by name is by time
-        with contextlib.suppress(IsADirectoryError):  # somebody's own; it is in nobody's way
-            old.unlink(missing_ok=True)
+    # Of the same run, from before its metrics could not be written.
+    (directories.runs / f"{report.run}-{other}.json").unlink(missing_ok=True)
+    # 3.
+    forget_outdated(directories, retention, now)
+    if set(directories.in_order.glob("*")) - lists:
+        forget_lists(directories, retention, now)
     return path
 
 
@@ -66,8 +80,34 @@ def _read_status(directories: Directories) -> Status | None:
 
 
 def load_last_report(directories: Directories) -> Report | None:
-    """The newest report; ``None`` when there is none. Raises ``OSError``, ``ValueError`` for what is no report."""
+    """The newest report, of what was not in order; ``None`` when there is none.
+
+    Raises ``OSError``, ``ValueError`` for what is no report.
+    """
     try:
-        return decode(read_limited(directories.last_run, _LARGEST_REPORT), Report)
+        return load_report(directories.last_run)
     except FileNotFoundError:
         return None
+
+
+class _LastGood(msgspec.Struct):
+    last_good: str = ""
+
+
+def load_last_good(directories: Directories) -> str:
+    """When the last good run finished, by the newest report; empty when that is not known."""
+    try:
+        return decode(read_limited(directories.last_run, _LARGEST_REPORT), _LastGood).last_good
+    except (OSError, ValueError):
+        return ""
+
+
+def load_report(path: Path) -> Report:
+    """A report as it is kept, of what was not in order; raises ``OSError``, ``ValueError`` for what is no report."""
+    return decode(read_limited(path, _LARGEST_REPORT), Report)
+
+
+def load_all_events(directories: Directories) -> Report | None:
+    """The newest report, with an event for each resource; otherwise as ``load_last_report``."""
+    report = load_last_report(directories)
+    return None if report is None else complete(report, directories.in_order)

@@ -1,4 +1,4 @@
-"""Log lines: for people on a terminal, with priorities for the journal.
+"""Log entries: lines for people, and with fields for the journal (``puller.reporting.sinks``).
 
 A line is a level, a sentence and ``key=value`` pairs::
 
@@ -7,28 +7,14 @@ A line is a level, a sentence and ``key=value`` pairs::
 WARN and above is what somebody should look at; what a run is there for, such as a change, is a notice.
 """
 
-import contextlib
-import os
-import select
 import sys
-from enum import IntEnum
-from typing import TextIO
+from typing import TextIO, Unpack
 
+from puller.reporting.fields import Fields, MessageId
 from puller.reporting.report import Event, State
+from puller.reporting.sinks import JOURNAL, Level, find_sink
 from puller.values.visible import visible
 
-
-class Level(IntEnum):
-    """Syslog's priorities; the smaller, the more urgent."""
-
-    ERROR = 3
-    WARN = 4
-    NOTICE = 5
-    INFO = 6
-    DEBUG = 7
-
-
-_COLOURS = {Level.ERROR: "31", Level.WARN: "33", Level.DEBUG: "2"}
 _LEVEL_OF = {
     State.FAILED: Level.ERROR,
     State.CHANGED: Level.NOTICE,
@@ -37,6 +23,7 @@ _LEVEL_OF = {
     State.STABLE: Level.INFO,
     State.SKIPPED: Level.INFO,
 }
+_KIND_OF = {state: MessageId[f"RESOURCE_{state.name}"] for state in State}
 
 
 def verbosity(*, verbose: bool, quiet: bool) -> Level:
@@ -45,72 +32,77 @@ def verbosity(*, verbose: bool, quiet: bool) -> Level:
 
 
 class Log:
-    """Writes the lines of a run to one stream."""
+    """Takes the entries of a run, and hands those that are urgent enough to where its stream goes."""
 
     def __init__(
-        self, stream: TextIO | None = None, *, level: Level = Level.NOTICE, colour: bool | None = None
+        self,
+        stream: TextIO | None = None,
+        *,
+        level: Level = Level.NOTICE,
+        colour: bool | None = None,
+        journal: str = JOURNAL,
     ) -> None:
-        self._stream = stream or sys.stderr
+        self._sink = find_sink(stream or sys.stderr, colour=colour, journal=journal)
         self._level = level
-        self._journal = _is_journal(self._stream)
-        self._colour = self._stream.isatty() and "NO_COLOR" not in os.environ if colour is None else colour
+        self._common: Fields = {}
+
+    def belong_to(self, run: str) -> None:
+        """From here on, all entries are those of a run of this identity."""
+        self._common = {"run": run}
 
     def is_shown(self, level: Level) -> bool:
-        """Whether a line of this level would be written; saves making it."""
+        """Whether an entry of this level would be written; saves making it."""
         return level <= self._level
 
-    def write(self, level: Level, sentence: str) -> None:
-        """One entry; further lines of it are indented, so that an entry is told from the next."""
-        if not self.is_shown(level):
-            return
-        self._stream.write(self._entry(level, sentence))
-        self._stream.flush()
+    def write(self, level: Level, sentence: str, **fields: Unpack[Fields]) -> None:
+        """One entry, which may have several lines."""
+        if self.is_shown(level):
+            self._sink.write(level, visible(sentence), {**self._common, **fields})
 
     def at_once(self, sentence: str) -> None:
         """A warning, also from the handler of a signal, which may have interrupted another line; one that cannot be
         written without waiting is left out.
         """
-        if not self.is_shown(Level.WARN):
-            return
-        entry = self._entry(Level.WARN, sentence).encode()
-        with contextlib.suppress(OSError, ValueError):
-            descriptor = self._stream.fileno()
-            poll = select.poll()
-            poll.register(descriptor, select.POLLOUT)
-            if poll.poll(0):
-                os.write(descriptor, entry)
+        if self.is_shown(Level.WARN):
+            self._sink.at_once(Level.WARN, visible(sentence), {**self._common, "kind": MessageId.WARNING})
 
-    def _entry(self, level: Level, sentence: str) -> str:
-        sentence = visible(sentence)
-        if self._journal:
-            # The journal reads the priority at the start of every line.
-            return "".join(f"<{level.value}>{line}\n" for line in sentence.splitlines())
-        name = f"{level.name:7}"
-        if self._colour and level in _COLOURS:
-            name = f"\x1b[{_COLOURS[level]}m{name}\x1b[0m"
-        return name + sentence.replace("\n", "\n        ") + "\n"
-
-    def error(self, sentence: str) -> None:
+    def error(self, sentence: str, **fields: Unpack[Fields]) -> None:
         """Something failed."""
-        self.write(Level.ERROR, sentence)
+        fields.setdefault("kind", MessageId.PROBLEM)
+        self.write(Level.ERROR, sentence, **fields)
 
-    def warn(self, sentence: str) -> None:
+    def warn(self, sentence: str, **fields: Unpack[Fields]) -> None:
         """Something that somebody should look at, and that nothing failed for."""
-        self.write(Level.WARN, sentence)
+        fields.setdefault("kind", MessageId.WARNING)
+        self.write(Level.WARN, sentence, **fields)
 
-    def notice(self, sentence: str) -> None:
+    def notice(self, sentence: str, **fields: Unpack[Fields]) -> None:
         """Something changed, or is otherwise worth knowing."""
-        self.write(Level.NOTICE, sentence)
+        self.write(Level.NOTICE, sentence, **fields)
 
-    def info(self, sentence: str) -> None:
+    def info(self, sentence: str, **fields: Unpack[Fields]) -> None:
         """Something for those who look closer."""
-        self.write(Level.INFO, sentence)
+        self.write(Level.INFO, sentence, **fields)
 
-    def event(self, event: Event) -> None:
-        """A line for a resource, at the level of what became of it."""
+    def event(self, event: Event, bundle: str = "") -> None:
+        """An entry for a resource, at the level of what became of it."""
         level = _level_of(event)
         if self.is_shown(level):
-            self.write(level, sentence(event))
+            own: Fields = {"kind": _KIND_OF[event.state], "resource": event.reference, "state": event.state}
+            if bundle:
+                own["bundle"] = bundle
+            self.write(level, sentence(event), **own)
+
+    def shows(self, event: Event) -> bool:
+        """Whether there would be an entry for a resource."""
+        return self.is_shown(_level_of(event))
+
+    def ended(self, exit_status: int) -> None:
+        """The end of the run, for those who look by fields; on a terminal the exit status itself tells it."""
+        if self._sink.has_fields:
+            self.notice(
+                f"the run ended with exit status {exit_status}", kind=MessageId.RUN_ENDED, exit=exit_status
+            )
 
 
 def _level_of(event: Event) -> Level:
@@ -150,12 +142,3 @@ def _what(event: Event) -> str:
     if event.state is State.SKIPPED:
         return f"skipped ({event.skip_reason})"
     return event.state
-
-
-def _is_journal(stream: TextIO) -> bool:
-    """Whether the stream goes to the journal: systemd names its device and inode."""
-    try:
-        found = os.fstat(stream.fileno())
-    except (OSError, ValueError):
-        return False
-    return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"

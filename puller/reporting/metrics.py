@@ -1,29 +1,50 @@
-"""The last run as metrics, in the text format that Prometheus' node exporter collects from files."""
+"""A host after a run as metrics, in the text format that Prometheus' node exporter collects from files.
+
+* Times are those of the events, in seconds since 1970: a file that nobody writes any more goes on to say the truth, and
+  how long ago something was is ``time() - metric``.
+* Labels have few values: reasons are of a closed set, and restless resources are named up to a number.
+* docs/monitoring.md has the table.
+"""
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
 from bundles.filesystem.atomic import naming, remove_leftovers, replace_file
-from puller.reporting.report import Report
+from puller.reporting.report import HeldBecause, Report
+from puller.reporting.sent_report import SentReport
 from puller.system.safe_paths import open_safely
 
-_HELP = {
+HELP = {
     "puller_last_run_timestamp_seconds": "When the last run finished.",
-    "puller_last_run_duration_seconds": "How long it took.",
-    "puller_last_run_exit_status": "What it ended with (see the README).",
+    "puller_last_good_run_timestamp_seconds": "When the last run finished that ended well.",
+    "puller_last_run_duration_seconds": "How long the last run took.",
+    "puller_last_run_phase_duration_seconds": "How long each part of the last run took.",
+    "puller_last_run_exit_status": "What the last run ended with (see the README).",
     "puller_last_run_problems": "What went wrong outside of resources.",
-    "puller_last_run_applied": "0 when it was disabled or outside of the maintenance windows.",
+    "puller_last_run_applied": "0 when it was disabled, outside of the maintenance windows, or limited by --only.",
+    "puller_metadata_expiry_timestamp_seconds": "When the first of the site's metadata on this host expire.",
     "puller_bundle_info": "The version of each bundle that is enforced.",
-    "puller_bundle_held": "1 when something keeps this host from the version that it should run.",
+    "puller_bundle_enforced_since_timestamp_seconds": "Since when this version is enforced.",
+    "puller_bundle_quarantined": "Versions that this host does not try again.",
+    "puller_bundle_held": "1 for the reason that keeps this host from the version that it should run.",
     "puller_bundle_given_up": "1 when the last run gave up a new version and rolled back.",
     "puller_resources": "Resources of each bundle, by what became of them.",
+    "puller_resources_by_type": "The same by type, without those that there are none of.",
+    "puller_restless_resources": "Resources that change in run after run.",
+    "puller_restless_resource_changes": "In how many of its last runs each of them has changed; a few are named.",
 }
 _STATES = ("stable", "changed", "refreshed", "failed", "skipped", "would_change")
+_MOST_NAMED, _LONGEST = 20, 200
+"""Restless resources, and characters of a label."""
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+_Sample = tuple[str, dict[str, str], float]
 
 
-def write(report: Report, path: Path) -> None:
+def write(sent: SentReport, path: Path) -> None:
     """Replace the metrics file, readable by all; raises ``OSError``.
 
     It may lie in a directory of another user, the collector's, so links on the way are judged as for managed files:
@@ -32,45 +53,75 @@ def write(report: Report, path: Path) -> None:
     directory, name = os.path.split(os.path.abspath(path))
     with naming(path), open_safely(directory) as descriptor:
         remove_leftovers(descriptor)
-        replace_file(descriptor, name, [text(report).encode()], mode=0o644)
+        replace_file(descriptor, name, [text(sent).encode()], mode=0o644)
 
 
-def text(report: Report) -> str:
-    """All metrics of a report."""
-    lines: list[str] = []
-    for name, samples in _samples(report).items():
-        lines += [f"# HELP {name} {_HELP[name]}", f"# TYPE {name} gauge", *samples]
-    return "\n".join(lines) + "\n"
+def text(sent: SentReport) -> str:
+    """All metrics of a host."""
+    lines: dict[str, list[str]] = {}
+    for name, labels, value in _samples(sent):
+        head = [f"# HELP {name} {HELP[name]}", f"# TYPE {name} gauge"]
+        lines.setdefault(name, head).append(f"{name}{_labelled(labels)} {value}")
+    return "".join(f"{line}\n" for of_one in lines.values() for line in of_one)
 
 
-def _samples(report: Report) -> dict[str, list[str]]:
-    finished, started = (
-        datetime.fromisoformat(when).timestamp() for when in (report.finished, report.started)
-    )
-    values = {
-        "puller_last_run_timestamp_seconds": finished,
-        "puller_last_run_duration_seconds": round(finished - started, 3),
-        "puller_last_run_exit_status": int(report.exit_status),
-        "puller_last_run_problems": len(report.problems),
-        "puller_last_run_applied": int(not report.paused and not report.only),
-    }
-    samples = {name: [f"{name} {value}"] for name, value in values.items()}
-    samples["puller_bundle_info"] = [
-        f'puller_bundle_info{{bundle="{bundle.name}",version="{bundle.version}"}} 1'
-        for bundle in report.bundles
-        if bundle.version
-    ]
-    for name in ("held", "given_up"):
-        samples[f"puller_bundle_{name}"] = [
-            f'puller_bundle_{name}{{bundle="{bundle.name}"}} {int(bool(getattr(bundle, name)))}'
-            for bundle in report.bundles
-        ]
-    samples["puller_resources"] = list(_counts(report))
-    return samples
+def _labelled(labels: dict[str, str]) -> str:
+    pairs = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+    return f"{{{pairs}}}" if pairs else ""
 
 
-def _counts(report: Report) -> Iterator[str]:
+def _escaped(value: str) -> str:
+    """A value between quotes; bytes of a name that are no text are written out, or nobody would read the file."""
+    return value[:_LONGEST].encode(errors="backslashreplace").decode().translate(_ESCAPES)
+
+
+def _samples(sent: SentReport) -> Iterator[_Sample]:
+    yield from _of_run(sent.report)
+    if sent.metadata_expire:
+        yield "puller_metadata_expiry_timestamp_seconds", {}, _seconds(sent.metadata_expire)
+    yield from _of_enforced(sent)
+    yield from _of_outcomes(sent.report)
+    yield "puller_restless_resources", {}, len(sent.restless)
+    for one in sorted(sent.restless, key=lambda one: -one.changes)[:_MOST_NAMED]:
+        labels = {"bundle": one.bundle, "resource": one.reference}
+        yield "puller_restless_resource_changes", labels, one.changes
+
+
+def _of_run(report: Report) -> Iterator[_Sample]:
+    finished = _seconds(report.finished)
+    yield "puller_last_run_timestamp_seconds", {}, finished
+    if report.last_good:
+        yield "puller_last_good_run_timestamp_seconds", {}, _seconds(report.last_good)
+    yield "puller_last_run_duration_seconds", {}, round(finished - _seconds(report.started), 3)
+    for phase, seconds in report.phases.items():
+        yield "puller_last_run_phase_duration_seconds", {"phase": phase}, seconds
+    yield "puller_last_run_exit_status", {}, int(report.exit_status)
+    yield "puller_last_run_problems", {}, len(report.problems)
+    yield "puller_last_run_applied", {}, int(not report.paused and not report.only)
+
+
+def _of_enforced(sent: SentReport) -> Iterator[_Sample]:
+    for bundle in sent.bundles:
+        own = {"bundle": bundle.name}
+        if bundle.enforced:
+            yield "puller_bundle_info", {**own, "version": bundle.enforced}, 1
+            yield "puller_bundle_enforced_since_timestamp_seconds", own, _seconds(bundle.enforced_since)
+        yield "puller_bundle_quarantined", own, len(bundle.quarantined)
+
+
+def _of_outcomes(report: Report) -> Iterator[_Sample]:
     for bundle in report.bundles:
+        own = {"bundle": bundle.name}
+        for reason in HeldBecause:
+            yield "puller_bundle_held", {**own, "reason": reason}, int(bundle.held_because is reason)
+        yield "puller_bundle_given_up", own, int(bundle.given_up is not None)
         for state in _STATES:
-            labels = f'bundle="{bundle.name}",state="{state}"'
-            yield f"puller_resources{{{labels}}} {getattr(bundle.summary, state)}"
+            yield "puller_resources", {**own, "state": state}, getattr(bundle.summary, state)
+        found = Counter((event.type, event.state) for event in bundle.events)
+        for (kind, state), count in sorted(found.items()):
+            labels = {**own, "type": kind, "state": state.replace(" ", "_")}
+            yield "puller_resources_by_type", labels, count
+
+
+def _seconds(when: str) -> float:
+    return datetime.fromisoformat(when).timestamp()

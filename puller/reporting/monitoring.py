@@ -82,6 +82,8 @@ class Records(msgspec.Struct, frozen=True):
     """The version of each bundle of the configuration."""
     held: list[str] = []
     """What the operator has said against changing this machine."""
+    restless: list[str] = []
+    """What changes in run after run, sentences."""
 
 
 def unknown(why: str) -> Verdict:
@@ -93,7 +95,7 @@ def judge(records: Records, now: datetime, oldest: timedelta) -> Verdict:
     """The verdict on a host whose last run may be ``oldest``."""
     report = records.report
     findings = [Finding(Health.CRITICAL, sentence) for sentence in records.damaged]
-    findings += [Finding(Health.WARNING, sentence) for sentence in records.notes]
+    findings += [Finding(Health.WARNING, sentence) for sentence in (*records.notes, *records.restless)]
     if records.cut_short:
         findings.append(Finding(Health.WARNING, "the last run was cut short"))
     if report is None:

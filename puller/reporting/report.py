@@ -23,6 +23,19 @@ class State(StrEnum):
     WOULD_CHANGE = "would change"
 
 
+class HeldBecause(StrEnum):
+    """The reasons for which a host does not run the release that is published for it."""
+
+    ROLLOUT = "rollout"
+    """Its wave has not come to this host, or is halted."""
+    QUARANTINE = "quarantine"
+    """This host has given it up."""
+    REJECTED = "rejected"
+    """Its manifest is not understood here, or does not fit with the other bundles."""
+    UNAVAILABLE = "unavailable"
+    """It could not be fetched, verified, unpacked or read."""
+
+
 class Health(StrEnum):
     """The result of a health check, by the exit codes of Nagios plugins."""
 
@@ -99,6 +112,8 @@ class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
     applied: list[str] = []
     """Of a child manifest: by which names and with which data it is applied."""
     health_checks: list[HealthResult] = []
+    recurring: bool = False
+    """It is declared to do something in every run, and has."""
 
     @property
     def reference(self) -> str:
@@ -171,6 +186,16 @@ class Summary(msgspec.Struct, kw_only=True):
         return f"{', '.join(counts)} in {self.duration:.2f} s"
 
 
+class InOrder(msgspec.Struct, kw_only=True):
+    """The resources of a bundle that a report does not list, because there is nothing to tell of them."""
+
+    resources: int
+    sha256: str
+    """Of the list that has them (``puller.reporting.in_order``)."""
+    others_at: list[int]
+    """The places of the events that are listed, among all of the run."""
+
+
 class BundleReport(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One bundle in a run."""
 
@@ -181,18 +206,21 @@ class BundleReport(msgspec.Struct, kw_only=True, omit_defaults=True):
     """``applied``, or why not."""
     held: str = ""
     """Why another version than the published one is enforced, when it is."""
+    held_because: HeldBecause | None = None
+    """The same in one word."""
     given_up: "BundleReport | None" = None
     """The new bundle that this run has given up, with the reason as its outcome."""
     not_undone: list[str] = []
     """Changes of a version that was given up that cannot be undone, a sentence each."""
     summary: Summary = msgspec.field(default_factory=Summary)
     events: list[Event] = []
+    """One for each resource; in a report that is kept, those that are not ``in_order``."""
+    in_order: InOrder | None = None
 
 
-class Report(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One run, as it is kept in the state directory. Times are UTC in ISO 8601."""
+class Report(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="format", tag=2):
+    """One run, as it is kept in the state directory, with its format in front. Times are UTC in ISO 8601."""
 
-    format: int = 1
     run: str
     """Identity of the run; sorts by time."""
     started: str
@@ -208,4 +236,8 @@ class Report(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The references that a part of the resources was chosen by; empty when all were applied."""
     problems: list[str] = []
     """What went wrong outside of resources: fetching, verifying, unpacking, reading."""
+    phases: dict[str, float] = {}
+    """Seconds that each part of the run took (``puller.reporting.phases``)."""
+    last_good: str = ""
+    """When the last run finished that applied everything and had nothing to complain of, this one included."""
     bundles: list[BundleReport] = []

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from typing import Unpack
 
 import msgspec
 
@@ -10,6 +11,7 @@ from bundles.masking import mask_urls
 from puller.errors import file_problem
 from puller.exit_status import ExitStatus, worst
 from puller.reporting.exit_codes import status_of
+from puller.reporting.fields import Fields
 from puller.reporting.log import Log
 
 
@@ -25,9 +27,10 @@ class RunProblems(msgspec.Struct):
         """The end of the run: the most serious of all that was counted."""
         return worst(*self.statuses)
 
-    def error(self, sentence: str, status: ExitStatus) -> None:
-        """Something went wrong that the exit status tells of."""
-        self.log.error(sentence)
+    def error(self, sentence: str, status: ExitStatus, **fields: Unpack[Fields]) -> None:
+        """Something went wrong that the exit status tells of; ``fields`` are for its entry in the log."""
+        fields["exit"] = status
+        self.log.error(sentence, **fields)
         self.sentences.append(sentence)
         self.statuses.append(status)
 

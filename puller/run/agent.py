@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,10 +22,12 @@ from puller.engine.engine import Settings
 from puller.errors import ConfigurationError, ResourceError, UsageError, file_problem
 from puller.exit_status import ExitStatus
 from puller.manifest.manifest import Inputs
-from puller.reporting import metrics
 from puller.reporting.exit_codes import status_of
-from puller.reporting.history import find_unfinished, save_report, save_status
+from puller.reporting.fields import MessageId
+from puller.reporting.history import find_unfinished, load_last_good, save_report, save_status
+from puller.reporting.phases import Phase, Phases
 from puller.reporting.report import BundleReport, Report
+from puller.reporting.retention import Retention, identity, is_good
 from puller.reporting.run_problems import RunProblems, sentence_of
 from puller.run.application import Means
 from puller.run.host import Host
@@ -33,11 +36,15 @@ from puller.run.policy.holds import Holds
 from puller.run.policy.selection import Chooser
 from puller.run.reconciliation import Reconciliation
 from puller.run.site import Offer, SiteView, copy_trust, refresh
+from puller.run.template_code import kept_code
 from puller.run.trials import Trials
 from puller.state.directories import Directories
 from puller.state.lock import only_run
 from puller.system.signals import Stopped, StopRequests
 from puller.version import __version__
+
+if TYPE_CHECKING:
+    from puller.reporting.sent_report import RestlessResource
 
 
 class Agent(msgspec.Struct, frozen=True):
@@ -68,10 +75,11 @@ class Agent(msgspec.Struct, frozen=True):
 
         Raises ``BusyError``, and ``ConfigurationError`` for directories of its own; the rest is in the report.
         """
-        started, paused = datetime.now(UTC), ""
+        started, paused, phases = datetime.now(UTC), "", Phases()
+        self.problems.log.belong_to(identity(started))
         reports: list[BundleReport] = []
         # 1. Lock
-        with self._exclusively(), self._place_for_downloads() as downloads:
+        with self._exclusively(), self._place_for_downloads() as downloads, self._kept_code():
             with self._reported():
                 # 2. Operator
                 noop, warn = self.settings.noop, self.problems.warn
@@ -80,16 +88,18 @@ class Agent(msgspec.Struct, frozen=True):
                 chooser = Chooser(lambda: self.host.name, started, holds.pins, holds.quarantine)
                 # 3. Refresh; metadata, site data and bundles have one limit
                 fetching = Deadline(self.configuration.http.total_timeout, self.stops.check)
-                site = None if self.offline else self._refresh(downloads, chooser, fetching)
+                with phases(Phase.REFRESH):
+                    site = None if self.offline else self._refresh(downloads, chooser, fetching)
                 # 4. Facts and data
-                means = self._means(holds, self._inputs(fetching))
+                with phases(Phase.RESOLVE):
+                    means = self._means(holds, self._inputs(fetching), phases)
                 # 5. Bundles
                 reports += [BundleReport(name=choice.name) for choice in self.configuration.bundles]
                 offers = self._offers(site, chooser, downloads, reports)
                 self._attend(Reconciliation.of(means, reports, self.configuration.bundles), offers, paused)
             # 6. Report; a signal that comes now does not keep it from being written
             with self.stops.deferred():
-                return self._conclude(started, paused, reports)
+                return self._conclude(started, paused, reports, phases)
 
     # 1. Lock
 
@@ -130,6 +140,9 @@ class Agent(msgspec.Struct, frozen=True):
             copy_trust(self.directories.trust, downloads.trust)
             yield downloads
 
+    def _kept_code(self) -> contextlib.AbstractContextManager[None]:
+        return kept_code(self.directories.code, noop=self.settings.noop)
+
     @contextlib.contextmanager
     def _reported(self) -> Iterator[None]:
         """Let the report tell what ends the steps within, and end nothing else by it."""
@@ -149,7 +162,7 @@ class Agent(msgspec.Struct, frozen=True):
     def _why_paused(self, holds: Holds, now: datetime) -> str:
         """Why nothing is applied by this run; empty when it is."""
         if paused := holds.why_not_applying(now):
-            self.problems.log.notice(f"nothing is applied: {paused}")
+            self.problems.log.notice(f"nothing is applied: {paused}", kind=MessageId.RUN_PAUSED)
             self.problems.count(ExitStatus.HELD)
         return paused
 
@@ -182,7 +195,7 @@ class Agent(msgspec.Struct, frozen=True):
 
     # 5. Bundles
 
-    def _means(self, holds: Holds, inputs: Inputs) -> Means:
+    def _means(self, holds: Holds, inputs: Inputs, phases: Phases) -> Means:
         return Means(
             store=Store(self.directories.bundles),
             directories=self.directories,
@@ -193,6 +206,7 @@ class Agent(msgspec.Struct, frozen=True):
             trials=Trials(self.directories, self.problems.warn, noop=self.settings.noop),
             quarantine=holds.quarantine,
             leftovers=self._leftovers(),
+            phases=phases,
             detailed_exitcodes=self.detailed_exitcodes,
         )
 
@@ -223,12 +237,14 @@ class Agent(msgspec.Struct, frozen=True):
 
     # 6. Report
 
-    def _conclude(self, started: datetime, paused: str, bundles: list[BundleReport]) -> Report:
+    def _conclude(
+        self, started: datetime, paused: str, bundles: list[BundleReport], phases: Phases
+    ) -> Report:
         for problem in self.host.facts.problems:  # only now all that was asked for is gathered
             self.problems.warn(str(problem))
         self.problems.count(self.stops.exit_status)
         report = Report(
-            run=started.strftime("%Y%m%dT%H%M%S.%fZ"),
+            run=identity(started),
             started=started.isoformat(timespec="milliseconds"),
             finished=datetime.now(UTC).isoformat(timespec="milliseconds"),
             host=self.host.name,
@@ -239,27 +255,62 @@ class Agent(msgspec.Struct, frozen=True):
             only=list(self.settings.only),
             problems=self.problems.sentences,
             bundles=bundles,
+            phases=phases.seconds,
         )
         if not self.settings.noop:
+            report.last_good = report.finished if is_good(report) else load_last_good(self.directories)
             self._keep(report)
+        self.problems.log.ended(report.exit_status)
         return report
 
     def _keep(self, report: Report) -> None:
         """The report on disk and the metrics; a disk that is full now is no reason to hide what was done."""
         self._save(report)
         self._tell("idle")
+        told = len(report.problems)
+        restless = self._restless(report)
         if textfile := self.configuration.reports.textfile:
+            from puller.reporting import metrics
+            from puller.run.standing import standing
+
             try:
-                metrics.write(report, Path(textfile))
+                sent = standing(self.configuration, self.directories, report, restless)
+                metrics.write(sent, Path(textfile))
             except (OSError, ResourceError) as error:
                 self._note_unkept("metrics", report, error)
-                self._save(report)  # once more: its exit status is another one now
+        if len(report.problems) > told:
+            self._save(report)  # once more, with what has come up since
+
+    def _restless(self, report: Report) -> "list[RestlessResource]":
+        """The resources that change in run after run; one that was not so before is told."""
+        found: list[RestlessResource] = []
+        if not (
+            any(bundle.summary.changed for bundle in report.bundles) or self.directories.restless.exists()
+        ):
+            return found  # nothing has become restless, and nothing was
+        from puller.reporting.restless import MOST_SAID, sentence, update_restless
+
+        with self.problems.remembering():
+            found, new = update_restless(report, self.directories, self.problems.warn)
+            for one in new[:MOST_SAID]:
+                self.problems.log.warn(
+                    sentence(one), kind=MessageId.RESOURCE_RESTLESS, bundle=one.bundle, resource=one.reference
+                )
+            if (more := len(new) - MOST_SAID) > 0:
+                self.problems.log.warn(f"and {more} more are restless", kind=MessageId.RESOURCE_RESTLESS)
+        return found
 
     def _save(self, report: Report) -> None:
         try:
-            save_report(report, self.directories, self.configuration.reports.keep)
+            save_report(report, self.directories, self._retention(), datetime.now(UTC))
         except OSError as error:
             self._note_unkept("report", report, error)
+
+    def _retention(self) -> Retention:
+        options = self.configuration.reports
+        return Retention(
+            options.keep, options.quiet_for, options.eventful_for, options.most, options.most_bytes
+        )
 
     def _note_unkept(self, what: str, report: Report, error: OSError | ResourceError) -> None:
         self.problems.error(f"the {what} cannot be kept: {sentence_of(error)}", ExitStatus.CONFIGURATION)

@@ -19,6 +19,8 @@ from puller.engine.engine import Settings
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.source import MANIFEST
+from puller.reporting.fields import MessageId
+from puller.reporting.phases import Phases
 from puller.reporting.report import BundleReport, Event, State, Summary
 from puller.reporting.run_problems import RunProblems
 from puller.run.left.leftovers import Leftovers
@@ -41,6 +43,7 @@ class Means(msgspec.Struct, frozen=True):
     trials: Trials
     quarantine: Quarantine
     leftovers: Leftovers
+    phases: Phases
     detailed_exitcodes: bool = False
 
     def current(self, name: str) -> Installed | None:
@@ -90,7 +93,9 @@ class Application(msgspec.Struct, frozen=True):
             self.means.problems.caught(error)  # the link is damaged and the disk full; this is what there is
             return
         was = f", was {current.version}" if current else ""
-        self.means.problems.log.notice(f"{bundle} is now enforced{was}")
+        self.means.problems.log.notice(
+            f"{bundle} is now enforced{was}", kind=MessageId.BUNDLE_ENFORCED, bundle=bundle.name
+        )
 
     def tell(self, bundle: Installed, events: Sequence[Event]) -> None:
         """Report the resources of a bundle after it was applied; what this run did to them before is not forgotten."""
@@ -102,7 +107,9 @@ class Application(msgspec.Struct, frozen=True):
             self.means.problems.warn(f"{bundle.name}: {report.outcome}")
         report.events = _with_earlier(events, before)
         report.summary = Summary.of(report.events, sum(event.duration for event in events))
-        self.means.problems.log.notice(f"{bundle}: {report.summary}")
+        self.means.problems.log.notice(
+            f"{bundle}: {report.summary}", kind=MessageId.BUNDLE_APPLIED, bundle=bundle.name
+        )
         self.means.problems.count(report.summary.exit_status(detailed=self.means.detailed_exitcodes))
 
     def tell_remaining(self, sha256: str, sentences: list[str]) -> None:

@@ -21,7 +21,7 @@ from puller.exit_status import ExitStatus
 from puller.manifest.declaration import Declaration
 from puller.manifest.host_catalog import HostCatalog
 from puller.manifest.manifest import Manifest
-from puller.reporting.report import BundleReport, Event
+from puller.reporting.report import BundleReport, Event, HeldBecause
 from puller.run.application import Application, Means, read_manifest
 from puller.run.attempts import Attempts
 from puller.run.left.declared import whole_paths
@@ -171,11 +171,13 @@ class Enforcement(msgspec.Struct):
             self.told.add(bundle.sha256)
             if isinstance(error, PullerError):
                 self.report.held = f"{bundle} is rejected: {str(error).splitlines()[0]}"
+                self.report.held_because = HeldBecause.REJECTED
                 problems.error(f"{bundle} is rejected:\n{error}", error.exit_status)
             else:
                 self.report.held = problems.caught(error)
+                self.report.held_because = HeldBecause.UNAVAILABLE
         for why in self.refused.values():
-            self.report.held = why
+            self.report.held, self.report.held_because = why, HeldBecause.REJECTED
         if self.choice is None:
             self._tell_nothing()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from bundles.progress import watched_by
 from puller.engine.apply import Applied, apply_catalog
 from puller.engine.engine import Settings
 from puller.engine.pending_refreshes import PendingRefreshes
@@ -20,12 +21,15 @@ from puller.manifest.catalog import Catalog
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Manifest
 from puller.manifest.source import ManifestSource, open_source
+from puller.reporting.fetching import Fetching
 from puller.reporting.log import Log, verbosity
 from puller.reporting.report import Summary, partial_sentence
 from puller.resources.remote import fetch_url
 from puller.run.inputs import CommandInputs, load_inputs
-from puller.state.directories import PRIVATE_KEY, Directories
+from puller.run.template_code import kept_code
+from puller.state.directories import Directories
 from puller.state.lock import only_run
+from puller.state.places import PRIVATE_KEY
 from puller.system.signals import Stopped, StopRequests
 
 
@@ -47,7 +51,7 @@ class Options(msgspec.Struct, kw_only=True):
             noop=self.noop,
             only=self.only,
             diffs=sys.stdout.isatty() if self.diff is None else self.diff,
-            listener=log.event,
+            listener=lambda _, event: log.event(event),
             log=log.notice,
             stopping=lambda: stops.reason,
             attending=stops.attend,
@@ -98,11 +102,12 @@ def run(options: RunOptions) -> int:
     configuration = load_configuration(Path(options.config))
     log = options.log()
     stops = StopRequests(log.at_once)
-    with stops.handled():
+    directories = Directories(Path(configuration.state_directory), Path(configuration.run_directory))
+    with stops.handled(), watched_by(Fetching(log, None if options.noop else directories)):
         try:
             agent = Agent(
                 configuration,
-                Directories(Path(configuration.state_directory), Path(configuration.run_directory)),
+                directories,
                 Host.of(configuration),
                 RunProblems(log),
                 stops,
@@ -120,7 +125,7 @@ def apply(options: ApplyOptions) -> int:
     """Apply a manifest, a directory or a bundle file; gives the exit status."""
     log = options.log()
     stops = StopRequests(log.at_once)
-    with stops.handled():
+    with stops.handled(), watched_by(Fetching(log)):
         try:
             return _apply(options, log, stops)
         except Stopped as stop:
@@ -131,7 +136,11 @@ def apply(options: ApplyOptions) -> int:
 def _apply(options: ApplyOptions, log: Log, stops: StopRequests) -> int:
     started = time.perf_counter()
     directories = options.directories
-    with _lock(directories, noop=options.noop), contextlib.ExitStack() as opened:
+    with (
+        _lock(directories, noop=options.noop),
+        kept_code(directories.code, noop=options.noop),
+        contextlib.ExitStack() as opened,
+    ):
         sources = [opened.enter_context(open_source(name)) for name in (*options.before, options.source)]
         inputs = load_inputs(msgspec.structs.asdict(options))
         catalog, manifests, owners = _load(sources, inputs)

@@ -1,6 +1,6 @@
 """All bundles of a host, brought to the machine together: ``Reconciliation.run`` is the list of the steps."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -12,7 +12,8 @@ from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError, PullerError, UsageError
 from puller.manifest.declaration import Declaration
 from puller.manifest.host_catalog import HostCatalog
-from puller.reporting.report import BundleReport, partial_sentence
+from puller.reporting.phases import Phase
+from puller.reporting.report import BundleReport, Event, partial_sentence
 from puller.resources.remote import fetch_url
 from puller.run.application import Means, read_manifest
 from puller.run.enforcement import Choice, Enforcement
@@ -59,20 +60,24 @@ class Reconciliation(msgspec.Struct, frozen=True):
 
         Raises ``UsageError`` for a reference of ``--only`` that names nothing, before anything is changed.
         """
+        phases = self.means.phases
         # 1. Candidates
-        for bundle, offer in zip(self.bundles, offers, strict=True):
-            bundle.obtain(offer)
+        with phases(Phase.FETCH):
+            for bundle, offer in zip(self.bundles, offers, strict=True):
+                bundle.obtain(offer)
         # 2. Catalog; a part of it when the operator wants no more
-        catalog = self._chosen()
+        with phases(Phase.RESOLVE):
+            catalog = self._chosen()
         if only := self.means.settings.only:
             catalog = catalog.limited_to(only)
         self.means.stops.check()
         with self.means.stops.deferred():  # a run that is asked to stop leaves no attempt without an end
-            # 3. and 4.
-            self._apply(catalog)
-            # 5. to 7.
-            while not self.means.settings.noop and self._give_up():
-                self._apply(self._chosen())
+            with phases(Phase.APPLY):
+                # 3. and 4.
+                self._apply(catalog)
+                # 5. to 7.
+                while not self.means.settings.noop and self._give_up():
+                    self._apply(self._chosen())
             # 8. Pass
             for bundle, choice in self._taking_part():
                 if bundle.begun is not None and not self.means.settings.noop:
@@ -225,7 +230,10 @@ class Reconciliation(msgspec.Struct, frozen=True):
         """The settings of the engine; that a bundle on trial has come to its first resource is put on record."""
         leftovers = self.means.leftovers
         settings = msgspec.structs.replace(
-            self.means.settings, observer=leftovers.observer, elsewhere=leftovers.elsewhere
+            self.means.settings,
+            observer=leftovers.observer,
+            elsewhere=leftovers.elsewhere,
+            listener=self._listener(catalog),
         )
         on_trial = {
             choice.number: choice.bundle for bundle, choice in self._taking_part() if bundle.trial is not None
@@ -241,6 +249,17 @@ class Reconciliation(msgspec.Struct, frozen=True):
             settings.attending(declaration)
 
         return msgspec.structs.replace(settings, attending=attend)
+
+    def _listener(self, catalog: HostCatalog) -> Callable[[Declaration, Event], None]:
+        """Who writes down what becomes of resources, each with the bundle that it belongs to."""
+        log = self.means.problems.log
+        names = {choice.number: bundle.report.name for bundle, choice in self._taking_part()}
+
+        def listen(declaration: Declaration, event: Event) -> None:
+            if log.shows(event):
+                log.event(event, names[catalog.numbers_of(declaration)[0]])
+
+        return listen
 
     def _pending(self, catalog: HostCatalog) -> PendingRefreshes:
         """The pending refreshes of all bundles, but of those that are configured and not applied now."""

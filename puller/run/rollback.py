@@ -17,7 +17,8 @@ from bundles.store.contents import Installed
 from bundles.store.store import Store
 from puller.errors import UsageError
 from puller.exit_status import ExitStatus
-from puller.reporting.report import BundleReport, State, told_failures
+from puller.reporting.fields import MessageId
+from puller.reporting.report import BundleReport, HeldBecause, State, told_failures
 from puller.run.policy.quarantine import Quarantine
 from puller.run.trials import Trials
 
@@ -114,7 +115,10 @@ class Rollback(msgspec.Struct, frozen=True):
         given_up.outcome = f"given up: {reason}"
         self.report.given_up = given_up
         self.report.held = f"{bundle} is in quarantine: {reason}"
-        self._error(f"{bundle.version} is given up: {reason}", ExitStatus.HEALTH_FAILED)
+        self.report.held_because = HeldBecause.QUARANTINE
+        self._error(
+            f"{bundle.version} is given up: {reason}", ExitStatus.HEALTH_FAILED, MessageId.BUNDLE_GIVEN_UP
+        )
         failed = told_failures(given_up.events)
         with self.means.problems.remembering():
             self.means.quarantine.add(bundle.name, bundle.version, bundle.sha256, reason, failed)
@@ -134,8 +138,9 @@ class Rollback(msgspec.Struct, frozen=True):
         """Say that the bundle to roll back to cannot be enforced."""
         self._error(f"cannot roll back to {back.version}: {why}", ExitStatus.HEALTH_FAILED_TWICE)
 
-    def _error(self, sentence: str, status: ExitStatus) -> None:
-        self.means.problems.error(f"{self.report.name}: {sentence}", status)
+    def _error(self, sentence: str, status: ExitStatus, kind: MessageId = MessageId.PROBLEM) -> None:
+        name = self.report.name
+        self.means.problems.error(f"{name}: {sentence}", status, kind=kind, bundle=name)
 
 
 def _is_broken(outcomes: "Sequence[Outcome]") -> bool:

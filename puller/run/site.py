@@ -5,7 +5,6 @@ signatures is imported only when it says that something may have changed.
 """
 
 import contextlib
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,15 +13,17 @@ import msgspec
 from bundles.client.revalidation import revalidate
 from bundles.deadline import Deadline
 from bundles.errors import BundleError, FormatError, SettingsError, StoreError
-from bundles.format.index import Index
+from bundles.format.index import Indexes
 from bundles.format.release import Release
+from bundles.progress import transfer
 from bundles.store.contents import Installed
 from bundles.store.store import Store
 from puller.config.configuration import BundleChoice, Configuration
 from puller.config.transport import transport_settings
 from puller.errors import ConfigurationError
 from puller.exit_status import ExitStatus
-from puller.reporting.report import BundleReport
+from puller.reporting.fields import MessageId
+from puller.reporting.report import BundleReport, HeldBecause
 from puller.reporting.run_problems import RunProblems
 from puller.run.policy.selection import Chooser
 from puller.state.directories import Directories
@@ -36,7 +37,7 @@ class SiteView(Protocol):
     """The site, as far as this host can trust it."""
 
     @property
-    def index(self) -> Index:
+    def indexes(self) -> Indexes:
         """Which version of each bundle a host should run, by channel."""
 
     @property
@@ -51,7 +52,7 @@ class RefreshedSite(msgspec.Struct, frozen=True):
     """The site as it is now, verified, and the way to its bundles."""
 
     client: "TrustClient"
-    index: Index
+    indexes: Indexes
 
     @classmethod
     def refreshed(
@@ -67,12 +68,14 @@ class RefreshedSite(msgspec.Struct, frozen=True):
         try:
             mirrors = open_mirrors(configuration.mirrors, transport_settings(configuration.http), deadline)
             anchor = find_trusted(configuration.trust_anchor)
-            client = TrustClient(directories.trust, anchor, mirrors, deadline=deadline)
+            client = TrustClient(
+                directories.trust, anchor, mirrors, _bundles(configuration), deadline=deadline
+            )
             # 3. Client workflow
-            index = client.refresh()
+            indexes = client.refresh()
             # 4. Partial downloads
             client.discard_left(directories.downloads)
-            return cls(client, index)
+            return cls(client, indexes)
         except SettingsError as error:
             raise ConfigurationError(str(error)) from error
 
@@ -87,22 +90,11 @@ class RefreshedSite(msgspec.Struct, frozen=True):
 
     def install(self, release: Release, store: Store, directories: Directories) -> Installed:
         """Download, verify and unpack; what is in the store already is not fetched again. Raises ``BundleError``."""
-        digest = self.digest(release)
-        if (installed := store.find(release.bundle, digest)) is not None:
+        if (installed := store.find(release.bundle, self.digest(release))) is not None:
             return installed
-        archive = directories.downloads / f"{digest}.tar.gz"
-        archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            self.client.fetch(release, archive)
-            return store.install(
-                archive,
-                name=release.bundle,
-                version=release.version,
-                sha256=digest,
-                check=self.client.deadline.check,
-            )
-        finally:  # a download that broke off lies beside it, under another name, and stays
-            archive.unlink(missing_ok=True)
+        from puller.run.arrival import Arrival  # with what compresses and compares, for something new only
+
+        return Arrival(self.client, release, store, directories.downloads).install()
 
 
 def refresh(
@@ -135,7 +127,15 @@ def _revalidated(
 ) -> SiteView | None:
     settings = transport_settings(configuration.http)
     anchor = find_trusted(configuration.trust_anchor)
-    return revalidate(directories.trust, anchor, configuration.mirrors, settings, chooser.now, deadline)
+    bundles = _bundles(configuration)
+    return revalidate(
+        directories.trust, anchor, configuration.mirrors, bundles, settings, chooser.now, deadline
+    )
+
+
+def _bundles(configuration: Configuration) -> list[str]:
+    """The bundles whose metadata is needed: those that are configured. What has left is taken away without the site."""
+    return [choice.name for choice in configuration.bundles]
 
 
 def _is_complete(known: SiteView, configuration: Configuration, store: Store, chooser: Chooser) -> bool:
@@ -143,7 +143,7 @@ def _is_complete(known: SiteView, configuration: Configuration, store: Store, ch
     try:
         for choice in configuration.bundles:
             current = store.current(choice.name)
-            release = chooser.choose(known.index, choice, known.digest, current).release
+            release = chooser.choose(known.indexes, choice, known.digest, current).release
             if current is None or (release and store.find(choice.name, known.digest(release)) is None):
                 return False
     except (BundleError, ConfigurationError):
@@ -173,10 +173,11 @@ class Offer(msgspec.Struct, frozen=True):
         """The bundle that this host should run, unpacked; ``None`` when what is here stays, with the reason noted."""
         try:
             # 1. Selection
-            selection = self.chooser.choose(self.site.index, self.choice, self.site.digest, current)
+            selection = self.chooser.choose(self.site.indexes, self.choice, self.site.digest, current)
             if selection.held:
                 self.report.held = selection.held
-                self.problems.log.notice(f"held: {selection.held}")
+                self.report.held_because = self.chooser.because(selection)
+                self._tell(MessageId.BUNDLE_HELD, f"held: {selection.held}")
                 self.problems.count(ExitStatus.HELD)
             # 2. Damaged here?
             release = selection.release or self._damaged()
@@ -184,7 +185,11 @@ class Offer(msgspec.Struct, frozen=True):
             return self._installed(release, current) if release else None
         except Exception as error:  # noqa: BLE001  whatever it is, what is here already is enforced
             self.report.held = self.problems.caught(error)
+            self.report.held_because = HeldBecause.UNAVAILABLE
             return None
+
+    def _tell(self, kind: MessageId, sentence: str) -> None:
+        self.problems.log.notice(sentence, kind=kind, bundle=self.choice.name)
 
     def _damaged(self) -> Release | None:
         """The release that this host stays on, when it has to be fetched anew and is still published."""
@@ -207,10 +212,11 @@ class Offer(msgspec.Struct, frozen=True):
         if not isinstance(self.site, RefreshedSite):  # all was here at step 2 of ``refresh``
             raise StoreError(release.bundle, "was changed by somebody else during this run")
         # 4. Download
-        self.problems.log.notice(f"{release}: fetching it from the site")
+        self._tell(MessageId.BUNDLE_FETCHING, f"{release}: fetching it from the site")
         told = len(self.site.notes)
         try:
-            return self.site.install(release, Store(self.directories.bundles), self.directories)
+            with transfer(str(release), announced=True):
+                return self.site.install(release, Store(self.directories.bundles), self.directories)
         finally:
             for note in self.site.notes[told:]:  # of mirrors that failed while another one helped, or as well
                 self.problems.warn(note)
@@ -219,4 +225,6 @@ class Offer(msgspec.Struct, frozen=True):
 def copy_trust(source: Path, target: Path) -> None:
     """Copy the trusted metadata of this host, for a dry run that must not add to it; raises ``OSError``."""
     if source.exists():
+        import shutil  # with all that it packs and unpacks by, which a real run does not
+
         shutil.copytree(source, target, symlinks=True)

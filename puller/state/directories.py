@@ -11,9 +11,6 @@ import msgspec
 
 from puller.state.state_file import set_aside
 
-DEFAULT_CONFIGURATION = "/etc/puller/config.yaml"
-PRIVATE_KEY = "/etc/puller/keys/private_key.pkcs7.pem"
-"""Where a host's key for encrypted values is, unless something else is said."""
 _ROOT_STATE = Path("/var/lib/puller")
 _ROOT_RUN = Path("/run/puller")
 
@@ -57,6 +54,11 @@ class Directories(msgspec.Struct, frozen=True):
         return self.state / "runs"
 
     @property
+    def in_order(self) -> Path:
+        """Lists of resources that were in order, which reports name."""
+        return self.state / "runs" / "in-order"
+
+    @property
     def data(self) -> Path:
         """The last good copies of site data."""
         return self.state / "data"
@@ -87,6 +89,16 @@ class Directories(msgspec.Struct, frozen=True):
         return self.state / "managed.journal"
 
     @property
+    def restless(self) -> Path:
+        """The resources that change in run after run."""
+        return self.state / "restless.json"
+
+    @property
+    def code(self) -> Path:
+        """The code of templates."""
+        return self.state / "code" / "templates"
+
+    @property
     def trials(self) -> Path:
         """Copies of what bundles on trial have replaced."""
         return self.state / "trials"
@@ -112,6 +124,11 @@ class Directories(msgspec.Struct, frozen=True):
         return self.run / "status.json"
 
     @property
+    def fetching(self) -> Path:
+        """The transfer that the run at work is at."""
+        return self.run / "fetching.json"
+
+    @property
     def archives(self) -> Path:
         """Receipts of extracted archives."""
         return self.state / "archives"
@@ -121,7 +138,8 @@ class Directories(msgspec.Struct, frozen=True):
 
         Gives a sentence about each such thing. Raises ``OSError``.
         """
-        places = (self.bundles, self.runs, self.trust, self.data, self.downloads, self.archives, self.trials)
+        reports = (self.runs, self.in_order)
+        places = (self.bundles, *reports, self.trust, self.data, self.downloads, self.archives, self.trials)
         wrong = [path for path in places if os.path.lexists(path) and not path.is_dir()]
         notes = [f"{path}: is not a directory; set aside as {set_aside(path)}" for path in wrong]
         for directory in (self.state, self.bundles, self.runs, self.trust):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # starting programs is imported when one is started: most res
     from puller.system.identity import Identity
 
 
+_PIECE = 32 * 1024  # bytes
 _PINNED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOTE = "user.puller."  # an extended attribute: it is lost with the file, and never describes another one
 
@@ -96,11 +97,11 @@ class LocalSystem:
         return False
 
     def read(self, path: str, looked_at: os.stat_result | None = None) -> bytes:
+        if looked_at is None:
+            return _read_all(_open_regular(path))
         with open(_open_regular(path), "rb", buffering=0) as stream:
-            if looked_at is not None:
-                _require_same(path, looked_at, os.fstat(stream.fileno()))
-                return _of_size(path, stream, looked_at.st_size)
-            return stream.readall()
+            _require_same(path, looked_at, os.fstat(stream.fileno()))
+            return _of_size(path, stream, looked_at.st_size)
 
     def read_chunks(self, path: str) -> Iterator[bytes]:
         with open(_open_regular(path), "rb", buffering=0) as stream:
@@ -421,6 +422,17 @@ def _open_regular(path: str) -> int:
         os.close(descriptor)
         raise ChangedMeanwhile(f"{path}: is not a regular file any more")
     return descriptor
+
+
+def _read_all(descriptor: int) -> bytes:
+    """All that can be read, and the descriptor closed: a file object asks the system for half a dozen things more."""
+    try:
+        pieces = []
+        while piece := os.read(descriptor, _PIECE):
+            pieces.append(piece)
+    finally:
+        os.close(descriptor)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _find_directory(path: str) -> tuple[int, int] | None:

@@ -263,8 +263,8 @@ class Stage:
         return isinstance(found.content, bytes) and b"CANARY" in found.content and bool(found.mode & 0o077)
 
     def names_of_state(self) -> set[str]:
-        """What there is, but for the reports, whose names tell when they were made."""
-        return {name for name in tree(self.host.state) if not re.fullmatch(r"runs/\w+\.\w+\.json", name)}
+        """All that is there but reports and their lists, which tell of each run anew."""
+        return {name for name in tree(self.host.state) if not re.fullmatch(r"runs/.+\.json(\.gz)?", name)}
 
 
 def is_json(data: bytes) -> bool:

@@ -6,6 +6,7 @@
 * Every process that is started is recorded, with its command line and environment.
 """
 
+import gzip
 import io
 import json
 import os
@@ -48,6 +49,12 @@ def heard(text: str | bytes) -> set[str]:
 
 STORY = Path(__file__).parents[1] / "cases" / "canary"
 """A bundle: ``C:door`` becomes the canary of the door, ``E:door`` the same encrypted."""
+
+
+def unpacked(path: Path) -> bytes:
+    """The content of a file, and of a compressed list of resources what is in it."""
+    data = path.read_bytes()
+    return gzip.decompress(data) if path.name.endswith(".json.gz") else data
 
 
 class Aviary:
@@ -121,7 +128,7 @@ class Aviary:
         found = {}
         for directory in directories:
             for path in directory.rglob("*"):
-                text = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+                text = unpacked(path) if path.is_file() and not path.is_symlink() else b""
                 if songs := heard(text) | heard(str(path)):
                     found[path] = songs
         return found
@@ -424,13 +431,21 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
         f"SITE SOURCE --name web --version 3.0.0 {KEYS}",
         "SITE SOURCE --version 3 --passphrase-file HOME/token",
     ),
+    "site push": ("SITE HOME/www", "SITE HOME/www --noop --format json"),
+    "site mirror": ("SITE/public HOME/copy --root SITE/public/metadata/1.root.json --noop --format json",),
     "site promote": (f"SITE web --from stable --to canary {KEYS}",),
     "site rollout": (f"SITE web --percent 50 {KEYS}",),
     "site halt": (f"SITE web {KEYS}",),
     "site back": (f"SITE web {KEYS}",),
     "site withdraw": (f"SITE web {KEYS}",),
     "site refresh": (f"SITE {KEYS}", "SITE --passphrase-file HOME/token"),
-    "site list": ("SITE", "SITE --format json"),
+    "site prune": (
+        f"SITE --noop {KEYS}",
+        f"SITE --versions 1 --after 1m {KEYS}",
+        "SITE --noop --format json",
+    ),
+    "site history": ("SITE web", "SITE web --format json"),
+    "site list": ("SITE", "SITE --format json", "SITE --all", "SITE --all --format json"),
     "site verify": ("SITE",),
     "site keys new": (f"HOME/new-key.pem {KEYS}",),
     "site keys list": ("SITE", "SITE --format json"),
@@ -664,4 +679,4 @@ def test_problem_on_the_way_to_the_site_is_told_without_credentials(
         assert heard(output) == set(), output
         assert "4711" not in output
     for path in (*host.state.rglob("*"), *(host.configuration.parent / "run").rglob("*")):
-        assert not path.is_file() or heard(path.read_bytes()) == set(), path
+        assert not path.is_file() or heard(unpacked(path)) == set(), path

@@ -99,6 +99,16 @@ def test_applying_a_library_imports_nothing_heavy(source: str) -> None:
     assert imported_by(*options) & HEAVY == set()
 
 
+def test_looking_a_key_up_imports_nothing_heavy_but_json_which_data_may_be_in(tmp_path: Path) -> None:
+    (tmp_path / "hiera.yaml").write_text("version: 5\nhierarchy: [{name: common, path: common.yaml}]\n")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/common.yaml").write_text("a: 1\n")
+    (tmp_path / "facts.yaml").write_text("{hostname: a, domain: b, fqdn: a.b, clientcert: a.b}\n")
+    options = ("--environment", str(tmp_path), "--facts", str(tmp_path / "facts.yaml"), "--no-system-facts")
+    imported = imported_by("hiera", "lookup", "a", *options)
+    assert imported & (HEAVY | {"msgspec", "pathlib"}) <= {"json"}
+
+
 @pytest.mark.parametrize(
     ("command", "allowed"),
     [

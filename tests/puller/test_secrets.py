@@ -119,7 +119,7 @@ def test_lint_warns_of_secrets_on_command_lines(tmp_path: Path, execute: "Execut
     status, output = execute("lint", str(tmp_path))
     assert status == 0
     what = "is made of a secret, which the process list shows while the command runs"
-    assert f"manifest.yaml:6: warning: exec#a: command {what}" in output
+    assert f"manifest.yaml:6:13: warning: exec#a: command {what}" in output
     assert f"file#/x: health_checks {what}" in output
     assert "exec#b" not in output
     assert "2 resources" not in output

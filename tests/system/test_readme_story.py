@@ -166,7 +166,7 @@ class Story:
         return self.machine.run(*shell, timeout=timeout, check=check)
 
     def install(self) -> None:
-        self.type_in("apt-get update && apt-get install -y --no-install-recommends git python3-venv rsync")
+        self.type_in("apt-get update && apt-get install -y --no-install-recommends git python3-venv")
         self.type_in(readme("python3 -m venv /opt/puller && /opt/puller/bin/pip install ."), timeout=600)
         self.type_in(readme("ln -s /opt/puller/bin/puller"))
 
@@ -204,7 +204,7 @@ class Story:
         self.deploy()
 
     def deploy(self) -> None:
-        self.type_in(readme("rsync -a").replace("www:", ""))
+        self.type_in(readme("puller site push site").replace("www:", ""))
 
     def run(self) -> int:
         """One run by the service of the timer, and its exit status."""
@@ -234,7 +234,8 @@ class Story:
     def states(self) -> set[str]:
         """The states of all resources in the last run."""
         report = json.loads((self.machine.root / "var/lib/puller/last-run.json").read_bytes())
-        return {event["state"] for bundle in report["bundles"] for event in bundle["events"]}
+        states = ("stable", "changed", "refreshed", "failed", "skipped")
+        return {state for bundle in report["bundles"] for state in states if bundle["summary"][state]}
 
     def journal(self) -> list[str]:
         """The lines of the service in the journal."""

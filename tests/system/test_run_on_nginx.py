@@ -65,8 +65,8 @@ def test_published_pulled_updated_cut_off_and_attacked(
         "metadata/2.root.json",
         "metadata/timestamp.json",
         "metadata/*.snapshot.json",
-        "metadata/*.targets.json",
-        "targets/*.index.json",
+        "metadata/*.bin-16.json",
+        "targets/web/*.index.json",
         "targets/web/*.tar.gz",
     ):
         path = publisher.newest(pattern)

@@ -62,7 +62,7 @@ def published(directory: Path) -> str | None:
     """What a host that has the first root, and has seen nothing yet, would run."""
     first = directory / "site/public/metadata/1.root.json"
     mirror = DirectoryMirror(str(directory / "site/public"))
-    release = TrustClient(directory / "host", first, [mirror]).refresh().find("web", "stable")
+    release = TrustClient(directory / "host", first, [mirror], ["web"]).refresh().find("web", "stable")
     return release.version if release else None
 
 

@@ -20,7 +20,8 @@ pytestmark = pytest.mark.nginx
         ("metadata/timestamp.json", "no-cache"),
         ("metadata/1.root.json", "max-age=31536000, immutable"),
         ("metadata/12.snapshot.json", "max-age=31536000, immutable"),
-        (f"targets/{'0' * 64}.index.json", "max-age=31536000, immutable"),
+        ("metadata/12.bin-3f.json", "max-age=31536000, immutable"),
+        (f"targets/web/{'0' * 64}.index.json", "max-age=31536000, immutable"),
         (f"targets/web/{'0' * 64}.web-1.4.0.tar.gz", "max-age=31536000, immutable"),
     ],
 )

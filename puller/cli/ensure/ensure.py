@@ -5,9 +5,11 @@ from typing import Any
 
 import click
 
+from bundles.progress import watched_by
 from puller.cli.ensure.options import ensure_options, run_one
 from puller.cli.ensure.property_options import properties_from, property_options
 from puller.engine.ensure import Wanted
+from puller.reporting.fetching import Fetching
 from puller.reporting.log import Log, verbosity
 from puller.resources.base import ResourceType
 from puller.resources.descriptions import describe_properties
@@ -66,7 +68,9 @@ def _command(resource_type: ResourceType) -> click.Command:
         # A line for every state: who types this wants to know.
         level = verbosity(verbose=not options["quiet"], quiet=options["quiet"])
         wanted = Wanted(resource_type.type_name, properties)
-        return run_one(wanted, options, Log(sys.stdout, level=level), diff=options["diff"])[1]
+        log = Log(sys.stdout, level=level)
+        with watched_by(Fetching(log)):
+            return run_one(wanted, options, log, diff=options["diff"])[1]
 
     # Properties are known only now, from the type; in --help they come before what all types have.
     made = click.command(name, help=_help(resource_type))(command)

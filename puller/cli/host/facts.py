@@ -12,7 +12,7 @@ from puller.cli.output import show, warn
 from puller.errors import UsageError
 from puller.exit_status import ExitStatus
 from puller.facts.given import chosen_facts, facts_from
-from puller.state.directories import DEFAULT_CONFIGURATION
+from puller.state.places import DEFAULT_CONFIGURATION
 
 _PRIVATE = 0o600
 """What a machine says of itself is for who asked."""

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import to_builtins
 
 from bundles.errors import BundleError
 from bundles.store.store import Store
@@ -15,8 +16,10 @@ from puller.cli.output import say, show
 from puller.config.configuration import Configuration
 from puller.errors import ConfigurationError, PullerError, UsageError, file_problem, reason
 from puller.exit_status import ExitStatus
+from puller.reporting.fetching import load_fetching
 from puller.reporting.history import find_unfinished, load_last_report, load_status
 from puller.reporting.report import BundleReport, Report
+from puller.reporting.restless import load_restless, restless_file, sentences
 from puller.run.forget import Unconfigured, find_unconfigured
 from puller.run.left.managed import Left, Managed
 from puller.run.policy.holds import Holds
@@ -27,6 +30,9 @@ from puller.values.times import parse_moment, shown
 
 if TYPE_CHECKING:
     from puller.reporting.monitoring import Verdict
+
+_MOST_CHECKED = 3
+"""Sentences about restless resources in the one line of ``--check``."""
 
 
 @click.command()
@@ -95,6 +101,7 @@ def _judge(found: dict[str, Any], report: Report | None, oldest: timedelta) -> "
         notes=found["notes"],
         enforced={bundle["name"]: bundle["enforced"] for bundle in found["bundles"]},
         held=found["holds"]["lines"],
+        restless=found["restless_lines"][:_MOST_CHECKED],
     )
     return judge(records, datetime.now(UTC), oldest)
 
@@ -121,8 +128,11 @@ def _collect(configuration: Configuration, directories: Directories, report: Rep
     store, trials = Store(directories.bundles), Trials(directories, notes.append, noop=True)
     managed = Managed(directories, notes.append, noop=True)
     at_work = doing is not None and doing.state == "running"
+    restless = load_restless(restless_file(directories), notes.append, noop=True)
+    fetching = load_fetching(directories, doing.process) if doing and at_work else None
     return {
         "running_since": doing.since if doing and at_work else None,
+        "fetching": {**to_builtins(fetching), "says": str(fetching)} if fetching else None,
         "cut_short": None if at_work else find_unfinished(directories),
         "holds": {**holds.data(now), "lines": [*holds.lines(now), *notes]},
         "notes": notes,
@@ -135,6 +145,8 @@ def _collect(configuration: Configuration, directories: Directories, report: Rep
             _left(left) | _left_behind(managed.remains(left.name))
             for left in find_unconfigured(store, configuration)
         ],
+        "restless": [to_builtins(one) for one in restless],
+        "restless_lines": sentences(restless),
         "last_run": _last_run(report) if report else None,
     }
 
@@ -199,6 +211,8 @@ def _last_run(report: Report) -> dict[str, Any]:
 def _print(found: dict[str, Any]) -> None:
     if found["running_since"]:
         say(f"a run is at work since {found['running_since']}")
+    if found["fetching"]:
+        say(f"  {found['fetching']['says']}")
     for line in found["holds"]["lines"]:
         say(line)
     if found["cut_short"]:
@@ -207,6 +221,8 @@ def _print(found: dict[str, Any]) -> None:
         _print_bundle(bundle)
     for left in found["left"]:
         say(_left_line(left))
+    for line in found["restless_lines"]:
+        say(line)
     last = found["last_run"]
     if last is None:
         say(f"last run: {found['problem'] or 'none yet'}")

@@ -10,11 +10,12 @@ from datetime import datetime
 import msgspec
 
 from bundles.errors import FormatError
-from bundles.format.index import Index
+from bundles.format.index import Indexes
 from bundles.format.release import Release, Selection
 from bundles.store.contents import Installed
 from puller.config.configuration import BundleChoice
 from puller.errors import ConfigurationError
+from puller.reporting.report import HeldBecause
 from puller.run.policy.pins import Pins
 from puller.run.policy.quarantine import Quarantine
 
@@ -28,7 +29,11 @@ class Chooser(msgspec.Struct, frozen=True):
     quarantine: Quarantine
 
     def choose(
-        self, index: Index, choice: BundleChoice, digest: Callable[[Release], str], current: Installed | None
+        self,
+        indexes: Indexes,
+        choice: BundleChoice,
+        digest: Callable[[Release], str],
+        current: Installed | None,
     ) -> Selection:
         """The release of ``choice`` for this host, or why there is none; ``digest`` gives its SHA-256, as signed.
 
@@ -42,10 +47,10 @@ class Chooser(msgspec.Struct, frozen=True):
         # 1. Pin
         version = self.pins.version_for(choice.name, choice.version)
         if version is not None:
-            selection = Selection(_pinned(choice.name, version, digest))
+            selection = Selection(_pinned(choice.name, version, digest, current))
         else:
             # 2. Channel
-            release = index.find(choice.name, choice.channel)
+            release = indexes.find(choice.name, choice.channel)
             if release is None:
                 raise ConfigurationError(
                     f"{choice.name}: channel {choice.channel!r} of the site has no such bundle"
@@ -54,6 +59,11 @@ class Chooser(msgspec.Struct, frozen=True):
             selection = self._reached(release, digest, current)
         # 4. Quarantine
         return self._unless_quarantined(selection, digest)
+
+    def because(self, selection: Selection) -> HeldBecause:
+        """The reason for which a selection is held, in one word."""
+        given_up = any(str(entry) in selection.held for entry in self.quarantine.entries)
+        return HeldBecause.QUARANTINE if given_up else HeldBecause.ROLLOUT
 
     def _reached(
         self, release: Release, digest: Callable[[Release], str], current: Installed | None
@@ -73,11 +83,18 @@ class Chooser(msgspec.Struct, frozen=True):
         return Selection(None, f"{selection.held}; {entry}" if selection.held else str(entry))
 
 
-def _pinned(bundle: str, version: str, digest: Callable[[Release], str]) -> Release:
-    """The release that a person on this host has named; that it is not there is theirs to settle."""
+def _pinned(
+    bundle: str, version: str, digest: Callable[[Release], str], current: Installed | None
+) -> Release | None:
+    """The release that a person on this host has named; that it is not there is theirs to settle.
+
+    ``None`` for whatever is here, when that is the version and the site offers it no more.
+    """
     try:
         release = Release.of(bundle, version)
         digest(release)
     except FormatError as error:
+        if current is not None and (current.name, current.version) == (bundle, version):
+            return None
         raise ConfigurationError(f"{bundle}: is held at {version} by this host: {error}") from error
     return release

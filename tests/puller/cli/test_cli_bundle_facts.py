@@ -45,7 +45,9 @@ def test_an_author_sees_the_facts_of_a_directory(author: Path, execute: Execute)
     )
     everything = json.loads(say(execute, "facts", "--bundle", "./web", "--format", "json").output)
     assert (everything["openssh"], everything["kernel"]) == ({"version": "9.2"}, "Linux")
-    assert say(execute, "facts", "openssh") == (1, "puller: no fact 'openssh'\n")
+    status, sentence = say(execute, "facts", "openssh")
+    # With a server of SSH on this machine there is a fact that may be meant.
+    assert (status, sentence.startswith("puller: no fact 'openssh'")) == (1, True)
 
 
 def test_a_fact_that_fails_is_said_and_the_others_are_shown(author: Path, execute: Execute) -> None:

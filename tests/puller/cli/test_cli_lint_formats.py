@@ -47,9 +47,9 @@ def test_people_get_a_line_for_each_and_a_summary(execute: Execute) -> None:
     status, output = said(execute)
     assert output.splitlines() == [
         "web/manifest.yaml:2:9: warning: 0750 is the number 488: quote it, '0750', for a mode [unquoted-octal]",
-        "web/manifest.yaml:3: error: unknown annotation @sensitve (did you mean '@sensitive'?) "
+        "web/manifest.yaml:3:5: error: unknown annotation @sensitve (did you mean '@sensitive'?) "
         "[misspelt-annotation]",
-        "web/manifest.yaml:8: warning: ${ Data.a,b:c } is ordinary text here; an expression is written "
+        "web/manifest.yaml:8:28: warning: ${ Data.a,b:c } is ordinary text here; an expression is written "
         "{{ … }} [foreign-expression]",
         "web: 2 resources, 1 error, 2 warnings, 1 expression not checked",
     ]
@@ -59,7 +59,9 @@ def test_people_get_a_line_for_each_and_a_summary(execute: Execute) -> None:
 @pytest.mark.usefixtures("web")
 def test_what_is_unchecked_is_listed_when_asked_for(execute: Execute) -> None:
     output = said(execute, "-v")[1]
-    assert "web/manifest.yaml:7: unchecked: exec#a: command: {{ facts.nowhere }}: facts has no key" in output
+    assert (
+        "web/manifest.yaml:7:13: unchecked: exec#a: command: {{ facts.nowhere }}: facts has no key" in output
+    )
 
 
 def test_strict_makes_errors_of_warnings_only(execute: Execute, web: Path) -> None:
@@ -89,7 +91,7 @@ def test_programs_get_json(execute: Execute) -> None:
         "severity": "error",
         "file": "web/manifest.yaml",
         "line": 3,
-        "column": None,
+        "column": 5,
         "message": "unknown annotation @sensitve (did you mean '@sensitive'?)",
     }
     assert [one["severity"] for one in findings] == ["warning", "error", "unchecked", "warning"]
@@ -100,9 +102,11 @@ def test_programs_get_json(execute: Execute) -> None:
 def test_github_gets_commands_with_what_ends_them_escaped(execute: Execute) -> None:
     lines = said(execute, "--format", "github")[1].splitlines()
     assert lines[0].startswith("::warning file=web/manifest.yaml,line=2,col=9,title=unquoted-octal::0750 is")
-    assert lines[1].startswith("::error file=web/manifest.yaml,line=3,title=misspelt-annotation::unknown")
+    assert lines[1].startswith(
+        "::error file=web/manifest.yaml,line=3,col=5,title=misspelt-annotation::unknown"
+    )
     assert lines[2].startswith(
-        "::warning file=web/manifest.yaml,line=8,title=foreign-expression::${ Data.a,b:c }"
+        "::warning file=web/manifest.yaml,line=8,col=28,title=foreign-expression::${ Data.a,b:c }"
     )
     assert lines[3].startswith("web: 2 resources, ")
     assert any(
@@ -191,7 +195,7 @@ def test_a_manifest_that_is_refused_is_linted_as_far_as_that_goes(execute: Execu
     path.write_text(path.read_text().replace("- b: {", "- b: {comand: x, "))
     status, output = said(execute)
     assert status == 1
-    assert "web/manifest.yaml:8: error: resources[0] exec#b: comand is not a property of exec" in output
+    assert "web/manifest.yaml:8:13: error: resources[0] exec#b: comand is not a property of exec" in output
     assert "misspelt-annotation" in output
     assert "unquoted-octal" in output
     assert output.endswith("web: 2 errors, 2 warnings, 1 expression not checked\n")
@@ -202,7 +206,7 @@ def test_an_unknown_property_is_found_though_its_value_needs_a_fact(execute: Exe
     path.write_text(path.read_text().replace('command: "echo {{', 'comand: "echo {{'))
     status, output = said(execute)
     sentence = "exec#a: comand is not a property of exec (did you mean 'command'?) [manifest]"
-    assert (status, f"web/manifest.yaml:7: error: resources[0] {sentence}" in output) == (1, True)
+    assert (status, f"web/manifest.yaml:7:13: error: resources[0] {sentence}" in output) == (1, True)
 
 
 def test_text_that_is_no_yaml_is_an_error_with_its_place(execute: Execute, web: Path) -> None:

@@ -86,7 +86,7 @@ def test_lint_lists_a_loop_that_these_facts_do_not_have(puller: Puller) -> None:
     done = puller("lint", "web", "-v", "--fact", "role=db")
     assert done.status == 0
     assert done.out.splitlines() == [
-        "web/manifest.yaml:8: unchecked: exec#mkfs {{ disk }}: for disk in facts.disks: {{ facts.disks }}: "
+        "web/manifest.yaml:8:9: unchecked: exec#mkfs {{ disk }}: for disk in facts.disks: {{ facts.disks }}: "
         "facts has no key 'disks' [depends-on-facts]",
         "web: 3 resources, 0 errors, 0 warnings, 1 expression not checked",
     ]
@@ -95,7 +95,7 @@ def test_lint_lists_a_loop_that_these_facts_do_not_have(puller: Puller) -> None:
 def test_lint_names_the_item_of_a_loop(puller: Puller) -> None:
     lines = puller("lint", "web", "-v").out.splitlines()
     assert lines[0] == (
-        "web/manifest.yaml:6: unchecked: exec#check shop: environment: [0]: {{ facts.role }}: "
+        "web/manifest.yaml:6:60: unchecked: exec#check shop: environment: [0]: {{ facts.role }}: "
         "facts has no key 'role' (for name, vhost in data.vhosts: name is 'shop') [depends-on-facts]"
     )
 
@@ -145,3 +145,16 @@ def test_source_of_a_template_with_secrets_at_hand_is_not_shown(puller: Puller) 
 def test_source_without_a_template_says_so(puller: Puller) -> None:
     done = puller("render", "web", "--source")
     assert (done.out, done.err) == ("", "puller: web/manifest.yaml: has no resources_template\n")
+
+
+def test_what_requires_the_alias_of_a_loop_that_cannot_be_evaluated_is_not_refused(
+    puller: Puller,
+) -> None:
+    Path("one").mkdir()
+    Path("one/manifest.yaml").write_text(
+        "resources:\n  - exec:\n      - for: disk in facts.no_such_fact\n"
+        '        "mkfs {{ disk }}": {alias: format}\n      - mount: {require: [exec#format]}\n'
+    )
+    done = puller("lint", "one")
+    assert (done.status, "0 errors, 0 warnings, 1 expression not checked" in done.out) == (0, True), done.out
+    assert puller("render", "one").status == 0

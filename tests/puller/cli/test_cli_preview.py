@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from bundles.publisher.statements import RolloutRequest
+
 if TYPE_CHECKING:
-    from tests.conftest import Execute, Publisher
+    from tests.conftest import Execute, Publisher, Web
 
 MANIFEST = """\
 data: {port: 80, password: hunter-canary} # @sensitive
@@ -24,6 +30,7 @@ resources:
       - app: {ensure: running, subscribe: ["file#/etc/app.conf"]}
 """
 CANARY = "hunter-canary"
+TREE = "{ensure: directory, source: tree, recurse: true, owner: nobody-here, group: staff"
 
 
 @pytest.fixture
@@ -93,6 +100,7 @@ def test_a_bundle_that_is_refused_fails_with_its_words(
     again, output = execute("preview", str(new), "--from", str(new), "--facts", str(fleet))
     assert again == 4, "nothing could be compared"
     assert "fails as before" in output
+    assert "nothing changes" not in output, "nobody knows"
 
 
 @pytest.mark.parametrize("form", ["text", "json", "markdown"])
@@ -178,6 +186,8 @@ def test_a_directory_is_compared_with_what_its_channel_gives(
     assert "file#/etc/app.conf changed" in output
     status, output = execute("preview", str(old), *words, "--name", "db")
     assert "channel 'stable' has no bundle 'db'" in output
+    status, output = execute("preview", str(old / "manifest.yaml"), *words)
+    assert (status, "compared with web 1.4.0" in output) == (2, True), output
 
 
 @pytest.mark.parametrize(
@@ -186,6 +196,7 @@ def test_a_directory_is_compared_with_what_its_channel_gives(
         ({}, "holds no facts, wanted files such as web01.json"),
         ({"a.json": "{"}, "a.json"),
         ({"a.json": "[]"}, "wanted a mapping"),
+        ({"a.yaml": "web01: {os: {}}\ndb01: none\n"}, "db01: is 'none', wanted the facts of a machine"),
         (
             {"a.json": '{"networking": {"fqdn": "x"}}', "b.json": '{"networking": {"fqdn": "x"}}'},
             "is the machine x, which",
@@ -209,6 +220,98 @@ def test_a_file_may_hold_several_machines(execute: Execute, old: Path, tmp_path:
     assert (status, output) == (0, "2 of 2 machines (a, b): nothing changes\n")
 
 
+def test_a_machine_of_which_nothing_is_known_is_one_of_the_file(
+    execute: Execute, old: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "all.yaml").write_text("a: {name: a, role: x, os: {}}\nb: {}\n")
+    status, output = execute("preview", str(old), "--from", str(old), "--facts", str(tmp_path / "all.yaml"))
+    assert status == 0
+    assert "2 of 2 machines (a, b): nothing changes\n" in output
+    assert "1 of 2 machines (b): file#/etc/who fails as before: " in output
+
+
+def test_how_a_bundle_is_applied_is_told(execute: Execute, old: Path, new: Path, fleet: Path) -> None:
+    settings = (
+        f"pre_message: 'now {{{{ data.pw }}}}'\nfail_on_error: true\ndata:\n  pw: {CANARY} # @sensitive\n"
+    )
+    (old / "manifest.yaml").write_text("resources: []\n")
+    (new / "manifest.yaml").write_text(f"{settings}resources: []\n")
+    status, output = execute("preview", str(new), "--from", str(old), "--facts", str(fleet))
+    assert status == 2
+    assert "  the bundle changed\n    fail_on_error: true\n    pre_message: Sensitive " in output
+    assert CANARY not in output
+
+
+def test_what_is_skipped_for_a_requirement_that_fails_is_told(
+    execute: Execute, old: Path, new: Path, fleet: Path
+) -> None:
+    manifest = MANIFEST.replace('subscribe: ["file', 'require: ["file#/etc/who"], subscribe: ["file')
+    (old / "manifest.yaml").write_text(manifest)
+    (new / "manifest.yaml").write_text(manifest.replace("facts.role", "facts.rolle"))
+    status, output = execute("preview", str(new), "--from", str(old), "--facts", str(fleet))
+    assert status == 4
+    assert "service#app is skipped, because of file#/etc/who" in output
+
+
+@pytest.mark.parametrize(
+    ("resource", "is_told"),
+    [
+        ("scaffold: [{/srv: {source: tree}}]", True),
+        ("scaffold: [{/srv: {source: tree, mode: '0644'}}]", False),
+        (f"file: [{{/srv: {TREE}, mode: 'u=rwX,go=rX'}}}}]", True),
+        (f"file: [{{/srv: {TREE}, mode: '0644'}}}}]", False),
+    ],
+)
+def test_a_file_of_a_tree_that_becomes_a_program_is_told_where_no_mode_decides(
+    execute: Execute, tmp_path: Path, fleet: Path, resource: str, is_told: bool
+) -> None:
+    for side in ("old", "new"):
+        (tmp_path / side / "tree").mkdir(parents=True)
+        (tmp_path / side / "manifest.yaml").write_text(f"resources:\n  - {resource}\n")
+        (tmp_path / side / "tree/run").write_text("#!/bin/sh\n")
+    (tmp_path / "new/tree/run").chmod(0o755)
+    words = ("preview", str(tmp_path / "new"), "--from", str(tmp_path / "old"), "--facts", str(fleet))
+    status, output = execute(*words)
+    assert (status, "/srv/run: a program, where it is made anew" in output) == (2 * is_told, is_told), output
+
+
+def test_data_that_fails_on_one_machine_is_told_of_that_one(execute: Execute, tmp_path: Path) -> None:
+    for side, value in (("old", "1"), ("new", "%{facts.os.family.name}")):
+        (tmp_path / side / "data").mkdir(parents=True)
+        (tmp_path / side / "manifest.yaml").write_text(MANIFEST.replace("{{ facts.role }}", "{{ data.a }}"))
+        (tmp_path / side / "hiera.yaml").write_text("version: 5\nhierarchy: [{name: a, path: c.yaml}]\n")
+        (tmp_path / side / "data/c.yaml").write_text(f"a: '{value}'\n")
+        (tmp_path / side / "templates").mkdir()
+        (tmp_path / side / "templates/app.conf.j2").write_text("x\n")
+    (tmp_path / "all.yaml").write_text("a: {os: {family: Debian}}\nb: {os: {family: {name: Debian}}}\n")
+    words = ("--from", str(tmp_path / "old"), "--facts", str(tmp_path / "all.yaml"))
+    status, output = execute("preview", str(tmp_path / "new"), *words)
+    assert status == 4
+    assert "1 of 2 machines (a):\n  the bundle fails: " in output
+    assert "1 of 2 machines (b):\n  file#/etc/who changed" in output
+
+
+def test_an_interrupt_ends_a_preview_and_leaves_nothing(
+    publisher: Publisher, fleet: Path, tmp_path: Path
+) -> None:
+    """It is reading facts that somebody still writes, the releases unpacked."""
+    publisher.publish("1.4.0")
+    os.mkfifo(fleet / "web09.json")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    words = (str(publisher.site.directory), "--from", "web=1.4.0", "--to", "web=1.4.0", "--facts", str(fleet))
+    command = [sys.executable, "-m", "puller", "preview", *words]
+    process = subprocess.Popen(
+        command, env={**os.environ, "TMPDIR": str(scratch)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    with process, (fleet / "web09.json").open("w"):
+        assert list(scratch.iterdir())
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+    assert (process.returncode, output) == (130, b""), errors
+    assert list(scratch.iterdir()) == []
+
+
 def test_programs_that_are_not_run_are_told(execute: Execute, old: Path, fleet: Path) -> None:
     (old / "facts.d").mkdir()
     program = old / "facts.d/rack.sh"
@@ -223,7 +326,99 @@ def test_programs_that_are_not_run_are_told(execute: Execute, old: Path, fleet: 
 def test_without_an_old_bundle_nothing_can_be_compared(execute: Execute, old: Path, fleet: Path) -> None:
     status, output = execute("preview", str(old), "--facts", str(fleet))
     assert status == 64
-    assert "wanted --from OLD or --site DIR" in output
+    assert "what is in force now is not known" in output
+    assert "wanted --site DIR|URL or --from OLD" in output
+
+
+@pytest.mark.parametrize("here", ["work", "elsewhere"])
+def test_the_site_here_or_beside_the_bundle_is_meant_by_who_names_none(
+    execute: Execute,
+    publisher: Publisher,
+    old: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    here: str,
+) -> None:
+    """The command of the page, as it stands there."""
+    publisher.publish("1.4.0", MANIFEST, files={"templates/app.conf.j2": b"one\n"})
+    (tmp_path / "elsewhere").mkdir()
+    work = tmp_path / "work"
+    shutil.copytree(publisher.site.directory, work / "site")
+    shutil.copytree(old, work / "web")
+    (tmp_path / "fleet.json").write_text('{"name": "web01", "role": "web"}')
+    monkeypatch.chdir(tmp_path / here)
+    web = "web" if here == "work" else str(work / "web")
+    status, output = execute("preview", web, "--facts", str(tmp_path / "fleet.json"))
+    assert status == 2, output
+    assert "file#/etc/app.conf changed" in output
+    site = "site" if here == "work" else f"{work}/site"
+    assert f"note: compared with web 1.4.0, which channel stable of {site} gives\n" in output
+
+
+def test_a_site_may_be_a_server_with_its_root(
+    execute: Execute, publisher: Publisher, web: Web, old: Path, fleet: Path
+) -> None:
+    publisher.publish("1.4.0", MANIFEST, files={"templates/app.conf.j2": b"one\n"})
+    words = ("preview", str(old), "--site", web.url, "--facts", str(fleet))
+    status, output = execute(*words)
+    assert (status, "wanted --root FILE, the root.json of the site" in output) == (64, True), output
+    root = ("--root", str(publisher.site.anchor))
+    status, output = execute(*words, *root)
+    assert (status, "file#/etc/app.conf changed" in output) == (2, True), output
+    publisher.publish("1.5.0", MANIFEST, files={"templates/app.conf.j2": b"two\n"})
+    releases = ("--from", "web=1.4.0", "--to", "web=1.5.0", "--facts", str(fleet))
+    status, output = execute("preview", web.url, *root, *releases)
+    assert (status, "+two" in output) == (2, True), output
+
+
+def test_a_password_of_a_server_is_shown_nowhere(
+    execute: Execute, publisher: Publisher, web: Web, old: Path, fleet: Path
+) -> None:
+    publisher.publish("1.4.0", MANIFEST, files={"templates/app.conf.j2": b"one\n"})
+    url = web.url.replace("://", f"://user:{CANARY}@")
+    root = ("--root", str(publisher.site.anchor))
+    words = ("--facts", str(fleet))
+    status, output = execute("preview", str(old), "--site", url, *root, *words)
+    assert (status, "compared with web 1.4.0" in output, CANARY in output) == (2, True, False), output
+    for more in ((), (*root, "--name", "db")):
+        status, output = execute("preview", str(old), "--site", url, *words, *more)
+        assert (status, CANARY in output) == (64, False), output
+    status, output = execute("preview", url, *root, "--from", "web=1.4.0", "--to", "web=9", *words)
+    assert (status, CANARY in output) == (13, False), output
+
+
+def test_a_server_that_is_away_is_told(
+    execute: Execute, publisher: Publisher, web: Web, old: Path, fleet: Path
+) -> None:
+    publisher.publish("1.4.0")
+    root = ("--root", str(publisher.site.anchor))
+    for file in publisher.served.rglob("timestamp.json"):
+        file.unlink()
+    status, output = execute("preview", str(old), "--site", web.url, *root, "--facts", str(fleet))
+    assert (status, "timestamp.json" in output) == (14, True), output
+
+
+def test_what_a_server_gives_is_trusted_as_a_host_trusts_it(
+    execute: Execute, publisher: Publisher, web: Web, old: Path, fleet: Path, tmp_path: Path
+) -> None:
+    publisher.publish("1.4.0")
+    (archive,) = publisher.served.glob("targets/web/*.tar.gz")
+    archive.write_bytes(archive.read_bytes()[:-1] + b"x")
+    words = ("preview", str(old), "--site", web.url, "--facts", str(fleet))
+    assert execute(*words, "--root", str(publisher.site.anchor))[0] == 10
+    (tmp_path / "root.json").write_text("{}")
+    status, output = execute(*words, "--root", str(tmp_path / "root.json"))
+    assert (status, "root.json" in output) == (64, True), output
+
+
+def test_a_rollout_that_is_going_on_is_told(
+    execute: Execute, publisher: Publisher, old: Path, fleet: Path
+) -> None:
+    publisher.publish("1.4.0")
+    publisher.publish("1.5.0", request=RolloutRequest(percent=10))
+    _, output = execute("preview", str(old), "--site", str(publisher.site.directory), "--facts", str(fleet))
+    assert "compared with web 1.5.0" in output
+    assert "hosts that its rollout has not reached have 1.4.0" in output
 
 
 def test_a_file_that_cannot_be_written_is_named(

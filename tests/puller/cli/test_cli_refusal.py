@@ -18,19 +18,19 @@ BROKEN = {
     "no YAML": ("a: [", "manifest.yaml:2:1: did not find"),
     "an unknown property": (
         "resources: [{exec: [a: {comand: x}]}]",
-        "manifest.yaml:1: resources[0] exec#a: comand is not a property of exec (did you mean 'command'?)",
+        "manifest.yaml:1:25: resources[0] exec#a: comand is not a property of exec (did you mean 'command'?)",
     ),
     "a misspelt annotation": (
         "data:\n  # @sensitve\n  token: hunter2\nresources: []",
-        "manifest.yaml:2: unknown annotation @sensitve (did you mean '@sensitive'?)",
+        "manifest.yaml:2:5: unknown annotation @sensitve (did you mean '@sensitive'?)",
     ),
     "a mode that is a number": (
         "resources: [{file: [/a: {mode: 0644, owner: r, group: r, content: x}]}]",
-        "manifest.yaml:1: resources[0] file#/a: mode is a number",
+        "manifest.yaml:1:26: resources[0] file#/a: mode is a number",
     ),
     "an unknown property beside a fact": (
         "resources: [{exec: [a: {comand: '{{ facts.role }}'}]}]",
-        "manifest.yaml:1: resources[0] exec#a: comand is not a property of exec",
+        "manifest.yaml:1:25: resources[0] exec#a: comand is not a property of exec",
     ),
 }
 SOUND = {
@@ -98,7 +98,7 @@ def test_all_that_is_wrong_with_several_bundles_is_told_at_once(
     status, output = execute("site", "publish", "site", "web", "db", "--version", "1.0.0")
     assert status == 13
     for name in ("web", "db"):
-        assert f"puller: {name}/manifest.yaml:1: resources[0] exec#a: comand is not a property" in output
+        assert f"puller: {name}/manifest.yaml:1:25: resources[0] exec#a: comand is not a property" in output
 
 
 def test_an_archive_that_was_built_elsewhere_is_checked_too(
@@ -108,7 +108,7 @@ def test_an_archive_that_was_built_elsewhere_is_checked_too(
     (web / "manifest.yaml").write_text("resources: [{exec: [a: {comand: x}]}]\n")
     build_bundle(web, Path("web-1.0.0.tar.gz"), name="web", version="1.0.0")
     status, output = execute("site", "publish", "site", "web-1.0.0.tar.gz")
-    assert (status, "manifest.yaml:1: resources[0] exec#a: comand is not" in output) == (13, True), output
+    assert (status, "manifest.yaml:1:25: resources[0] exec#a: comand is not" in output) == (13, True), output
 
 
 def test_facts_of_the_machine_that_publishes_count_for_nothing(

@@ -86,12 +86,25 @@ def test_nothing_that_was_run_is_no_success(execute: Execute, arguments: list[st
     assert f"puller: {said}\n" in output
 
 
-def test_a_file_that_would_be_passed_over_is_an_error(execute: Execute) -> None:
+@pytest.mark.parametrize("name", ["web02.yml", "web02.YAML", "more/web02.Yml"])
+def test_a_file_that_would_be_passed_over_is_an_error(execute: Execute, name: str) -> None:
     write("web/tests/web01.yaml", GOOD)
-    write("web/tests/web02.yml", BAD)
+    write(f"web/tests/{name}", BAD)
     status, said = execute("test", "web")
     assert status == 78
-    assert "web02.yml: is no case, wanted the ending .yaml" in said
+    assert f"{name}: is no case, wanted the ending .yaml" in said
+
+
+def test_a_pipe_in_the_place_of_a_case_is_an_error(execute: Execute) -> None:
+    write("web/tests/web01.yaml", GOOD)
+    os.mkfifo("web/tests/web02.yaml")
+    assert "web02.yaml: is no case, wanted a regular file" in execute("test", "web")[1]
+
+
+def test_an_update_without_snapshots_says_how_to_have_some(execute: Execute) -> None:
+    write("web/tests/web01.yaml", GOOD)
+    status, said = execute("test", "web", "--update")
+    assert (status, "no snapshot is written: no case says `snapshot: true`" in said) == (0, True)
 
 
 def test_what_is_no_bundle_is_told_as_by_other_commands(execute: Execute) -> None:
@@ -210,6 +223,55 @@ def test_a_snapshot_of_a_case_that_is_gone_is_told_and_removed(execute: Execute)
     assert Path("web/tests/snapshots/web02.yaml").exists()
     assert "web/tests/snapshots/web02.yaml: removed" in execute("test", "web", "--update")[1]
     assert sorted(os.listdir("web/tests/snapshots")) == ["web01.yaml"]
+
+
+@pytest.mark.parametrize("in_the_way", ["fifo", "endless", "directory", "not text"])
+def test_a_snapshot_that_is_no_file_of_text_fails_its_case(execute: Execute, in_the_way: str) -> None:
+    write("web/tests/web01.yaml", "os: debian-12\nsnapshot: true\n")
+    path = Path("web/tests/snapshots/web01.yaml")
+    path.parent.mkdir()
+    match in_the_way:
+        case "fifo":
+            os.mkfifo(path)
+        case "endless":
+            path.symlink_to("/dev/zero")
+        case "directory":
+            path.mkdir()
+        case _:
+            path.write_bytes(b"\xff\xfe")
+    status, said = execute("test", "web")
+    assert status == 1
+    assert "snapshots/web01.yaml: " in said
+    assert "1 case: 0 passed, 1 failed" in said
+    status, said = execute("test", "web", "--update")
+    if in_the_way == "directory":
+        assert (status, "web01.yaml: cannot be written: is a directory" in said.lower()) == (78, True)
+    else:
+        assert (status, path.is_file() and not path.is_symlink()) == (0, True)
+
+
+def test_a_snapshot_with_the_line_ends_of_another_system_is_the_same(execute: Execute) -> None:
+    write("web/tests/web01.yaml", "os: debian-12\nsnapshot: true\n")
+    execute("test", "web", "--update")
+    path = Path("web/tests/snapshots/web01.yaml")
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert execute("test", "web")[0] == 0
+
+
+@pytest.mark.parametrize("form", ["text", "json", "junit"])
+def test_passwords_in_urls_of_names_are_neither_shown_nor_in_snapshots(execute: Execute, form: str) -> None:
+    name = "curl https://bob:p4ssw0rd@example.com/?signature=s1gn -o /tmp/y"
+    write("web/manifest.yaml", f'resources: [{{exec: [{{"{name}": {{creates: /tmp/y}}}}]}}]\n')
+    write("web/tests/web01.yaml", f"os: debian-12\nsnapshot: true\nexpect:\n  exec#{name}: {{creates: /z}}\n")
+    status, said = execute("test", "web", "--format", form)
+    assert status == 1
+    write("web/tests/web01.yaml", "os: debian-12\nsnapshot: true\n")
+    assert execute("test", "web", "--update")[0] == 0
+    snapshot = Path("web/tests/snapshots/web01.yaml").read_text()
+    assert "example.com" in said
+    assert "example.com" in snapshot
+    assert not [secret for secret in ("p4ssw0rd", "s1gn") if secret in said + snapshot]
+    assert execute("test", "web")[0] == 0
 
 
 def test_the_snapshot_of_a_case_that_cannot_be_read_any_more_is_kept(execute: Execute) -> None:

@@ -73,6 +73,16 @@ def test_a_list_of_sites_is_a_list_of_mirrors(tmp_path: Path) -> None:
             "config.yaml:2: bundles has 'a' with give_up_after: -1, wanted a number of runs",
         ),
         (MINIMAL + "reports: {keep: 0}\n", "config.yaml:3: reports keeps 0 reports, wanted at least 1"),
+        (MINIMAL + "reports: {most: 9}\n", "config.yaml:3: reports keeps the newest 20 and has most: 9"),
+        (MINIMAL + "reports: {most_bytes: 0}\n", "config.yaml:3: reports has most_bytes: 0"),
+        (
+            MINIMAL + "reports: {quiet_for: 100d}\n",
+            "config.yaml:3: reports keeps those of quiet runs longer than those of eventful ones",
+        ),
+        (
+            MINIMAL + "reports: {quiet_for: later}\n",
+            "config.yaml:3: quiet_for is 'later', wanted a duration",
+        ),
         ("a: [\n", "config.yaml:2:1: "),
         ("", "is not a mapping"),
         ("site: a\nsite: b\n", "config.yaml:2:1: "),

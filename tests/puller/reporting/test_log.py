@@ -1,14 +1,13 @@
-"""Log lines: for people, and with priorities for the journal."""
+"""Log lines, for people."""
 
 import io
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from puller.reporting.log import Level, Log, sentence
+from puller.reporting.log import Log, sentence
 from puller.reporting.report import Event, State
+from puller.reporting.sinks import Level
 
 
 def event(state: State, **fields: Any) -> Event:
@@ -78,16 +77,6 @@ def test_what_is_less_urgent_than_asked_for_is_not_shown() -> None:
     log.warn("a warning")
     log.error("an error\nof two lines")
     assert stream.getvalue() == "WARN   a warning\nERROR  an error\n        of two lines\n"
-
-
-def test_the_journal_gets_a_priority_on_every_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with (tmp_path / "journal").open("w+") as stream:
-        found = os.fstat(stream.fileno())
-        monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino}")
-        log = Log(stream, level=Level.INFO)
-        log.error("first\nsecond")
-        log.info("third")
-        assert (tmp_path / "journal").read_text() == "<3>first\n<3>second\n<6>third\n"
 
 
 def test_a_terminal_gets_colours_unless_it_asks_not_to(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,21 @@
-"""Reports, the status of a run, and metrics."""
+"""Reports, and the status of a run."""
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from puller.reporting import metrics
-from puller.reporting.history import load_last_report, load_status, save_report, save_status
+from puller.reporting.history import (
+    load_all_events,
+    load_last_report,
+    load_status,
+    save_report,
+    save_status,
+)
 from puller.reporting.report import BundleReport, Event, Health, HealthResult, Report, State, Summary
+from puller.reporting.retention import Retention
 from puller.state.directories import Directories
 from puller.state.state_file import set_aside
 
@@ -33,21 +40,47 @@ def report(run: str = "20261120T160000.000000Z") -> Report:
     )
 
 
+def save(kept: Report, directories: Directories) -> Path:
+    retention = Retention(keep=3, quiet_for=0, eventful_for=0, most=100, most_bytes=10**9)
+    return save_report(kept, directories, retention, datetime(2026, 11, 26, tzinfo=UTC))
+
+
 def test_a_report_comes_back_as_it_was_kept(directories: Directories) -> None:
-    save_report(report(), directories, keep=3)
-    assert load_last_report(directories) == report()
+    save(report(), directories)
+    assert load_all_events(directories) == report()
+
+
+def test_a_report_says_its_format_and_another_one_is_refused(directories: Directories) -> None:
+    save(report(), directories)
+    text = directories.last_run.read_text()
+    assert text.startswith('{"format":2,"run":')
+    directories.last_run.write_text(text.replace('"format":2', '"format":1', 1))
+    with pytest.raises(ValueError, match="Invalid value 1"):
+        load_last_report(directories)
 
 
 def test_only_the_newest_reports_are_kept(directories: Directories) -> None:
     runs = [f"2026112{day}T000000.000000Z" for day in range(5)]
     for run in runs:
-        save_report(report(run), directories, keep=3)
-    assert sorted(path.stem for path in directories.runs.iterdir()) == runs[2:]
+        save(report(run), directories)
+    kept = sorted(path.name for path in directories.runs.iterdir() if path != directories.in_order)
+    assert kept == [f"{run}-eventful.json" for run in runs[2:]]
+
+
+def test_files_that_are_no_reports_stay(directories: Directories) -> None:
+    others = {"notes.json", "20261120T160000.000000Z.json", "20260231T160000.000000Z-quiet.json"}
+    for name in others:
+        (directories.runs / name).write_text("{}")
+    (directories.runs / "20200101T160000.000000Z-quiet.json").mkdir()
+    save(report(), directories)
+    assert {path.name for path in directories.runs.iterdir()} > others
 
 
 def test_reports_are_for_their_owner_only(directories: Directories) -> None:
-    path = save_report(report(), directories, keep=3)
+    path = save(report(), directories)
     assert path.stat().st_mode & 0o777 == 0o600
+    assert {found.stat().st_mode & 0o777 for found in directories.in_order.iterdir()} == {0o600}
+    assert directories.in_order.stat().st_mode & 0o777 == 0o700
 
 
 def test_without_a_run_there_is_no_report(tmp_path: Path) -> None:
@@ -94,15 +127,3 @@ def test_files_set_aside_do_not_replace_each_other(tmp_path: Path) -> None:
         set_aside(tmp_path / "a")
     found = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert found == {"a.unreadable": "one", "a.unreadable-2": "two", "a.unreadable-3": "three"}
-
-
-def test_metrics_are_in_the_text_format_of_prometheus(tmp_path: Path) -> None:
-    metrics.write(report(), tmp_path / "puller.prom")
-    lines = (tmp_path / "puller.prom").read_text().splitlines()
-    assert "puller_last_run_exit_status 6" in lines
-    assert "puller_last_run_duration_seconds 1.5" in lines
-    assert 'puller_bundle_info{bundle="web",version="1.4.0"} 1' in lines
-    assert 'puller_resources{bundle="web",state="changed"} 1' in lines
-    named = {line.split()[2] for line in lines if line.startswith("# TYPE")}
-    assert {line.split("{")[0].split()[0] for line in lines if not line.startswith("#")} == named
-    assert (tmp_path / "puller.prom").stat().st_mode & 0o777 == 0o644

@@ -4,6 +4,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 from bundles.format.release import place
+from bundles.publisher.records import OFFERED
 from bundles.publisher.statements import RolloutRequest
 from tests.conftest import Execute, Host, Publisher, WebServer
 
@@ -51,7 +52,7 @@ def test_while_nothing_is_applied_an_attack_is_still_found(
 ) -> None:
     operate(settled, execute, "disable", "--reason", "an audit")
     publisher.publish("1.1.0")
-    archive = publisher.newest("targets/web/*")
+    archive = publisher.newest("targets/web/*.tar.gz")
     archive.write_bytes(bytes(archive.stat().st_size))
     assert settled.run().status == 10
 
@@ -101,6 +102,21 @@ def test_a_pin_to_what_is_not_published_is_a_mistake_on_this_host(settled: Host,
     outcome = settled.run()
     assert outcome.status == 78
     settled.assert_told("web: is held at 9.9.9 by this host: .*web 9.9.9 is not published", outcome)
+    settled.assert_enforces("1.0.0")
+
+
+def test_a_host_goes_on_with_the_version_of_its_pin_when_the_site_offers_it_no_more(
+    settled: Host, publisher: Publisher, execute: Execute
+) -> None:
+    operate(settled, execute, "pin", "web")
+    for number in range(OFFERED + 1):
+        publisher.publish(f"2.{number}.0")
+    assert "1.0.0" not in publisher.site.record("web").index.releases
+    for _ in range(2):
+        assert settled.run().status == 0
+        settled.assert_enforces("1.0.0")
+    operate(settled, execute, "pin", "web", "2.0.0")
+    assert settled.run().status == 78
     settled.assert_enforces("1.0.0")
 
 

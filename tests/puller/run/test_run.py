@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bundles.format.bins import bin_of
 from bundles.publisher.new_site import make_site
 
 if TYPE_CHECKING:
@@ -88,6 +89,31 @@ def test_bundles_are_applied_in_the_order_of_the_configuration(settled: Host, pu
     assert [bundle["name"] for bundle in settled.report()["bundles"]] == ["base", "web"]
 
 
+def test_a_bundle_that_is_configured_later_is_fetched_though_nothing_was_published_since(
+    host: Host, publisher: Publisher, web: WebServer
+) -> None:
+    publisher.publish("1.0.0")
+    publisher.publish("2.0.0", name="base", manifest="resources: []\n")
+    for _ in range(2):
+        assert host.run().status == 0
+    assert not [path for path in web.requests if "/base/" in path]
+    host.configure(bundles=[{"name": "base"}, {"name": "web"}])
+    assert host.run().status == 0
+    assert [bundle["version"] for bundle in host.report()["bundles"]] == ["2.0.0", "1.0.0"]
+
+
+def test_the_release_of_another_bundle_costs_a_host_two_small_files(
+    settled: Host, publisher: Publisher, web: WebServer
+) -> None:
+    settled.run()
+    publisher.publish("2.0.0", name="base", manifest="resources: []\n")
+    web.requests.clear()
+    assert settled.run().status == 0
+    assert [path for path in web.requests if "root" not in path and "timestamp" not in path] == [
+        "/metadata/3.snapshot.json"
+    ]
+
+
 def test_a_broken_bundle_keeps_no_other_from_being_updated(settled: Host, publisher: Publisher) -> None:
     publisher.publish("2.0.0", name="base", manifest="resources: nonsense\n")
     publisher.publish("1.1.0")
@@ -127,12 +153,12 @@ def second_root_flipped(web: WebServer, publisher: Publisher) -> None:
 
 
 def cut_short(web: WebServer, publisher: Publisher) -> None:
-    bundle = publisher.newest("targets/web/*")
+    bundle = publisher.newest("targets/web/*.tar.gz")
     bundle.write_bytes(bundle.read_bytes()[:-1])
 
 
 def too_long(web: WebServer, publisher: Publisher) -> None:
-    bundle = publisher.newest("targets/web/*")
+    bundle = publisher.newest("targets/web/*.tar.gz")
     bundle.write_bytes(bundle.read_bytes() + b"!")
 
 
@@ -146,6 +172,7 @@ def signed_by_somebody_else(web: WebServer, publisher: Publisher) -> None:
     shutil.copytree(stranger.public, publisher.served, dirs_exist_ok=True)
 
 
+BIN = bin_of("web/index.json")
 PROBLEMS_WITH_THE_SITE = {
     "the server is away": (
         lambda web, publisher: web.stop(),
@@ -162,7 +189,7 @@ PROBLEMS_WITH_THE_SITE = {
     ),
     "something instead of metadata": (answering(200), 10, r"URL/metadata/2\.root\.json: is not metadata: "),
     "the bundle is missing": (
-        lambda web, publisher: publisher.newest("targets/web/*").unlink(),
+        lambda web, publisher: publisher.newest("targets/web/*.tar.gz").unlink(),
         14,
         r"URL/targets/web/[0-9a-f]{64}\.web-1\.1\.0\.tar\.gz: status 404 Not Found",
     ),
@@ -173,12 +200,16 @@ PROBLEMS_WITH_THE_SITE = {
         r"gz: has \d+ bytes, at most \d+ are allowed, the signed metadata says \d+",
     ),
     "tampered bundle": (
-        flipped("targets/web/*"),
+        flipped("targets/web/*.tar.gz"),
         10,
         r"1\.0\.tar\.gz: sha256 is \w+, the signed .* says \w+",
     ),
-    "tampered index": (flipped("targets/*.json"), 10, r"index\.json: sha256 is \w+, the signed .* says \w+"),
-    "tampered targets": (flipped("metadata/*.targets.json"), 10, r"URL/metadata/3\.targets\.json: "),
+    "tampered index": (
+        flipped("targets/web/*.index.json"),
+        10,
+        r"index\.json: sha256 is \w+, the signed .* says \w+",
+    ),
+    "tampered bin": (flipped(f"metadata/*.{BIN}.json"), 10, rf"URL/metadata/3\.{BIN}\.json: "),
     "tampered snapshot": (flipped("metadata/*.snapshot.json"), 10, r"URL/metadata/3\.snapshot\.json: "),
     "tampered timestamp": (flipped("metadata/timestamp.json"), 10, r"URL/metadata/timestamp\.json: "),
     "tampered root": (second_root_flipped, 10, r"URL/metadata/2\.root\.json: "),
@@ -232,7 +263,7 @@ def test_a_problem_with_the_site_stops_an_update_and_nothing_else(
 
 @pytest.mark.parametrize(
     ("break_it", "status"),
-    [(lambda web, publisher: web.stop(), 15), (flipped("targets/web/*"), 10), (answering(404), 15)],
+    [(lambda web, publisher: web.stop(), 15), (flipped("targets/web/*.tar.gz"), 10), (answering(404), 15)],
     ids=["away", "tampered", "404"],
 )
 def test_without_a_bundle_yet_problem_is_told_and_nothing_is_done(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 from tuf.api.metadata import TargetFile
 
-from bundles.format.limits import LARGEST_METADATA
+from bundles.format.bins import bin_of
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
 
@@ -56,13 +56,17 @@ def run_within(host: Host, limit: int) -> tuple[int, str, int]:
     return done.returncode, "\n".join(said), int(peak) * 1024
 
 
-def remark(publisher: Publisher, size: int) -> None:
-    """Publish so many bytes of metadata more."""
+BIN = bin_of("web/index.json")
+
+
+def fill(publisher: Publisher, count: int) -> None:
+    """Publish so many targets more, of 120 bytes each."""
     site = publisher.site
     with site.locked():
         edition = site.edition(lambda _: b"")
-        info = TargetFile(1, {"sha256": "0" * 64}, "remark", {"custom": {"remark": "x" * size}})
-        edition.sign_targets({"remark": info})
+        for path in map("more/{:06}".format, range(count)):
+            edition.published.bin(BIN).targets[path] = TargetFile(1, {"sha256": "0" * 64}, path)
+        edition.sign_bins([BIN])
         edition.sign_timestamp()
         site.write(edition)
     publisher.deploy()
@@ -72,10 +76,10 @@ def remark(publisher: Publisher, size: int) -> None:
 def test_with_too_little_memory_for_what_is_published_the_last_good_bundle_is_enforced(
     settled: Host, publisher: Publisher
 ) -> None:
-    remark(publisher, 10)
+    fill(publisher, 10)
     status, _, usual = run_within(settled, sys.maxsize)
     assert status == 0
-    remark(publisher, LARGEST_METADATA["targets"] - MIB)
+    fill(publisher, 25_000)
     (settled.machine / "motd").unlink()
     status, said, _ = run_within(settled, usual + 24 * MIB)
     assert status == 14, said

@@ -1,0 +1,155 @@
+"""The resources that a run found in order: kept once for all runs that found the same.
+
+* A report lists what was not in order. The rest is a list beside the reports, under its own SHA-256, which the report
+  names together with how many there are: a run that finds nothing to do writes none.
+* Nothing gets lost but the duration of each, the sum of which is in the summary: ``complete`` gives all events back, in
+  the order of the run.
+* A list that is missing, damaged or of another length is an error, never *nothing was there*.
+"""
+
+import contextlib
+import hashlib
+import zlib
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import msgspec
+
+from puller.reporting.report import BundleReport, Event, InOrder, Report, State
+from puller.state.state_file import read_state, write_state
+from puller.state.stored_json import decode
+
+_GZIP = 31
+_FASTEST = 1
+_LARGEST = 64 * 1024 * 1024
+"""Bytes, compressed or not."""
+LIST_SUFFIX = ".json.gz"
+
+_Item = TypeVar("_Item")
+
+
+class _List(msgspec.Struct, Generic[_Item], tag_field="format", tag=1):
+    resources: list[_Item]
+
+
+class _Checked(msgspec.Struct, omit_defaults=True, gc=False):
+    """An event without what differs from run to run; fields are those of ``Event``."""
+
+    type: str
+    name: str
+    state: State
+    alias: str = ""
+    provider: str = ""
+    item: str = ""
+    requested_ensure: str = ""
+    final_ensure: str = ""
+    skip_reason: str = ""
+    applied: list[str] = []
+    children: dict[str, int] = {}
+
+
+def shorten(report: Report, directory: Path) -> Report:
+    """``report`` as it is kept, with lists in ``directory`` for what was in order; raises ``OSError``."""
+    bundles = [_shorten(bundle, directory) for bundle in report.bundles]
+    return msgspec.structs.replace(report, bundles=bundles)
+
+
+def complete(report: Report, directory: Path) -> Report:
+    """``report`` with an event for each resource; raises ``OSError``, ``ValueError`` for a list that is not as kept."""
+    bundles = [_complete(bundle, directory) for bundle in report.bundles]
+    return msgspec.structs.replace(report, bundles=bundles)
+
+
+def _is_quiet(event: Event) -> bool:
+    """Whether there is nothing to tell of a resource but that it was looked at, or was not to be."""
+    return (
+        (event.state is State.STABLE or (event.state is State.SKIPPED and not event.unmet_requirements))
+        and event.reached
+        and not (event.noop or event.errors or event.differences or event.notes or event.health_checks)
+        and not (event.noop_message or event.diff)
+    )
+
+
+def _checked(event: Event) -> _Checked:
+    return _Checked(
+        event.type,
+        event.name,
+        event.state,
+        event.alias,
+        event.provider,
+        event.item,
+        event.requested_ensure,
+        event.final_ensure,
+        event.skip_reason,
+        event.applied,
+        event.children,
+    )
+
+
+def _shorten(bundle: BundleReport, directory: Path) -> BundleReport:
+    given_up = _shorten(bundle.given_up, directory) if bundle.given_up else None
+    told = [index for index, event in enumerate(bundle.events) if not _is_quiet(event)]
+    if len(told) == len(bundle.events):
+        return msgspec.structs.replace(bundle, given_up=given_up)
+    others = set(told)
+    quiet = [_checked(event) for index, event in enumerate(bundle.events) if index not in others]
+    data = msgspec.json.encode(_List(quiet))
+    in_order = InOrder(resources=len(quiet), sha256=hashlib.sha256(data).hexdigest(), others_at=told)
+    _keep(directory / f"{in_order.sha256}{LIST_SUFFIX}", data)
+    events = [bundle.events[index] for index in told]
+    return msgspec.structs.replace(bundle, given_up=given_up, events=events, in_order=in_order)
+
+
+def _keep(path: Path, data: bytes) -> None:
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        if _read(path) == data:
+            return
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    compress = zlib.compressobj(_FASTEST, wbits=_GZIP)
+    write_state(path, compress.compress(data) + compress.flush())
+
+
+def _read(path: Path) -> bytes:
+    inflate = zlib.decompressobj(wbits=_GZIP)
+    try:
+        data = inflate.decompress(read_state(path, _LARGEST), _LARGEST)
+    except zlib.error as error:
+        raise ValueError(f"is damaged: {error}") from None
+    if not inflate.eof or inflate.unused_data:
+        raise ValueError("is cut off, or more than was written")
+    return data
+
+
+def _complete(bundle: BundleReport, directory: Path) -> BundleReport:
+    given_up = _complete(bundle.given_up, directory) if bundle.given_up else None
+    if (in_order := bundle.in_order) is None:
+        return msgspec.structs.replace(bundle, given_up=given_up)
+    path = directory / f"{in_order.sha256}{LIST_SUFFIX}"
+    try:
+        events = _joined(bundle.events, _listed(path, in_order), in_order.others_at)
+    except FileNotFoundError:
+        raise ValueError(f"{path}: is missing, so what was in order is not known") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}, so what was in order is not known") from None
+    return msgspec.structs.replace(bundle, given_up=given_up, events=events, in_order=None)
+
+
+def _listed(path: Path, in_order: InOrder) -> list[Event]:
+    data = _read(path)
+    if (found := hashlib.sha256(data).hexdigest()) != in_order.sha256:
+        raise ValueError(f"sha256 is {found}")
+    events = decode(data, _List[Event]).resources
+    if len(events) != in_order.resources:
+        raise ValueError(f"has {len(events)} resources, the report says {in_order.resources}")
+    return events
+
+
+def _joined(told: list[Event], quiet: list[Event], positions: list[int]) -> list[Event]:
+    """All events in the order of the run: ``told`` at ``positions``, the others between."""
+    if len(told) != len(positions):
+        raise ValueError(f"is told to be beside {len(positions)} resources, and there are {len(told)}")
+    rest, all_events = iter(quiet), dict(zip(positions, told, strict=True))
+    count = len(told) + len(quiet)
+    if len(all_events) != len(told) or any(not 0 <= position < count for position in positions):
+        raise ValueError("is told to be beside resources in places that there are not")
+    return [all_events[place] if place in all_events else next(rest) for place in range(count)]

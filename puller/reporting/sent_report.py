@@ -1,0 +1,64 @@
+"""The document that a host sends to its fleet after a run: the report of the run, and what the host is then.
+
+* One document tells all that the fleet knows of a host: whoever has the newest one needs no earlier one.
+* Values here are plain and serialisable; nothing secret gets this far.
+"""
+
+from typing import Any
+
+import msgspec
+
+from puller.reporting.report import Report
+
+
+class RestlessResource(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A resource that changes in run after run."""
+
+    bundle: str
+    reference: str
+    """``type#name``."""
+    runs: int
+    """How many runs were looked at: the newest ones in which it was applied."""
+    changes: int
+    """In how many of them it changed."""
+    differences: list[str] = []
+    """What the last changes were from and to, the newest first: sentences, each once."""
+
+
+class PublishedBundle(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A bundle on a host, after a run. Times are UTC in ISO 8601; empty: there is none, or it is not known."""
+
+    name: str
+    channel: str = ""
+    pin: str = ""
+    published: str = ""
+    """The version that the channel names."""
+    waits_until: str = ""
+    """When the wave reaches this host that it has not reached yet."""
+    enforced: str = ""
+    enforced_since: str = ""
+    good: str = ""
+    """The last version that passed its health checks."""
+    held: str = ""
+    """Why another version than the published one is enforced."""
+    quarantined: list[str] = []
+    """Versions that this host has given up."""
+
+
+class SentReport(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="format", tag=1):
+    """A host after a run, in one document, with its format in front."""
+
+    host: str
+    """As for waves: the name that the configuration gives it, or its own."""
+    sent: str
+    """When it was put together, UTC in ISO 8601."""
+    facts: dict[str, Any] = {}
+    """Those that the configuration lists, nested as in expressions."""
+    metadata_expire: str = ""
+    """When the first of the site's metadata on this host expire, UTC in ISO 8601."""
+    bundles: list[PublishedBundle] = []
+    restless: list[RestlessResource] = []
+    left_out: str = ""
+    """A sentence about what is missing because the document would be too large."""
+    report: Report
+    """The run; of the resources that were in order it has the number."""

@@ -1,0 +1,206 @@
+"""Metrics of a host, read back by the reference parser of Prometheus' own Python client."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from puller.reporting import metrics
+from puller.reporting.report import BundleReport, Event, HeldBecause, Report, State, Summary
+from puller.reporting.sent_report import PublishedBundle, RestlessResource, SentReport
+
+PAGE = Path(__file__).parents[3] / "docs/monitoring.md"
+FINISHED = 1795190401.5
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def sent(**fields: Any) -> SentReport:
+    events = [
+        Event(type="file", name="/a", state=State.STABLE),
+        Event(type="file", name="/b", state=State.CHANGED),
+        Event(type="exec", name="c", state=State.FAILED),
+        Event(type="exec", name="d", state=State.WOULD_CHANGE),
+    ]
+    bundle = BundleReport(
+        name="web",
+        version="1.4.0",
+        held="web 1.5.0 is in quarantine: <b>why</b>",
+        held_because=HeldBecause.QUARANTINE,
+        summary=Summary.of(events, 0.5),
+        events=events,
+    )
+    report = Report(
+        run="20261120T160000.000000Z",
+        started="2026-11-20T16:00:00+00:00",
+        finished="2026-11-20T16:00:01.500+00:00",
+        host="a",
+        puller="1",
+        exit_status=6,
+        bundles=[bundle],
+        phases={"refresh": 0.25, "apply": 1.0},
+        last_good="2026-11-20T15:30:00+00:00",
+    )
+    published = PublishedBundle(
+        name="web", enforced="1.4.0", enforced_since="2026-11-19T00:00:00+00:00", quarantined=["1.5.0"]
+    )
+    document = SentReport(
+        host="a",
+        sent=report.finished,
+        metadata_expire="2026-11-21T16:00:00+00:00",
+        bundles=[published],
+        restless=[RestlessResource(bundle="web", reference="file#/b", runs=5, changes=4)],
+        report=report,
+    )
+    return msgspec.structs.replace(document, **fields)
+
+
+def parsed(text: str) -> Samples:
+    """Every sample, by its name and labels; each family has help and type, and no sample is there twice."""
+    found: Samples = {}
+    for family in text_string_to_metric_families(text):
+        assert family.documentation
+        assert family.type == "gauge"
+        for sample in family.samples:
+            key = sample.name, frozenset(sample.labels.items())
+            assert key not in found
+            found[key] = sample.value
+    return found
+
+
+def value(samples: Samples, name: str, **labels: str) -> float | None:
+    return samples.get((f"puller_{name}", frozenset(labels.items())))
+
+
+def test_metrics_say_what_the_run_and_the_host_are_like() -> None:
+    samples = parsed(metrics.text(sent()))
+    assert value(samples, "last_run_timestamp_seconds") == pytest.approx(FINISHED, abs=1e9)
+    assert value(samples, "last_run_duration_seconds") == 1.5
+    assert value(samples, "last_run_phase_duration_seconds", phase="refresh") == 0.25
+    assert value(samples, "last_run_exit_status") == 6
+    assert value(samples, "last_run_problems") == 0
+    assert value(samples, "last_run_applied") == 1
+    assert value(samples, "bundle_info", bundle="web", version="1.4.0") == 1
+    assert value(samples, "bundle_quarantined", bundle="web") == 1
+    assert value(samples, "bundle_given_up", bundle="web") == 0
+    assert value(samples, "restless_resources") == 1
+    assert value(samples, "restless_resource_changes", bundle="web", resource="file#/b") == 4
+
+
+def test_times_are_those_of_the_events_in_seconds() -> None:
+    samples = parsed(metrics.text(sent()))
+    last = value(samples, "last_run_timestamp_seconds")
+    assert last is not None
+    ago = {
+        name: last - (value(samples, f"{name}_timestamp_seconds", **labels) or 0)
+        for name, labels in (
+            ("last_good_run", {}),
+            ("metadata_expiry", {}),
+            ("bundle_enforced_since", {"bundle": "web"}),
+        )
+    }
+    assert ago == {"last_good_run": 1801.5, "metadata_expiry": -86398.5, "bundle_enforced_since": 144001.5}
+
+
+def test_every_state_has_a_count_and_types_have_those_that_there_are() -> None:
+    samples = parsed(metrics.text(sent()))
+    states = {"stable": 1, "changed": 1, "refreshed": 0, "failed": 1, "skipped": 0, "would_change": 1}
+    assert {state: value(samples, "resources", bundle="web", state=state) for state in states} == states
+    by_type = {labels: count for (name, labels), count in samples.items() if name.endswith("_by_type")}
+    assert {(dict(labels)["type"], dict(labels)["state"]): count for labels, count in by_type.items()} == {
+        ("file", "stable"): 1,
+        ("file", "changed"): 1,
+        ("exec", "failed"): 1,
+        ("exec", "would_change"): 1,
+    }
+
+
+def test_what_holds_a_bundle_is_one_of_few_words() -> None:
+    text = metrics.text(sent())
+    held = {reason: value(parsed(text), "bundle_held", bundle="web", reason=reason) for reason in HeldBecause}
+    assert held == {"rollout": 0, "quarantine": 1, "rejected": 0, "unavailable": 0}
+    assert "why" not in text
+
+
+def test_what_is_not_known_is_not_said() -> None:
+    """Of a host whose first run has ended before there was anything; zero would be the year 1970."""
+    document = sent(metadata_expire="", bundles=[PublishedBundle(name="web")])
+    document.report.last_good = ""
+    document.report.bundles = []
+    names = {name for name, _ in parsed(metrics.text(document))}
+    assert "puller_last_run_timestamp_seconds" in names
+    assert not names & {
+        "puller_last_good_run_timestamp_seconds",
+        "puller_metadata_expiry_timestamp_seconds",
+        "puller_bundle_enforced_since_timestamp_seconds",
+        "puller_bundle_info",
+    }
+
+
+def test_twenty_restless_resources_are_named_and_all_are_counted() -> None:
+    many = [
+        RestlessResource(bundle="web", reference=f"file#/{number}", runs=5, changes=3 + number // 90)
+        for number in range(100)
+    ]
+    samples = parsed(metrics.text(sent(restless=many)))
+    assert value(samples, "restless_resources") == 100
+    named = [labels for name, labels in samples if name == "puller_restless_resource_changes"]
+    assert len(named) == 20
+    assert value(samples, "restless_resource_changes", bundle="web", resource="file#/99") == 4
+
+
+@given(st.text(max_size=150))
+def test_no_name_makes_another_sample(name: str) -> None:
+    """Whatever a resource is called: it is one label of one sample."""
+    restless = [RestlessResource(bundle="web", reference=f"file#{name}", runs=5, changes=5)]
+    text = metrics.text(sent(restless=restless))
+    usual = metrics.text(sent())
+    assert len(text.split("\n")) == len(usual.split("\n"))
+    assert value(parsed(text), "restless_resource_changes", bundle="web", resource=f"file#{name}") == 5
+
+
+def test_a_name_that_is_no_text_and_a_long_one_are_written_all_the_same(tmp_path: Path) -> None:
+    restless = [RestlessResource(bundle="web", reference="file#\udcff" + "x" * 1000, runs=5, changes=5)]
+    metrics.write(sent(restless=restless), tmp_path / "puller.prom")
+    text = (tmp_path / "puller.prom").read_text()
+    assert '"file#\\\\udcff' in text
+    assert max(map(len, text.splitlines())) < 400
+    assert parsed(text)
+
+
+def test_the_file_is_for_everybody_to_read(tmp_path: Path) -> None:
+    metrics.write(sent(), tmp_path / "puller.prom")
+    assert (tmp_path / "puller.prom").read_text() == metrics.text(sent())
+    assert (tmp_path / "puller.prom").stat().st_mode & 0o777 == 0o644
+
+
+def test_the_page_has_every_metric_with_its_labels() -> None:
+    rows = re.findall(r"^\| `(puller_\w+)` \| ([^|]*)\|", PAGE.read_text(), re.MULTILINE)
+    labels: dict[str, set[str]] = {}
+    for name, found in parsed(metrics.text(sent())):
+        labels.setdefault(name, set()).update(label for label, _ in found)
+    assert {name: set(re.findall(r"`(\w+)`", told)) for name, told in rows} == labels
+    assert [name for name, _ in rows] == [*metrics.HELP]
+
+
+@pytest.mark.promtool
+def test_prometheus_itself_reads_the_file_and_has_nothing_to_remark() -> None:
+    restless = [RestlessResource(bundle="web", reference='file#/\udcff\\n"\n\x1b', runs=5, changes=5)]
+    program = shutil.which("promtool")
+    assert program, "promtool is not installed (Debian: apt-get install prometheus)"
+    done = subprocess.run(
+        [program, "check", "metrics"],
+        input=metrics.text(sent(restless=restless)),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

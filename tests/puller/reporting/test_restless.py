@@ -1,0 +1,165 @@
+"""Restless resources: rules about runs that are handed in, the newest last."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from puller.reporting.report import BundleReport, Event, Report, State, Summary
+from puller.reporting.restless import find_restless, sentences
+from puller.reporting.sent_report import RestlessResource
+
+
+def run(*states: State, sha256: str = "1", **fields: Any) -> Report:
+    """One in which ``file#/0``, ``file#/1``... became this."""
+    own = {name: fields.pop(name) for name in ("outcome", "given_up") if name in fields}
+    events = [
+        Event(type="file", name=f"/{number}", state=state, differences=["content is A, wanted B"])
+        for number, state in enumerate(states)
+    ]
+    bundle = BundleReport(
+        name="web",
+        sha256=sha256,
+        summary=Summary.of(events, 0),
+        events=events,
+        **{"outcome": "applied", **own},
+    )
+    return Report(
+        run="", started="", finished="", host="a", puller="1", exit_status=0, bundles=[bundle], **fields
+    )
+
+
+C, S, F, R, X = State.CHANGED, State.STABLE, State.FAILED, State.REFRESHED, State.SKIPPED
+
+
+def found(runs: list[Report], known: list[RestlessResource] | None = None) -> list[tuple[str, int, int]]:
+    """After the run that has brought the version, and these."""
+    *earlier, last = [run(C, C), *runs]
+    every = find_restless(last, reversed(earlier), known or [])
+    return [(one.reference, one.changes, one.runs) for one in every]
+
+
+KNOWN = RestlessResource(bundle="web", reference="file#/0", runs=5, changes=3)
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        ([C, C], []),
+        ([C, C, C], [("file#/0", 3, 3)]),
+        ([C, S, C, S, C], [("file#/0", 3, 5)]),
+        ([C, C, S, S, S, C], []),
+        ([C, C, S, S, C], [("file#/0", 3, 5)]),
+        ([C, C, C, C, C, C], [("file#/0", 5, 5)]),
+        ([C, C, C, S], []),  # nothing becomes restless by a run that changes nothing
+        ([F, F, F], []),  # what fails is told as that
+        ([R, R, R], []),  # what it follows from is what changes
+        ([C, X, X, X, C, X, C], [("file#/0", 3, 3)]),  # left out: nothing is known of it
+    ],
+)
+def test_three_changes_in_five_runs_make_a_resource_restless(
+    states: list[State], expected: list[tuple[str, int, int]]
+) -> None:
+    assert found([run(state) for state in states]) == expected
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        ([C, S, C, S, C, S], [("file#/0", 2, 5)]),  # every other run: told once
+        ([C, C, C, S, S, S], [("file#/0", 2, 5)]),
+        ([C, C, C, S, S, S, S], []),
+        ([S, S, S, S, S], []),
+    ],
+)
+def test_what_is_known_to_be_restless_stays_so_while_two_of_five_runs_change_it(
+    states: list[State], expected: list[tuple[str, int, int]]
+) -> None:
+    assert found([run(state) for state in states], [KNOWN]) == expected
+
+
+def test_each_resource_is_counted_for_itself() -> None:
+    assert found([run(C, S), run(C, C), run(C, C), run(S, C)]) == [("file#/1", 3, 4)]
+
+
+def test_a_release_in_every_run_is_not_restless() -> None:
+    assert found([run(C, sha256=version) for version in "12345"]) == []
+
+
+def test_the_run_that_brings_a_version_does_not_count() -> None:
+    runs = [run(C, sha256="0"), run(C), run(C), run(C)]
+    assert find_restless(runs[-1], reversed(runs[:-1]), []) == []
+    assert find_restless(runs[-1], reversed(runs[1:-1]), []) == [], "nor the first that there is a report of"
+
+
+def test_a_release_begins_anew_and_ends_what_was_restless() -> None:
+    assert found([run(C), run(C), run(C), run(C, sha256="2")], [KNOWN]) == []
+    assert found([run(C), run(C), run(C, sha256="2"), run(C)]) == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"only": ["file#/0"]},
+        {"paused": "disabled"},
+        {"noop": True},
+        {"outcome": "not applied: why"},
+        {"given_up": BundleReport(name="web", sha256="2")},
+    ],
+)
+def test_a_run_that_is_no_whole_one_says_nothing(other: dict[str, Any]) -> None:
+    assert found([run(C), run(C), run(C, **other), run(C, **other)]) == []
+    assert found([run(C), run(C), run(C, **other), run(C)]) == [("file#/0", 3, 3)]
+    assert found([run(S, **other)], [KNOWN]) == [("file#/0", 3, 5)], "as it was before"
+
+
+def test_a_resource_that_a_run_did_not_come_to_was_not_in_it() -> None:
+    cut = run(X)
+    cut.bundles[0].events[0].reached = False
+    assert found([run(C), run(C), cut, run(C)]) == [("file#/0", 3, 3)]
+
+
+def test_a_bundle_that_has_left_takes_its_resources_along() -> None:
+    last = run(C)
+    last.bundles = []
+    assert find_restless(last, [], [KNOWN]) == []
+
+
+def test_a_command_that_is_declared_for_every_run_is_not_restless() -> None:
+    runs = [run(C) for _ in range(5)]
+    for one in runs:
+        one.bundles[0].events[0].recurring = True
+    assert found(runs) == []
+
+
+def test_differences_are_the_last_ones_each_once_and_bounded() -> None:
+    runs = [run(C) for _ in range(5)]
+    for number, each in enumerate(runs):
+        each.bundles[0].events[0].differences = [f"is {number % 2}, wanted {(number + 1) % 2}", "x" * 1000]
+    (one,) = find_restless(runs[-1], [*reversed(runs[:-1]), run(C)], [])
+    assert one.differences == ["is 0, wanted 1", "x" * 200 + "…", "is 1, wanted 0"]
+    runs[-1].bundles[0].events[0].differences = [f"property {number}" for number in range(20)]
+    (one,) = find_restless(runs[-1], [*reversed(runs[:-1]), run(C)], [])
+    assert len(one.differences) == 6
+
+
+def test_a_host_on_which_everything_is_fought_over_remembers_a_bounded_number() -> None:
+    runs = [run(*[C] * 1500) for _ in range(4)]
+    many = find_restless(runs[-1], reversed(runs[:-1]), [])
+    assert len(many) == 1000
+    said = sentences(many)
+    assert len(said) == 21
+    assert said[-1] == "and 980 more are restless"
+
+
+def reading(reports: list[Report], read: list[Report]) -> Iterator[Report]:
+    for report in reports:
+        read.append(report)
+        yield report
+
+
+@pytest.mark.parametrize(("last", "count"), [(run(S), 0), (run(R), 0), (run(C), 5), (run(C, sha256="2"), 1)])
+def test_no_more_reports_are_read_than_it_takes(last: Report, count: int) -> None:
+    read: list[Report] = []
+    find_restless(last, reading([run(C) for _ in range(20)], read), [])
+    assert len(read) == count

@@ -1,0 +1,266 @@
+"""A release of which most is here: the files that are not are fetched, and where they are no good, the archive."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import random
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bundles.format.compressed_file import file_path
+from bundles.store.store import Store
+
+if TYPE_CHECKING:
+    from tests.conftest import Host, Publisher, WebServer
+
+NOISE = {f"noise/{number:02}": random.Random(number).randbytes(20_000) for number in range(20)}
+OTHER = random.Random(99).randbytes(20_000)
+CHANGED = {**NOISE, "noise/07": OTHER}
+
+
+def publish(publisher: Publisher, version: str, files: dict[str, bytes], name: str = "web") -> None:
+    publisher.publish(version, files={**publisher.story_files, **files}, name=name)
+
+
+@pytest.fixture
+def most_is_here(host: Host, publisher: Publisher, web: WebServer) -> Host:
+    """A host with 1.0.0, when the site has 1.1.0, which differs in the manifest and one other file."""
+    publish(publisher, "1.0.0", NOISE)
+    assert host.run().status == 0
+    publish(publisher, "1.1.0", CHANGED)
+    web.requests.clear()
+    return host
+
+
+def site_path(data: bytes) -> str:
+    return f"/targets/{file_path(hashlib.sha256(data).hexdigest())}"
+
+
+def fetched(web: WebServer) -> list[str]:
+    """What was asked for, metadata and indexes aside."""
+    return [path for path in web.requests if path.startswith("/targets/") and "index.json" not in path]
+
+
+def archives(web: WebServer) -> list[str]:
+    return [path for path in web.requests if path.endswith(".tar.gz")]
+
+
+def test_an_update_fetches_the_description_and_the_files_that_are_not_here(
+    most_is_here: Host, web: WebServer
+) -> None:
+    outcome = most_is_here.run()
+    assert outcome.status == 0
+    most_is_here.assert_enforces("1.1.0")
+    # The description, the manifest with its version, and the file.
+    assert len(fetched(web)) == 3
+    assert archives(web) == []
+    assert site_path(OTHER) in fetched(web)
+    assert list((most_is_here.state / "downloads").iterdir()) == []
+    current = Store(most_is_here.state / "bundles").current("web")
+    assert current is not None
+    assert (current.path / "noise/07").read_bytes() == OTHER
+
+
+def test_the_bundle_is_the_one_that_its_archive_has(most_is_here: Host, web: WebServer) -> None:
+    most_is_here.run()
+    store = Store(most_is_here.state / "bundles")
+    current = store.current("web")
+    assert current is not None
+    assert store.verify("web") == []
+    (archive,) = web.root.glob("targets/web/*.web-1.1.0.tar.gz")
+    assert current.sha256 == hashlib.sha256(archive.read_bytes()).hexdigest()
+    assert most_is_here.run().status == 0
+    assert archives(web) == []
+
+
+def test_the_first_version_of_all_comes_as_an_archive(
+    host: Host, publisher: Publisher, web: WebServer
+) -> None:
+    publish(publisher, "1.0.0", NOISE)
+    assert host.run().status == 0
+    assert len(fetched(web)) == len(archives(web)) == 1
+
+
+def test_of_a_small_bundle_the_archive_is_fetched(
+    settled: Host, publisher: Publisher, web: WebServer
+) -> None:
+    publisher.publish("1.1.0")
+    web.requests.clear()
+    assert settled.run().status == 0
+    assert len(fetched(web)) == len(archives(web)) == 1
+
+
+def test_when_most_has_changed_the_archive_is_fetched(
+    most_is_here: Host, publisher: Publisher, web: WebServer
+) -> None:
+    publish(publisher, "2.0.0", {name: data[::-1] for name, data in NOISE.items()})
+    assert most_is_here.run().status == 0
+    most_is_here.assert_enforces("2.0.0")
+    assert len(archives(web)) == 1
+    assert len(fetched(web)) == 2  # and the description
+
+
+def test_bundles_share_their_files(most_is_here: Host, publisher: Publisher, web: WebServer) -> None:
+    manifest = "resources: []\n"
+    publisher.publish("1.0.0", manifest, name="db", files=NOISE)
+    most_is_here.configure(bundles=[{"name": "web"}, {"name": "db"}])
+    assert most_is_here.run().status == 0
+    assert archives(web) == []
+    assert [path for path in web.requests if path == site_path(NOISE["noise/01"])] == []
+
+
+def test_the_way_back_needs_no_site(most_is_here: Host, publisher: Publisher, web: WebServer) -> None:
+    publish(publisher, "1.2.0", {**CHANGED, "noise/01": OTHER[::-1]})
+    most_is_here.run()
+    web.stop()
+    most_is_here.configure(bundles=[{"name": "web", "version": "1.0.0"}])
+    store = Store(most_is_here.state / "bundles")
+    assert {bundle.version for bundle in store.installed("web")} == {"1.0.0", "1.2.0"}
+    assert all(store.verify("web", bundle.sha256) == [] for bundle in store.installed("web"))
+
+
+# --- Files that are no good -----------------------------------------------------------------------------------
+
+Break = Callable[[Path], object]
+
+
+def holding(data: bytes) -> Break:
+    return lambda path: path.write_bytes(gzip.compress(data, compresslevel=1))
+
+
+def flipped(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def longer_on_the_wire(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + bytes(1_000_000))
+
+
+LIES: dict[str, tuple[Break, str]] = {
+    "hash": (holding(OTHER[::-1]), "holds what has the sha256 .*, .* was signed for"),
+    "longer": (holding(OTHER + b"x"), "holds more than the 20000 bytes that were signed for"),
+    "shorter": (holding(OTHER[1:]), "holds 19999 bytes, 20000 were signed for"),
+    "bomb": (holding(bytes(50_000_000)), "holds more than the 20000 bytes|bytes that are allowed|says"),
+    "compression": (flipped, "the compressed data is damaged|holds what has the sha256"),
+    "not-compressed": (lambda path: path.write_bytes(OTHER), "the compressed data is damaged"),
+    "endless": (longer_on_the_wire, "the signed metadata says|allowed"),
+    "withheld": (Path.unlink, "404|no such file"),
+}
+
+
+@pytest.mark.parametrize(
+    ("lie", "message"),
+    [pytest.param(*row, id=case, marks=pytest.mark.attack(f"files.{case}")) for case, row in LIES.items()],
+)
+def test_a_file_that_is_not_what_was_signed_for_costs_the_archive_and_nothing_else(
+    most_is_here: Host, web: WebServer, lie: Break, message: str
+) -> None:
+    lie(web.root / site_path(OTHER)[1:])
+    outcome = most_is_here.run()
+    assert outcome.status == 0
+    most_is_here.assert_enforces("1.1.0")
+    assert len(archives(web)) == 1
+    assert re.search(message, outcome.output), outcome.output
+    assert "the archive of web 1.1.0 is fetched in place of files" in outcome.output
+    assert Store(most_is_here.state / "bundles").verify("web") == []
+    assert list((most_is_here.state / "downloads").iterdir()) == []
+
+
+@pytest.mark.attack("files.description")
+@pytest.mark.parametrize("lie", [flipped, Path.unlink, holding(b"{}")])
+def test_a_description_that_is_not_what_was_signed_for_costs_the_archive_and_nothing_else(
+    most_is_here: Host, publisher: Publisher, web: WebServer, lie: Break
+) -> None:
+    description = publisher.site.indexes().of["web"].releases["1.1.0"].description
+    lie(web.root / "targets" / file_path(description.sha256))
+    assert most_is_here.run().status == 0
+    most_is_here.assert_enforces("1.1.0")
+    assert len(archives(web)) == 1
+
+
+@pytest.mark.attack("files.both")
+def test_when_the_archive_lies_as_well_the_last_good_bundle_stays(most_is_here: Host, web: WebServer) -> None:
+    flipped(web.root / site_path(OTHER)[1:])
+    (archive,) = web.root.glob("targets/web/*.web-1.1.0.tar.gz")
+    flipped(archive)
+    outcome = most_is_here.run()
+    assert outcome.status != 0
+    most_is_here.assert_enforces("1.0.0")
+
+
+@pytest.mark.attack("files.next-mirror")
+def test_a_file_that_one_mirror_lies_about_comes_from_the_next_one(
+    most_is_here: Host, publisher: Publisher, web: WebServer, tmp_path: Path
+) -> None:
+    other = shutil.copytree(publisher.served, tmp_path / "other")
+    flipped(web.root / site_path(OTHER)[1:])
+    most_is_here.configure(site=[web.url, str(other)])
+    outcome = most_is_here.run()
+    assert outcome.status == 0
+    most_is_here.assert_enforces("1.1.0")
+    assert archives(web) == []
+    most_is_here.assert_told(re.escape(web.url), outcome)
+
+
+@pytest.mark.attack("files.on-this-disk")
+def test_a_file_here_that_was_changed_is_not_taken(most_is_here: Host, web: WebServer) -> None:
+    current = Store(most_is_here.state / "bundles").current("web")
+    assert current is not None
+    spoiled = current.path / "noise/03"
+    spoiled.chmod(0o644)
+    spoiled.write_bytes(NOISE["noise/03"][::-1])
+    assert most_is_here.run().status == 0
+    most_is_here.assert_enforces("1.1.0")
+    store = Store(most_is_here.state / "bundles")
+    assert store.verify("web") == []
+    found = store.current("web")
+    assert found is not None
+    assert (found.path / "noise/03").read_bytes() == NOISE["noise/03"]
+
+
+# --- Runs that are cut short ----------------------------------------------------------------------------------
+
+
+def test_a_run_that_was_killed_has_its_files_for_the_next_one(
+    most_is_here: Host, publisher: Publisher, web: WebServer
+) -> None:
+    more = {f"more/{number}": random.Random(200 + number).randbytes(5000) for number in range(3)}
+    publish(publisher, "1.2.0", {**CHANGED, **more})
+    (archive,) = web.root.glob("targets/web/*.web-1.2.0.tar.gz")
+    # As a killed run leaves it: one file is whole, of another there is the beginning, a third is damaged.
+    left = most_is_here.state / f"downloads/{archive.name[:64]}.files"
+    left.mkdir(parents=True, mode=0o700)
+    whole, begun, damaged = (hashlib.sha256(data).hexdigest() for data in more.values())
+    sources = {digest: web.root / "targets" / file_path(digest) for digest in (whole, begun, damaged)}
+    shutil.copyfile(sources[whole], left / f"{whole}.gz")
+    (left / f".{begun}.part").write_bytes(sources[begun].read_bytes()[:1000])
+    (left / f"{damaged}.gz").write_bytes(b"half of it")
+    assert most_is_here.run().status == 0
+    most_is_here.assert_enforces("1.2.0")
+    assert f"/targets/{file_path(whole)}" not in web.requests
+    assert f"/targets/{file_path(begun)}" in web.requests
+    assert f"/targets/{file_path(damaged)}" in web.requests
+    assert archives(web) == []
+    assert list((most_is_here.state / "downloads").iterdir()) == []
+
+
+def test_files_of_a_release_that_is_no_more_are_removed(most_is_here: Host) -> None:
+    left = most_is_here.state / f"downloads/{'0' * 64}.files"
+    left.mkdir(parents=True, mode=0o700)
+    (left / f"{'1' * 64}.gz").write_bytes(b"of another time")
+    most_is_here.run()
+    assert not left.exists()
+
+
+def test_a_dry_run_takes_the_same_way_and_leaves_nothing(most_is_here: Host, web: WebServer) -> None:
+    assert most_is_here.run("--noop").status == 0
+    most_is_here.assert_enforces("1.0.0")
+    assert len(Store(most_is_here.state / "bundles").installed("web")) == 1

@@ -1,0 +1,120 @@
+"""A release on its way by its files, killed before each change to the disk: nothing is lost, and nothing is half."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bundles.client.client import TrustClient
+from bundles.format.release import Release
+from bundles.store.store import Store
+from bundles.transport.directory import DirectoryMirror
+from puller.run.arrival import Arrival
+
+if TYPE_CHECKING:
+    from tests.conftest import Publisher, Sweep
+
+# The child only makes system calls and ends; that another test left a thread behind does not matter to it.
+pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+
+CALLS = ("open", "mkdir", "fchmod", "fsync", "rename", "unlink", "rmdir")
+NOISE = {f"noise/{number}": random.Random(number).randbytes(30_000) for number in range(6)}
+CHANGED = {**NOISE, "noise/1": NOISE["noise/1"][::-1], "more/2": NOISE["noise/2"][::-1]}
+
+
+class Follower:
+    """A host that has 1.0.0, and a client of the site that has 1.1.0."""
+
+    def __init__(self, publisher: Publisher, directory: Path) -> None:
+        self.publisher = publisher
+        self.directory = directory
+        publisher.publish("1.0.0", files=NOISE)
+        Arrival(self.client(), Release.of("web", "1.0.0"), self.store, self.downloads).install()
+        publisher.publish("1.1.0", files=CHANGED)
+        for archive in publisher.served.glob("targets/web/*.tar.gz"):
+            archive.unlink()  # what comes comes by files
+        self.client().refresh()
+
+    @property
+    def store(self) -> Store:
+        return Store(self.directory / "bundles")
+
+    @property
+    def downloads(self) -> Path:
+        return self.directory / "downloads"
+
+    def client(self) -> TrustClient:
+        mirror = DirectoryMirror(str(self.publisher.served))
+        anchor = self.publisher.site.metadata / "1.root.json"
+        client = TrustClient(self.directory / "trust", anchor, [mirror], ["web"])
+        client.refresh()
+        return client
+
+    def update(self) -> None:
+        arrival = Arrival(self.client(), Release.of("web", "1.1.0"), self.store, self.downloads)
+        arrival.install()
+
+
+def killed_before(number: int, story: Callable[[], object]) -> bool:
+    """Runs ``story`` in a process that is killed before its n-th change to the disk; whether it was."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            calls = iter(range(number))
+            for name in CALLS:
+                setattr(os, name, mortal(getattr(os, name), calls))
+            story()
+            status = 0
+        except BaseException:  # noqa: BLE001  nothing may run on in the child; the status tells the parent
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    status = os.waitpid(child, 0)[1]
+    assert status == 0 or os.WTERMSIG(status) == signal.SIGKILL
+    return status != 0
+
+
+def mortal(call: Any, calls: Iterator[int]) -> Any:
+    def instead(*arguments: Any, **options: Any) -> Any:
+        if next(calls, None) is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return call(*arguments, **options)
+
+    return instead
+
+
+@pytest.fixture
+def follower(publisher: Publisher, tmp_path: Path) -> Iterator[Follower]:
+    (tmp_path / "follower").mkdir()
+    yield (made := Follower(publisher, tmp_path / "follower"))
+    made.store.remove("web")
+
+
+def test_killed_at_any_step_the_next_run_gets_there(follower: Follower, tmp_path: Path, sweep: Sweep) -> None:
+    before = follower.directory
+
+    def is_killed_at(number: int) -> bool:
+        follower.directory = shutil.copytree(before, tmp_path / f"at-{number}", symlinks=True)
+        was_killed = killed_before(number, follower.update)
+        store = follower.store
+        assert all(store.verify("web", bundle.sha256) == [] for bundle in store.installed("web"))
+        assert "1.0.0" in {bundle.version for bundle in store.installed("web")}
+        follower.update()
+        assert {bundle.version for bundle in store.installed("web")} == {"1.0.0", "1.1.0"}
+        assert all(store.verify("web", bundle.sha256) == [] for bundle in store.installed("web"))
+        store.prune("web", except_for=store.installed("web")[0].sha256)
+        assert list(follower.downloads.iterdir()) == []
+        assert not [name for name in os.listdir(store.root / "web") if name.startswith(".")]
+        store.remove("web")
+        return was_killed
+
+    assert sweep(is_killed_at) > 40
