@@ -5,6 +5,8 @@
   no difference, so that the same tests run everywhere.
 * With `--left-out` exactly those are run. With `-m`, the expression alone decides.
 * With `--no-skips`, a skipped test is a failure: `.ci/run` installs what every test needs.
+* Stories of hundreds of runs, and matrices of hundreds of points, are a random part of themselves unless `--thorough`
+  asks for all of it: the fixture `thorough`. Another part is tried each time.
 * The mark `attack` and `--attack-results` are in `attack_results.py`.
 
 What tries every step or moment of something tries some of them in a plain run, and each one with `--left-out`, as its
@@ -93,6 +95,9 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         "--left-out", action="store_true", help="run what is left out otherwise, and nothing else"
     )
     parser.addoption("--no-skips", action="store_true", help="a skipped test fails the run")
+    parser.addoption(
+        "--thorough", action="store_true", help="long stories whole, and the crash matrix at each point"
+    )
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -210,6 +215,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def tell(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
     """``tell(line)`` for the end of the run, where it is seen beside the tests being green."""
     return partial(record_property, "told")
+
+
+@pytest.fixture
+def thorough(request: pytest.FixtureRequest) -> bool:
+    """Whether this run may take hours."""
+    asked: bool = request.config.option.thorough
+    return asked
 
 
 Sweep = Callable[[Callable[[int], bool]], int]

@@ -1,7 +1,6 @@
-"""The README's two commands, as a stranger types them: a fresh clone, a fresh environment, nothing else set up.
+"""The README's demo, as a stranger types it: a fresh clone, a fresh environment, nothing else set up.
 
-The demo runs under every suitable Python of this machine; the tests, which take longer, under Debian's own, as an
-ordinary user, and with their files on a disk. `.ci/run` runs them as root, and their files are in memory there.
+It runs under every suitable Python of this machine. The README's other command, the tests, is a step of `.ci/run`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 OLDEST = (3, 11)
-NOBODY = 65534  # an ordinary user and group of every machine; owns nothing
 
 pytestmark = pytest.mark.clones
 
@@ -64,16 +62,8 @@ class Stranger:
     def __init__(self, home: Path, run_checked: Callable[..., CompletedProcess[str]]) -> None:
         self._home = home
         self._run_checked = run_checked
-        self._become: tuple[str, ...] = ()
         (home / "tmp").mkdir()
         run_checked("git", "clone", "--quiet", "--no-hardlinks", REPOSITORY, home / "puller")
-
-    def be_ordinary(self) -> None:
-        """Not root: the clone and the home belong to another user from now on."""
-        if os.geteuid() == 0:
-            self._run_checked("chown", "--recursive", f"{NOBODY}:{NOBODY}", self._home)
-            ids = (f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
-            self._become = ("setpriv", *ids, "--bounding-set=-all", "--inh-caps=-all", "--")
 
     def type_in(self, command: str, timeout: float) -> str:
         """What it prints; fails unless it succeeds."""
@@ -87,8 +77,9 @@ class Stranger:
             "TMPDIR": str(self._home / "tmp"),
             "LANG": "C.UTF-8",
         }
-        shell = (*self._become, "bash", "-c", command)
-        done = self._run_checked(*shell, cwd=self._home / "puller", env=environment, timeout=timeout)
+        done = self._run_checked(
+            "bash", "-c", command, cwd=self._home / "puller", env=environment, timeout=timeout
+        )
         return done.stdout
 
 
@@ -117,12 +108,3 @@ def test_the_demo_runs_in_a_fresh_clone_under_every_python(new_stranger: NewStra
         assert re.search(r"^All as it should be, in (\S+) s\.$", said, re.MULTILINE), said
         for status in (10, 14):
             assert f"(exit status {status})" in said
-
-
-def test_the_tests_pass_in_a_fresh_clone_for_an_ordinary_user(new_stranger: NewStranger) -> None:
-    python = "/usr/bin/python3" if find_version("/usr/bin/python3") else next(iter(find_pythons().values()))
-    with new_stranger() as stranger:
-        stranger.be_ordinary()
-        said = stranger.type_in(readme_command("pytest", python), timeout=1800)
-    assert re.search(r"^=* ?\d+ passed", said.splitlines()[-1]), said
-    assert re.search(r"^Left out: \d+ tests, .* root.*run them with", said, re.MULTILINE), said

@@ -6,6 +6,8 @@ raised into it from the handler of a signal: it is left behind.
 
 from __future__ import annotations
 
+import _thread
+import gc
 import os
 import random
 import shutil
@@ -37,8 +39,22 @@ authority: Any = SimpleNamespace(**run_path(str(SIMULATORS / "authority.py")))
 
 NOISE = {"files/noise": random.Random(1).randbytes(700_000)}
 STATUS = {signal.SIGTERM: 143, signal.SIGINT: 130}
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+"""A connection that is left behind is closed by whatever collects it."""
+
 AT_MOST = 2.0
 """Seconds that a run may take to end, on a machine that is busy with other things."""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_behind_stays() -> Iterator[None]:
+    """What a test has left behind ends with its server, and is collected before another test begins."""
+    before = _thread._count()
+    yield
+    waited = time.monotonic() + 30
+    while _thread._count() > before and time.monotonic() < waited:
+        time.sleep(0.01)
+    gc.collect()
 
 
 @pytest.fixture(params=["http", "https"])
