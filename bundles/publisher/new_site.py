@@ -16,6 +16,7 @@ from bundles.publisher.edition import first_root
 from bundles.publisher.expiry import Lifetimes
 from bundles.publisher.files import make_directory
 from bundles.publisher.keys import generate_key
+from bundles.publisher.pruning.rule import PruningRule
 from bundles.publisher.published import ROLES, Published
 from bundles.publisher.site import SETTINGS, Site, explained, utc_now
 
@@ -69,9 +70,14 @@ def _fill(
 def _settings_text(lifetimes: Mapping[str, str]) -> str:
     Lifetimes.parse(lifetimes, "expiry")
     wanted = {"root": "365d", "targets": "90d", "snapshot": "30d", "timestamp": "7d", **lifetimes}
+    rule = PruningRule()
     lines = "".join(f"  {role}: {text}\n" for role, text in wanted.items())
     return f"""\
 # How long what this site signs is good for. Hosts stay on what they have when it has expired.
 # `puller site refresh` signs anew; run it by a timer, well within the lifetime of the timestamp.
 expiry:
-{lines}"""
+{lines}
+# Which versions of a bundle stay, beside those that channels name: the latest, and what a channel has named
+# within a time. `puller site prune --noop` says what would go; with `automatic: false` only `puller site prune` prunes.
+# prune: {{versions: {rule.versions}, after: {rule.after.days}d, automatic: true}}
+"""

@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bundles.archive.pack import NO_LIBRARIES, BuiltBundle, Libraries, build_bundle
@@ -24,7 +24,7 @@ from bundles.format.release import Release
 from bundles.publisher import statements
 from bundles.publisher.changes import Changes
 from bundles.publisher.keys import Passphrase
-from bundles.publisher.pruning.prune import announce
+from bundles.publisher.pruning.prune import announce, outdated_by_rule
 from bundles.publisher.published import Published
 from bundles.publisher.records import Record
 from bundles.publisher.site import Site
@@ -63,6 +63,8 @@ class Publication:
     sha256: str
     changes: Changes | None = None
     """Since the release that the channel gave before; ``None`` where there was none, or a version was given by hand."""
+    pruned: tuple[str, ...] = ()
+    """Versions of the bundle that are outdated by the rule of the site, and said to be pruned with this one."""
 
     @property
     def changed(self) -> bool:
@@ -116,7 +118,9 @@ def publish_bundles(
         changed = [draft for draft in drafts if draft.publication.changed]
         if changed:
             new = [file for draft in changed for file in draft.new]
+            publications = _told(site, drafts)
             announce(site, edition, [draft.record for draft in changed], new)  # 5.
+            return publications
         return [draft.publication for draft in drafts]
 
 
@@ -126,8 +130,7 @@ def plan_bundles(
     """The publications that `publish_bundles` would make; raises as it does, and writes nothing to the site."""
     parse_channel(wish.channel)
     with tempfile.TemporaryDirectory(prefix="puller") as scratch:
-        drafts = _Round(site, wish, site.published(), Path(scratch)).drafts(sources, progress)
-        return [draft.publication for draft in drafts]
+        return _told(site, _Round(site, wish, site.published(), Path(scratch)).drafts(sources, progress))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,18 @@ class _Draft:
     publication: Publication
     record: Record
     new: list[tuple[Archive, Path]]
+
+
+def _told(site: Site, drafts: Sequence[_Draft]) -> list[Publication]:
+    """The publications of these, with the versions that are pruned by what is published now."""
+    outdated = outdated_by_rule(site, [draft.record for draft in drafts if draft.publication.changed])
+    return [
+        replace(
+            draft.publication,
+            pruned=tuple(version.version for version in outdated.get(draft.publication.release.bundle, ())),
+        )
+        for draft in drafts
+    ]
 
 
 class _Round:

@@ -44,6 +44,12 @@ def announce(
     tidy(site, edition, records)
 
 
+def outdated_by_rule(site: Site, records: Iterable[Record]) -> Mapping[str, Sequence[Version]]:
+    """By bundle, the versions that `announce` prunes with these records."""
+    rule = site.settings().pruning
+    return _outdated(rule, records, site) if rule.automatic else {}
+
+
 def tidy(site: Site, edition: Edition, records: Sequence[Record] = ()) -> None:
     """Remove what no host can ask for any more, of the metadata and of bundles that were published.
 

@@ -118,7 +118,9 @@ def publish(
         show({"channel": channel, "noop": noop, "bundles": list(map(_plain, publications))}, "json")
     elif len(publications) == 1 and version != AUTO and not noop:
         (one,) = publications
-        print_statement(directory, one.statement, f" ({one.size} bytes, sha256 {one.sha256})")
+        print_statement(
+            directory, one.statement, f" ({one.size} bytes, sha256 {one.sha256})", pruned_lines(one)
+        )
     else:
         _print_all(directory, publications, channel, noop)
 
@@ -183,6 +185,8 @@ def _print_all(directory: Path, publications: "Sequence[Publication]", channel: 
         click.echo(publication_line(publication))
         for line in ended_rollout(publication.statement):
             click.echo(f"  {line}")
+        for line in pruned_lines(publication):
+            click.echo(line)
     changed = sum(publication.changed for publication in publications)
     count = f"{changed} of {len(publications)} {'bundle' if len(publications) == 1 else 'bundles'}"
     if not changed:
@@ -192,6 +196,14 @@ def _print_all(directory: Path, publications: "Sequence[Publication]", channel: 
     else:
         click.echo(f"channel {channel}: {count} published, in one signed step")
         click.echo(next_step(directory))
+
+
+def pruned_lines(publication: "Publication") -> list[str]:
+    """What is said of the versions that are pruned with a publication, if any are."""
+    if not (versions := publication.pruned):
+        return []
+    first = ", ".join(versions[:5]) + (f" and {len(versions) - 5} more" if len(versions) > 5 else "")
+    return [f"  prunes {first}, by the rule of site.yaml"]
 
 
 def _plain(publication: "Publication") -> dict[str, Any]:
@@ -204,6 +216,7 @@ def _plain(publication: "Publication") -> dict[str, Any]:
         "size": publication.size,
         "sha256": publication.sha256,
         "rollout": release.fields().get("rollout"),
+        "pruned": list(publication.pruned),
         "changes": None if changes is None else _plain_changes(changes),
     }
 

@@ -21,16 +21,22 @@ _MOST_NAMED = 3
 """Files that a sentence names; the others are counted."""
 
 
-def print_statement(directory: Path, statement: "Statement", details: str = "") -> None:
+def print_statement(
+    directory: Path, statement: "Statement", details: str = "", more: Sequence[str] = ()
+) -> None:
     """Print a statement about a release, and what comes next; ``details`` are of the release that is named."""
-    print_statements(directory, [statement], details)
+    print_statements(directory, [statement], details, more)
 
 
-def print_statements(directory: Path, statements: Sequence["Statement"], details: str = "") -> None:
-    """Print statements that were signed together, and what comes next."""
+def print_statements(
+    directory: Path, statements: Sequence["Statement"], details: str = "", more: Sequence[str] = ()
+) -> None:
+    """Print statements that were signed together, ``more`` lines, and what comes next."""
     for statement in statements:
         for line in _statement_lines(statement, details):
             click.echo(line)
+    for line in more:
+        click.echo(line)
     if any(statement.changed for statement in statements):
         click.echo(next_step(directory))
 

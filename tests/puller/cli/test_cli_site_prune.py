@@ -147,3 +147,14 @@ def test_a_rule_that_nobody_understands_is_refused_before_anything_is_removed(
         status, said = execute("site", command, "site")
         assert (status != 0, words in said) == (True, True)
     assert contents(site) == before
+
+
+@pytest.mark.parametrize("more", [(), ("--noop",)])
+def test_a_publication_says_what_is_pruned_with_it(
+    execute: Execute, site: Path, more: tuple[str, ...]
+) -> None:
+    with (site / "site.yaml").open("a") as settings:
+        settings.write("prune: {versions: 1, after: 30d}\n")
+    (site.parent / "web/manifest.yaml").write_text("# 4\nresources: []\n")
+    status, said = execute("site", "publish", "site", "web", "--version", "1.4.0", *more)
+    assert (status, "  prunes 1.0.0, 1.1.0, 1.2.0, by the rule of site.yaml\n" in said) == (0, True), said

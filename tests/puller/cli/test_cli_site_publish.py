@@ -167,6 +167,7 @@ def test_programs_get_the_same_as_json() -> None:
             "changed": [],
             "libraries": ["common"],
         },
+        "pruned": [],
     }
     given = run("publish", "site", "bundles/db", "--version", "2.0.0", "--format", "json").output
     assert json.loads(given)["bundles"][0]["changes"] is None
