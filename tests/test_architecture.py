@@ -36,6 +36,7 @@ def test_a_run_goes_through_the_folders_in_the_order_of_the_page(
     host: "Host", publisher: "Publisher"
 ) -> None:
     """By the first call into each of them by ``Agent.run``, when it installs and applies a first bundle."""
+    host.configure(reports={"to": [str(host.state.parent)]})
     publisher.publish("1.0.0")
     wanted = steps()
     assert len(wanted) >= 8

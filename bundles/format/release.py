@@ -107,12 +107,16 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
             return f"is halted by the publisher at {reached}, before this host took it"
         return f"is halted by the publisher at {reached}, this host's place is {shown_percent(at)}"
 
-    def _expected(self, at: float) -> str:
-        """When a rollout that grows by itself gets to this place."""
+    def reaches(self, at: float) -> datetime | None:
+        """When a rollout that grows by itself gets to a `place`; ``None`` for one that does not grow."""
         if self.start is None or self.duration is None:
-            return ""
+            return None
         needed = round(at * 100) + 1
-        moment = self.start + (self.duration * needed + timedelta.resolution * (STEPS - 1)) // STEPS
+        return self.start + (self.duration * needed + timedelta.resolution * (STEPS - 1)) // STEPS
+
+    def _expected(self, at: float) -> str:
+        if (moment := self.reaches(at)) is None:
+            return ""
         minute = moment.replace(second=0, microsecond=0)
         minute += timedelta(minutes=minute < moment)
         return f", at about {minute:%Y-%m-%d %H:%M} UTC"
@@ -141,7 +145,8 @@ class Release(msgspec.Struct, frozen=True):
         at = self.place(host)
         if self.rollout.takes(at, now):
             return Selection(self)
-        return Selection(self.rollout.before, f"{self} {self.rollout.held(at, now)}")
+        waits_until = None if self.rollout.halted else self.rollout.reaches(at)
+        return Selection(self.rollout.before, f"{self} {self.rollout.held(at, now)}", waits_until)
 
     def place(self, host: str) -> float:
         """Where ``host`` stands in the queue for this."""
@@ -166,6 +171,8 @@ class Selection(msgspec.Struct, frozen=True):
 
     release: Release | None
     held: str = ""
+    waits_until: datetime | None = None
+    """When its rollout reaches the host, where that can be told."""
 
 
 def place(host: str, bundle: str, version: str) -> float:

@@ -68,10 +68,10 @@ class Store:
         """The bundle that is applied on this machine; ``None`` when nothing has been yet."""
         return self._follow(name, "current")
 
-    def named(self, name: str) -> Installed | None:
-        """The bundle that ``current`` names, also where its files are damaged; ``None`` when that cannot be told."""
+    def named(self, name: str, link: str = "current") -> Installed | None:
+        """The bundle that a link names, also where its files are damaged; ``None`` when that cannot be told."""
         with suppress(StoreError):
-            if (sha256 := self._links(name).target("current")) is not None:
+            if (sha256 := self._links(name).target(link)) is not None:
                 return self._contents.read(name, sha256)
         return None
 

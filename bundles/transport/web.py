@@ -96,11 +96,11 @@ class WebMirror:
         self._sleep = sleep
         self._common_deadline = deadline
         self._reading = Reading(Deadline(0), settings.read_timeout)  # of the download that is going on
-        self._authorities = _authorities(settings)
-        self._certificate = _certificate(settings)
+        self._authorities = authorities(settings)
+        self._certificate = certificate(settings)
         self._credentials = credentials(location, settings)
         self._adapter = LimitedAdapter()
-        self._headers = {"User-Agent": settings.user_agent or _user_agent(), "Accept-Encoding": "identity"}
+        self._headers = {"User-Agent": settings.user_agent or user_agent(), "Accept-Encoding": "identity"}
 
     def __str__(self) -> str:
         return str(self._location)
@@ -271,7 +271,7 @@ class WebMirror:
                 requests.Request("GET", url, headers).prepare(),
                 cert=self._certificate if own else None,
                 verify=self._authorities,
-                proxies=self._proxies(url),
+                proxies=proxies(url, self._settings),
                 timeout=(
                     self._reading.deadline.at_most(self._settings.connect_timeout),
                     self._settings.read_timeout,
@@ -303,12 +303,6 @@ class WebMirror:
             raise TransportError(url, f"redirects to {found}, wanted the same origin or https")
         return found
 
-    def _proxies(self, url: str) -> dict[str, str]:
-        if self._settings.proxy is None:
-            return dict(get_environ_proxies(url))
-        proxy = self._settings.proxy.reveal()
-        return {"http": proxy, "https": proxy} if proxy else {}
-
     @contextlib.contextmanager
     def _translated(self, url: str) -> Iterator[None]:
         try:
@@ -322,11 +316,7 @@ class WebMirror:
             raise kind(url, self._without_secrets(what)) from None
 
     def _without_secrets(self, text: str) -> str:
-        own = self._settings
-        hidden = (each.reveal() for each in (own.proxy, own.password, own.token) if each is not None)
-        for value in (*self._credentials.values(), self._location.password, *hidden):
-            text = text.replace(value, MASK) if value else text
-        return text  # the URLs in it are masked by the error that it becomes
+        return without_secrets(text, self._location, self._settings)
 
 
 def _check_length(response: requests.Response, limit: int) -> None:
@@ -353,7 +343,25 @@ def _log_retry(state: "RetryCallState") -> None:
         log.info("%s; trying again in %.1f s", state.outcome.exception(), state.next_action.sleep)
 
 
-def _user_agent() -> str:
+def without_secrets(text: str, location: Location, settings: TransportSettings) -> str:
+    """A text of a library without the credentials of a location; URLs in it are masked by the error that it becomes."""
+    own = (settings.proxy, settings.password, settings.token)
+    hidden = (each.reveal() for each in own if each is not None)
+    for value in (*credentials(location, settings).values(), location.password, *hidden):
+        text = text.replace(value, MASK) if value else text
+    return text
+
+
+def proxies(url: str, settings: TransportSettings) -> dict[str, str]:
+    """The proxies for a URL: configured, else those of the environment."""
+    if settings.proxy is None:
+        return dict(get_environ_proxies(url))
+    proxy = settings.proxy.reveal()
+    return {"http": proxy, "https": proxy} if proxy else {}
+
+
+def user_agent() -> str:
+    """What this program calls itself."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -362,8 +370,11 @@ def _user_agent() -> str:
         return "puller"
 
 
-def _authorities(settings: TransportSettings) -> str | bool:
-    """Authorities that certificates are checked against: configured, else the system's, else those of requests."""
+def authorities(settings: TransportSettings) -> str | bool:
+    """Authorities that certificates are checked against: configured, else the system's, else those of requests.
+
+    Raises `SettingsError` for a file that cannot be read.
+    """
     if settings.ca_bundle is not None:
         _check_readable("ca_bundle", settings.ca_bundle)
         return settings.ca_bundle
@@ -371,7 +382,8 @@ def _authorities(settings: TransportSettings) -> str | bool:
     return system.cafile or system.capath or True
 
 
-def _certificate(settings: TransportSettings) -> str | tuple[str, str] | None:
+def certificate(settings: TransportSettings) -> str | tuple[str, str] | None:
+    """The client certificate and its key; raises `SettingsError` for a file that cannot be read."""
     if settings.client_cert is None:
         return None
     _check_readable("client_cert", settings.client_cert)

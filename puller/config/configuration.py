@@ -17,12 +17,14 @@ from bundles.masking import mask_location, mask_urls
 from hiera.errors import HieraError
 from hiera.text import yaml_text
 from hiera.values.secrets import Secret
+from puller.config.destinations import DestinationOptions, find_destination_problem
 from puller.config.maintenance_windows import Window, find_problem
 from puller.errors import ConfigurationError, file_problem
 from puller.state.places import PRIVATE_KEY
 from puller.system.trusted import trusted
 from puller.values.convert import explain, parse_value
 from puller.values.duration import Duration
+from puller.values.host_name import WANTED, is_host_name
 
 _SIZE_LIMIT = 1024 * 1024  # bytes
 _PATHS = (
@@ -65,8 +67,15 @@ class HttpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     headers: dict[str, Secret] = {}
 
 
+class SpoolOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How many reports wait for each destination that cannot be reached, and how large they are together."""
+
+    count: int = 100
+    bytes: int = 10_000_000
+
+
 class ReportOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Reports of runs: which are kept, and the file for metrics. Times in seconds."""
+    """Reports of runs: which are kept, where they are sent to, and the file for metrics. Times in seconds."""
 
     keep: int = 20
     """The newest, whatever their age."""
@@ -77,6 +86,25 @@ class ReportOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     most: int = 1000
     most_bytes: int = 100_000_000
     textfile: str | None = None
+    to: tuple[str | DestinationOptions, ...] = ()
+    """Where they are sent to after each run."""
+    facts: tuple[str, ...] = (
+        "os.family",
+        "os.name",
+        "os.release",
+        "os.architecture",
+        "kernelrelease",
+        "virtual",
+    )
+    """The facts that go along, by their paths."""
+    send_timeout: Duration = Duration(10.0)
+    """For all destinations together."""
+    spool: SpoolOptions = SpoolOptions()
+
+    @property
+    def destinations(self) -> tuple[DestinationOptions, ...]:
+        """Where reports are sent to."""
+        return tuple(DestinationOptions.of(written) for written in self.to)
 
 
 class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -145,6 +173,10 @@ def _decode(value: dict[str, Any], text: str, path: Path) -> Configuration:
     if problem := next(_problems(configuration), None):
         key, sentence = problem
         raise ConfigurationError(f"{path}:{yaml_text.locate(text, (key,))[0]}: {key} {sentence}")
+    if wrong := find_destination_problem(configuration.reports.to):
+        index, sentence = wrong
+        line = yaml_text.locate(text, ("reports", "to", index))[0]
+        raise ConfigurationError(f"{path}:{line}: reports.to[{index}] {sentence}")
     original = partial(yaml_text.original, text)
     if found := find_problem(configuration.windows, value.get("windows", ()), original):
         place, sentence = found
@@ -160,6 +192,7 @@ def _problems(configuration: Configuration) -> Iterator[tuple[str, str]]:
         if not os.path.isabs(path := getattr(configuration, key)):
             yield key, f"is {path!r}, wanted an absolute path"
     yield from _problems_of_reports(configuration.reports)
+    yield from _problems_of_sending(configuration)
 
 
 def _problems_of_locations(configuration: Configuration) -> Iterator[tuple[str, str]]:
@@ -186,6 +219,20 @@ def _problems_of_reports(reports: ReportOptions) -> Iterator[tuple[str, str]]:
             "reports",
             "keeps those of quiet runs longer than those of eventful ones (quiet_for, eventful_for)",
         )
+
+
+def _problems_of_sending(configuration: Configuration) -> Iterator[tuple[str, str]]:
+    reports = configuration.reports
+    if reports.to and configuration.host_name and not is_host_name(configuration.host_name):
+        what = f"is {configuration.host_name!r}, under which no report can be sent"
+        yield "host_name", f"{what}: {WANTED}"
+    if reports.send_timeout <= 0:
+        yield "reports", f"has send_timeout: {reports.send_timeout:g}, wanted more than 0 seconds"
+    if reports.spool.count < 1 or reports.spool.bytes < 1:
+        yield "reports", "has a spool that holds nothing, wanted count and bytes of at least 1"
+    for name in reports.facts:
+        if not all(name.split(".")) or name != name.strip():
+            yield "reports", f"has {name!r} among facts, wanted the path of a fact such as os.release"
 
 
 def _problems_of_bundles(bundles: Sequence[BundleChoice]) -> Iterator[tuple[str, str]]:

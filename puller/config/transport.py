@@ -1,12 +1,17 @@
 """How the site is reached, as the configuration says: ``http`` of config.yaml, with its secrets read from their files.
 
-* The site's credentials are for its own origin: another one, from which site data comes, is asked without them.
+* The site's credentials are for its own origin: others, for site data and reports, are asked without them.
 * A file with a secret that others may write is refused, as the configuration itself is.
 """
+
+from typing import Any
+
+import msgspec
 
 from bundles.transport.settings import TransportSettings
 from hiera.values.secrets import Secret
 from puller.config.configuration import Configuration, HttpOptions
+from puller.config.destinations import DestinationOptions
 from puller.errors import ConfigurationError, file_problem
 from puller.system.trusted import find_trusted
 from puller.version import __version__
@@ -38,12 +43,40 @@ def transport_settings(options: HttpOptions) -> TransportSettings:
 
 def settings_for(configuration: Configuration, url: str) -> TransportSettings:
     """How any URL is reached; raises as ``transport_settings``."""
+    settings = transport_settings(configuration.http)
+    return settings if _is_of_site(configuration, url) else settings.without_credentials()
+
+
+def settings_for_destination(
+    configuration: Configuration, destination: DestinationOptions
+) -> TransportSettings:
+    """How a destination of reports is reached; raises as ``transport_settings``.
+
+    What it does not say itself is as for the site; credentials only for one of the site's own origin that has none.
+    """
+    given, http = destination.given(), configuration.http
+    if given & _CREDENTIALS.keys() or not _is_of_site(configuration, destination.location):
+        http = msgspec.structs.replace(http, **_CREDENTIALS)
+    own = {name: getattr(destination, name) for name in given}
+    return transport_settings(msgspec.structs.replace(http, **own))
+
+
+_CREDENTIALS: dict[str, Any] = {
+    "client_certificate": None,
+    "client_key": None,
+    "username": None,
+    "password": None,
+    "password_file": None,
+    "token_file": None,
+    "headers": {},
+}
+
+
+def _is_of_site(configuration: Configuration, url: str) -> bool:
     from bundles.transport.location import origin_of
 
-    settings = transport_settings(configuration.http)
     site = configuration.mirrors[0]
-    is_own = not site.startswith("/") and origin_of(site) == origin_of(url)
-    return settings if is_own else settings.without_credentials()
+    return not site.startswith("/") and origin_of(site) == origin_of(url)
 
 
 def _secret(path: str | None) -> Secret | None:

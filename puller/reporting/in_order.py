@@ -50,7 +50,17 @@ class _Checked(msgspec.Struct, omit_defaults=True, gc=False):
 
 def shorten(report: Report, directory: Path) -> Report:
     """``report`` as it is kept, with lists in ``directory`` for what was in order; raises ``OSError``."""
-    bundles = [_shorten(bundle, directory) for bundle in report.bundles]
+    lists: dict[str, bytes] = {}
+    shortened = without_lists(report, lists)
+    for sha256, data in lists.items():
+        _keep(directory / f"{sha256}{LIST_SUFFIX}", data)
+    return shortened
+
+
+def without_lists(report: Report, lists: dict[str, bytes] | None = None) -> Report:
+    """``report`` as it is kept; the lists of what was in order are put into ``lists``, by their SHA-256."""
+    found = {} if lists is None else lists
+    bundles = [_shorten(bundle, found) for bundle in report.bundles]
     return msgspec.structs.replace(report, bundles=bundles)
 
 
@@ -86,8 +96,8 @@ def _checked(event: Event) -> _Checked:
     )
 
 
-def _shorten(bundle: BundleReport, directory: Path) -> BundleReport:
-    given_up = _shorten(bundle.given_up, directory) if bundle.given_up else None
+def _shorten(bundle: BundleReport, lists: dict[str, bytes]) -> BundleReport:
+    given_up = _shorten(bundle.given_up, lists) if bundle.given_up else None
     told = [index for index, event in enumerate(bundle.events) if not _is_quiet(event)]
     if len(told) == len(bundle.events):
         return msgspec.structs.replace(bundle, given_up=given_up)
@@ -95,7 +105,7 @@ def _shorten(bundle: BundleReport, directory: Path) -> BundleReport:
     quiet = [_checked(event) for index, event in enumerate(bundle.events) if index not in others]
     data = msgspec.json.encode(_List(quiet))
     in_order = InOrder(resources=len(quiet), sha256=hashlib.sha256(data).hexdigest(), others_at=told)
-    _keep(directory / f"{in_order.sha256}{LIST_SUFFIX}", data)
+    lists[in_order.sha256] = data
     events = [bundle.events[index] for index in told]
     return msgspec.structs.replace(bundle, given_up=given_up, events=events, in_order=in_order)
 

@@ -208,6 +208,10 @@ class BundleReport(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Why another version than the published one is enforced, when it is."""
     held_because: HeldBecause | None = None
     """The same in one word."""
+    published: str = ""
+    """The version that the channel names; empty when that is not known, or there is none."""
+    waits_until: str = ""
+    """When a rollout that grows by itself reaches this host, UTC in ISO 8601; empty when it has, or does not grow."""
     given_up: "BundleReport | None" = None
     """The new bundle that this run has given up, with the reason as its outcome."""
     not_undone: list[str] = []

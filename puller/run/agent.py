@@ -4,14 +4,15 @@
   applied as before, the problem is reported, and the exit status says so.
 * A new bundle becomes current only after its manifest is understood on this host, and good only after it has passed.
 * While the operator holds this host, or outside of its maintenance windows, everything goes on but the applying.
+* What is sent to the fleet is sent when the run is over: it changes nothing of it, and delays no other.
 * A noop run keeps what it downloads in a private place: nothing of the state is different after it.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -44,7 +45,8 @@ from puller.system.signals import Stopped, StopRequests
 from puller.version import __version__
 
 if TYPE_CHECKING:
-    from puller.reporting.sent_report import RestlessResource
+    from puller.delivery.delivery import Delivery
+    from puller.reporting.sent_report import RestlessResource, SentReport
 
 
 class Agent(msgspec.Struct, frozen=True):
@@ -72,6 +74,7 @@ class Agent(msgspec.Struct, frozen=True):
         5. Bundles: the site's offers (``puller.run.policy.selection``, ``bundles.store``) are enforced together, or
            wait (``puller.run.reconciliation``).
         6. The report, metrics, and the exit status (``puller.reporting``).
+        7. The report is sent to where the fleet is looked at (``puller.delivery``).
 
         Raises ``BusyError``, and ``ConfigurationError`` for directories of its own; the rest is in the report.
         """
@@ -99,7 +102,10 @@ class Agent(msgspec.Struct, frozen=True):
                 self._attend(Reconciliation.of(means, reports, self.configuration.bundles), offers, paused)
             # 6. Report; a signal that comes now does not keep it from being written
             with self.stops.deferred():
-                return self._conclude(started, paused, reports, phases)
+                report = self._conclude(started, paused, reports, phases)
+        # 7. Sending, when all is done: the lock is free for the next run, and a signal ends nothing but this
+        self._send()
+        return report
 
     # 1. Lock
 
@@ -271,15 +277,21 @@ class Agent(msgspec.Struct, frozen=True):
         restless = self._restless(report)
         if textfile := self.configuration.reports.textfile:
             from puller.reporting import metrics
-            from puller.run.standing import standing
 
             try:
-                sent = standing(self.configuration, self.directories, report, restless)
-                metrics.write(sent, Path(textfile))
+                metrics.write(self._standing(report, restless), Path(textfile))
             except (OSError, ResourceError) as error:
                 self._note_unkept("metrics", report, error)
         if len(report.problems) > told:
             self._save(report)  # once more, with what has come up since
+        self._prepare(report, restless)  # last: what is sent is the report that is kept
+
+    def _standing(
+        self, report: Report, restless: "Sequence[RestlessResource]", facts: Mapping[str, Any] | None = None
+    ) -> "SentReport":
+        from puller.run.standing import standing
+
+        return standing(self.configuration, self.directories, report, restless, facts or {})
 
     def _restless(self, report: Report) -> "list[RestlessResource]":
         """The resources that change in run after run; one that was not so before is told."""
@@ -300,6 +312,15 @@ class Agent(msgspec.Struct, frozen=True):
                 self.problems.log.warn(f"and {more} more are restless", kind=MessageId.RESOURCE_RESTLESS)
         return found
 
+    def _prepare(self, report: Report, restless: "Sequence[RestlessResource]") -> None:
+        """Put the report where it waits to be sent."""
+        if delivery := self._delivery():
+            from puller.delivery.chosen_facts import chosen_facts
+
+            with self._unchanged_run():
+                facts = chosen_facts(self.host.facts, self.configuration.reports.facts)
+                delivery.keep(self._standing(report, restless, facts))
+
     def _save(self, report: Report) -> None:
         try:
             save_report(report, self.directories, self._retention(), datetime.now(UTC))
@@ -315,3 +336,30 @@ class Agent(msgspec.Struct, frozen=True):
     def _note_unkept(self, what: str, report: Report, error: OSError | ResourceError) -> None:
         self.problems.error(f"the {what} cannot be kept: {sentence_of(error)}", ExitStatus.CONFIGURATION)
         report.exit_status = self.problems.exit_status
+
+    # 7. Sending
+
+    def _send(self) -> None:
+        """Send what waits to be sent; a signal ends that, and the run has ended as it has."""
+        if not self.settings.noop and (delivery := self._delivery()):
+            with self._unchanged_run():
+                try:
+                    delivery.send(self.stops.check)
+                except Stopped as stop:
+                    self.problems.log.warn(f"{stop}: reports wait for the next run")
+
+    def _delivery(self) -> "Delivery | None":
+        """The delivery of reports; ``None`` where nobody gets any, and nothing is imported for it."""
+        if not self.configuration.reports.to:
+            return None
+        from puller.delivery.delivery import Delivery
+
+        return Delivery(self.configuration, self.host.name, self.directories.spool, self.problems.log.warn)
+
+    @contextlib.contextmanager
+    def _unchanged_run(self) -> Iterator[None]:
+        """Whatever goes wrong within is told, and is no failure of the run."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  see above
+            self.problems.log.warn(f"reports are not sent: {sentence_of(error)}")

@@ -173,7 +173,11 @@ class Offer(msgspec.Struct, frozen=True):
         """The bundle that this host should run, unpacked; ``None`` when what is here stays, with the reason noted."""
         try:
             # 1. Selection
+            named = self.site.indexes.find(self.choice.name, self.choice.channel)
+            self.report.published = named.version if named else ""
             selection = self.chooser.choose(self.site.indexes, self.choice, self.site.digest, current)
+            if selection.waits_until:
+                self.report.waits_until = selection.waits_until.isoformat(timespec="seconds")
             if selection.held:
                 self.report.held = selection.held
                 self.report.held_because = self.chooser.because(selection)

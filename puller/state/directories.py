@@ -94,6 +94,11 @@ class Directories(msgspec.Struct, frozen=True):
         return self.state / "restless.json"
 
     @property
+    def spool(self) -> Path:
+        """Reports that wait to be sent."""
+        return self.state / "spool"
+
+    @property
     def code(self) -> Path:
         """The code of templates."""
         return self.state / "code" / "templates"

@@ -80,7 +80,8 @@ class Chooser(msgspec.Struct, frozen=True):
         entry = self.quarantine.find(digest(selection.release))
         if entry is None:
             return selection
-        return Selection(None, f"{selection.held}; {entry}" if selection.held else str(entry))
+        held = f"{selection.held}; {entry}" if selection.held else str(entry)
+        return Selection(None, held, selection.waits_until)
 
 
 def _pinned(

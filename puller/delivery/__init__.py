@@ -1,0 +1,1 @@
+"""Reports, sent to where the fleet is looked at."""

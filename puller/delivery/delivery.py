@@ -1,0 +1,159 @@
+"""The delivery of a host's reports: each is put into the spool of every destination, then sent from there.
+
+* ``keep`` belongs to the run, and asks nobody; ``send`` comes after it, when the lock is free for the next one.
+* All that is sent has one limit of time together, and each destination an equal part of what is left of it: one that is
+  silent keeps no other from its reports.
+* Whatever goes wrong is one warning a destination. The run has ended as it has.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from bundles.deadline import Deadline, DeadlineError, aside
+from bundles.errors import BundleError
+from bundles.masking import mask_location, mask_urls
+from puller.config.configuration import Configuration
+from puller.config.destinations import DestinationOptions
+from puller.delivery.destination import Destination, DoubtedError, RefusedError
+from puller.delivery.destinations import open_destination
+from puller.delivery.document import pack
+from puller.delivery.spool import Spool, Waiting, Warn, forget_others
+from puller.exit_status import ExitStatus
+from puller.reporting.run_problems import sentence_of
+from puller.reporting.sent_report import SentReport
+from puller.values.host_name import WANTED, is_host_name
+
+_NOT_FAILED = (ExitStatus.OK, ExitStatus.CHANGED, ExitStatus.HELD)
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """The delivery of the reports of ``host``; ``warn`` is told what goes wrong, and what is lost."""
+
+    configuration: Configuration
+    host: str
+    directory: Path
+    """That of all spools."""
+    warn: Warn
+
+    def keep(self, sent: SentReport) -> None:
+        """Put a report into the spool of every destination; that it cannot be written is told."""
+        if not is_host_name(self.host):
+            self.warn(f"reports are not sent: the name of this host is {self.host!r}, {WANTED}")
+            return
+        data, failed = pack(sent), sent.report.exit_status not in _NOT_FAILED
+        kept = {options: self._spool(options) for options in self._options}
+        for options, spool in kept.items():
+            try:
+                gone = spool.put(sent.report.run, data, self.warn, failed=failed)
+            except OSError as error:
+                self._tell(options, f"cannot wait to be sent: {sentence_of(error)}")
+                continue
+            if gone:
+                self._tell(
+                    options, f"{gone} older ones that could not be sent are forgotten: the spool is full"
+                )
+        forget_others(self.directory, {spool.path for spool in kept.values()}, self.warn)
+
+    def send(self, check: Callable[[], None]) -> None:
+        """Send what waits, within ``send_timeout``; raises only what ``check`` raises."""
+        deadline = Deadline(self.configuration.reports.send_timeout, check)
+        left = [(options, self._spool(options)) for options in self._options if self._waiting(options)]
+        while left:
+            (options, spool), *rest = left
+            part = deadline.within(deadline.left / len(left))
+            try:
+                _Sending(
+                    self.configuration, options, self.host, spool, part, partial(self._tell, options)
+                ).run()
+            except DeadlineError:
+                check()
+                self._tell_waiting(
+                    options, f"took longer than {part.seconds:.1f} s, its part of send_timeout"
+                )
+            except Exception as error:  # noqa: BLE001  whatever it is, the others get theirs, and the run has ended
+                self._tell_waiting(options, sentence_of(error))
+            left = rest
+
+    def _waiting(self, options: DestinationOptions) -> int:
+        """How many documents wait for a destination; none where that cannot be read, which is told."""
+        try:
+            return len(self._spool(options).waiting())
+        except OSError as error:
+            self._tell(options, f"cannot be read: {sentence_of(error)}")
+            return 0
+
+    @property
+    def _options(self) -> Sequence[DestinationOptions]:
+        return self.configuration.reports.destinations
+
+    def _spool(self, options: DestinationOptions) -> Spool:
+        bounds = self.configuration.reports.spool
+        return Spool(self.directory, _without_userinfo(options.location), bounds.count, bounds.bytes)
+
+    def _tell_waiting(self, options: DestinationOptions, what: str) -> None:
+        waiting = self._waiting(options)
+        self._tell(options, f"{what}; {waiting} wait{'s' if waiting == 1 else ''} for the next run")
+
+    def _tell(self, options: DestinationOptions, what: str) -> None:
+        self.warn(mask_urls(f"reports to {mask_location(options.location)}: {what}"))
+
+
+class _Sending(msgspec.Struct):
+    """All that waits for one destination, sent to it."""
+
+    configuration: Configuration
+    options: DestinationOptions
+    host: str
+    spool: Spool
+    deadline: Deadline
+    tell: Warn
+    taken: int = 0
+    """Documents, in this sending."""
+
+    def run(self) -> None:
+        """Until nothing waits; raises what ends it before."""
+        with self.spool.sending(self.deadline):
+            destination = open_destination(self.configuration, self.options)
+            try:
+                tried: set[str] = set()
+                # Asked anew each time: another run may have put a newer one there meanwhile.
+                while (
+                    one := next((one for one in self.spool.waiting() if one.run not in tried), None)
+                ) is not None:
+                    tried.add(one.run)
+                    self._send(destination, one)
+            finally:
+                destination.close()
+
+    def _send(self, destination: Destination, one: Waiting) -> None:
+        data = self.spool.read(one, self.tell)
+        if data is None:
+            return
+        send = partial(destination.send, self.host, one.run, data, self.deadline)
+        try:
+            aside(send, self.deadline)
+        except RefusedError as error:
+            self._give_up(one, error)
+        except DoubtedError as error:
+            # It takes others of this host, so that it is this one that it will never take.
+            if not self.taken:
+                raise
+            self._give_up(one, error)
+        else:
+            self.taken += 1
+            self.spool.remove(one)
+
+    def _give_up(self, one: Waiting, error: BundleError) -> None:
+        self.spool.remove(one)
+        self.tell(f"the report of {one.run} is refused, and dropped: {error}")
+
+
+def _without_userinfo(location: str) -> str:
+    scheme, mark, rest = location.partition("://")
+    if not mark:
+        return location
+    origin, slash, path = rest.partition("/")
+    return f"{scheme}{mark}{origin.rpartition('@')[2]}{slash}{path}"

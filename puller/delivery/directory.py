@@ -1,0 +1,51 @@
+"""A directory as a destination of reports: of a web server on this machine, or one that is mounted.
+
+* The directory itself must be there: a medium that is not mounted is no reason to fill the disk below it.
+* A file appears when it is whole, and can be read by everybody, as whoever imports it need not be root.
+* It may belong to another user, so links on the way are judged as for managed files, and the directory of the host is
+  never reached through one.
+"""
+
+import contextlib
+import os
+
+from bundles.deadline import Deadline
+from bundles.errors import TransportError
+from bundles.filesystem.atomic import naming, remove_leftovers, replace_file
+from puller.config.configuration import Configuration
+from puller.config.destinations import DestinationOptions
+from puller.errors import ResourceError
+from puller.system.safe_paths import REAL_DIRECTORY, open_safely
+
+_MODE, _MODE_OF_DIRECTORY = 0o644, 0o755
+
+
+class DirectoryDestination:
+    """The directory of ``options``; methods are those of ``Destination``."""
+
+    def __init__(self, configuration: Configuration, options: DestinationOptions) -> None:
+        del configuration
+        self._path = os.path.abspath(options.location)
+
+    def send(self, host: str, run: str, data: bytes, deadline: Deadline) -> None:
+        path = f"{self._path}/{host}/{run}.json.gz"
+        try:
+            with naming(path), open_safely(self._path) as directory:
+                self._write(directory, host, f"{run}.json.gz", data, deadline)
+        except ResourceError as error:
+            raise TransportError(self._path, str(error)) from None
+
+    def _write(self, directory: int, host: str, name: str, data: bytes, deadline: Deadline) -> None:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(host, _MODE_OF_DIRECTORY, dir_fd=directory)
+            os.chmod(host, _MODE_OF_DIRECTORY, dir_fd=directory)  # whatever the umask
+        own = os.open(host, REAL_DIRECTORY, dir_fd=directory)
+        try:
+            remove_leftovers(own)
+            deadline.verify()  # what is left behind writes nothing more
+            replace_file(own, name, [data], mode=_MODE)
+        finally:
+            os.close(own)
+
+    def close(self) -> None:
+        """Nothing is held open."""

@@ -1,0 +1,140 @@
+"""Documents that wait until a destination takes them.
+
+    <state>/spool/<sixteen digits of the destination's SHA-256>/<run>-failed.json.gz
+                                                                <run>-other.json.gz
+
+* A document is put here before it is sent, and removed when it was taken: a kill in between sends it once more, never
+  not at all.
+* Beyond the bounds the oldest that tell of no failure go first, then the oldest; the newest never does.
+* What is not as it was written is set aside and said, and keeps nothing else from being sent.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from bundles.deadline import Deadline
+from bundles.filesystem.atomic import open_directory, remove_any
+from puller.delivery.document import LARGEST, unpack
+from puller.state.state_file import read_state, set_aside, write_state
+
+_NAME = re.compile(r"(\d{8}T\d{6}\.\d{6}Z)-(failed|other)\.json\.gz")
+_DIRECTORY = re.compile(r"[0-9a-f]{16}")
+_LOOK = 0.1
+"""Seconds between two attempts at a lock."""
+
+Warn = Callable[[str], None]
+
+
+class Waiting(msgspec.Struct, frozen=True, order=True):
+    """A document in a spool."""
+
+    run: str
+    """Identity of the run; sorts by time."""
+    failed: bool
+    size: int
+    """Bytes."""
+
+    @property
+    def name(self) -> str:
+        """Of its file."""
+        return f"{self.run}-{'failed' if self.failed else 'other'}.json.gz"
+
+
+class Spool:
+    """The spool of one destination below ``directory``; at most ``count`` documents of ``size`` bytes together."""
+
+    def __init__(self, directory: Path, location: str, count: int, size: int) -> None:
+        """``location`` is without credentials: a new password makes no other spool."""
+        self.path = directory / hashlib.sha256(location.encode()).hexdigest()[:16]
+        self._count = count
+        self._size = size
+
+    def put(self, run: str, data: bytes, warn: Warn, *, failed: bool) -> int:
+        """Keep a document durably; gives how many others had to go for it. Raises ``OSError``."""
+        make_directory(self.path.parent, warn)
+        make_directory(self.path, warn)
+        kept = Waiting(run, failed, len(data))
+        write_state(self.path / kept.name, data)
+        gone = list(_beyond(self.waiting(), self._count, self._size))
+        for one in gone:
+            self.remove(one)
+        return len(gone)
+
+    def waiting(self) -> list[Waiting]:
+        """All documents here, in the order of sending: the newest, what failed, the others, each the newest first.
+
+        Raises ``OSError``.
+        """
+        found = sorted(self._found(), reverse=True)
+        return found[:1] + sorted(found[1:], key=lambda one: not one.failed)
+
+    def read(self, one: Waiting, warn: Warn) -> bytes | None:
+        """A document; ``None`` for one that is gone, or was damaged and is set aside. Raises ``OSError``."""
+        path = self.path / one.name
+        try:
+            data = read_state(path, LARGEST)
+            unpack(data)
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            warn(f"{path}: {error}; set aside as {set_aside(path)}, and this report is not sent")
+            return None
+        return data
+
+    def remove(self, one: Waiting) -> None:
+        """Remove a document; none is no error. Raises ``OSError``."""
+        (self.path / one.name).unlink(missing_ok=True)
+
+    @contextmanager
+    def sending(self, deadline: Deadline) -> Iterator[None]:
+        """While the block runs no other process sends from here; raises ``DeadlineError`` when one goes on doing so."""
+        with open_directory(self.path) as descriptor:
+            while True:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    deadline.pause(_LOOK)
+            yield  # closing it ends the lock
+
+    def _found(self) -> Iterator[Waiting]:
+        with suppress(FileNotFoundError), os.scandir(self.path) as entries:
+            for entry in entries:
+                if found := _NAME.fullmatch(entry.name):
+                    size = entry.stat(follow_symlinks=False).st_size
+                    yield Waiting(found[1], found[2] == "failed", size)
+
+
+def make_directory(path: Path, warn: Warn) -> None:
+    """Make a directory for its owner alone; what is in its place and is none is set aside. Raises ``OSError``."""
+    if os.path.lexists(path) and not path.is_dir():
+        warn(f"{path}: is not a directory; set aside as {set_aside(path)}")
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def forget_others(directory: Path, kept: Collection[Path], warn: Warn) -> None:
+    """Remove the spools of destinations that are not configured any more; raises ``OSError``."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for path in directory.iterdir():
+            if _DIRECTORY.fullmatch(path.name) and path not in kept:
+                waited = len(list(path.glob("*.json.gz")))
+                remove_any(path)
+                if waited:
+                    warn(f"{waited} reports for a destination that is not configured any more are removed")
+
+
+def _beyond(waiting: list[Waiting], count: int, size: int) -> Iterator[Waiting]:
+    """Those beyond the bounds; the newest is never one."""
+    left, total = len(waiting), sum(one.size for one in waiting)
+    for one in sorted(waiting[1:], key=lambda one: (one.failed, one.run)):
+        if left <= count and total <= size:
+            return
+        left, total = left - 1, total - one.size
+        yield one

@@ -1,0 +1,76 @@
+"""A web server as a destination of reports, by PUT or POST.
+
+What an answer means for the document, whoever the server is:
+
+=================  =====================================================================================
+2xx                it is there
+413, 415, 422      this document is refused, and will be each time
+400                this document, or this host: nginx says so of a client certificate that is not valid
+anything else      not now
+=================  =====================================================================================
+"""
+
+from http import HTTPStatus
+from urllib.parse import quote
+
+from bundles.deadline import Deadline
+from bundles.errors import TransportError
+from bundles.transport.location import Location
+from bundles.transport.upload import Uploads
+from puller.config.configuration import Configuration
+from puller.config.destinations import HOST, NAMED, RUN, DestinationOptions
+from puller.config.transport import settings_for_destination
+from puller.delivery.destination import DoubtedError, RefusedError
+
+KIND = "application/gzip"
+
+_REFUSED = (
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+)
+_HINTS = {
+    400: "the request is wrong for it (nginx: also a client certificate that is not valid)",
+    401: "wrong or missing credentials",
+    403: "it may not write there; does the server know this host by that name?",
+    404: "there is nothing that takes it",
+    405: "it does not take this method there",
+    409: "it makes no directories (nginx: create_full_put_path on)",
+    413: "the document is too large for it (nginx: client_max_body_size)",
+    507: "its disk is full",
+}
+
+
+class WebDestination:
+    """The URL of ``options``; methods are those of ``Destination``."""
+
+    def __init__(self, configuration: Configuration, options: DestinationOptions) -> None:
+        location = Location.parse(options.location)
+        self._template = location.base
+        if options.location.endswith("/"):  # which to many servers is another URL than the one without
+            self._template += "/" if options.method == "POST" else f"/{_name_below(location.base)}"
+        self._method = options.method or "PUT"
+        self._uploads = Uploads(location, settings_for_destination(configuration, options))
+
+    def send(self, host: str, run: str, data: bytes, deadline: Deadline) -> None:
+        url = self._template.replace(HOST, quote(host, safe="")).replace(RUN, quote(run, safe=""))
+        status = self._uploads.send(self._method, url, data, KIND, deadline)
+        if 200 <= status < 300:
+            return
+        raise _refusal(url, self._method, status)
+
+    def close(self) -> None:
+        self._uploads.close()
+
+
+def _name_below(base: str) -> str:
+    return f"{RUN}.json.gz" if HOST in base else NAMED
+
+
+def _refusal(url: str, method: str, status: int) -> TransportError:
+    """The error for a status, in our words: those of a server may say anything."""
+    hint = "it leads elsewhere, name that location" if 300 <= status < 400 else _HINTS.get(status, "")
+    what = f"{method} is answered with status {status}{': ' if hint else ''}{hint}"
+    if status in _REFUSED:
+        return RefusedError(url, what)
+    return (DoubtedError if status == HTTPStatus.BAD_REQUEST else TransportError)(url, what)

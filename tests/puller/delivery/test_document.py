@@ -1,0 +1,189 @@
+"""The document that is sent: whole where it fits, and never without how the run ended."""
+
+import gzip
+import json
+import random
+import zlib
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from puller.delivery.chosen_facts import chosen_facts
+from puller.delivery.document import LARGEST, LARGEST_JSON, pack, unpack
+from puller.reporting.report import BundleReport, Event, Report, State, Summary
+from puller.reporting.sent_report import PublishedBundle, RestlessResource, SentReport
+
+NOISE = random.Random(3)
+
+
+def noise(size: int) -> str:
+    """Text that no compression makes much smaller."""
+    return NOISE.randbytes(size // 2).hex()
+
+
+def event(name: str, state: State, **fields: Any) -> Event:
+    return Event(type="file", name=name, state=state, **fields)
+
+
+def sent(events: list[Event], *, bundles: int = 1, **fields: Any) -> SentReport:
+    reports = [
+        BundleReport(
+            name=f"web{number}",
+            version="1.0.0",
+            outcome="applied",
+            events=events,
+            summary=Summary.of(events, 1.0),
+        )
+        for number in range(bundles)
+    ]
+    report = Report(
+        run="20261123T080000.000000Z",
+        started="2026-11-23T08:00:00.000+00:00",
+        finished="2026-11-23T08:00:01.000+00:00",
+        host="web01.example.com",
+        puller="1.0.0",
+        exit_status=4,
+        bundles=reports,
+    )
+    return SentReport(host=report.host, sent=report.finished, report=report, **fields)
+
+
+def read(data: bytes) -> SentReport:
+    return msgspec.json.decode(unpack(data), type=SentReport)
+
+
+def test_a_document_says_all_and_the_same_gives_the_same_bytes() -> None:
+    events = [
+        event("/a", State.STABLE),
+        event("/b", State.CHANGED, diff="-old\n+new\n"),
+        event("/c", State.STABLE),
+    ]
+    one = sent(events, facts={"os": {"family": "Debian"}}, bundles=2)
+    data = pack(one)
+    assert data == pack(one)
+    assert data[4:8] == bytes(4)  # no time in the header
+    found = read(data)
+    assert (found.host, found.facts, found.left_out) == (one.host, one.facts, "")
+    bundle = found.report.bundles[1]
+    assert bundle.events == events[1:2]
+    assert bundle.in_order is not None
+    assert bundle.in_order.resources == 2
+    assert bundle.summary == one.report.bundles[1].summary
+    assert one.report.bundles[0].events == events
+    assert json.loads(gzip.decompress(data))["format"] == 1
+
+
+def test_differences_of_contents_go_first() -> None:
+    events = [
+        event(f"/{n}", State.CHANGED, diff=noise(40_000), differences=[f"content {n}"]) for n in range(20)
+    ]
+    found = read(pack(sent(events)))
+    assert "differences of contents" in found.left_out
+    assert "texts" not in found.left_out
+    (bundle,) = found.report.bundles
+    assert [one.differences for one in bundle.events] == [one.differences for one in events]
+    assert not any(one.diff for one in bundle.events)
+
+
+def test_then_texts_are_shortened() -> None:
+    events = [event(f"/{n}", State.FAILED, errors=[noise(100_000)]) for n in range(20)]
+    found = read(pack(sent(events)))
+    assert found.left_out.endswith("the ends of long texts and lists")
+    (bundle,) = found.report.bundles
+    for told, was in zip(bundle.events, events, strict=True):
+        assert told.errors[0] == f"{was.errors[0][:400]}…"
+
+
+def test_then_resources_go_and_those_that_failed_are_the_last() -> None:
+    events = [event(f"/{n}", State.CHANGED, differences=[noise(390)]) for n in range(3000)]
+    events[2500:2500] = [event("/broken", State.FAILED, errors=["it is broken"])]
+    events += [event("/skipped", State.SKIPPED, unmet_requirements=["file#/broken"])]
+    found = read(pack(sent(events)))
+    (bundle,) = found.report.bundles
+    told = [one.name for one in bundle.events]
+    assert {"/broken", "/skipped"} <= {*told}
+    assert f"{len(events) - len(told)} resources" in found.left_out
+    assert bundle.summary.resources == len(events)
+    assert bundle.summary.failed == 1
+
+
+def test_many_facts_go_before_resources() -> None:
+    events = [event("/broken", State.FAILED, errors=["it is broken"])]
+    found = read(pack(sent(events, facts={"blob": noise(1_000_000)})))
+    assert "facts" in found.left_out
+    assert (found.facts, found.report.bundles[0].events) == ({}, events)
+
+
+@given(
+    bundles=st.integers(0, 3000),
+    texts=st.sampled_from(["", "x" * 50_000, "\x00" * 5000, "\U0001f600" * 2000]),
+    count=st.integers(0, 50),
+)
+def test_whatever_it_is_it_fits_and_says_how_the_run_ended(bundles: int, texts: str, count: int) -> None:
+    events = [event(f"{texts}{n}", State.FAILED, errors=[texts] * 20) for n in range(count)]
+    whole = sent(events, bundles=min(bundles, 20) if count and texts else bundles)
+    whole.bundles = [PublishedBundle(name=f"b{n}{texts[:200]}", held=texts[:500]) for n in range(bundles)]
+    whole.restless = [RestlessResource(bundle="a", reference=texts, runs=1, changes=1)] * 3
+    whole.report.problems = [texts] * 100
+    data = pack(whole)
+    assert len(data) <= LARGEST
+    text = unpack(data)
+    assert len(text) <= LARGEST_JSON
+    found = msgspec.json.decode(text, type=SentReport)
+    assert (found.host, found.report.run, found.report.exit_status) == (whole.host, whole.report.run, 4)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "cut off"),
+        (b"{}", "not compressed"),
+        (gzip.compress(b"{}")[:-3], "cut off"),
+        (gzip.compress(b"{}") + b"x", "something behind it"),
+        (gzip.compress(bytes(LARGEST_JSON + 1)), "more than 1048576 bytes when it is unpacked"),
+        (bytes(LARGEST + 1), "more than 262144 bytes"),
+        (zlib.compress(b"{}"), "not compressed"),
+    ],
+)
+def test_what_is_no_document_is_refused_in_words(data: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        unpack(data)
+
+
+class Broken(dict[str, Any]):
+    """Facts of which one cannot be gathered."""
+
+    def __getitem__(self, key: str) -> Any:
+        if key == "broken":
+            raise OSError("the disk is gone")
+        return super().__getitem__(key)
+
+
+def test_facts_are_those_that_are_listed_nested_and_plain() -> None:
+    facts = Broken(
+        os={"name": "Debian", "release": {"major": "12", "full": "12.1"}, "other": 1},
+        list=[{"a": 1}, {"a": 2}],
+        path="/\udcff",
+        strange=object(),
+        broken=1,
+    )
+    names = [
+        "os.name",
+        "os.release",
+        "os.release.major",
+        "list.1.a",
+        "path",
+        "strange",
+        "broken",
+        "none.x",
+        "os.name.x",
+    ]
+    assert chosen_facts(facts, names) == {
+        "os": {"name": "Debian", "release": {"major": "12", "full": "12.1"}},
+        "list": {"1": {"a": 2}},
+        "path": "/\\udcff",
+    }
+    assert chosen_facts(facts, ["os.release.major", "os"]) == {"os": facts["os"]}
