@@ -51,6 +51,7 @@ _COMMANDS = {
     "quarantine": ("puller.cli.host.quarantine:quarantine", "Show or clear what is not tried again here."),
     "bundle": ("puller.cli.author.bundle:bundle", "Write, build and inspect bundles."),
     "site": ("puller.cli.publisher.site:site", "Publish signed bundles in a static site."),
+    "fleet": ("puller.cli.fleet.fleet:fleet", "Look at all hosts, by the reports that they send."),
     "config": ("puller.cli.host.config:config", "Check this host's configuration, or print a sample."),
     "install-units": ("puller.cli.host.units:install_units", "Install the systemd service and timer."),
     "demo": ("puller.cli.publisher.demo:demo", "Publish, pull, apply and attack, in a temporary directory."),

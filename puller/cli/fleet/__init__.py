@@ -1,0 +1,1 @@
+"""Commands of whoever looks after all hosts."""

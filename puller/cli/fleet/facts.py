@@ -1,0 +1,48 @@
+"""``puller fleet facts``: the facts of hosts, in files such as `puller facts --save` writes."""
+
+from pathlib import Path
+
+import click
+
+from puller.cli.fleet.options import open_reader, opened_store, parse_conditions, store_option, where_option
+from puller.cli.output import say
+from puller.errors import SourceError, file_problem
+
+
+@click.command("facts")
+@store_option
+@where_option
+@click.option(
+    "--to", "directory", required=True, type=click.Path(path_type=Path), help="The directory of the files."
+)
+def facts(location: str, conditions: tuple[str, ...], directory: Path) -> None:
+    """Write the facts of hosts, as they last sent them, to HOST.json in a directory.
+
+    These are the facts that `reports: facts` in the configuration of the hosts names. `puller preview` reads
+    them from there, or from the store itself.
+
+    \b
+    Example:
+      puller fleet facts --where os.family=Debian --to facts
+      puller preview web --facts fleet.db
+    """
+    import json
+
+    from bundles.filesystem.atomic import write_file
+
+    wanted = parse_conditions(conditions)
+    count = 0
+    with opened_store(location) as store:
+        reader = open_reader(store, None)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            for name, found in reader.facts():
+                if wanted(found):
+                    text = json.dumps(found, indent=2, sort_keys=True)
+                    write_file(directory / f"{name}.json", f"{text}\n".encode(), mode=0o644)
+                    count += 1
+        except OSError as error:
+            raise SourceError(
+                file_problem(error, "cannot be written", where=error.filename or directory)
+            ) from error
+    say(f"{directory}: facts of {count} hosts")

@@ -1,0 +1,137 @@
+"""``puller fleet import``: reports that have arrived, brought into the store."""
+
+import contextlib
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from puller.cli.fleet.options import opened_store, parse_time, store_option
+from puller.cli.options import text_format_option
+from puller.cli.output import say, show, warn
+from puller.exit_status import ExitStatus
+
+if TYPE_CHECKING:
+    from puller.fleet.importing.importer import Imported
+
+_REDRAWN_AFTER = 0.2
+"""Seconds between two looks of a progress line."""
+
+
+@click.command("import")
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@store_option
+@click.option("--remove", is_flag=True, help="Remove each file when the store has it.")
+@click.option(
+    "--keep",
+    metavar="TIME",
+    help="From now on, how long the store keeps runs in which something happened: 90d, which is the default.",
+)
+@click.option(
+    "--silent-after",
+    "silent",
+    metavar="TIME",
+    help="From now on, how long a host may send nothing before it counts as silent: 2h, which is the default.",
+)
+@text_format_option
+def import_reports(
+    sources: tuple[str, ...],
+    location: str,
+    *,
+    remove: bool,
+    keep: str | None,
+    silent: str | None,
+    output_format: str,
+) -> int:
+    """Bring reports that have arrived in SOURCE into the store, which is made when there is none.
+
+    SOURCE is the directory that hosts send to, with HOST/RUN.json.gz in it, or an object store,
+    s3://BUCKET/PREFIX. What was imported before is not read again; several imports may run at once, and one
+    that is killed is gone on with by the next. The last report of each host is kept whole, earlier ones in
+    which something changed, failed or was refused for the time that --keep says.
+
+    Anybody who can send may have sent anything: a host speaks for itself only, and what is no report is told
+    once, and left where it is.
+
+    \b
+    Example:
+      puller fleet import /srv/reports
+      puller fleet import s3://fleet/reports --store postgresql+psycopg://db.example.com/fleet --remove
+
+    Exit status: 0; 4 when there are files that are no reports, and all others are imported.
+    """
+    with opened_store(location, make=True) as store:
+        from puller.fleet.importing.importer import import_documents
+        from puller.fleet.importing.source import open_source
+
+        chosen = {name: text for name, text in (("keep", keep), ("silent", silent)) if text is not None}
+        hours = {
+            "keep": lambda text: parse_time(text, "--keep").total_seconds() / 86400,
+            "silent": lambda text: parse_time(text, "--silent-after").total_seconds() / 3600,
+        }
+        values = {name: str(hours[name](text)) for name, text in chosen.items()}
+        if values:
+            with store.writing() as connection:
+                for name, value in values.items():
+                    store.set(connection, name, value)
+        began = time.monotonic()
+        with contextlib.ExitStack() as opened:
+            places = []
+            for source in sources:
+                places.append(open_source(source))
+                opened.callback(places[-1].close)
+            imported = import_documents(store, places, remove=remove, progress=_Progress().show)
+        seconds = time.monotonic() - began
+    if output_format == "json":
+        show(_plain(imported), "json")
+    else:
+        for refused in imported.told:
+            warn(f"{refused.path}: {refused.why}")
+        if imported.untold:
+            warn(f"and {imported.untold} more that are no reports")
+        say(_sentence(imported, seconds))
+    return ExitStatus.FAILED if imported.refused else ExitStatus.OK
+
+
+class _Progress:
+    """On stderr, where somebody watches: one line that is written over."""
+
+    def __init__(self) -> None:
+        self._is_watched = sys.stderr.isatty()
+        self._drawn = time.monotonic()
+
+    def show(self, imported: "Imported") -> None:
+        now = time.monotonic()
+        if self._is_watched and now - self._drawn >= _REDRAWN_AFTER:
+            self._drawn = now
+            click.echo(f"\r\x1b[K{imported.read} reports read", err=True, nl=False)
+            click.echo("\r\x1b[K", err=True, nl=False)
+
+
+def _sentence(imported: "Imported", seconds: float) -> str:
+    parts = [
+        f"{imported.read} new reports in {seconds:.1f} s",
+        f"{imported.newest} of them the last of their host",
+    ]
+    if imported.unchanged:
+        parts.append(f"{imported.unchanged} were imported before")
+    if imported.refused:
+        parts.append(f"{imported.refused} files are no reports")
+    if imported.removed:
+        parts.append(f"{imported.removed} files removed")
+    return "; ".join(parts)
+
+
+def _plain(imported: "Imported") -> dict[str, object]:
+    return {
+        "read": imported.read,
+        "newest": imported.newest,
+        "late": imported.late,
+        "known": imported.known,
+        "imported_before": imported.unchanged,
+        "refused": imported.refused,
+        "newly_refused": [{"path": one.path, "why": one.why} for one in imported.told],
+        "removed": imported.removed,
+        "forgotten_runs": imported.forgotten,
+    }

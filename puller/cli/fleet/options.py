@@ -1,0 +1,99 @@
+"""The options of the commands of a fleet."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from puller.errors import UsageError
+from puller.values.duration import Duration
+
+if TYPE_CHECKING:
+    from puller.fleet.store.database import Store
+    from puller.fleet.store.reading import Reader
+
+Condition = Callable[[Mapping[str, Any]], bool]
+
+store_option = click.option(
+    "--store",
+    "location",
+    default="fleet.db",
+    show_default=True,
+    envvar="PULLER_FLEET_STORE",
+    show_envvar=True,
+    metavar="FILE|URL",
+    help="The store: a file of SQLite's, or a URL of SQLAlchemy's, such as postgresql+psycopg://host/name.",
+)
+silent_option = click.option(
+    "--silent-after",
+    metavar="TIME",
+    help="How long a host may send nothing: 2h.  [default: what the store was told, else 2h]",
+)
+where_option = click.option(
+    "--where",
+    "conditions",
+    multiple=True,
+    metavar="FACT=VALUE",
+    help="Only hosts with this fact: os.release.major=12; several must all hold.",
+)
+
+
+@contextmanager
+def opened_store(location: str, *, make: bool = False) -> "Iterator[Store]":
+    """The store; raises as ``Store.open``."""
+    try:
+        from puller.fleet.store.database import Store
+    except ImportError:
+        what = "the fleet's store needs SQLAlchemy, which is not installed here"
+        raise UsageError(f"{what}: install puller with the extra fleet") from None
+    store = Store.open(location, make=make)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def open_reader(store: "Store", silent_after: str | None) -> "Reader":
+    """The fleet as it is now."""
+    from puller.fleet.store.reading import Reader
+
+    return Reader(
+        store, datetime.now(UTC), parse_time(silent_after, "--silent-after") if silent_after else None
+    )
+
+
+def parse_time(text: str, option: str) -> timedelta:
+    """A time such as ``2h`` or ``90d``; raises ``UsageError`` naming the option."""
+    try:
+        seconds = float(Duration.parse(text))
+        if seconds <= 0:
+            raise ValueError(f"is {text!r}, wanted more than nothing")
+        return timedelta(seconds=seconds)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"{option} {error}") from None
+
+
+def parse_conditions(texts: Sequence[str]) -> Condition:
+    """Whether facts hold all that ``--where`` says; raises ``UsageError``."""
+    wanted: list[tuple[list[str], str]] = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not all(name.split(".")):
+            raise UsageError(f"--where is {text!r}, wanted FACT=VALUE such as os.release.major=12")
+        wanted.append((name.split("."), value))
+    return lambda facts: all(_found(facts, steps) == value for steps, value in wanted)
+
+
+def _found(facts: Any, steps: Sequence[str]) -> str | None:
+    for step in steps:
+        if isinstance(facts, Mapping) and step in facts:
+            facts = facts[step]
+        elif isinstance(facts, list) and step.isdigit() and int(step) < len(facts):
+            facts = facts[int(step)]
+        else:
+            return None
+    if isinstance(facts, bool):
+        return "true" if facts else "false"
+    return None if isinstance(facts, Mapping | list) or facts is None else str(facts)

@@ -1,0 +1,64 @@
+"""``puller fleet page``: static pages of the fleet."""
+
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from puller.cli.fleet.options import open_reader, opened_store, silent_option, store_option
+from puller.cli.output import say
+from puller.errors import UsageError
+
+_REDRAWN_AFTER = 0.2
+
+
+@click.command("page")
+@store_option
+@click.option(
+    "--to", "directory", required=True, type=click.Path(path_type=Path), help="The directory of the pages."
+)
+@click.option("--name", default="Fleet", show_default=True, help="What the pages call the fleet.")
+@silent_option
+def page(location: str, directory: Path, name: str, silent_after: str | None) -> None:
+    """Make static pages of the fleet, for any web server, or for none.
+
+    They show the fleet at a glance, each release, failure, host and resource. They load nothing from elsewhere,
+    and their filters need no server. Only what is different is written; DIRECTORY is a new one, an empty one, or
+    one with such pages. Whoever can read them knows what is in the reports: protect them as you protect those.
+
+    \b
+    Example:
+      puller fleet page --store fleet.db --to /srv/www/fleet
+    """
+    with opened_store(location) as store:
+        try:
+            import matplotlib  # noqa: F401  asked for before the pages are begun
+        except ImportError:
+            what = "the pages' pictures need matplotlib, which is not installed here"
+            raise UsageError(f"{what}: install puller with the extra fleet") from None
+        from puller.fleet.importing.importer import refused_files
+        from puller.fleet.pages.pages import make_pages
+
+        refused, _ = refused_files(store)
+        began = time.monotonic()
+        reader = open_reader(store, silent_after)
+        made = make_pages(reader, directory, name=name, refused=refused, progress=_Progress().show)
+    seconds = time.monotonic() - began
+    gone = f", {made.removed} removed" if made.removed else ""
+    say(f"{directory}: pages of {made.hosts} hosts, {made.written} files written{gone} in {seconds:.1f} s")
+
+
+class _Progress:
+    """On stderr, where somebody watches: one line that is written over."""
+
+    def __init__(self) -> None:
+        self._is_watched = sys.stderr.isatty()
+        self._drawn = time.monotonic()
+
+    def show(self, done: int, count: int) -> None:
+        now = time.monotonic()
+        if self._is_watched and (now - self._drawn >= _REDRAWN_AFTER or done == count):
+            self._drawn = now
+            end = "" if done == count else f"pages of {done} of {count} hosts"
+            click.echo(f"\r\x1b[K{end}", err=True, nl=False)

@@ -1,0 +1,246 @@
+"""``puller fleet status``: how the fleet is, and hosts of it."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from puller.cli.fleet.options import (
+    open_reader,
+    opened_store,
+    parse_conditions,
+    parse_time,
+    silent_option,
+    store_option,
+    where_option,
+)
+from puller.cli.options import text_format_option
+from puller.cli.output import print_table, say, show
+from puller.values.times import shown
+
+if TYPE_CHECKING:
+    from puller.fleet.store.reading import Reader
+    from puller.fleet.views import FailureView, HostRow
+
+_MOST = 10
+_SHORT = 110
+
+
+@click.command("status")
+@store_option
+@click.option(
+    "--bundle", metavar="NAME", help="Only hosts that this bundle is enforced on, or published for."
+)
+@click.option("--failed", is_flag=True, help="Only hosts that failed, gave up a release, or are held back.")
+@click.option("--silent", metavar="TIME", help="Only hosts that were not heard of for so long: 2h.")
+@where_option
+@silent_option
+@text_format_option
+def status(
+    location: str,
+    bundle: str | None,
+    *,
+    failed: bool,
+    silent: str | None,
+    conditions: tuple[str, ...],
+    silent_after: str | None,
+    output_format: str,
+) -> None:
+    """Say how the fleet is: hosts by state, versions of each bundle, what fails where, and who is silent.
+
+    With --failed, --silent or --where the hosts are listed instead, a line each; several of these must all hold.
+
+    \b
+    Example:
+      puller fleet status
+      puller fleet status --bundle web
+      puller fleet status --failed --where os.release.major=12
+      puller fleet status --silent 1d --format json
+    """
+    wanted = parse_conditions(conditions)
+    with opened_store(location) as store:
+        from puller.fleet.importing.importer import refused_files
+
+        reader = open_reader(store, silent_after)
+        if failed or silent or conditions:
+            rows = list(reader.hosts.values())
+            if silent:
+                since = reader.now - parse_time(silent, "--silent")
+                rows = [row for row in rows if row.heard is not None and row.heard < since]
+            if failed:
+                rows = [row for row in rows if row.state in _FAILED]
+            if bundle:
+                of_bundle = {row["host"] for row in reader.standings(bundle)}
+                rows = [row for row in rows if row.name in of_bundle]
+            if conditions:
+                holds = {name for name, facts in reader.facts([row.name for row in rows]) if wanted(facts)}
+                rows = [row for row in rows if row.name in holds]
+            _print_hosts(rows, output_format)
+            return
+        if output_format == "json":
+            show(_plain(reader, bundle), "json")
+        elif bundle:
+            _print_bundle(reader, bundle)
+        else:
+            _print_fleet(reader, *refused_files(store, 5))
+
+
+_FAILED = ("failed", "gave-up", "held")
+
+
+def _print_hosts(rows: "Sequence[HostRow]", output_format: str) -> None:
+    if output_format == "json":
+        show([_plain_host(row) for row in rows], "json")
+    elif rows:
+        print_table(("host", "state", "heard of", "bundles", "why"), [_line(row) for row in rows])
+    else:
+        say("no host is so")
+
+
+def _line(row: "HostRow") -> tuple[str, ...]:
+    from puller.fleet.conditions import Condition
+
+    versions = ", ".join(map(" ".join, row.bundles.items()))
+    return row.name, Condition(row.state).label, _time(row.heard), versions, _short(row.why)
+
+
+def _print_fleet(reader: "Reader", refused: int, files: Any) -> None:
+    fleet = reader.fleet(refused)
+    from puller.fleet.conditions import Condition
+
+    counts = ", ".join(f"{count} {Condition(word).label}" for word, count in fleet.states.items())
+    say(f"{fleet.hosts} hosts: {counts}" if fleet.hosts else "no report of any host was imported")
+    for one in fleet.bundles:
+        _print_bundle(reader, one.name)
+    if fleet.failures:
+        say("\nfailures:")
+        _print_failures(fleet.failures)
+    if fleet.silent:
+        say(f"\nnot heard of for {_hours(reader)}:")
+        for row in fleet.silent[:_MOST]:
+            say(f"  {row.name}, last {_time(row.heard)}")
+        _print_more(len(fleet.silent))
+    if fleet.expiring:
+        say("\nmetadata of the site expire:")
+        for row, when in fleet.expiring[:_MOST]:
+            say(f"  {row.name}, {_time(when)}")
+        _print_more(len(fleet.expiring))
+    if fleet.restless:
+        say("\nrestless, changed in run after run:")
+        for resource in fleet.restless[:_MOST]:
+            say(f"  {resource.reference} ({resource.bundle}) on {_hosts(len(resource.hosts))}")
+        _print_more(len(fleet.restless))
+    if refused:
+        say(f"\n{refused} files that arrived are no reports:")
+        for path, why in files.items():
+            say(f"  {path}: {_short(why)}")
+
+
+def _print_bundle(reader: "Reader", name: str) -> None:
+    found = next((one for one in reader.bundles if one.name == name), None)
+    say(f"\n{name}:" if found else f"no host has or follows a bundle {name!r}")
+    if found is None:
+        return
+    rows = []
+    from puller.fleet.conditions import Condition
+
+    for version in found.versions:
+        states = ", ".join(f"{count} {Condition(word).label}" for word, count in version.states.items())
+        rest = [f"{version.gave_up} gave it up"] if version.gave_up else []
+        rest += [f"{version.waiting} wait for it"] if version.waiting else []
+        rows.append((f"  {version.version}", _hosts(version.hosts), states, ", ".join(rest)))
+    print_table(("  version", "hosts", "how they are", ""), rows)
+
+
+def _print_failures(failures: "Sequence[FailureView]") -> None:
+    for one in failures[:_MOST]:
+        what = f"{one.reference}: " if one.reference else ""
+        say(f"  {_hosts(len(one.hosts))}: {_short(what + one.message)}")
+        names = ", ".join(host.name for host in one.hosts[:3])
+        more = len(one.hosts) - 3
+        say(f"    {names}{f' and {more} more' if more > 0 else ''}, since {_time(one.first)}")
+    _print_more(len(failures))
+
+
+def _print_more(count: int) -> None:
+    if count > _MOST:
+        say(f"  and {count - _MOST} more")
+
+
+def _hours(reader: "Reader") -> str:
+    hours = reader.silent_after.total_seconds() / 3600
+    return f"{hours:g} h" if hours >= 1 else f"{hours * 60:g} min"
+
+
+def _hosts(count: int) -> str:
+    return "1 host" if count == 1 else f"{count} hosts"
+
+
+def _time(when: datetime | None) -> str:
+    return shown(when) if when else ""
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHORT else f"{line[:_SHORT]}…"
+
+
+# For programs
+
+
+def _plain(reader: "Reader", bundle: str | None) -> dict[str, Any]:
+    fleet = reader.fleet()
+    return {
+        "hosts": fleet.hosts,
+        "states": dict(fleet.states),
+        "heard": _iso(fleet.heard),
+        "bundles": {
+            one.name: [
+                {
+                    "version": version.version,
+                    "hosts": version.hosts,
+                    "states": dict(version.states),
+                    "gave_up": version.gave_up,
+                    "waiting": version.waiting,
+                    "first": _iso(version.first),
+                }
+                for version in one.versions
+            ]
+            for one in fleet.bundles
+            if bundle in (None, one.name)
+        },
+        "failures": [
+            {
+                "bundle": one.bundle,
+                "resource": one.reference,
+                "message": one.message,
+                "hosts": [host.name for host in one.hosts],
+                "first": _iso(one.first),
+                "last": _iso(one.last),
+            }
+            for one in fleet.failures
+            if bundle in (None, one.bundle)
+        ],
+        "silent": [row.name for row in fleet.silent],
+        "expiring": {row.name: _iso(when) for row, when in fleet.expiring},
+        "restless": [
+            {"bundle": one.bundle, "resource": one.reference, "hosts": list(one.hosts)}
+            for one in fleet.restless
+        ],
+    }
+
+
+def _plain_host(row: "HostRow") -> dict[str, Any]:
+    return {
+        "host": row.name,
+        "state": row.state,
+        "why": row.why,
+        "heard": _iso(row.heard),
+        "system": row.system,
+        "bundles": dict(row.bundles),
+    }
+
+
+def _iso(when: datetime | None) -> str | None:
+    return when.isoformat(timespec="seconds") if when else None

@@ -1,0 +1,1 @@
+"""Documents, brought from where they arrive into the store."""

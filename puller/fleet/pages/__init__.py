@@ -1,0 +1,1 @@
+"""Static pages of the fleet, for any web server."""

@@ -1,0 +1,109 @@
+"""Pictures of the fleet over time, as SVG that stands within a page and has its colours: light, dark, and in print.
+
+Drawn by matplotlib. It knows no variables of style sheets, so each colour is drawn as one that nothing else has, and is
+replaced afterwards. A picture has a title and a description for those who do not see it; its numbers are in a table.
+"""
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from html import escape
+
+MOST_SERIES = 7
+"""Series that have a colour of their own; the smaller ones are drawn as one."""
+OTHERS = "others"
+_INK, _LINE = "#010203", "#040506"
+_SERIES = [f"#0a0b{number:02x}" for number in range(MOST_SERIES + 1)]
+_COLOURS = {_INK: "currentColor", _LINE: "var(--line)"} | {
+    colour: f"var(--s{number})" for number, colour in enumerate(_SERIES)
+}
+_SIZE = (10.0, 3.2)  # inches, of 72 units
+
+
+def shares_over_time(
+    title: str, times: Sequence[datetime], series: Mapping[str, Sequence[int]], unit: str = "hosts"
+) -> str:
+    """An SVG of how a whole is divided at each of ``times``: ``series`` has a count for each of them.
+
+    Counts hold from their time to the next one. The first series is at the bottom. Fewer than two times have no
+    picture: the text is empty then.
+    """
+    if len(times) < 2 or not series:
+        return ""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    drawn = _few(series)
+    places = [float(place) for place in date2num(list(times))]
+    # Names of versions are drawn as they are: a dollar sign is no formula.
+    style = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": title,
+        "font.family": "sans-serif",
+        "text.parse_math": False,
+    }
+    with rc_context(style):
+        figure = Figure(figsize=_SIZE, layout="constrained")
+        FigureCanvasSVG(figure)
+        axes = figure.add_subplot()
+        axes.stackplot(places, *drawn.values(), labels=list(drawn), colors=_SERIES, step="post", linewidth=0)
+        axes.set_xlim(places[0], places[-1])
+        axes.set_ylim(0, max(map(sum, zip(*drawn.values(), strict=True))) or 1)
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
+        axes.set_ylabel(unit, color=_INK)
+        locator = AutoDateLocator(minticks=3, maxticks=8, tz=times[0].tzinfo)
+        axes.xaxis_date(times[0].tzinfo)
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=times[0].tzinfo))
+        axes.xaxis.get_offset_text().set_color(_INK)
+        axes.grid(axis="y", color=_LINE, linewidth=0.6)
+        axes.set_axisbelow(False)
+        axes.tick_params(colors=_INK, length=3)
+        for side in axes.spines.values():
+            side.set_visible(False)
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(
+            handles[::-1],
+            labels[::-1],
+            loc="outside right upper",
+            frameon=False,
+            labelcolor=_INK,
+            fontsize=10,
+        )
+        into = io.StringIO()
+        figure.savefig(into, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    return _within_a_page(into.getvalue(), title)
+
+
+def _few(series: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+    """The largest series, in their order, and the sum of the others."""
+    largest = sorted(series, key=lambda name: (-max(series[name], default=0), name))[:MOST_SERIES]
+    drawn = {name: list(counts) for name, counts in series.items() if name in largest}
+    rest = [counts for name, counts in series.items() if name not in largest]
+    if rest:
+        drawn[OTHERS] = [sum(counts) for counts in zip(*rest, strict=True)]
+    return drawn
+
+
+def _within_a_page(svg: str, title: str) -> str:
+    """Only the element itself, with the colours of the page and a name."""
+    svg = svg[svg.index("<svg") :]
+    # Its style sheet would be one of the whole page.
+    svg = re.sub(r"<(metadata|style).*?</\1>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"font-family: [^;\"]*;?", "", svg)
+    svg = re.sub(r'^<svg [^>]*?viewBox="([^"]*)"[^>]*>', _opening(title), svg, count=1)
+    # Several pictures stand in one page, and each has the same names within itself.
+    prefix = re.sub(r"[^a-z0-9]+", "-", title.lower())
+    svg = re.sub(r'\b(id="|href="#|url\(#)', lambda found: f"{found[1]}{prefix}-", svg)
+    for drawn, wanted in _COLOURS.items():
+        svg = svg.replace(drawn, wanted)
+    return svg.strip()
+
+
+def _opening(title: str) -> str:
+    label = escape(title).replace("\\", "\\\\")
+    return rf'<svg viewBox="\1" role="img" aria-label="{label}" xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">'

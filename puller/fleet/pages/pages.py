@@ -1,0 +1,155 @@
+"""The pages of a fleet, made from the store: each anew only when something on it is different.
+
+A page names others by relative links and loads nothing from elsewhere, so that any web server, or none, serves them.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from puller.fleet.pages import links
+from puller.fleet.pages.environment import (
+    as_script_data,
+    asset,
+    css,
+    environment,
+    shown_time,
+    template,
+)
+from puller.fleet.pages.output import Output
+from puller.fleet.store.reading import Reader
+from puller.fleet.views import FleetView, HostRow, ReleaseView
+from puller.version import __version__
+
+_ASSETS = ("style.css", "hosts.js")
+_TEMPLATES = ("page.html", "parts.html", "host.html")
+_COLUMNS = ["host", "page", "state", "why", "bundles", "bundles_text", "os", "heard", "heard_text", "search"]
+
+Progress = Callable[[int, int], None]
+"""Told how many hosts have their page, and how many there are."""
+
+
+class Made(msgspec.Struct, frozen=True):
+    """What was made."""
+
+    hosts: int
+    written: int
+    """Files that are new or different."""
+    removed: int
+
+
+def make_pages(
+    reader: Reader,
+    directory: Path,
+    *,
+    name: str = "Fleet",
+    refused: int = 0,
+    progress: Progress = lambda done, all_: None,
+) -> Made:
+    """Make the pages of the fleet in ``directory``, which is new, empty, or has pages of an earlier time.
+
+    ``name`` is what they call the fleet. Raises ``SourceError`` and ``UsageError``.
+    """
+    return _Making(reader, Output(directory), name, reader.fleet(refused), progress).run()
+
+
+class _Making:
+    def __init__(
+        self, reader: Reader, output: Output, name: str, fleet: FleetView, progress: Progress
+    ) -> None:
+        self._reader = reader
+        self._output = output
+        self._fleet = fleet
+        self._progress = progress
+        self._environment = environment()
+        self._common: dict[str, Any] = {
+            "name": name,
+            "made": fleet.made,
+            "heard": fleet.heard,
+            "puller": __version__,
+        }
+
+    def run(self) -> Made:
+        for file in _ASSETS:
+            self._output.write(file, asset(file))
+        self._resources()
+        self._hosts()
+        self._releases()
+        self._failures()
+        # The page that leads to the others comes last.
+        self._list("hosts.html", **self._hosts_of_list())
+        for page in ("releases.html", "failures.html", "index.html"):
+            self._list(page)
+        self._output.finish()
+        return Made(len(self._reader.hosts), self._output.written, self._output.removed)
+
+    def _hosts(self) -> None:
+        """The page of each host of which there is a newer report, or another state."""
+        hosts = self._reader.hosts
+        made_of = {name: self._digest(row, self._reader.run_of(name)) for name, row in hosts.items()}
+        new = [name for name in hosts if not self._output.is_made(links.host_page(name), made_of[name])]
+        for done, view in enumerate(self._reader.details(new), start=1):
+            page = links.host_page(view.row.name)
+            self._page(page, "host.html", "hosts.html", of=made_of[view.row.name], view=view)
+            self._progress(done, len(new))
+
+    def _digest(self, row: HostRow, run: str) -> str:
+        text = repr((row, run, self._templates, self._common["name"], __version__))
+        return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+    @cached_property
+    def _templates(self) -> str:
+        return hashlib.sha256("".join(map(template, _TEMPLATES)).encode()).hexdigest()
+
+    def _releases(self) -> None:
+        for view in self._all_releases():
+            page = links.release_page(view.bundle, view.row.version)
+            self._page(page, "release.html", "releases.html", view=view)
+
+    def _all_releases(self) -> Iterator[ReleaseView]:
+        for bundle in self._fleet.bundles:
+            for row in bundle.versions:
+                yield self._reader.release(bundle.name, row.version)
+
+    def _failures(self) -> None:
+        for view in self._fleet.failures:
+            self._page(links.failure_page(view.key), "failure.html", "failures.html", view=view)
+
+    def _resources(self) -> None:
+        """The pages of resources; others name only those that have one."""
+        found = self._reader.resources()
+        self._common["resources_with_page"] = {one.reference for one in found}
+        for view in found:
+            whole = replace(view, recent=self._reader.recent(view.reference))
+            self._page(links.resource_page(view.reference), "resource.html", "resources.html", view=whole)
+        self._list("resources.html", resources=found)
+
+    def _hosts_of_list(self) -> dict[str, Any]:
+        rows = list(self._reader.hosts.values())
+        data = {"columns": _COLUMNS, "rows": [_data(row) for row in rows]}
+        systems = sorted({row.system for row in rows if row.system})
+        return {"rows": rows, "data": as_script_data(data), "systems": systems}
+
+    def _list(self, page: str, **values: Any) -> None:
+        self._page(page, page, page, view=self._fleet, **values)
+
+    def _page(self, page: str, template: str, section: str, *, of: str = "", **values: Any) -> None:
+        top = "../" * page.count("/")
+        text = self._environment.get_template(template).render(
+            **self._common, top=top, section=section, **values
+        )
+        self._output.write(page, text.encode("utf-8", "replace"), of)
+
+
+def _data(row: HostRow) -> list[Any]:
+    bundles = sorted(row.bundles.items())
+    text = ", ".join(map(" ".join, bundles))
+    heard = row.heard.timestamp() if row.heard else 0
+    search = " ".join((row.name, row.why, row.system, text)).lower()
+    page, state = links.host_page(row.name), css(row.state)
+    return [row.name, page, state, row.why, bundles, text, row.system, heard, shown_time(row.heard), search]

@@ -1,0 +1,1 @@
+"""The store: what is known of each host, in a database."""

@@ -1,0 +1,156 @@
+"""The database of a store: SQLite in a file, or whatever SQLAlchemy's URLs name."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from puller.errors import SourceError, UsageError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+_BUSY = 60
+"""Seconds that one process waits for another that writes."""
+DEFAULTS = {"keep": "90", "silent": "2"}
+"""Days for which runs in which something happened are kept; hours after which a host counts as silent."""
+
+
+class Store:
+    """An open store; methods raise ``SourceError`` for what the database cannot do."""
+
+    def __init__(self, engine: "Engine", name: str) -> None:
+        self.engine = engine
+        self.name = name
+        """As it may be shown: without a password."""
+
+    @classmethod
+    def open(cls, location: str, *, make: bool = False) -> "Store":
+        """The store in the SQLite file ``location``, or at that URL of SQLAlchemy's.
+
+        ``make``: one that is empty becomes a store. Raises ``SourceError`` when it is none, or of another format, and
+        ``UsageError`` for a location that nothing can be made of.
+        """
+        try:
+            import sqlalchemy
+        except ImportError:
+            what = "the fleet's store needs SQLAlchemy, which is not installed here"
+            raise UsageError(f"{what}: install puller with the extra fleet") from None
+        is_url = "://" in location
+        if not is_url and not make and not Path(location).exists():
+            raise SourceError(f"{location}: there is no store; `puller fleet import` makes one")
+        try:
+            url = sqlalchemy.make_url(location if is_url else f"sqlite:///{location}")
+            engine = sqlalchemy.create_engine(url, **_options(url.get_backend_name()))
+        except ImportError as error:
+            raise UsageError(f"a driver for the store's database is not installed here: {error}") from None
+        except sqlalchemy.exc.ArgumentError as error:
+            raise UsageError(f"the store's URL is not understood: {error}") from None
+        store = cls(engine, url.render_as_string(hide_password=True) if is_url else location)
+        if url.get_backend_name() == "sqlite":
+            _prepare_sqlite(engine)
+        store._prepare(make=make)
+        return store
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self.engine.dispose()
+
+    @contextlib.contextmanager
+    def reading(self) -> "Iterator[Connection]":
+        """One look: all that is read within is of the same moment, as far as the database can."""
+        with _explained(self.name), self.engine.connect() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def writing(self) -> "Iterator[Connection]":
+        """One step: all of it or nothing, and by one process at a time."""
+        from sqlalchemy import select, text
+
+        from puller.fleet.store.schema import settings
+
+        with _explained(self.name), self.engine.connect() as connection:
+            if connection.dialect.name == "sqlite":
+                connection.execute(text("BEGIN IMMEDIATE"))
+            else:
+                row = select(settings.c.value).where(settings.c.name == "format").with_for_update()
+                connection.execute(row)
+            yield connection
+            connection.commit()
+
+    def setting(self, connection: "Connection", name: str) -> str:
+        """A setting of the store, of ``DEFAULTS``."""
+        from sqlalchemy import select
+
+        from puller.fleet.store.schema import settings
+
+        found = connection.execute(select(settings.c.value).where(settings.c.name == name)).scalar()
+        return DEFAULTS[name] if found is None else str(found)
+
+    def set(self, connection: "Connection", name: str, value: str) -> None:
+        """Keep a setting."""
+        from puller.fleet.store.schema import settings
+
+        connection.execute(settings.delete().where(settings.c.name == name))
+        connection.execute(settings.insert().values(name=name, value=value))
+
+    def _prepare(self, *, make: bool) -> None:
+        from sqlalchemy import inspect, select
+        from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
+
+        from puller.fleet.store.schema import FORMAT, metadata, settings
+
+        with _explained(self.name), self.engine.connect() as connection:
+            there = inspect(connection).has_table("settings")
+        if not there:
+            if not make:
+                raise SourceError(f"{self.name}: there is no store; `puller fleet import` makes one")
+            try:
+                with _explained(self.name, IntegrityError, OperationalError, ProgrammingError):
+                    metadata.create_all(self.engine)
+                    with self.engine.begin() as connection:
+                        connection.execute(settings.insert().values(name="format", value=str(FORMAT)))
+            except (IntegrityError, OperationalError, ProgrammingError):
+                pass  # another process has made it meanwhile, or it is told below
+        with _explained(self.name), self.engine.connect() as connection:
+            found = connection.execute(select(settings.c.value).where(settings.c.name == "format")).scalar()
+        if found != str(FORMAT):
+            raise SourceError(
+                f"{self.name}: is a store of format {found}, and this version of Puller knows {FORMAT}"
+            )
+
+
+def _options(backend: str) -> dict[str, Any]:
+    if backend == "sqlite":
+        return {"connect_args": {"timeout": _BUSY}}
+    if backend == "postgresql":
+        return {"isolation_level": "READ COMMITTED", "pool_pre_ping": True}
+    return {"pool_pre_ping": True}
+
+
+def _prepare_sqlite(engine: "Engine") -> None:
+    """Readers do not wait for a writer; transactions begin when they are told to."""
+    from sqlalchemy import event
+
+    @event.listens_for(engine, "connect")
+    def connected(connection: Any, record: Any) -> None:
+        del record
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute("PRAGMA synchronous=NORMAL")
+        cursor.close()
+
+
+@contextlib.contextmanager
+def _explained(name: str, *passed: type[Exception]) -> Iterator[None]:
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except passed:
+        raise
+    except SQLAlchemyError as error:
+        # The first line is the database's own; what follows is the statement with its values.
+        cause = str(getattr(error, "orig", None) or error).strip().splitlines()
+        raise SourceError(f"{name}: the store cannot be used: {cause[0] if cause else error}") from error

@@ -1,0 +1,61 @@
+"""Counts over time, from periods: how many hosts were in which state, or had which version, at each of some times."""
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from puller.fleet.views import Series
+
+_MOST_TIMES = 120
+
+
+class Period(NamedTuple):
+    """Something that held of one host, in seconds since 1970; without an end it holds still."""
+
+    name: str
+    began: float
+    ended: float | None
+
+
+def counted(periods: Iterable[Period], begin: float, now: float, order: Iterable[str] = ()) -> Series:
+    """The counts by name between ``begin`` and ``now``.
+
+    At each change where these are few, else at times with equal distances. Names are in ``order``, then by when they
+    came up first.
+    """
+    steps: list[tuple[float, str, int]] = []
+    first: dict[str, float] = {}
+    for name, began, ended in periods:
+        if (ended is not None and ended <= begin) or began > now:
+            continue
+        began = max(began, begin)
+        first[name] = min(began, first.get(name, began))
+        steps.append((began, name, 1))
+        if ended is not None and ended <= now:
+            steps.append((ended, name, -1))
+    if not steps:
+        return Series()
+    steps.sort()
+    times = _times(sorted({at for at, _, _ in steps}), now)
+    wanted = list(order)
+    names = [name for name in wanted if name in first]
+    names += sorted((name for name in first if name not in wanted), key=lambda name: (first[name], name))
+    counts: dict[str, list[int]] = {name: [] for name in names}
+    held: Counter[str] = Counter()
+    at = 0
+    for time in times:
+        while at < len(steps) and steps[at][0] <= time:
+            held[steps[at][1]] += steps[at][2]
+            at += 1
+        for name in names:
+            counts[name].append(held[name])
+    return Series([datetime.fromtimestamp(time, UTC) for time in times], counts)
+
+
+def _times(changes: list[float], now: float) -> list[float]:
+    if len(changes) < _MOST_TIMES:
+        return changes if changes[-1] >= now else [*changes, now]
+    begin = changes[0]
+    step = (now - begin) / (_MOST_TIMES - 1)
+    return [begin + step * number for number in range(_MOST_TIMES - 1)] + [now]

@@ -1,0 +1,472 @@
+"""Documents of hosts, put into the store: in any order, as often as anybody likes, by several at once.
+
+* The newest report of a host is what holds; one that arrives late tells of the past only, and one that arrives twice
+  nothing.
+* A report like the one before it, of a run in which nothing happened, changes one row.
+"""
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sqlalchemy import Table, bindparam, select, tuple_
+
+from puller.fleet.document import Document, plain
+from puller.fleet.same_errors import general, key_of
+from puller.fleet.store import schema
+from puller.reporting.report import BundleReport, Event, Report, State
+from puller.reporting.retention import is_eventful
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+_MOST_FAILING = 100
+"""Failures of one run that are grouped; more of them say nothing more."""
+_MOST_EVENTS = 500
+_LONGEST, _LONGEST_DIFF = 2000, 16_000  # characters
+_AT_ONCE = 400
+"""Hosts that one statement asks for: databases have a bound of parameters."""
+_TOLD = (State.CHANGED, State.REFRESHED, State.FAILED)
+
+
+class Put(NamedTuple):
+    """What became of some documents."""
+
+    newest: int
+    """Those that are the last of their host now."""
+    late: int
+    """Those of the past that were kept, as something happened in them."""
+    known: int
+    """Those that tell nothing that is not known."""
+
+
+class _Known(NamedTuple):
+    """What the store has of a host."""
+
+    run: str
+    at: float
+    details: str
+
+
+def put(connection: "Connection", documents: Iterable[Document]) -> Put:
+    """Put documents into the store, in a transaction of the caller."""
+    ordered = sorted(documents, key=lambda document: (document.at, document.run))
+    known = _known(connection, {document.host for document in ordered})
+    there = _runs_there(connection, ordered)
+    changes = _Changes(connection)
+    newest = late = repeated = 0
+    for document in ordered:
+        before, at = known.get(document.host), document.at.timestamp()
+        if before is not None and (document.run == before.run or (document.host, document.run) in there):
+            repeated += 1
+            continue
+        eventful = is_eventful(document.sent.report)
+        if eventful:
+            there.add((document.host, document.run))
+            changes.add_run(document)
+        if before is not None and (at, document.run) < (before.at, before.run):
+            late, repeated = late + eventful, repeated + (not eventful)
+            continue
+        newest += 1
+        known[document.host] = changes.set_newest(document, before)
+    changes.write()
+    return Put(newest, late, repeated)
+
+
+def _known(connection: "Connection", names: Collection[str]) -> dict[str, _Known]:
+    table = schema.hosts.c
+    found: dict[str, _Known] = {}
+    for part in _parts(sorted(names)):
+        rows = connection.execute(
+            select(table.host, table.run, table.at, table.details).where(table.host.in_(part))
+        )
+        found.update((row.host, _Known(row.run, row.at, row.details)) for row in rows)
+    return found
+
+
+def _runs_there(connection: "Connection", documents: Sequence[Document]) -> set[tuple[str, str]]:
+    table, found = schema.runs.c, set()
+    for part in _parts([(document.host, document.run) for document in documents]):
+        rows = connection.execute(
+            select(table.host, table.run).where(tuple_(table.host, table.run).in_(part))
+        )
+        found |= {(row.host, row.run) for row in rows}
+    return found
+
+
+def _parts(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(items), _AT_ONCE):
+        yield items[start : start + _AT_ONCE]
+
+
+class _Changes:
+    """What is to be written, gathered so that a batch takes few statements."""
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+        self._hosts: dict[str, dict[str, Any]] = {}
+        self._new: set[str] = set()
+        self._details: dict[str, Document] = {}
+        """The newest documents whose bundles, failures or conditions differ from those before."""
+        self._periods: list[tuple[float, Document]] = []
+        self._runs: list[dict[str, Any]] = []
+        self._events: list[dict[str, Any]] = []
+
+    def add_run(self, document: Document) -> None:
+        """Keep a run in which something happened."""
+        report, at = document.sent.report, document.at.timestamp()
+        self._runs.append(
+            {
+                "host": document.host,
+                "run": document.run,
+                "at": at,
+                "exit_status": report.exit_status,
+                "outcome": _text(outcome(report, document.why)),
+                "counts": _json(counts(report)),
+                "problems": _json([_text(problem) for problem in report.problems[:50]]),
+            }
+        )
+        for place, (bundle, event) in enumerate(_told(report)):
+            self._events.append(
+                {
+                    "host": document.host,
+                    "run": document.run,
+                    "place": place,
+                    "at": at,
+                    "bundle": _text(bundle),
+                    "reference": _text(event.reference),
+                    "resource": resource_key(_text(event.reference)),
+                    "state": str(event.state),
+                    "sentences": _json([_text(line) for line in sentences(event)]),
+                    "diff": plain(event.diff[:_LONGEST_DIFF]),
+                }
+            )
+
+    def set_newest(self, document: Document, before: _Known | None) -> _Known:
+        """Let a document be the last of its host."""
+        sent, host = document.sent, document.host
+        details = _digest(document)
+        if before is None:
+            self._new.add(host)
+        if before is None or before.details != details:
+            self._details[host] = document
+            self._periods.append((document.at.timestamp(), document))
+        facts = _json(sent.facts)
+        self._hosts[host] = {
+            "host": host,
+            "run": document.run,
+            "at": document.at.timestamp(),
+            "condition": str(document.condition),
+            "why": _text(document.why),
+            "exit_status": sent.report.exit_status,
+            "system": _text(system_of(sent.facts)),
+            "agent": _text(sent.report.puller),
+            "expires": seconds(sent.metadata_expire),
+            "ahead": document.ahead.total_seconds() if document.ahead else None,
+            "facts": facts,
+            "details": details,
+            "document": document.packed,
+        }
+        return _Known(document.run, document.at.timestamp(), details)
+
+    def write(self) -> None:
+        """Write all of it."""
+        self._write_details()
+        self._write_periods()
+        new = [row for host, row in self._hosts.items() if host in self._new]
+        old = [row for host, row in self._hosts.items() if host not in self._new]
+        self._insert(schema.hosts, new)
+        if old:
+            table = schema.hosts
+            names = [column.name for column in table.columns if column.name != "host"]
+            values: dict[str, Any] = {name: bindparam(f"new_{name}") for name in names}
+            statement = table.update().where(table.c.host == bindparam("new_host")).values(values)
+            self._connection.execute(
+                statement, [{f"new_{name}": value for name, value in row.items()} for row in old]
+            )
+        self._insert(schema.runs, self._runs)
+        self._insert(schema.events, self._events)
+
+    def _write_details(self) -> None:
+        """The bundles, failures and restless resources of hosts of which something is different."""
+        since = self._failing_since(self._details)
+        for table in (schema.standings, schema.failing, schema.restless):
+            self._delete_of(table, [host for host in self._details if host not in self._new])
+        documents = self._details.values()
+        self._insert(schema.standings, [row for document in documents for row in _standings(document)])
+        self._insert(schema.failing, [row for document in documents for row in _failing(document, since)])
+        self._insert(schema.restless, [row for document in documents for row in _restless(document)])
+
+    def _failing_since(self, hosts: Iterable[str]) -> dict[tuple[str, str], float]:
+        table, found = schema.failing.c, {}
+        for part in _parts(list(hosts)):
+            rows = self._connection.execute(
+                select(table.host, table.key, table.since).where(table.host.in_(part))
+            )
+            found.update({(row.host, row.key): row.since for row in rows})
+        return found
+
+    def _write_periods(self) -> None:
+        """End the periods of what is different, and begin others."""
+        current = self._current_periods({document.host for _, document in self._periods})
+        ended: list[dict[str, Any]] = []
+        begun: dict[tuple[str, str], dict[str, Any]] = {}
+        for at, document in self._periods:
+            wanted = _conditions(document)
+            held = current.setdefault(document.host, {})
+            for bundle in [*held, *(name for name in wanted if name not in held)]:
+                row, then = held.get(bundle), wanted.get(bundle)
+                if row is not None and then == (row["version"], row["condition"]):
+                    continue
+                if row is not None:
+                    self._end(row, at, begun, ended)
+                    del held[bundle]
+                if then is not None:
+                    version, condition = then
+                    held[bundle] = new = {
+                        "host": document.host,
+                        "bundle": bundle,
+                        "began": at,
+                        "ended": None,
+                        "version": version,
+                        "condition": condition,
+                    }
+                    begun[document.host, bundle, at] = new  # type: ignore[index]
+        if ended:
+            table = schema.periods
+            statement = (
+                table.update()
+                .where(
+                    table.c.host == bindparam("of_host"),
+                    table.c.bundle == bindparam("of_bundle"),
+                    table.c.began == bindparam("of_began"),
+                )
+                .values(ended=bindparam("until"))
+            )
+            self._connection.execute(statement, ended)
+        self._insert(schema.periods, list(begun.values()))
+
+    @staticmethod
+    def _end(
+        row: dict[str, Any], at: float, begun: dict[Any, dict[str, Any]], ended: list[dict[str, Any]]
+    ) -> None:
+        key = (row["host"], row["bundle"], row["began"])
+        if key in begun:
+            if row["began"] >= at:  # nothing was so for no time
+                del begun[key]
+            else:
+                row["ended"] = at
+        else:
+            ended.append(
+                {"of_host": key[0], "of_bundle": key[1], "of_began": key[2], "until": max(at, row["began"])}
+            )
+
+    def _current_periods(self, hosts: Collection[str]) -> dict[str, dict[str, dict[str, Any]]]:
+        table = schema.periods
+        found: dict[str, dict[str, dict[str, Any]]] = {}
+        for part in _parts(sorted(set(hosts) - self._new)):
+            rows = self._connection.execute(
+                select(table).where(table.c.host.in_(part), table.c.ended.is_(None))
+            )
+            for row in rows.mappings():
+                found.setdefault(row["host"], {})[row["bundle"]] = dict(row)
+        return found
+
+    def _insert(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        if rows:
+            self._connection.execute(table.insert(), rows)
+
+    def _delete_of(self, table: Table, hosts: Sequence[str]) -> None:
+        for part in _parts(hosts):
+            self._connection.execute(table.delete().where(table.c.host.in_(part)))
+
+
+# What a document gives
+
+
+def _digest(document: Document) -> str:
+    """Of all that the tables below the host have of it."""
+    rows = [
+        [
+            document.condition,
+            _conditions(document),
+        ],
+        _standings(document),
+        _failing(document, {}, at=0.0),
+        _restless(document),
+    ]
+    return hashlib.sha256(_json(rows).encode()).hexdigest()[:32]
+
+
+def _conditions(document: Document) -> dict[str, tuple[str, str]]:
+    """The version and the condition of each bundle; of the host itself under no name."""
+    condition = str(document.condition)
+    found = {"": ("", condition)}
+    for standing in document.sent.bundles:
+        found[_name(standing.name)] = (_text(standing.enforced), condition)
+    return found
+
+
+def _standings(document: Document) -> list[dict[str, Any]]:
+    rows = {
+        _name(one.name): {
+            "host": document.host,
+            "bundle": _name(one.name),
+            "channel": _text(one.channel),
+            "enforced": _text(one.enforced),
+            "since": seconds(one.enforced_since),
+            "published": _text(one.published),
+            "waits_until": _text(one.waits_until),
+            "good": _text(one.good),
+            "held": _text(one.held),
+            "pin": _text(one.pin),
+            "quarantined": _json([_text(version) for version in one.quarantined[:100]]),
+        }
+        for one in document.sent.bundles
+    }
+    return list(rows.values())
+
+
+def _failing(
+    document: Document, since: Mapping[tuple[str, str], float], at: float | None = None
+) -> list[dict[str, Any]]:
+    host, report = document.host, document.sent.report
+    if at is None:
+        at = document.at.timestamp()
+    found: dict[str, dict[str, Any]] = {}
+    for bundle, reference, sentence in _failures(report):
+        message = general(plain(sentence), host)
+        reference = general(plain(reference), host)
+        key = key_of(bundle, reference, message)
+        found.setdefault(
+            key,
+            {
+                "host": host,
+                "key": key,
+                "bundle": _text(bundle),
+                "reference": _text(reference),
+                "message": message,
+                "example": _text(sentence),
+                "since": since.get((host, key), at),
+            },
+        )
+        if len(found) == _MOST_FAILING:
+            break
+    return list(found.values())
+
+
+def _failures(report: Report) -> Iterator[tuple[str, str, str]]:
+    """Each failure of a run: bundle, resource, sentence."""
+    for problem in report.problems:
+        yield "", "", problem
+    for bundle in report.bundles:
+        if bundle.given_up is not None:
+            yield bundle.name, "", f"{bundle.given_up.version} was given up: {bundle.given_up.outcome}"
+        for one in _with_given_up(bundle):
+            for event in one.events:
+                if event.state is State.FAILED:
+                    yield bundle.name, event.reference, ", ".join(event.errors) or "failed"
+
+
+def _told(report: Report) -> Iterator[tuple[str, Event]]:
+    """The resources that changed, failed, or waited for one that failed; as many as are looked at by anybody."""
+    found = (
+        (bundle.name, event)
+        for bundle in report.bundles
+        for one in _with_given_up(bundle)
+        for event in one.events
+        if event.state in _TOLD or event.unmet_requirements
+    )
+    for _, told in zip(range(_MOST_EVENTS), found, strict=False):
+        yield told
+
+
+def _with_given_up(bundle: BundleReport) -> Iterator[BundleReport]:
+    if bundle.given_up is not None:
+        yield bundle.given_up
+    yield bundle
+
+
+def _restless(document: Document) -> list[dict[str, Any]]:
+    return [
+        {
+            "host": document.host,
+            "place": place,
+            "bundle": _text(one.bundle),
+            "reference": _text(one.reference),
+            "runs": one.runs,
+            "changes": one.changes,
+            "differences": _json([_text(line) for line in one.differences[:10]]),
+        }
+        for place, one in enumerate(document.sent.restless[:200])
+    ]
+
+
+def resource_key(reference: str) -> str:
+    """Identifies a resource, by its reference as the store keeps it."""
+    return hashlib.sha256(reference.encode()).hexdigest()[:16]
+
+
+def sentences(event: Event) -> list[str]:
+    """What there is to say of a resource."""
+    if event.errors:
+        return [*event.errors[:20], *event.differences[:20]]
+    if event.unmet_requirements:
+        return [f"waits for {', '.join(event.unmet_requirements[:20])}"]
+    return event.differences[:20] or event.notes[:20]
+
+
+def outcome(report: Report, why: str) -> str:
+    """A run in a few words."""
+    if report.paused:
+        return f"nothing was applied: {report.paused}"
+    if why:
+        return why
+    changed = sum(bundle.summary.changed + bundle.summary.refreshed for bundle in report.bundles)
+    return f"{changed} changed" if changed else "in order"
+
+
+def counts(report: Report) -> dict[str, int]:
+    """How many resources of a run became what."""
+    names = ("stable", "changed", "refreshed", "failed", "skipped")
+    found = {name: sum(getattr(bundle.summary, name) for bundle in report.bundles) for name in names}
+    return {name: count for name, count in found.items() if count}
+
+
+def system_of(facts: Mapping[str, Any]) -> str:
+    """``Debian 12``; empty where the facts do not say it."""
+    found = facts.get("os")
+    if not isinstance(found, dict):
+        return ""
+    release = found.get("release")
+    major = release.get("major") if isinstance(release, dict) else release
+    name = found.get("name")
+    words = [str(word) for word in (name, major) if isinstance(word, str | int) and str(word)]
+    return " ".join(words)[:80]
+
+
+def seconds(text: str) -> float | None:
+    """A time in ISO 8601; ``None`` for one that is none."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    found = found if found.tzinfo else found.replace(tzinfo=UTC)
+    try:
+        return found.timestamp()
+    except (OverflowError, OSError):
+        return None
+
+
+def _text(text: str) -> str:
+    return plain(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
+
+
+def _name(text: str) -> str:
+    return plain(text[:255])
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))

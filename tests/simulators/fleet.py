@@ -1,0 +1,185 @@
+"""Hosts that are not there: the reports that a fleet of them sends, in files as they arrive."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from puller.delivery.document import pack
+from puller.reporting.report import BundleReport, Event, HeldBecause, Report, State, Summary
+from puller.reporting.retention import identity
+from puller.reporting.sent_report import PublishedBundle, RestlessResource, SentReport
+
+SYSTEMS = (("Debian", "Debian", "12"), ("Debian", "Debian", "13"), ("RedHat", "Rocky", "9"))
+
+
+def facts_of(host: str) -> dict[str, Any]:
+    """The facts that a host sends by default."""
+    family, name, major = SYSTEMS[sum(host.encode()) % len(SYSTEMS)]
+    return {
+        "os": {
+            "family": family,
+            "name": name,
+            "release": {"full": major, "major": major},
+            "architecture": "amd64",
+        },
+        "virtual": "kvm",
+    }
+
+
+def sent(host: str, at: datetime, version: str = "1.0.0", **given: Any) -> SentReport:
+    """The report of a host whose run ended ``at``, in order with ``version`` of the bundle ``web``.
+
+    ``given``: ``published``, ``failed`` (resource: error), ``changed`` (resource: difference), ``problems``,
+    ``exit_status``, ``held``, ``held_because``, ``quarantined``, ``restless``, ``diff``, ``given_up``, ``facts``,
+    ``paused``, ``expires``, ``left_out``, ``pin``, ``waits_until``.
+    """
+    failed, changed = given.get("failed", {}), given.get("changed", {})
+    events = [_event(reference, State.FAILED, errors=[error], diff="") for reference, error in failed.items()]
+    events += [
+        _event(reference, State.CHANGED, differences=[difference], diff=given.get("diff", ""))
+        for reference, difference in changed.items()
+    ]
+    summary = Summary(
+        resources=20 + len(events), stable=20, changed=len(changed), failed=len(failed), duration=0.1
+    )
+    published = given.get("published", version)
+    bundle = BundleReport(
+        name="web",
+        version=version,
+        sha256="ab" * 32,
+        outcome="applied",
+        held=given.get("held", ""),
+        held_because=given.get("held_because") or (HeldBecause.ROLLOUT if given.get("held") else None),
+        published=published,
+        summary=summary,
+        events=events,
+    )
+    if given.get("given_up"):
+        wrong, why = given["given_up"]
+        bundle.given_up = BundleReport(name="web", version=wrong, outcome=why)
+    status = given.get("exit_status", 4 if failed else 7 if given.get("given_up") else 0)
+    began = at - timedelta(seconds=1)
+    report = Report(
+        run=identity(began),
+        started=began.isoformat(timespec="milliseconds"),
+        finished=at.isoformat(timespec="milliseconds"),
+        host=host,
+        puller="1.0.0",
+        exit_status=status,
+        paused=given.get("paused", ""),
+        problems=given.get("problems", []),
+        bundles=[bundle],
+    )
+    standing = PublishedBundle(
+        name="web",
+        channel="stable",
+        pin=given.get("pin", ""),
+        published=published,
+        waits_until=given.get("waits_until", ""),
+        enforced=version,
+        enforced_since=(at - timedelta(hours=3)).isoformat(timespec="seconds"),
+        good=version,
+        held=given.get("held", ""),
+        quarantined=given.get("quarantined", []),
+    )
+    return SentReport(
+        host=host,
+        sent=at.isoformat(timespec="milliseconds"),
+        facts=given.get("facts", facts_of(host)),
+        metadata_expire=given.get("expires", (at + timedelta(days=6)).isoformat(timespec="seconds")),
+        bundles=[standing],
+        restless=[
+            RestlessResource(bundle="web", reference=reference, runs=10, changes=9, differences=[difference])
+            for reference, difference in given.get("restless", {}).items()
+        ],
+        left_out=given.get("left_out", ""),
+        report=report,
+    )
+
+
+def _event(reference: str, state: State, **more: Any) -> Event:
+    kind, _, name = reference.partition("#")
+    return Event(type=kind, name=name, state=state, **more)
+
+
+def deliver(directory: Path, documents: Iterable[SentReport]) -> list[Path]:
+    """Let documents arrive in a directory, each when its run had ended; gives their files."""
+    files = []
+    for document in documents:
+        file = directory / document.host / f"{document.report.run}.json.gz"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(pack(document))
+        arrived = datetime.fromisoformat(document.report.finished).timestamp()
+        os.utime(file, (arrived, arrived))
+        files.append(file)
+    return files
+
+
+def names(count: int) -> list[str]:
+    """Names of hosts."""
+    return [f"host{number:05}.example.com" for number in range(count)]
+
+
+def wave(
+    hosts: Iterable[str], begin: datetime, hours: float, *, breaks: str = "", seed: int = 1, step: float = 1.0
+) -> Iterator[SentReport]:
+    """A fleet on 1.4.0 to which 1.5.0 is rolled out within ``hours``; each host reports every ``step`` hours.
+
+    On hosts of the system family ``breaks`` a service does not come up with 1.5.0.
+    """
+    dice = random.Random(seed)
+    turn = {host: dice.random() * hours for host in hosts}
+    clock = -2 * step
+    while clock <= hours + 2 * step:
+        for host, reached in turn.items():
+            at = begin + timedelta(hours=clock, seconds=dice.random() * 300)
+            if clock < 0:
+                yield sent(host, at, "1.4.0")
+            elif clock < reached:
+                yield sent(
+                    host,
+                    at,
+                    "1.4.0",
+                    published="1.5.0",
+                    held="the rollout of web 1.5.0 has not reached this host",
+                )
+            elif clock - reached < step:
+                yield _reached(host, at, breaks)
+            else:
+                yield _after(host, at, breaks)
+        clock += step
+
+
+def _reached(host: str, at: datetime, breaks: str) -> SentReport:
+    if breaks and facts_of(host)["os"]["family"] == breaks:
+        return sent(host, at, "1.5.0", failed={"service#web": f"web.service on {host} failed with pid 48213"})
+    return sent(
+        host,
+        at,
+        "1.5.0",
+        changed={"file#/etc/web.conf": "content differs"},
+        diff="--- a\n+++ b\n-old\n+new\n",
+    )
+
+
+def _after(host: str, at: datetime, breaks: str) -> SentReport:
+    if breaks and facts_of(host)["os"]["family"] == breaks:
+        return sent(host, at, "1.5.0", failed={"service#web": f"web.service on {host} failed with pid 9931"})
+    return sent(host, at, "1.5.0")
+
+
+def json_of(document: SentReport) -> bytes:
+    """A document as it is before it is compressed."""
+    return msgspec.json.encode(document)
+
+
+def now() -> datetime:
+    """This second."""
+    return datetime.now(UTC).replace(microsecond=0)
