@@ -44,8 +44,10 @@ class Delivery(msgspec.Struct, frozen=True):
             self.warn(f"reports are not sent: the name of this host is {self.host!r}, {WANTED}")
             return
         data, failed = pack(sent), sent.report.exit_status not in _NOT_FAILED
-        kept = {options: self._spool(options) for options in self._options}
-        for options, spool in kept.items():
+        kept = set()
+        for options in self._options:
+            spool = self._spool(options)
+            kept.add(spool.path)
             try:
                 gone = spool.put(sent.report.run, data, self.warn, failed=failed)
             except OSError as error:
@@ -55,7 +57,7 @@ class Delivery(msgspec.Struct, frozen=True):
                 self._tell(
                     options, f"{gone} older ones that could not be sent are forgotten: the spool is full"
                 )
-        forget_others(self.directory, {spool.path for spool in kept.values()}, self.warn)
+        forget_others(self.directory, kept, self.warn)
 
     def send(self, check: Callable[[], None]) -> None:
         """Send what waits, within ``send_timeout``; raises only what ``check`` raises."""
@@ -120,9 +122,7 @@ class _Sending(msgspec.Struct):
             try:
                 tried: set[str] = set()
                 # Asked anew each time: another run may have put a newer one there meanwhile.
-                while (
-                    one := next((one for one in self.spool.waiting() if one.run not in tried), None)
-                ) is not None:
+                while (one := self.spool.next(tried)) is not None:
                     tried.add(one.run)
                     self._send(destination, one)
             finally:

@@ -68,12 +68,17 @@ class Spool:
         return len(gone)
 
     def waiting(self) -> list[Waiting]:
-        """All documents here, in the order of sending: the newest, what failed, the others, each the newest first.
+        """All documents here, the newest first; raises ``OSError``."""
+        return sorted(self._found(), reverse=True)
 
-        Raises ``OSError``.
+    def next(self, tried: Collection[str]) -> Waiting | None:
+        """The document to send after those of the runs ``tried``: the newest of all, what failed, the others.
+
+        Each of these the newest first. ``None`` when all were tried; raises ``OSError``.
         """
-        found = sorted(self._found(), reverse=True)
-        return found[:1] + sorted(found[1:], key=lambda one: not one.failed)
+        left = [one for one in self.waiting() if one.run not in tried]
+        newer = [one for one in left if one.run > max(tried, default="")]
+        return next(iter([*newer, *sorted(left, key=lambda one: not one.failed)]), None)
 
     def read(self, one: Waiting, warn: Warn) -> bytes | None:
         """A document; ``None`` for one that is gone, or was damaged and is set aside. Raises ``OSError``."""

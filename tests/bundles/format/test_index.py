@@ -335,8 +335,11 @@ STORIES: list[tuple[dict[str, Any], str | None]] = [
 @pytest.mark.parametrize(("fields", "held"), STORIES)
 def test_a_host_is_taken_or_told_why_not(fields: dict[str, Any], held: str | None) -> None:
     release = rolling_out(**fields)
-    expected = Selection(release) if held is None else Selection(OLD, held)
-    assert release.chosen_for(HOST, NOW, current=False) == expected
+    selection = release.chosen_for(HOST, NOW, current=False)
+    assert (selection.release, selection.held) == ((release, "") if held is None else (OLD, held))
+    # What the sentence says, for programs; only where it can be told.
+    waits = [f"{moment:%Y-%m-%d %H:%M}" for moment in (selection.waits_until,) if moment]
+    assert waits == (re.findall(r"at about ([-\d]+ [\d:]+) UTC", held or ""))
 
 
 @pytest.mark.parametrize("fields", [fields for fields, _ in STORIES])

@@ -10,9 +10,9 @@ import pytest
 
 from bundles.deadline import Deadline, DeadlineError
 from bundles.filesystem.atomic import open_directory
-from puller.delivery.document import LARGEST
+from puller.delivery.document import LARGEST, pack
 from puller.delivery.spool import Spool, forget_others
-from tests.puller.delivery.test_document import pack, sent
+from tests.puller.delivery.test_document import sent
 
 URL = "https://fleet.example.com/reports/"
 
@@ -39,13 +39,27 @@ def put(spool: Spool, *numbers: int, failed: bool = False, data: bytes = DATA) -
 
 
 def order(spool: Spool) -> list[int]:
-    return [int(one.run[11:15]) for one in spool.waiting()]
+    """The documents, as they are sent one after the other."""
+    tried: list[str] = []
+    while one := spool.next(tried):
+        tried.append(one.run)
+    return [int(run[11:15]) for run in tried]
 
 
 def test_the_newest_goes_first_then_what_failed_then_the_others(spool: Spool) -> None:
     put(spool, 1, 4, 5)
     put(spool, 2, 3, failed=True)
     assert order(spool) == [5, 3, 2, 4, 1]
+
+
+def test_one_that_comes_while_others_are_sent_goes_before_them(spool: Spool) -> None:
+    put(spool, 1, 2, failed=True)
+    put(spool, 3)
+    put(spool, 4)
+    found = spool.next([run_of(3), run_of(2)])
+    assert found is not None
+    assert found.run == run_of(4)
+    assert spool.next([run_of(number) for number in (1, 2, 3, 4)]) is None
 
 
 def test_beyond_the_bound_the_oldest_without_a_failure_go_first(spool: Spool) -> None:

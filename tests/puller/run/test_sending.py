@@ -1,0 +1,507 @@
+"""Reports that are sent after a run, to servers of every mood: the run is as it would be without them."""
+
+import errno
+import itertools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from runpy import run_path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from bundles.publisher.statements import RolloutRequest
+from puller.delivery.document import unpack
+from puller.delivery.spool import Spool
+from puller.reporting.sent_report import SentReport
+
+if TYPE_CHECKING:
+    from tests.conftest import Host, Outcome, Publisher, WebServer
+
+_SIMULATORS = Path(__file__).parents[2] / "simulators"
+reportserver: Any = SimpleNamespace(**run_path(str(_SIMULATORS / "reportserver.py")))
+authority: Any = SimpleNamespace(**run_path(str(_SIMULATORS / "authority.py")))
+
+NAME = "web01.example.com"
+BREAKS = """\
+resources:
+  - exec: {name: "false"}
+"""
+
+
+class Sender:
+    """A host that sends its reports, and a server for them."""
+
+    def __init__(self, host: "Host", server: Any) -> None:
+        self.host, self.server = host, server
+        self.to(f"{server.url}/reports/")
+
+    def to(self, *destinations: Any, **options: Any) -> None:
+        reports = {"to": list(destinations), "facts": ["os.family", "story.none"], "send_timeout": "10s"}
+        self.host.configure(reports={**reports, **options})
+
+    def run(self, *options: str, status: int = 0) -> "Outcome":
+        outcome = self.host.run(*options)
+        assert outcome.status == status, outcome.output
+        assert "bug in Puller" not in outcome.output, outcome.output
+        return outcome
+
+    def documents(self) -> list[SentReport]:
+        """What the server has, in the order of arrival."""
+        return [read(data) for data in self.server.documents.values()]
+
+    def waiting(self) -> list[str]:
+        """The runs that wait to be sent, of all destinations."""
+        return sorted(path.name.partition("-")[0] for path in self.host.state.glob("spool/*/*.json.gz"))
+
+    def report(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.host.state / "last-run.json").read_text())
+        return found
+
+
+def read(data: bytes) -> SentReport:
+    return msgspec.json.decode(unpack(data), type=SentReport)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def warnings(outcome: "Outcome") -> list[str]:
+    return [line for line in outcome.output.splitlines() if line.startswith("WARN")]
+
+
+@pytest.fixture
+def server() -> Iterator[Any]:
+    with reportserver.receiving() as running:
+        yield running
+
+
+@pytest.fixture
+def sender(settled: "Host", server: Any) -> Sender:
+    return Sender(settled, server)
+
+
+# --- what arrives -----------------------------------------------------------------------------------------------
+
+
+def test_a_run_with_nothing_to_do_is_heard_of(sender: Sender) -> None:
+    outcome = sender.run()
+    assert warnings(outcome) == []
+    ((path, data),) = sender.server.documents.items()
+    kept = sender.report()
+    assert path == f"/reports/{NAME}/{kept['run']}.json.gz"
+    ((method, _, headers),) = sender.server.requests
+    assert (method, headers["Content-Type"]) == ("PUT", "application/gzip")
+    found = read(data)
+    assert json.loads(msgspec.json.encode(found.report)) == kept
+    assert (found.host, found.facts) == (NAME, {"os": {"family": "Debian"}})
+    assert datetime.fromisoformat(found.metadata_expire) > datetime.now(UTC)
+    (bundle,) = found.bundles
+    assert (bundle.name, bundle.channel, bundle.published) == ("web", "stable", "1.0.0")
+    assert (bundle.enforced, bundle.good, bundle.held) == ("1.0.0", "1.0.0", "")
+    assert sender.waiting() == []
+
+
+def test_a_dry_run_sends_nothing_and_writes_nothing(sender: Sender) -> None:
+    sender.run("--noop")
+    assert sender.server.requests == []
+    assert not (sender.host.state / "spool").exists()
+
+
+def test_a_run_that_fails_early_is_sent(sender: Sender, web: "WebServer") -> None:
+    web.stop()
+    outcome = sender.run(status=14)
+    (found,) = sender.documents()
+    assert found.report.exit_status == 14
+    assert found.report.problems
+    assert (found.bundles[0].published, found.bundles[0].enforced) == ("", "1.0.0")
+    assert len(warnings(outcome)) == len([w for w in warnings(outcome) if "reports to" not in w])
+
+
+def test_data_of_the_host_that_are_broken_are_sent_as_the_failure_that_they_are(sender: Sender) -> None:
+    Path(sender.host.settings["host_data"]).write_text("data: [")
+    sender.run(status=78)
+    (found,) = sender.documents()
+    assert found.report.exit_status == 78
+    assert found.bundles[0].enforced == "1.0.0"
+
+
+def test_a_host_that_is_disabled_is_heard_of(sender: Sender) -> None:
+    sender.host.puller("disable", "--reason", "for a while")
+    sender.run(status=20)
+    (found,) = sender.documents()
+    assert "for a while" in found.report.paused
+
+
+def test_a_wave_that_has_not_come_says_when_it_will(sender: Sender, publisher: "Publisher") -> None:
+    start = (datetime.now(UTC) + timedelta(days=2)).replace(microsecond=0)
+    publisher.publish("1.1.0", request=RolloutRequest(start=start, over=timedelta(days=1)))
+    sender.run(status=20)
+    (bundle,) = sender.documents()[0].bundles
+    assert (bundle.published, bundle.enforced) == ("1.1.0", "1.0.0")
+    assert start < datetime.fromisoformat(bundle.waits_until) <= start + timedelta(days=1)
+    assert "reaches this host" in bundle.held
+    publisher.publish("1.2.0", request=RolloutRequest(percent=0))
+    sender.run(status=20)
+    (bundle,) = sender.documents()[1].bundles
+    assert (bundle.published, bundle.waits_until) == ("1.2.0", "")
+
+
+def test_a_pin_and_what_was_given_up_are_told(sender: Sender, publisher: "Publisher") -> None:
+    sender.host.puller("pin", "web", "1.0.0")
+    publisher.publish("1.1.0")
+    sender.run()
+    (bundle,) = sender.documents()[0].bundles
+    assert (bundle.pin, bundle.published, bundle.enforced) == ("1.0.0", "1.1.0", "1.0.0")
+
+
+def test_what_is_sent_has_the_problem_with_the_metrics(sender: Sender, tmp_path: Path) -> None:
+    sender.to(f"{sender.server.url}/reports/", textfile=str(tmp_path / "none/puller.prom"))
+    sender.run(status=78)
+    (found,) = sender.documents()
+    assert found.report.exit_status == sender.report()["exit_status"] == 78
+
+
+def test_a_post_goes_to_the_url_as_it_is(sender: Sender) -> None:
+    sender.to({"url": f"{sender.server.url}/take/", "method": "POST"})
+    sender.run()
+    assert [(method, path) for method, path, _ in sender.server.requests] == [("POST", "/take/")]
+
+
+def test_names_stand_in_a_url_where_it_says(sender: Sender) -> None:
+    sender.to(f"{sender.server.url}/{{run}}/of/{{host}}.gz", f"{sender.server.url}/x/{{host}}/")
+    sender.run()
+    run = sender.report()["run"]
+    assert list(sender.server.documents) == [f"/{run}/of/{NAME}.gz", f"/x/{NAME}/{run}.json.gz"]
+
+
+# --- credentials, certificates, proxies -------------------------------------------------------------------------
+
+
+def test_credentials_of_the_site_go_to_the_site_only(sender: Sender, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("of reports\n")
+    sender.host.configure(http={"retries": 0, "username": "u", "password": "p", "headers": {"X-Site": "s"}})
+    sender.run()
+    assert {"Authorization", "X-Site"}.isdisjoint(sender.server.requests[0][2])
+    sender.to(
+        {"url": f"{sender.server.url}/r/", "token_file": str(tmp_path / "token"), "headers": {"X-R": "r"}}
+    )
+    sender.run()
+    headers = sender.server.requests[1][2]
+    assert (headers["Authorization"], headers["X-R"]) == ("Bearer of reports", "r")
+    sender.to(f"{sender.server.url.replace('//', '//me:secret@')}/r/")
+    outcome = sender.run()
+    assert sender.server.requests[2][2]["Authorization"].startswith("Basic ")
+    assert "secret" not in outcome.output
+
+
+def test_a_destination_at_the_origin_of_the_site_has_its_credentials(
+    sender: Sender, web: "WebServer"
+) -> None:
+    sender.host.configure(http={"retries": 0, "headers": {"X-Site": "s"}})
+    sender.to(f"{web.url}/reports/")
+    outcome = sender.run()  # it takes nothing, which is what is told
+    assert "status 501" in "".join(warnings(outcome))
+
+
+def test_tls_is_verified_and_a_client_certificate_shown(settled: "Host", tmp_path: Path) -> None:
+    trusted = authority.Authority(tmp_path)
+    identity = trusted.identity(NAME)
+    with reportserver.receiving(trusted.server(demand_client=True)) as server:
+        sender = Sender(settled, server)
+        assert "certificate is not trusted" in "".join(warnings(sender.run()))
+        url = f"{server.url}/reports/"
+        sender.to({"url": url, "ca_bundle": str(trusted.bundle)})
+        assert len(warnings(sender.run())) == 1
+        assert server.documents == {}
+        sender.to({"url": url, "ca_bundle": str(trusted.bundle), "client_certificate": str(identity)})
+        assert warnings(sender.run()) == []
+        assert len(server.documents) == 3
+
+
+def test_a_proxy_is_asked(sender: Sender) -> None:
+    sender.to({"url": "http://fleet.example.com/r/", "proxy": sender.server.url})
+    assert warnings(sender.run()) == []
+    assert next(iter(sender.server.documents)).startswith("http://fleet.example.com/r/")
+    sender.to({"url": "http://fleet.example.com/r/", "proxy": f"http://u:secret@127.0.0.1:{free_port()}"})
+    outcome = sender.run()
+    assert "the proxy cannot be used" in "".join(warnings(outcome))
+    assert "secret" not in outcome.output
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------------
+
+
+def test_what_a_server_that_is_away_misses_is_sent_later_the_newest_first(
+    sender: Sender, publisher: "Publisher"
+) -> None:
+    url = f"http://127.0.0.1:{(port := free_port())}/reports/"
+    sender.to(url)
+    sent: list[str] = []
+
+    def miss(status: int = 0) -> None:
+        outcome = sender.run(status=status)
+        (warning,) = [line for line in warnings(outcome) if "reports to" in line]
+        sent.append(sender.report()["run"])
+        assert f"{len(sent)} wait{'s' if len(sent) == 1 else ''} for the next run" in warning
+
+    miss()
+    publisher.publish("1.1.0", BREAKS)
+    miss(status=4)
+    sender.host.puller("pin", "web", "1.0.0")
+    miss()
+    assert sender.waiting() == sent
+    with reportserver.receiving(port=port) as server:
+        assert warnings(sender.run()) == []
+        newest = sender.report()["run"]
+        arrived = [path.split("/")[-1].removesuffix(".json.gz") for path in server.documents]
+        assert arrived == [newest, sent[1], sent[2], sent[0]]
+        assert [read(data).report.exit_status for data in server.documents.values()] == [0, 4, 0, 0]
+    assert sender.waiting() == []
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308, 401, 403, 404, 408, 429, 500, 503, 507])
+def test_what_may_be_over_keeps_the_report(sender: Sender, status: int) -> None:
+    sender.server.answer = lambda path: status
+    sender.server.headers = {"Location": f"{sender.server.url}/elsewhere"}
+    (warning,) = warnings(sender.run())
+    assert f"status {status}" in warning
+    assert len(sender.waiting()) == 1
+    assert len(sender.server.requests) == 1  # a body goes nowhere else
+    sender.server.answer = lambda path: 204
+    assert warnings(sender.run()) == []
+    assert len(sender.server.documents) == 2
+    assert sender.waiting() == []
+
+
+@pytest.mark.parametrize("status", [413, 415, 422])
+def test_a_document_that_is_refused_is_dropped_and_said(sender: Sender, status: int) -> None:
+    sender.server.answer = lambda path: status
+    (warning,) = warnings(sender.run())
+    assert "is refused, and dropped" in warning
+    assert sender.waiting() == []
+
+
+def test_a_bad_request_drops_a_document_only_where_others_are_taken(sender: Sender) -> None:
+    """nginx answers so to a host whose client certificate has expired: nothing is wrong with its documents."""
+    sender.server.answer = lambda path: 400
+    for count in (1, 2):
+        (warning,) = warnings(sender.run())
+        assert "status 400" in warning
+        assert len(sender.waiting()) == count
+    bad = sender.waiting()[0]
+    sender.server.answer = lambda path: 400 if bad in path else 201
+    (warning,) = warnings(sender.run())
+    assert f"the report of {bad} is refused, and dropped" in warning
+    assert sender.waiting() == []
+    assert len(sender.server.documents) == 2
+
+
+@pytest.mark.parametrize("mood", ["silent", "dripping", "chatty"])
+def test_a_server_that_wastes_time_gets_no_more_than_its_part(sender: Sender, mood: str) -> None:
+    sender.server.mood = mood
+    sender.to(f"{sender.server.url}/reports/", send_timeout="1s")
+    before = sender.report()
+    began = time.monotonic()
+    outcome = sender.run()
+    assert time.monotonic() - began < 5
+    assert len(warnings(outcome)) == 1
+    assert len(sender.waiting()) == 1
+    assert sender.report().keys() == before.keys()
+
+
+def test_a_name_that_does_not_resolve_and_one_that_takes_for_ever(
+    sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender.to("http://nowhere.invalid/reports/", send_timeout="1s")
+    assert len(warnings(sender.run())) == 1
+    over = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: over.wait(60))
+    began = time.monotonic()
+    (warning,) = warnings(sender.run("--offline"))
+    over.set()
+    assert time.monotonic() - began < 5
+    assert "took longer than 1.0 s" in warning
+    assert len(sender.waiting()) == 2
+
+
+def test_one_of_two_is_dead_and_the_other_gets_all(sender: Sender, tmp_path: Path) -> None:
+    """Whatever their order, and one of them is a directory."""
+    (tmp_path / "there").mkdir()
+    with reportserver.receiving() as silent:
+        silent.mood = "silent"
+        sender.to(
+            f"{silent.url}/r/",
+            f"{sender.server.url}/reports/",
+            str(tmp_path / "there"),
+            str(tmp_path / "missing"),
+            send_timeout="2s",
+        )
+        outcome = sender.run()
+    assert len(warnings(outcome)) == 2
+    assert "1 waits for the next run" in warnings(outcome)[0]
+    assert "missing" in warnings(outcome)[1]
+    (found,) = sender.documents()
+    (file,) = (tmp_path / "there").rglob("*.json.gz")
+    assert file.relative_to(tmp_path / "there") == Path(NAME, f"{found.report.run}.json.gz")
+    assert file.read_bytes() == next(iter(sender.server.documents.values()))
+    assert file.stat().st_mode & 0o777 == 0o644
+    assert file.parent.stat().st_mode & 0o777 == 0o755
+    assert len(sender.waiting()) == 2
+
+
+def test_a_name_that_is_no_name_of_a_directory_is_not_sent(sender: Sender, execute: Any) -> None:
+    sender.host.configure(host_name="../../etc")
+    assert "under which no report can be sent" in sender.run(status=78).output
+    sender.host.configure(host_name="")
+    Path(sender.host.settings["facts_directory"], "name.json").write_text('{"networking": {"fqdn": "../x"}}')
+    (warning,) = warnings(sender.run())
+    assert "the name of this host is '../x'" in warning
+    assert sender.server.requests == []
+
+
+def test_an_authority_that_cannot_be_read_is_one_warning(sender: Sender) -> None:
+    sender.to({"url": f"{sender.server.url}/r/", "password_file": "/nonexistent", "username": "u"})
+    (warning,) = warnings(sender.run())
+    assert "/nonexistent: cannot be read" in warning
+    assert len(sender.waiting()) == 1
+
+
+def test_a_full_disk_costs_the_spool_and_not_the_run(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("puller.delivery.spool.write_state", full)
+    (warning,) = warnings(sender.run())
+    assert "no space left on the file system" in warning
+    assert sender.report()["exit_status"] == 0
+
+
+def test_a_bug_in_sending_is_told_and_the_run_has_ended_as_it_has(
+    sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("puller.delivery.web.WebDestination.send", lambda *_: 1 / 0)
+    outcome = sender.host.run()
+    assert outcome.status == 0
+    assert "bug in Puller" in warnings(outcome)[0]
+    monkeypatch.setattr("puller.delivery.delivery.pack", lambda *_: 1 / 0)
+    outcome = sender.host.run()
+    assert outcome.status == 0
+    assert "bug in Puller" in "".join(warnings(outcome))
+
+
+def test_beyond_its_bound_the_spool_forgets_and_says_so(sender: Sender) -> None:
+    sender.to(f"http://127.0.0.1:{free_port()}/r/", spool={"count": 2, "bytes": 1_000_000})
+    runs = []
+    for _ in range(3):
+        outcome = sender.run()
+        runs.append(sender.report()["run"])
+    assert sender.waiting() == runs[1:]
+    assert "1 older ones that could not be sent are forgotten" in "".join(warnings(outcome))
+
+
+# --- kills, signals, other runs ---------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """No error that anything would handle."""
+
+
+def test_killed_between_the_spool_and_the_end_of_sending_nothing_is_lost(
+    sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove = Spool.remove
+
+    def kill(*_: Any) -> None:
+        raise Killed
+
+    for place in ("puller.delivery.delivery.Delivery.send", "puller.delivery.spool.Spool.remove"):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, kill)
+            with pytest.raises(Killed):
+                sender.host.run()
+    assert len(sender.waiting()) == 2
+    assert Spool.remove is remove
+    assert warnings(sender.run()) == []
+    assert len(sender.server.documents) == 3  # one of them came twice, under the same name
+    assert sender.waiting() == []
+
+
+def started(sender: Sender) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "puller", "run", "--config", str(sender.host.configuration)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_sending_at_once_and_changes_nothing_of_the_run(
+    sender: Sender, number: signal.Signals
+) -> None:
+    sender.server.mood = "silent"
+    sender.to(f"{sender.server.url}/reports/", send_timeout="30s")
+    process = started(sender)
+    wait_for(lambda: sender.server.requests)
+    began = time.monotonic()
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=20)
+    assert time.monotonic() - began < 5
+    assert process.returncode == sender.report()["exit_status"] == 0, output
+    assert f"stopped by {number.name}: reports wait for the next run" in output
+    assert len(sender.waiting()) == 1
+
+
+def test_another_run_is_not_kept_waiting_by_one_that_sends(sender: Sender) -> None:
+    sender.server.mood = "silent"
+    sender.to(f"{sender.server.url}/reports/", send_timeout="30s")
+    process = started(sender)
+    wait_for(lambda: sender.server.requests)
+    sender.to(f"{sender.server.url}/reports/", send_timeout="1s")
+    sender.run()  # it has the lock, does its work, and leaves the sending to the first
+    assert len(sender.waiting()) == 2
+    process.terminate()
+    process.communicate(timeout=20)
+    sender.server.mood = ""
+    sender.run()
+    assert len(sender.server.documents) == 3
+
+
+def test_a_run_says_and_keeps_the_same_whether_it_is_sent_or_not(sender: Sender) -> None:
+    def told() -> tuple[Any, ...]:
+        outcome = sender.run("-v")
+        report = sender.report()
+        lines = [line.partition(" in ")[0] for line in outcome.output.splitlines() if "runtime" not in line]
+        return report["exit_status"], report.get("problems"), report.keys(), lines
+
+    sent = told()
+    sender.to()
+    assert told() == sent
+
+
+def test_documents_of_a_destination_that_was_taken_away_go(sender: Sender) -> None:
+    sender.to(f"http://127.0.0.1:{free_port()}/r/")
+    sender.run()
+    sender.to(f"{sender.server.url}/reports/")
+    outcome = sender.run()
+    assert "1 reports for a destination that is not configured any more" in "".join(warnings(outcome))
+    assert len(sender.server.documents) == 1
+    assert list(itertools.chain(sender.host.state.glob("spool/*/*.gz"))) == []
