@@ -7,7 +7,7 @@ from puller.cli.output import show
 
 @click.group()
 def schema() -> None:
-    """Print a JSON Schema (2020-12) made from the resource types of this machine.
+    """Print a JSON Schema (2020-12), for manifests and requests made from the resource types of this machine.
 
     \b
       puller schema manifest > manifest.schema.json
@@ -28,3 +28,11 @@ def request() -> None:
     from puller.engine.schema import request_schema
 
     show(request_schema(), "json")
+
+
+@schema.command()
+def report() -> None:
+    """Print the schema of the reports that hosts send to their fleet."""
+    from puller.reporting.schema import report_schema
+
+    show(report_schema(), "json")

@@ -9,6 +9,10 @@ _COMMANDS = {
     "status": ("status:status", "Say how the fleet is, and list hosts."),
     "page": ("page:page", "Make static pages of the fleet."),
     "facts": ("facts:facts", "Write the facts of hosts into files."),
+    "serve-reports": (
+        "serve_reports:serve_reports",
+        "Take the reports that hosts send, for a start and for tests.",
+    ),
     "forget": ("forget:forget", "Forget hosts that are gone."),
 }
 

@@ -1,0 +1,91 @@
+"""``puller fleet serve-reports``: take the reports of hosts, for a start and for tests."""
+
+import ipaddress
+import signal
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bundles.errors import SettingsError
+from puller.cli.output import warn
+
+if TYPE_CHECKING:
+    from puller.fleet.receiving.server import ReportServer
+
+_DEFAULT = "127.0.0.1:8765"
+
+
+@click.command("serve-reports")
+@click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--listen",
+    default=_DEFAULT,
+    show_default=True,
+    metavar="ADDRESS:PORT",
+    help="Where to listen; port 0 takes a free one.",
+)
+def serve_reports(directory: Path, listen: str) -> None:
+    """Take the reports that hosts send, and put them into DIRECTORY as HOST/RUN.json.gz.
+
+    Hosts send to http://ADDRESS:PORT/ by PUT, as `reports` of their configuration says. Stop with Ctrl-C.
+
+    Not for production: it asks nobody who they are. docs/fleet.md has a few lines for nginx that do.
+
+    \b
+    Example:
+      puller fleet serve-reports /srv/reports
+      puller fleet serve-reports reports --listen [::1]:8765
+    """
+    address, port = _parsed(listen)
+    from puller.fleet.receiving.server import ReportServer
+
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        server = ReportServer(directory, address, port)
+    except OSError as error:
+        raise SettingsError(str(error.filename or listen), error.strerror or str(error)) from None
+    if not ipaddress.ip_address(address).is_loopback:
+        warn(f"{listen}: whoever reaches this address can write reports of any host")
+    with server:
+        shown = f"[{address}]" if ":" in address else address
+        click.echo(f"{directory} takes reports at http://{shown}:{server.server_port}/")
+        _log_requests()
+        _serve(server)
+
+
+def _serve(server: "ReportServer") -> None:
+    """Until SIGTERM or SIGINT."""
+
+    def stop(*_: Any) -> None:
+        # Not here: it waits until serving has ended, which is what the signal has interrupted.
+        threading.Thread(target=server.shutdown, daemon=True).start()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        server.serve_forever()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _parsed(listen: str) -> tuple[str, int]:
+    address, _, port = listen.rpartition(":")
+    address = address.removeprefix("[").removesuffix("]")
+    try:
+        ipaddress.ip_address(address)
+        if not (port.isascii() and port.isdecimal()) or int(port) > 65535:
+            raise ValueError
+    except ValueError:
+        what = f"{listen!r}, wanted the address and port of this machine, such as {_DEFAULT}"
+        raise click.BadParameter(what, param_hint="--listen") from None
+    return address, int(port)
+
+
+def _log_requests() -> None:
+    import logging
+
+    logger = logging.getLogger("puller.fleet.receiving.server")
+    logger.addHandler(logging.StreamHandler())
+    logger.setLevel(logging.INFO)

@@ -1,0 +1,1 @@
+"""Reports of hosts, received and put into a directory."""

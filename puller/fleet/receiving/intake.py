@@ -1,0 +1,104 @@
+"""Documents of hosts, put into a directory: ``DIRECTORY/<host>/<run>.json.gz``.
+
+* Only a document is put there: one that unpacks within its bounds, is understood, and is of the host and the run that
+  it is sent for.
+* A file appears when it is whole. The same document again changes nothing.
+"""
+
+import contextlib
+import os
+import re
+from pathlib import Path
+
+import msgspec
+
+from bundles.filesystem.atomic import open_directory, remove_leftovers, replace_file
+from bundles.filesystem.trees import open_regular
+from puller.delivery.document import LARGEST, unpack
+from puller.reporting.sent_report import SentReport
+from puller.state.stored_json import decode
+from puller.values.host_name import WANTED, is_host_name
+
+_RUN = re.compile(r"\d{8}T\d{6}\.\d{6}Z")
+_SUFFIX = ".json.gz"
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class RefusedDocument(Exception):
+    """What was sent is no document for this place, and will not be one when it is sent again."""
+
+
+class Name(msgspec.Struct, frozen=True):
+    """Whose document it is."""
+
+    host: str
+    run: str
+
+    @classmethod
+    def parse(cls, path: str) -> "Name":
+        """From ``/<host>/<run>.json.gz``; raises ``RefusedDocument``."""
+        host, _, file = path.removeprefix("/").partition("/")
+        name = cls(host, file.removesuffix(_SUFFIX))
+        if not path.startswith("/") or not file.endswith(_SUFFIX):
+            raise RefusedDocument("wanted /HOST/RUN.json.gz")
+        name.verify()
+        return name
+
+    def verify(self) -> None:
+        """Raise ``RefusedDocument`` for what is no name of a host, or of a run."""
+        if not is_host_name(self.host):
+            raise RefusedDocument(f"the name of the host is {self.host[:100]!r}, {WANTED}")
+        if not _RUN.fullmatch(self.run):
+            raise RefusedDocument(
+                f"the run is {self.run[:100]!r}, wanted one such as 20261123T081500.000000Z"
+            )
+
+
+class Intake(msgspec.Struct, frozen=True):
+    """The directory that documents are put into."""
+
+    directory: Path
+
+    def take(self, data: bytes, name: Name | None) -> bool:
+        """Keep a document; gives whether it was not there yet.
+
+        ``name`` is the one that it was sent for, ``None`` for the one that it has in it. Raises ``RefusedDocument``,
+        ``OSError``.
+        """
+        inside = _name_in(data)
+        if name is not None and name != inside:
+            what = f"of host {inside.host[:100]!r} and run {inside.run[:100]!r}"
+            raise RefusedDocument(f"the document is {what}, sent for {name.host!r} and {name.run!r}")
+        inside.verify()
+        return self._write(inside, data)
+
+    def _write(self, name: Name, data: bytes) -> bool:
+        with open_directory(self.directory) as directory:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name.host, 0o755, dir_fd=directory)
+            own = os.open(name.host, _DIRECTORY, dir_fd=directory)
+            try:
+                file = f"{name.run}{_SUFFIX}"
+                if _content(own, file) == data:
+                    return False
+                remove_leftovers(own)
+                replace_file(own, file, [data], mode=0o644)
+                return True
+            finally:
+                os.close(own)
+
+
+def _name_in(data: bytes) -> Name:
+    try:
+        sent = decode(unpack(data), SentReport)
+    except ValueError as error:
+        raise RefusedDocument(f"is no report: {error}") from None
+    if sent.report.host != sent.host:
+        raise RefusedDocument(f"is of host {sent.host[:100]!r}, and its report of {sent.report.host[:100]!r}")
+    return Name(sent.host, sent.report.run)
+
+
+def _content(directory: int, file: str) -> bytes | None:
+    with contextlib.suppress(FileNotFoundError), open_regular(Path(file), directory=directory) as stream:
+        return stream.read(LARGEST + 1)
+    return None
