@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from html import escape
+from types import MappingProxyType
 
 MOST_SERIES = 7
 """Series that have a colour of their own; the smaller ones are drawn as one."""
@@ -22,12 +23,15 @@ _SIZE = (10.0, 3.2)  # inches, of 72 units
 
 
 def shares_over_time(
-    title: str, times: Sequence[datetime], series: Mapping[str, Sequence[int]], unit: str = "hosts"
+    title: str,
+    times: Sequence[datetime],
+    series: Mapping[str, Sequence[int]],
+    colours: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """An SVG of how a whole is divided at each of ``times``: ``series`` has a count for each of them.
 
-    Counts hold from their time to the next one. The first series is at the bottom. Fewer than two times have no
-    picture: the text is empty then.
+    Counts hold from their time to the next one. The first series is at the bottom. ``colours`` are the variables of the
+    style sheet for some of them, ``good``. Fewer than two times have no picture: the text is empty then.
     """
     if len(times) < 2 or not series:
         return ""
@@ -54,7 +58,7 @@ def shares_over_time(
         axes.set_xlim(places[0], places[-1])
         axes.set_ylim(0, max(map(sum, zip(*drawn.values(), strict=True))) or 1)
         axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
-        axes.set_ylabel(unit, color=_INK)
+        axes.set_ylabel("hosts", color=_INK)
         locator = AutoDateLocator(minticks=3, maxticks=8, tz=times[0].tzinfo)
         axes.xaxis_date(times[0].tzinfo)
         axes.xaxis.set_major_locator(locator)
@@ -76,7 +80,12 @@ def shares_over_time(
         )
         into = io.StringIO()
         figure.savefig(into, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return _within_a_page(into.getvalue(), title)
+    named = {
+        colour: f"var(--{colours[name]})"
+        for name, colour in zip(drawn, _SERIES, strict=False)
+        if name in colours
+    }
+    return _within_a_page(into.getvalue(), title, {**_COLOURS, **named})
 
 
 def _few(series: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
@@ -89,7 +98,7 @@ def _few(series: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
     return drawn
 
 
-def _within_a_page(svg: str, title: str) -> str:
+def _within_a_page(svg: str, title: str, colours: Mapping[str, str]) -> str:
     """Only the element itself, with the colours of the page and a name."""
     svg = svg[svg.index("<svg") :]
     # Its style sheet would be one of the whole page.
@@ -99,7 +108,7 @@ def _within_a_page(svg: str, title: str) -> str:
     # Several pictures stand in one page, and each has the same names within itself.
     prefix = re.sub(r"[^a-z0-9]+", "-", title.lower())
     svg = re.sub(r'\b(id="|href="#|url\(#)', lambda found: f"{found[1]}{prefix}-", svg)
-    for drawn, wanted in _COLOURS.items():
+    for drawn, wanted in colours.items():
         svg = svg.replace(drawn, wanted)
     return svg.strip()
 

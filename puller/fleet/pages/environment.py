@@ -17,6 +17,15 @@ from puller.fleet.views import Series
 from puller.values.visible import visible
 
 _SHORT = 160  # characters
+_COLOURS = {
+    Condition.FAILED.label: "bad",
+    Condition.GAVE_UP.label: "gave-up",
+    Condition.HELD.label: "held",
+    Condition.SILENT.label: "silent",
+    Condition.PAUSED.label: "paused",
+    Condition.WAITING.label: "waiting",
+    Condition.IN_ORDER.label: "good",
+}
 _KINDS = {"+": "added", "-": "removed"}
 _MOST_FACTS = 500
 
@@ -105,7 +114,7 @@ def as_script_data(value: Any) -> Markup:
 
 def _chart(title: str, series: Series) -> Markup:
     # matplotlib writes XML, and escapes what it writes.
-    return Markup(shares_over_time(title, series.times, series.counts))  # noqa: S704
+    return Markup(shares_over_time(title, series.times, series.counts, _COLOURS))  # noqa: S704
 
 
 def _finalized(value: Any) -> Any:

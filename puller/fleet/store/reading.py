@@ -303,6 +303,8 @@ class Reader:
             elif row["published"] == version:
                 is_held = host.state in (Condition.HELD, Condition.FAILED, Condition.SILENT)
                 found[_GROUPS[Condition(host.state)] if is_held else "Wait for it"].append(host)
+        for hosts in found.values():
+            hosts.sort(key=lambda host: host.name)
         rows = [row for row in self._periods_of.get(bundle, ()) if row.version == version]
         versions = {row.version: row for row in self._versions(bundle)}
         names = {host.name for hosts in found.values() for host in hosts}

@@ -101,6 +101,20 @@ def _parts(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
         yield items[start : start + _AT_ONCE]
 
 
+class _Failing:
+    """Since when what fails on a host has done so, in the documents of one batch."""
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        self.before = set(keys)
+        """What has failed in each document so far: if the store knows it, it has failed for longer."""
+        self.since: dict[str, float] = {}
+
+    def go_on(self, keys: Sequence[str], at: float) -> None:
+        """With what fails in the next document."""
+        self.before.intersection_update(keys)
+        self.since = {key: self.since.get(key, at) for key in keys}
+
+
 class _Changes:
     """What is to be written, gathered so that a batch takes few statements."""
 
@@ -110,6 +124,7 @@ class _Changes:
         self._new: set[str] = set()
         self._details: dict[str, Document] = {}
         """The newest documents whose bundles, failures or conditions differ from those before."""
+        self._failing: dict[str, _Failing] = {}
         self._periods: list[tuple[float, Document]] = []
         self._runs: list[dict[str, Any]] = []
         self._events: list[dict[str, Any]] = []
@@ -152,6 +167,8 @@ class _Changes:
             self._new.add(host)
         if before is None or before.details != details:
             self._details[host] = document
+            keys = [row["key"] for row in _failing(document, {})]
+            self._failing.setdefault(host, _Failing(keys)).go_on(keys, document.at.timestamp())
             self._periods.append((document.at.timestamp(), document))
         facts = _json(sent.facts)
         self._hosts[host] = {
@@ -191,7 +208,12 @@ class _Changes:
 
     def _write_details(self) -> None:
         """The bundles, failures and restless resources of hosts of which something is different."""
-        since = self._failing_since(self._details)
+        since = {
+            (host, key): at for host, failing in self._failing.items() for key, at in failing.since.items()
+        }
+        for (host, key), at in self._failing_since(self._details).items():
+            if key in self._failing[host].before:
+                since[host, key] = at
         for table in (schema.standings, schema.failing, schema.restless):
             self._delete_of(table, [host for host in self._details if host not in self._new])
         documents = self._details.values()

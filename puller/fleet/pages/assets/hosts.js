@@ -45,7 +45,7 @@
     word.textContent = states.get(row[at.state]) || row[at.state];
     state.append(word);
     made.append(name, state, cell(row[at.why]), cell(row[at.bundles].map((pair) => pair.join(" ")).join(", ")),
-      cell(row[at.os]), cell(row[at.heard_text]));
+      cell(row[at.os]), cell(row[at.heard_text], "time"));
     return made;
   };
 
