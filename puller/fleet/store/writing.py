@@ -211,9 +211,8 @@ class _Changes:
         since = {
             (host, key): at for host, failing in self._failing.items() for key, at in failing.since.items()
         }
-        for (host, key), at in self._failing_since(self._details).items():
-            if key in self._failing[host].before:
-                since[host, key] = at
+        known = self._failing_since(self._details).items()
+        since |= {(host, key): at for (host, key), at in known if key in self._failing[host].before}
         for table in (schema.standings, schema.failing, schema.restless):
             self._delete_of(table, [host for host in self._details if host not in self._new])
         documents = self._details.values()
