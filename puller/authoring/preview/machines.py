@@ -51,6 +51,22 @@ class FactFiles:
             yield from _files_in(path) if path.is_dir() else (path,)
 
 
+class Several:
+    """Several fleets as one; a name is that of one machine in all of them."""
+
+    def __init__(self, fleets: Iterable[Machines]) -> None:
+        self._fleets = tuple(fleets)
+
+    def __iter__(self) -> Iterator[Machine]:
+        seen: set[str] = set()
+        for fleet in self._fleets:
+            for machine in fleet:
+                if machine.name in seen:
+                    raise UsageError(f"the machine {machine.name} is given twice")
+                seen.add(machine.name)
+                yield machine
+
+
 def _files_in(directory: Path) -> Sequence[Path]:
     try:
         found = sorted(path for path in directory.iterdir() if path.suffix.lower() in _ENDINGS)

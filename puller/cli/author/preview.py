@@ -15,6 +15,7 @@ from puller.manifest.source import ManifestSource, open_source
 
 if TYPE_CHECKING:
     from puller.authoring.preview.groups import Preview
+    from puller.authoring.preview.machines import Machines
 
 _FORMATS = ("text", "json", "markdown")
 
@@ -40,10 +41,12 @@ _FORMATS = ("text", "json", "markdown")
 @click.option(
     "--facts",
     multiple=True,
-    required=True,
     type=click.Path(exists=True, path_type=Path),
     metavar="FILE|DIR",
     help="The facts of a machine, or of several by name; a directory of such files.",
+)
+@click.option(
+    "--fleet", metavar="FILE|URL", help="A store of `puller fleet`: the facts that its hosts have sent last."
 )
 @before_option
 @data_options
@@ -62,6 +65,7 @@ def preview(
     source: str,
     more_facts: tuple[Path, ...],
     facts: tuple[Path, ...],
+    fleet: str | None,
     before: tuple[str, ...],
     output_format: str,
     output: Path | None,
@@ -79,15 +83,19 @@ def preview(
       puller preview web --site https://bundles.example.com --root root.json --facts fleet
       puller preview web --from web-1.4.0.tar.gz --facts fleet
       puller preview site --from web=1.4.0 --to web=1.5.0 --facts fleet
+      puller preview web --fleet fleet.db
       puller preview web --facts fleet --format markdown -o comment.md
 
     Exit status: 0 when nothing changes, 2 when something changes, 4 when anything fails that did not before, or the
     bundle is refused before and after; 10 when a site is not as it was signed.
     """
+    if not facts and fleet is None:
+        raise click.UsageError("no machines are given: wanted --facts FILE|DIR, or --fleet with a store")
     with contextlib.ExitStack() as opened:
         sides, notes = _sides(source, options, opened)
         others = tuple(opened.enter_context(open_source(one)) for one in before)
-        found = _previewed(sides, others, (*facts, *more_facts), options, notes)
+        machines = _machines((*facts, *more_facts), fleet, opened)
+        found = _previewed(sides, others, machines, options, notes)
     written = _written(found, output_format)
     if output is None:
         click.echo(written, nl=False)
@@ -101,6 +109,18 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {reason(error)}") from error
+
+
+def _machines(facts: tuple[Path, ...], fleet: str | None, opened: contextlib.ExitStack) -> "Machines":
+    """The machines of the files, and of the store of a fleet."""
+    from puller.authoring.preview.machines import FactFiles, Several
+
+    if fleet is None:
+        return FactFiles(facts)
+    from puller.cli.author.preview_fleet import open_fleet
+
+    hosts = opened.enter_context(open_fleet(fleet))
+    return Several((FactFiles(facts), hosts)) if facts else hosts
 
 
 _Sides = tuple[ManifestSource, ManifestSource]
@@ -162,12 +182,11 @@ def _name_of(source: str) -> str:
 def _previewed(
     sides: _Sides,
     before: tuple[ManifestSource, ...],
-    facts: tuple[Path, ...],
+    machines: "Machines",
     options: dict[str, Any],
     notes: tuple[str, ...],
 ) -> "Preview":
     from puller.authoring.preview import groups
-    from puller.authoring.preview.machines import FactFiles
     from puller.authoring.preview.progress import watched_on_a_terminal
     from puller.authoring.preview.resolvers import Given, OneByOne, unknown_facts
     from puller.authoring.preview.sharing import Shared
@@ -181,8 +200,8 @@ def _previewed(
     )
     old, new = (Shared(OneByOne(side, given, before)) for side in sides)
     unknown = dict.fromkeys(filter(None, map(unknown_facts, sides)))
-    with watched_on_a_terminal(FactFiles(facts)) as machines:
-        return groups.preview(old, new, machines, (*notes, *unknown))
+    with watched_on_a_terminal(machines) as watched:
+        return groups.preview(old, new, watched, (*notes, *unknown))
 
 
 def _written(found: "Preview", output_format: str) -> str:

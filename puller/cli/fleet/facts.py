@@ -24,7 +24,7 @@ def facts(location: str, conditions: tuple[str, ...], directory: Path) -> None:
     \b
     Example:
       puller fleet facts --where os.family=Debian --to facts
-      puller preview web --facts fleet.db
+      puller preview web --fleet fleet.db
     """
     import json
 
