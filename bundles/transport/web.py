@@ -361,7 +361,7 @@ def proxies(url: str, settings: TransportSettings) -> dict[str, str]:
 
 
 def user_agent() -> str:
-    """What this program calls itself."""
+    """The name and version that servers are told."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

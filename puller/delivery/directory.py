@@ -28,6 +28,7 @@ class DirectoryDestination:
         self._path = os.path.abspath(options.location)
 
     def send(self, host: str, run: str, data: bytes, deadline: Deadline) -> None:
+        """See ``Destination``; raises as it says."""
         path = f"{self._path}/{host}/{run}.json.gz"
         try:
             with naming(path), open_safely(self._path) as directory:

@@ -31,6 +31,7 @@ class ObjectStore:
         self._client: Any = None
 
     def send(self, host: str, run: str, data: bytes, deadline: Deadline) -> None:
+        """See ``Destination``; raises as it says."""
         try:
             from boto3.exceptions import Boto3Error
             from botocore.exceptions import BotoCoreError, ClientError

@@ -53,6 +53,7 @@ class WebDestination:
         self._uploads = Uploads(location, settings_for_destination(configuration, options))
 
     def send(self, host: str, run: str, data: bytes, deadline: Deadline) -> None:
+        """See ``Destination``; raises as it says."""
         url = self._template.replace(HOST, quote(host, safe="")).replace(RUN, quote(run, safe=""))
         status = self._uploads.send(self._method, url, data, KIND, deadline)
         if 200 <= status < 300:

@@ -7,6 +7,7 @@ on a fresh copy of the settled host. Whatever the point:
 * ``puller status`` answers, all state can be read, and the bundles that the links name are whole;
 * every managed file is as 1.0.0 has it or as 2.0.0 has it; a secret is nobody else's to read, temporary files included;
 * the next plain run comes to 2.0.0, with each pending refresh; nothing is left over, nothing is set aside;
+* what waits to be sent is whole, and is sent by the next run;
 * the run after that changes nothing.
 
 Of many points some are tried, others each time; with `--thorough` each one.
@@ -45,6 +46,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from bundles.store.store import Store
+from puller.delivery.document import unpack
 from puller.exit_status import ExitStatus
 
 if TYPE_CHECKING:
@@ -208,6 +210,8 @@ class Stage:
         self.host.status()
         for path in (*self.host.state.rglob("*.json"), *(self.directory / "run").glob("*.json")):
             assert is_leftover(str(path.relative_to(self.directory))) or is_json(path.read_bytes()), path
+        for path in (*self.directory.glob("sent/*/*.gz"), *self.host.state.glob("spool/*/*.gz")):
+            assert is_json(unpack(path.read_bytes())), path
         self._check_bundles()
         for name, found in tree(self.host.machine).items():
             assert not self._is_exposed(found), f"{name}: a secret with mode {found.mode:04o}"
@@ -229,6 +233,9 @@ class Stage:
         assert (bundle["enforced"], bundle["good"]) == ("2.0.0", "2.0.0")
         self.check_quiet(0)
         assert self.names_of_state() == self.state, self.names_of_state() ^ self.state
+        if any(self.directory.glob("sent")):  # what was kept of these two runs has been sent
+            sent = {path.name.partition(".json")[0] for path in self.directory.glob("sent/*/*.gz")}
+            assert {path.name.rpartition("-")[0] for path in self.host.state.glob("runs/*.json")} <= sent
 
     def check_quiet(self, status: int) -> None:
         """From here on runs end with ``status`` and change nothing."""
@@ -344,6 +351,8 @@ def prepare(stage: Stage, web: WebServer) -> None:
     systemctl = stage.programs / "systemctl"
     systemctl.write_text(SYSTEMCTL.replace("UNITS", units).replace("MACHINE", machine))
     systemctl.chmod(0o755)
+    (stage.directory / "sent").mkdir()
+    host.configure(reports={"to": [str(stage.directory / "sent")]})
     outcome = host.run()
     assert outcome.status == 0, outcome.output
     stage.keep()

@@ -107,8 +107,19 @@ class Aviary:
                 "headers": {"X-Api-Key": canary("httpheader")},
                 "proxy": "",
             },
-            reports={"textfile": str(self.home / "puller.prom")},
+            reports={
+                "textfile": str(self.home / "puller.prom"),
+                "to": [
+                    str(self.home / "sent"),
+                    self.filled("http://u:C:reportuser@127.0.0.1:1/r/"),
+                    {
+                        "url": self.filled("http://u:C:siteuser@WEB/r/"),
+                        "headers": {"X-Key": canary("httpheader")},
+                    },
+                ],
+            },
         )
+        (self.home / "sent").mkdir()
         (self.home / "data.yaml").write_text(self.filled("data:\n  # @sensitive\n  token: C:hostdata\n"))
         (self.home / "data.d").mkdir()
         (self.home / "data.d/uri.yaml").write_text("data: {uri: 'x://{{ data.site }}'}\n")
@@ -241,6 +252,13 @@ def test_what_a_run_says_writes_and_starts_holds_no_canary(aviary: Aviary) -> No
     assert aviary.files_with_songs(aviary.temporary, aviary.home / "user-state") == {}
     assert set(aviary.temporaries.values()) == {0o700}
     assert heard((aviary.home / "puller.prom").read_text()) == set()
+    sent, waiting = aviary.home / "sent", aviary.home / "state/spool"
+    assert (
+        len([*sent.rglob("*.json.gz")])
+        == len([*waiting.rglob("*.json.gz")]) / 2
+        == 2 * (len(VERBOSITIES) - 1)
+    )
+    assert aviary.files_with_songs(sent, waiting) == {}
 
 
 def test_no_process_is_started_with_a_canary_but_the_one_that_it_is_for(aviary: Aviary) -> None:
@@ -353,6 +371,7 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
         "archive http://u:C:archiveuser@WEB/x",
     ),
     "schema manifest": NO_INPUT,
+    "schema report": NO_INPUT,
     "schema request": NO_INPUT,
     "render": (
         ON_BUNDLE,
@@ -465,6 +484,7 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
     "site root import": (f"SITE HOME/root-export.json {KEYS}",),
     "site root discard": ("SITE",),
     "site serve": "runs until it is stopped, and only serves what is public",
+    "fleet serve-reports": "runs until it is stopped, and takes what has no secrets",
     "config check": HOST,
     "config sample": NO_INPUT,
     "install-units": NO_INPUT,
@@ -662,6 +682,15 @@ def test_broken_data_are_told_without_their_secrets(tmp_path: Path, execute: "Ex
         ("http", {"headers": ["C:broken"]}),
         ("http", {"token": "C:broken"}),
         ("http", "C:broken"),
+        ("reports", {"to": ["http://u:C:broken@127.0.0.1:1/x"]}),
+        ("reports", {"to": ["http://u:C:broken@127.0.0.1:1/x/", "http://u:C:broken@127.0.0.1:1/x/"]}),
+        ("reports", {"to": ["ftp://u:C:broken@127.0.0.1:1/x/"]}),
+        ("reports", {"to": ["http:/u:C:broken@127.0.0.1:1/x/"]}),
+        ("reports", {"to": ["s3://u:C:broken@bucket/x/"]}),
+        ("reports", {"to": [{"url": "http://127.0.0.1:1/", "proxy": "http://u:C:broken@127.0.0.1:1"}]}),
+        ("reports", {"to": [{"url": "http://127.0.0.1:1/", "password": 4711471147114711}]}),
+        ("reports", {"to": [{"url": "http://127.0.0.1:1/", "headers": {"X-Key": "C:broken\n"}}]}),
+        ("reports", {"to": [{"url": "http://u:C:broken@127.0.0.1:1/", "token": "C:broken"}]}),
     ],
 )
 def test_problem_on_the_way_to_the_site_is_told_without_credentials(

@@ -25,7 +25,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class RefusedDocument(Exception):
-    """What was sent is no document for this place, and will not be one when it is sent again."""
+    """The thing that was sent is no document for this place, and will not be one when it is sent again."""
 
 
 class Name(msgspec.Struct, frozen=True):

@@ -172,6 +172,7 @@ SILENT = {
     r"state/bundles/\.seals(/.+)?": "it saves a comparison",
     r"state/bundles/web/good": "a run that passes puts it right",
     r"state/bundles/web/OLD(/.+)?": "it is compared when it is needed",
+    r"state/spool/[0-9a-f]+/.+": "it is compared when it is sent",
 }
 """What is repaired without a word, by path, and why nothing is lost by it."""
 
@@ -184,8 +185,10 @@ NOT_BEGUN = r"run|state|run/lock"
 
 @pytest.fixture
 def full(settled: Host, publisher: Publisher, web: WebServer) -> Host:
-    """A host that has a file of every kind: two bundles, site data, a pending refresh, a pin, a quarantine, a trial."""
-    settled.configure(data=f"{web.url}/data.yaml")
+    """A host that has a file of every kind: two bundles, site data, a pending refresh, a pin, a quarantine, a trial,
+    and a report that waits for a server that is away.
+    """
+    settled.configure(data=f"{web.url}/data.yaml", reports={"to": ["http://127.0.0.1:1/reports/"]})
     publisher.publish("1.1.0")
     (web.root / "data.yaml").write_text("data: {a: 1}\n")
     directories = Directories(settled.state, Path(settled.settings["run_directory"]))

@@ -1,0 +1,95 @@
+"""docs/fleet.md: its examples are valid, and what it says of documents is what they are."""
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import msgspec
+import pytest
+
+from puller.config.configuration import ReportOptions, load_configuration
+from puller.config.destinations import DestinationOptions
+from puller.delivery.document import LARGEST, LARGEST_JSON, unpack
+from puller.fleet.receiving.server import LONGEST, MOST_CONNECTIONS
+from puller.reporting.sent_report import SentReport
+
+if TYPE_CHECKING:
+    from tests.conftest import Execute, Host, Publisher
+
+PAGE = Path(__file__).parents[1] / "docs/fleet.md"
+TEXT = PAGE.read_text()
+
+
+def blocks(kind: str) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+
+
+def schema(execute: "Execute") -> dict[str, Any]:
+    status, output = execute("schema", "report")
+    assert status == 0
+    found: dict[str, Any] = json.loads(output)
+    return found
+
+
+def test_its_configuration_is_valid_and_has_the_defaults_that_it_names(tmp_path: Path) -> None:
+    (block,) = blocks("yaml")
+    path = tmp_path / "config.yaml"
+    path.write_text(block)
+    reports, usual = load_configuration(path).reports, ReportOptions()
+    assert [options.location for options in reports.destinations] == [
+        "https://fleet.example.com/reports/",
+        "s3://reports/production",
+        "/mnt/reports",
+    ]
+    assert (reports.send_timeout, reports.spool) == (usual.send_timeout, usual.spool)
+    assert reports.facts[:-1] == usual.facts
+
+
+@pytest.mark.parametrize(
+    "place", re.findall(r"^\| `([^`]+)`[^|]* \| (?:PUT|POST|the object|the file)", TEXT, re.MULTILINE)
+)
+def test_every_kind_of_place_is_one(tmp_path: Path, place: str) -> None:
+    written = place if place.startswith("{url") else json.dumps(place)
+    path = tmp_path / "config.yaml"
+    path.write_text(f"site: https://a.example/\nbundles: [{{name: web}}]\nreports: {{to: [{written}]}}\n")
+    assert load_configuration(path).reports.destinations
+
+
+def test_every_setting_of_a_place_is_named() -> None:
+    for field in msgspec.structs.fields(DestinationOptions):
+        assert f"`{field.name}`" in TEXT or f"{field.name}:" in TEXT, field.name
+
+
+def test_every_field_of_a_document_is_in_its_table() -> None:
+    for field in msgspec.structs.fields(SentReport):
+        assert re.search(rf"^\| [^|]*`{field.name}`[^|]* \|", TEXT, re.MULTILINE), field.name
+
+
+def test_its_limits_are_the_real_ones() -> None:
+    assert f"{LARGEST_JSON // 1024**2} MiB of JSON, and {LARGEST // 1024} KiB compressed" in TEXT
+    assert f"{MOST_CONNECTIONS} connections at a time, each for no longer than {LONGEST:g} seconds" in TEXT
+
+
+def test_what_a_host_sends_is_as_the_schema_says(
+    settled: "Host", publisher: "Publisher", execute: "Execute", tmp_path: Path
+) -> None:
+    found = schema(execute)
+    jsonschema.Draft202012Validator.check_schema(found)
+    validator = jsonschema.Draft202012Validator(found)
+    (tmp_path / "sent").mkdir()
+    settled.configure(reports={"to": [str(tmp_path / "sent")]})
+    publisher.publish("1.1.0", "resources: [{exec: [{'false': {}}, {'true': {require: ['exec#false']}}]}]")
+    assert settled.run().status == 4
+    assert settled.puller("disable", "--reason", "a test").status == 0
+    assert settled.run().status == 20
+    files = sorted((tmp_path / "sent").rglob("*.json.gz"))
+    assert len(files) == 2
+    for path in files:
+        document = json.loads(unpack(path.read_bytes()))
+        validator.validate(document)
+        assert document["format"] == 1
+    assert not validator.is_valid({**document, "format": 2})
+    assert not validator.is_valid({**document, "host": None})
+    assert validator.is_valid({**document, "something new": 1})
