@@ -505,3 +505,31 @@ def test_documents_of_a_destination_that_was_taken_away_go(sender: Sender) -> No
     assert "1 reports for a destination that is not configured any more" in "".join(warnings(outcome))
     assert len(sender.server.documents) == 1
     assert list(itertools.chain(sender.host.state.glob("spool/*/*.gz"))) == []
+
+
+PROBE = """\
+import sys
+from puller.cli import _status
+status = _status(sys.argv[1:])
+print(*(name for name in sys.modules if name in ("requests", "boto3") or name.startswith("puller.delivery")))
+sys.exit(status)
+"""
+
+
+def imported(sender: Sender) -> set[str]:
+    command = [sys.executable, "-c", PROBE, "run", "--config", str(sender.host.configuration)]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return set(output.splitlines()[-1].split())
+
+
+def test_a_run_imports_what_its_destinations_need_and_nothing_for_none(
+    sender: Sender, tmp_path: Path
+) -> None:
+    sender.to()
+    assert imported(sender) == set()
+    sender.to(str(tmp_path))
+    found = imported(sender)
+    assert "puller.delivery.directory" in found
+    assert {"requests", "boto3", "puller.delivery.web"}.isdisjoint(found)
+    sender.to(f"{sender.server.url}/r/")
+    assert {"requests", "boto3"} & imported(sender) == {"requests"}

@@ -1,0 +1,112 @@
+"""Destinations of reports: what each may say, and what cannot work is refused with its line."""
+
+from pathlib import Path
+
+import pytest
+
+from puller.config.configuration import Configuration, load_configuration
+from puller.config.transport import settings_for_destination
+from puller.errors import ConfigurationError
+
+HEAD = """\
+site: https://site.example.com/
+bundles: [{name: web}]
+http: {proxy: "http://p:1", username: u, password: p}
+"""
+
+
+def load(tmp_path: Path, to: str, more: str = "") -> Configuration:
+    path = tmp_path / "config.yaml"
+    path.write_text(f"{HEAD}{more}reports:\n  to:\n    - /srv/reports\n    - {to}\n")
+    return load_configuration(path)
+
+
+@pytest.mark.parametrize(
+    ("to", "message"),
+    [
+        ("{ulr: x}", "config.yaml:7: ulr is not a key of to (did you mean 'url'?)"),
+        ("{url: 3}", "config.yaml:7: url is 3, wanted text: quote it"),
+        ("7", "config.yaml:7: to has a whole number at [1], wanted text or a mapping"),
+        ("{}", "config.yaml:7: reports.to[1] wants either url or directory"),
+        ("{url: https://a/, directory: /a}", "config.yaml:7: reports.to[1] wants either url or directory"),
+        ("/srv/reports", "config.yaml:7: reports.to[1] names '/srv/reports' twice"),
+        ("{directory: reports}", "reports.to[1] is 'reports', wanted the absolute path of a directory"),
+        ("{directory: /a, username: u}", "reports.to[1] has username, which a directory has not"),
+        ("ftp://u:secret@a/", "reports.to[1] is 'ftp://***@a/', wanted a URL (http, https, s3)"),
+        (
+            "https://a/reports",
+            "where each report would replace the one before: wanted one that ends with '/'",
+        ),
+        ("'https://a/{run}'", "where each report would replace the one before"),
+        ("'https://a/{host}/{Run}'", "may have {host} and {run} and nothing else in braces"),
+        ("'https://{host}.a/'", "{host} and {run} may stand in the path only"),
+        ("https://a/?token=secret", "a site has no query or fragment"),
+        ("https://a:port/", "wanted a URL such as"),
+        ("{url: https://a/, method: GET}", "config.yaml:7: method is 'GET', wanted PUT or POST"),
+        ("{url: https://a/, client_key: /k}", "has client_key without client_certificate"),
+        ("{url: https://a/, password: secret}", "has a password without username"),
+        ("{url: https://a/, username: u, token_file: /t}", "has both token_file and a username or password"),
+        ("s3://", "is no object store: wanted s3://BUCKET/PREFIX"),
+        ("s3://key:secret@bucket/x", "is no object store: wanted s3://BUCKET/PREFIX"),
+        ("'s3://bucket/{host}'", "is no object store: wanted s3://BUCKET/PREFIX"),
+        ("{url: 's3://b/x', token_file: /t}", "has token_file, which an object store has not"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_its_line(tmp_path: Path, to: str, message: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        load(tmp_path, to)
+    assert message in str(error.value)
+    assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("host_name: ../x\n", "config.yaml:4: host_name is '../x', under which no report can be sent"),
+        ("host_name: .x\n", "wanted letters, digits, '.', '-' and '_', not '.' first"),
+        ("host_name: " + "a" * 254 + "\n", "at most 253 of them"),
+    ],
+)
+def test_a_name_that_can_be_no_directory_is_refused_where_reports_are_sent(
+    tmp_path: Path, more: str, message: str
+) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        load(tmp_path, "https://a/", more)
+    assert message in str(error.value)
+    path = tmp_path / "config.yaml"
+    path.write_text(f"{HEAD}{more}")
+    assert load_configuration(path).reports.destinations == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("{send_timeout: 0}", "has send_timeout: 0, wanted more than 0 seconds"),
+        ("{spool: {count: 0}}", "has a spool that holds nothing"),
+        ("{spool: {size: 1}}", "size is not a key of spool"),
+        ("{facts: [os..name]}", "has 'os..name' among facts"),
+        ("{to: https://a/}", "to is 'https://a/', wanted a list"),
+    ],
+)
+def test_other_mistakes_are_named_too(tmp_path: Path, options: str, message: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(f"{HEAD}reports: {options}\n")
+    with pytest.raises(ConfigurationError) as error:
+        load_configuration(path)
+    assert message in str(error.value)
+
+
+def test_what_is_not_said_is_as_for_the_site_but_for_its_credentials(tmp_path: Path) -> None:
+    def settings(to: str) -> tuple[str, str | None, str | None]:
+        configuration = load(tmp_path, to)
+        found = settings_for_destination(configuration, configuration.reports.destinations[1])
+        return found.proxy.reveal() if found.proxy else "", found.username, found.client_cert
+
+    assert settings("https://other.example.com/") == ("http://p:1", None, None)
+    assert settings("https://site.example.com:443/reports/") == ("http://p:1", "u", None)
+    assert settings("{url: https://site.example.com/, client_certificate: /c}") == ("http://p:1", None, "/c")
+    assert settings("{url: https://other.example.com/, proxy: '', username: me, password: x}") == (
+        "",
+        "me",
+        None,
+    )

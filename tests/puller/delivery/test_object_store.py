@@ -1,0 +1,97 @@
+"""Reports in an object store, by its S3 API: moto's server stands for one."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+import requests
+from moto.server import ThreadedMotoServer
+
+from puller.delivery.document import unpack
+
+if TYPE_CHECKING:
+    from tests.conftest import Host, Outcome
+
+# boto3 warns of what botocore itself calls, and moto leaves sockets to the collector.
+pytestmark = [pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    """A client of a store on loopback, which boto3 finds by the environment; it has an empty bucket ``reports``."""
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    for name, value in {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ACCESS_KEY_ID": "host",
+        "AWS_SECRET_ACCESS_KEY": "very-secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_CONFIG_FILE": str(tmp_path / "none"),
+        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }.items():
+        monkeypatch.setenv(name, value)
+    requests.post(f"http://{host}:{port}/moto-api/reset", timeout=30)  # all its servers have one state
+    client = boto3.client("s3")
+    client.create_bucket(Bucket="reports")
+    yield client
+    client.close()
+    server.stop()
+
+
+def run(host: Host) -> Outcome:
+    outcome = host.run()
+    assert outcome.status == 0, outcome.output
+    assert "very-secret" not in outcome.output
+    assert "bug in Puller" not in outcome.output
+    return outcome
+
+
+def keys(store: Any) -> list[str]:
+    return [one["Key"] for one in store.list_objects_v2(Bucket="reports").get("Contents", [])]
+
+
+@pytest.mark.parametrize(
+    ("location", "prefix"), [("s3://reports", ""), ("s3://reports/a/b/", "a/b/"), ("s3://reports/a", "a/")]
+)
+def test_a_report_is_an_object_below_the_prefix(
+    settled: Host, store: Any, location: str, prefix: str
+) -> None:
+    settled.configure(reports={"to": [location], "send_timeout": "30s"})
+    assert "WARN" not in run(settled).output
+    key = f"{prefix}web01.example.com/{settled.report()['run']}.json.gz"
+    assert keys(store) == [key]
+    found = store.get_object(Bucket="reports", Key=key)
+    assert found["ContentType"] == "application/gzip"
+    assert unpack(found["Body"].read()).startswith(b"{")
+
+
+def test_what_is_refused_waits_and_goes_when_it_is_put_right(settled: Host, store: Any) -> None:
+    settled.configure(reports={"to": ["s3://nowhere/x"], "send_timeout": "30s"})
+    assert "NoSuchBucket: see which credentials" in run(settled).output
+    store.create_bucket(Bucket="nowhere")
+    assert "WARN" not in run(settled).output
+    assert store.list_objects_v2(Bucket="nowhere")["KeyCount"] == 2
+
+
+def test_a_store_that_is_away_or_silent_costs_no_more_than_its_time(
+    settled: Host, store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    settled.configure(reports={"to": ["s3://reports"], "send_timeout": "5s"})
+    began = time.monotonic()
+    assert "1 waits for the next run" in run(settled).output
+    assert time.monotonic() - began < 8
+
+
+def test_without_boto3_it_is_said_what_to_install(settled: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3.exceptions", None)
+    settled.configure(reports={"to": ["s3://reports"]})
+    assert "install puller with the extra s3" in run(settled).output
