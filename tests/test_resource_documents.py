@@ -7,10 +7,11 @@ import msgspec
 import pytest
 
 from puller.bundle_paths import BundleFiles
+from puller.checks.kinds import HealthCheck
 from puller.engine.schema import manifest_schema
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
-from puller.resources.base import HealthCheck, Properties
+from puller.resources.base import Properties
 from puller.resources.registry import find_type
 from puller.values.duration import Duration
 

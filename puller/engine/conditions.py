@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope, evaluate
+from puller.checks.kinds import HealthCheck
 from puller.errors import ResourceError
 from puller.manifest.declaration import Declaration
 from puller.manifest.ways import why_no_way
-from puller.resources.base import HealthCheck
 
 
 def why_unmanaged(declaration: Declaration) -> str:

@@ -1,22 +1,31 @@
-"""Health checks: commands with the exit codes of Nagios plugins (0 OK, 1 WARNING, 2 CRITICAL, else UNKNOWN)."""
+"""Health checks: commands with the exit codes of Nagios plugins (0 OK, 1 WARNING, 2 CRITICAL, else UNKNOWN), and kinds.
+
+* What a kind finds wrong is CRITICAL. What could not be carried out, or not within its time, is UNKNOWN: neither is in
+  order.
+* A kind is imported when a check has it (``puller.checks``), and looks only.
+"""
 
 import os
 import time
+from importlib import import_module
 
-from puller.errors import reason
+from bundles.deadline import Deadline, DeadlineError, aside
+from puller.checks.answers import Answer, NotCarriedOut
+from puller.checks.kinds import HealthCheck
+from puller.errors import PullerError, reason
 from puller.reporting.report import Health, HealthResult
-from puller.resources.base import HealthCheck
-from puller.system.commands import Command, Completed
+from puller.system import signals
 from puller.system.protocol import System
-from puller.system.shell_words import split_words
 
 _BY_EXIT_CODE = {0: Health.OK, 1: Health.WARNING, 2: Health.CRITICAL}
 _LAST_OF_NAGIOS = 3
+_STARTS_PROGRAMS = frozenset({"service"})
+"""Kinds that start programs, which is done by the main thread, and bounded already."""
 
 
 def check_health(check: HealthCheck, system: System) -> HealthResult:
     """Try until it is OK or the tries are used up; a result in every case, also when it cannot be started."""
-    name = check.name or next(map(os.path.basename, check.command.split()), "without a command")
+    name = check.name or _name_of(check)
     tries = 1
     while True:
         result = _try_once(name, tries, check, system)
@@ -26,22 +35,60 @@ def check_health(check: HealthCheck, system: System) -> HealthResult:
         tries += 1
 
 
+def _name_of(check: HealthCheck) -> str:
+    if check.command is None:
+        return check.kind
+    return next(map(os.path.basename, check.command.split()), "without a command")
+
+
 def _try_once(name: str, tries: int, check: HealthCheck, system: System) -> HealthResult:
+    if check.command is not None:
+        return _try_command(name, tries, check.command, check.timeout, system)
     try:
-        if not (words := split_words(check.command)):
+        answer = _answer(check, system)
+    except NotCarriedOut as why:
+        return HealthResult(name, Health.UNKNOWN, tries, "cannot be carried out", str(why))
+    except DeadlineError:
+        why_not = f"it was not over after {check.timeout:g} s, its time limit"
+        return HealthResult(name, Health.UNKNOWN, tries, "timed out", why_not)
+    except (OSError, PullerError) as error:
+        said = reason(error) if isinstance(error, OSError) else str(error)
+        where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+        return HealthResult(name, Health.UNKNOWN, tries, "cannot be carried out", f"{where}{said}")
+    if answer.wrong:
+        return HealthResult(name, Health.CRITICAL, tries, str(Health.CRITICAL), "; ".join(answer.wrong))
+    return HealthResult(name, Health.OK, tries, str(Health.OK), answer.found)
+
+
+def _answer(check: HealthCheck, system: System) -> Answer:
+    kind, wanted = check.kind, check.wanted
+    module = import_module(f"puller.checks.{kind}")
+    deadline = Deadline(check.timeout, signals.check_command)
+    if kind in _STARTS_PROGRAMS:
+        answer: Answer = module.ask(wanted, deadline, system)
+        deadline.verify()
+        return answer
+    # A file server that is away, or a resolver, may wait longer than anybody says.
+    found: Answer = aside(lambda: module.ask(wanted, deadline), deadline)
+    return found
+
+
+def _try_command(name: str, tries: int, command: str, timeout: float, system: System) -> HealthResult:
+    from puller.system.commands import Command  # what starts programs
+    from puller.system.shell_words import split_words
+
+    try:
+        if not (words := split_words(command)):
             raise ValueError("its command has no words")
-        completed = system.query(Command(words, timeout=check.timeout))
+        completed = system.query(Command(words, timeout=timeout))
     except (OSError, ValueError) as error:
         why = reason(error) if isinstance(error, OSError) else str(error)
         return HealthResult(name, Health.UNKNOWN, tries, "cannot be started", error_output=why)
-    status, outcome = _judge(completed)
-    return HealthResult(name, status, tries, outcome, completed.stdout.strip(), completed.stderr.strip())
-
-
-def _judge(completed: Completed) -> tuple[Health, str]:
     code = completed.exit_code
     if code is None:
-        return Health.UNKNOWN, completed.outcome
-    status = _BY_EXIT_CODE.get(code, Health.UNKNOWN)
-    # What another program means by 22 is for it to say.
-    return status, f"exit status {code} ({status})" if code <= _LAST_OF_NAGIOS else f"exit status {code}"
+        status, outcome = Health.UNKNOWN, completed.outcome
+    else:
+        status = _BY_EXIT_CODE.get(code, Health.UNKNOWN)
+        # What another program means by 22 is for it to say.
+        outcome = f"exit status {code} ({status})" if code <= _LAST_OF_NAGIOS else f"exit status {code}"
+    return HealthResult(name, status, tries, outcome, completed.stdout.strip(), completed.stderr.strip())

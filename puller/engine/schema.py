@@ -8,15 +8,16 @@ import types
 import typing
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
 from puller.bundle_paths import LIBRARY_NAME
+from puller.checks import kinds
 from puller.engine.requests import REQUEST
 from puller.manifest.entries import DEFAULTS, FOR
 from puller.resources.base import ResourceType
-from puller.resources.descriptions import describe_properties
+from puller.resources.descriptions import describe_fields, describe_properties
 from puller.resources.registry import find_type, type_names
 from puller.values.duration import Duration
 from puller.values.file_mode import FileMode
@@ -33,6 +34,10 @@ _OF_OUR_TYPES: Final[dict[type, Schema]] = {
     Removed: {"enum": ["keep", "absent"]},
     FileMode: {"type": "string", "pattern": f"{FileMode.PATTERN}|[{{][{{]"},
 }
+_CHECKS: Final = {
+    struct.__name__: struct for struct in (kinds.HealthCheck, kinds.JsonValue, *get_args(kinds.Kind))
+}
+"""The structs that a health check is made of, which have a description for each key."""
 _EXPRESSION: Final[Schema] = {"type": "string", "pattern": "[{][{]"}
 _TEXT: Final[Schema] = {"type": "string"}
 
@@ -139,7 +144,11 @@ def _definitions(kinds: dict[str, ResourceType], body: Callable[[str, Schema], S
     definitions: Schema = {}
     for name, schema in components.items():  # expressions may give any value
         properties = schema.get("properties", {})
-        flexible = {key: _or_expression(value) for key, value in properties.items()}
+        said = describe_fields(_CHECKS[name]) if name in _CHECKS else {}
+        flexible = {
+            key: _or_expression(value) | ({"description": said[key]} if key in said else {})
+            for key, value in properties.items()
+        }
         definitions[name] = {**schema, "properties": flexible}
     for name, found in kinds.items():
         own = found.properties_type.__name__

@@ -119,7 +119,9 @@ def _hidden_texts(declaration: Declaration) -> Iterator[str]:
     for name in properties.__struct_fields__:
         value = getattr(properties, name)
         if name == "health_checks":
-            value = [check.command for check in value]  # their names are for people
+            value = [
+                msgspec.to_builtins(check.wanted, enc_hook=str) for check in value
+            ]  # their names are for people
         if name in hidden or has_secret(value):
             plain = msgspec.to_builtins(
                 value, enc_hook=lambda one: one.reveal() if isinstance(one, Secret) else str(one)

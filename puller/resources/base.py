@@ -22,8 +22,8 @@ import msgspec
 
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
+from puller.checks.kinds import HealthCheck
 from puller.system.protocol import System
-from puller.values.duration import Duration
 from puller.values.reference import Reference
 from puller.values.removed import Removed
 
@@ -36,16 +36,6 @@ class Control(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"
 
     if_: str | bool | None = None
     unless: str | bool | None = None
-
-
-class HealthCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A command with the exit codes of Nagios, run after its resource was applied."""
-
-    command: str
-    name: str = ""
-    tries: int = 1
-    try_sleep: Duration = Duration(1.0)
-    timeout: Duration = Duration(60.0)
 
 
 class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -66,7 +56,7 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     control: Control | None = None
     """Conditions for managing this resource at all."""
     health_checks: tuple[HealthCheck, ...] = ()
-    """Commands that tell whether it works after it was applied."""
+    """What tells whether it works after it was applied: commands, and questions to services and the machine."""
     noop: bool = False
     """Only report, whatever the mode of the run."""
     sensitive: bool = False

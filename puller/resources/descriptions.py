@@ -18,6 +18,12 @@ def describe_properties(properties: type[Properties]) -> dict[str, str]:
     return found
 
 
+@cache
+def describe_fields(struct: type) -> dict[str, str]:
+    """The docstring below each field of a struct, by name; nothing where there is no source."""
+    return _described(struct)
+
+
 def _described(properties: type) -> dict[str, str]:
     try:
         tree = ast.parse(inspect.getsource(sys.modules[properties.__module__]))

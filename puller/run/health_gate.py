@@ -3,7 +3,7 @@
 * What is not in order gives a bundle up: CRITICAL, and UNKNOWN as well, which is any other exit status (`curl` without
   an answer ends with 7), a check that cannot be started, and one that takes too long.
 * A check that was not in order before the change either does not count against it. A check is the same before and after
-  when its resource and its command are.
+  when its resource is, and what it asks.
 * A check of a resource that could not be applied is not run by the engine. Those that were in order before the change
   are asked all the same: a new bundle that breaks what worked is found also when it breaks on the way. Other checks are
   not asked then: what could not be brought up because a mirror was away is not the bundle's doing.
@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from puller.checks.kinds import HealthCheck
 from puller.engine.conditions import health_checks_of
 from puller.engine.health_checks import check_health
 from puller.manifest.declaration import Declaration
 from puller.manifest.masking import Masks
 from puller.reporting.report import Event, Health, State
-from puller.resources.base import HealthCheck
 from puller.system.protocol import System
 
 _MOST_TOLD = 3
@@ -39,7 +39,10 @@ class _Checked(msgspec.Struct, frozen=True):
 
 def key_of(reference: object, check: HealthCheck) -> str:
     """The identity of a check, the same in two bundles; a digest, because commands may hold secrets."""
-    return hashlib.sha256(f"{reference}\0{check.command}".encode()).hexdigest()
+    asked = check.command
+    if asked is None:
+        asked = f"{check.kind}\0{msgspec.json.encode(check.wanted, enc_hook=str).decode()}"
+    return hashlib.sha256(f"{reference}\0{asked}".encode()).hexdigest()
 
 
 def health_before(

@@ -1,0 +1,18 @@
+"""What a check has found out."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What was found, as sentences."""
+
+    wrong: Sequence[str]
+    """All that is not as wanted; nothing is *in order*."""
+    found: str = ""
+    """What there is, for those who ask when nothing is wrong."""
+
+
+class NotCarriedOut(Exception):
+    """A check that could not tell: the reason as a sentence."""

@@ -1,0 +1,37 @@
+"""Whether the system's resolver knows a name, and which addresses it gives."""
+
+import ipaddress
+import socket
+
+from bundles.deadline import Deadline
+from puller.checks.answers import Answer, NotCarriedOut
+from puller.checks.kinds import Dns
+
+_FAMILIES = {None: socket.AF_UNSPEC, "A": socket.AF_INET, "AAAA": socket.AF_INET6}
+_NO_SUCH_NAME = (socket.EAI_NONAME, socket.EAI_NODATA)
+
+
+def ask(wanted: Dns, deadline: Deadline) -> Answer:
+    """Resolve it. Raises ``NotCarriedOut`` when the resolver has no answer, which is not *there is no such name*."""
+    del deadline
+    what = wanted.type or "address"
+    try:
+        found = socket.getaddrinfo(wanted.name, None, _FAMILIES[wanted.type], socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        if error.errno in _NO_SUCH_NAME:
+            return Answer([f"{wanted.name} has no {what}: {error.strerror}"])
+        raise NotCarriedOut(f"{wanted.name}: {error.strerror}") from error
+    except UnicodeError as error:
+        raise NotCarriedOut(f"{wanted.name}: is no host name: {error}") from error
+    addresses = sorted({_plain(str(entry[4][0])) for entry in found})
+    says = f"{wanted.name} has {', '.join(addresses)}"
+    if wanted.addresses and {*addresses} != (asked := {_plain(address) for address in wanted.addresses}):
+        return Answer([f"{says}, wanted {', '.join(sorted(asked))}"])
+    return Answer([], says)
+
+
+def _plain(address: str) -> str:
+    try:
+        return str(ipaddress.ip_address(address.partition("%")[0]))
+    except ValueError:
+        raise NotCarriedOut(f"{address!r} is no address") from None

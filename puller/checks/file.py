@@ -1,0 +1,103 @@
+"""Whether a file is there, and what it is, who owns it, what is in it and how old it is."""
+
+import grp
+import os
+import pwd
+import stat
+import time
+from collections.abc import Iterator
+
+from bundles.deadline import Deadline
+from puller.checks.answers import Answer, NotCarriedOut
+from puller.checks.kinds import File
+
+_PIECE = 1 << 20  # bytes
+_TYPES = {
+    stat.S_IFREG: "file",
+    stat.S_IFDIR: "directory",
+    stat.S_IFLNK: "link",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFIFO: "fifo",
+    stat.S_IFBLK: "device",
+    stat.S_IFCHR: "device",
+}
+
+
+def ask(wanted: File, deadline: Deadline) -> Answer:
+    """Look at it. Raises ``NotCarriedOut``, ``OSError`` and ``DeadlineError``."""
+    try:
+        found = os.stat(wanted.path, follow_symlinks=wanted.type != "link")
+    except (FileNotFoundError, NotADirectoryError):
+        return Answer([f"{wanted.path} is not there"] if wanted.exists else [], f"{wanted.path} is not there")
+    if not wanted.exists:
+        return Answer([f"{wanted.path} is there"])
+    return Answer(
+        [f"{wanted.path} {sentence}" for sentence in _wrong(wanted, found, deadline)],
+        f"{wanted.path} is there",
+    )
+
+
+def _wrong(wanted: File, found: os.stat_result, deadline: Deadline) -> Iterator[str]:
+    if wanted.type is not None and (kind := kind_of(found.st_mode)) != wanted.type:
+        yield f"is a {kind}, wanted a {wanted.type}"
+    if wanted.mode is not None and wanted.mode.over(found.st_mode) != stat.S_IMODE(found.st_mode):
+        yield f"has the mode {stat.S_IMODE(found.st_mode):04o}, wanted {wanted.mode}"
+    if wanted.owner is not None and found.st_uid != _id(wanted.owner, "user"):
+        yield f"belongs to {owner_name(found.st_uid)}, wanted {wanted.owner}"
+    if wanted.group is not None and found.st_gid != _id(wanted.group, "group"):
+        yield f"belongs to the group {group_name(found.st_gid)}, wanted {wanted.group}"
+    age = time.time() - found.st_mtime
+    if wanted.max_age is not None and age > wanted.max_age:
+        yield f"was written {age:.0f} s ago, wanted at most {wanted.max_age:g} s"
+    if wanted.max_age is not None and age < -1:
+        yield f"was written {-age:.0f} s in the future"
+    if wanted.min_age is not None and age < wanted.min_age:
+        yield f"was written {age:.0f} s ago, wanted at least {wanted.min_age:g} s"
+    if wanted.min_size is not None and found.st_size < wanted.min_size:
+        yield f"has {found.st_size} bytes, wanted at least {wanted.min_size}"
+    if wanted.contains is not None and not _contains(wanted.path, wanted.contains.encode(), deadline):
+        yield f"does not contain {wanted.contains!r}"
+
+
+def kind_of(mode: int) -> str:
+    """The word for what something is, by its ``st_mode``."""
+    return _TYPES.get(stat.S_IFMT(mode), "thing of an unknown kind")
+
+
+def owner_name(number: int) -> str:
+    """The name of a user; the number of one without."""
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
+
+
+def group_name(number: int) -> str:
+    """The name of a group; the number of one without."""
+    try:
+        return grp.getgrgid(number).gr_name
+    except KeyError:
+        return str(number)
+
+
+def _id(given: str | int, kind: str) -> int:
+    if isinstance(given, int) or given.isdecimal():
+        return int(given)
+    try:
+        return pwd.getpwnam(given).pw_uid if kind == "user" else grp.getgrnam(given).gr_gid
+    except KeyError:
+        raise NotCarriedOut(f"there is no {kind} {given!r}") from None
+
+
+def _contains(path: str, text: bytes, deadline: Deadline) -> bool:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb", buffering=0) as stream:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise NotCarriedOut(f"{path}: is no regular file, so its text is not looked for")
+        kept = b""
+        while piece := stream.read(_PIECE):
+            deadline.verify()
+            if text in kept + piece:
+                return True
+            kept = (kept + piece)[-(len(text) - 1) :] if len(text) > 1 else b""
+    return False

@@ -1,0 +1,272 @@
+"""The answer of a web server: its status, what its body has in it, and how long its certificate is valid.
+
+* TLS is verified with the host's own authorities, or those of ``ca_bundle``; there is no way around it.
+* All of it has one deadline, whatever the server does: names, handshakes, and headers and bodies that come in drops.
+* Of a body no more than a MiB is read. One that ends before its Content-Length is not in order.
+* No proxy is asked, and no redirect followed unless the check says so.
+"""
+
+import contextlib
+import http.client
+import io
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+import msgspec
+
+from bundles.deadline import Deadline
+from puller.checks.answers import Answer, NotCarriedOut
+from puller.checks.kinds import Http, JsonValue, parse_address
+from puller.checks.streams import NoConnectionError, closing, connect
+from puller.errors import reason
+from puller.version import __version__
+
+MOST_READ = 1 << 20
+"""Bytes of a body."""
+
+_ENDLESS = 3600.0  # seconds; what is left of the deadline is always less
+_DAY = 86400.0  # seconds
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+
+class _Answered(msgspec.Struct, frozen=True):
+    """What a server has said."""
+
+    status: int
+    headers: Any
+    body: bytes
+    is_whole: bool
+    """Whether that is all of the body."""
+    cut: str
+    """Why a body that has ended is not whole; mostly empty."""
+    certificate_ends: float | None
+
+
+class _Timed(io.RawIOBase):
+    """What a socket gives, each piece within what is left of the time."""
+
+    def __init__(self, stream: socket.socket, deadline: Deadline) -> None:
+        self._stream, self._deadline = stream, deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._stream.settimeout(self._deadline.at_most(_ENDLESS))
+        return self._stream.recv_into(buffer)
+
+
+class _Line:
+    """A socket as ``http.client`` uses one."""
+
+    def __init__(self, stream: socket.socket, deadline: Deadline) -> None:
+        self._stream, self._deadline = stream, deadline
+
+    def sendall(self, data: bytes) -> None:
+        self._stream.settimeout(self._deadline.at_most(_ENDLESS))
+        self._stream.sendall(data)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        del mode
+        return io.BufferedReader(_Timed(self._stream, self._deadline))
+
+    def close(self) -> None:
+        """By whoever has opened it."""
+
+
+def ask(wanted: Http, deadline: Deadline) -> Answer:
+    """Ask the server. Raises ``NotCarriedOut`` and ``DeadlineError``."""
+    url, headers = wanted.url, dict(_parse(header) for header in wanted.headers)
+    for left in range(wanted.redirects, -1, -1):
+        try:
+            answered = _fetch(wanted, url, headers, deadline)
+        except (OSError, http.client.HTTPException, NoConnectionError) as error:
+            deadline.verify()
+            return Answer([f"{_shown(url)}: {_why(error)}"])
+        following = answered.headers.get("Location")
+        if not left or answered.status not in _REDIRECTS or following is None:
+            break
+        url, headers = _followed(url, following, headers)
+    wrong = [f"{_shown(url)}: {sentence}" for sentence in _wrong(wanted, answered)]
+    return Answer(wrong, f"{_shown(url)}: status {answered.status}")
+
+
+def _followed(url: str, location: str, headers: dict[str, str]) -> tuple[str, dict[str, str]]:
+    new = urljoin(url, location)
+    before, after = urlsplit(url), urlsplit(new)
+    if after.scheme not in ("http", "https") or not after.hostname or after.username is not None:
+        raise NotCarriedOut(f"{_shown(url)}: leads to what is not followed")
+    if before.scheme == "https" and after.scheme != "https":
+        raise NotCarriedOut(f"{_shown(url)}: leads from https to http")
+    # What a header holds is for the server that the check names.
+    return new, headers if before[:2] == after[:2] else {}
+
+
+def _fetch(wanted: Http, url: str, headers: dict[str, str], deadline: Deadline) -> _Answered:
+    parts = urlsplit(url)
+    secure, host = parts.scheme == "https", parts.hostname or ""
+    try:
+        port = parts.port or (443 if secure else 80)
+    except ValueError as error:
+        raise NotCarriedOut(f"{_shown(url)}: {error}") from error
+    is_first = parts[:2] == urlsplit(wanted.url)[:2]
+    place = parse_address(wanted.connect) if wanted.connect and is_first else (host, port)
+    context = _context(wanted.ca_bundle) if secure else None
+    stream = connect(*place, deadline)
+    with closing(stream):
+        ends = None
+        if context is not None:
+            # The handshake as a whole is within this time: ssl counts it so.
+            stream.settimeout(deadline.at_most(_ENDLESS))
+            stream = context.wrap_socket(stream, server_hostname=host)
+            ends = _end_of(stream)
+        with closing(stream):
+            return _exchange(wanted, parts, headers, stream, deadline, ends)
+
+
+def _exchange(
+    wanted: Http,
+    parts: SplitResult,
+    headers: dict[str, str],
+    stream: socket.socket,
+    deadline: Deadline,
+    ends: float | None,
+) -> _Answered:
+    connection = http.client.HTTPConnection(parts.netloc)
+    connection.sock = _Line(stream, deadline)  # all that it uses of a socket
+    connection.auto_open = 0
+    named = {"user-agent": f"puller/{__version__}", "accept-encoding": "identity", "connection": "close"}
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    given = {name.lower() for name in headers}
+    try:
+        connection.request(
+            wanted.method, target, headers={**{k: v for k, v in named.items() if k not in given}, **headers}
+        )
+    except ValueError as error:
+        raise NotCarriedOut(f"cannot be asked: {error}") from error
+    response = connection.getresponse()
+    body, is_whole, cut = _read(response)
+    return _Answered(response.status, response.headers, body, is_whole, cut, ends)
+
+
+def _read(response: http.client.HTTPResponse) -> tuple[bytes, bool, str]:
+    wanted = response.length
+    pieces, size = [], 0
+    try:
+        while size <= MOST_READ and (piece := response.read1(65536)):
+            pieces.append(piece)
+            size += len(piece)
+    except http.client.IncompleteRead as error:
+        pieces.append(error.partial)
+        return b"".join(pieces), False, "the body ends before its last part"
+    body = b"".join(pieces)
+    if size > MOST_READ:
+        return body[:MOST_READ], False, ""
+    if wanted is not None and size < wanted:
+        return body, False, f"the body ends after {size} bytes, its Content-Length says {wanted}"
+    return body, True, ""
+
+
+def _wrong(wanted: Http, answered: _Answered) -> Iterator[str]:
+    statuses = wanted.status if isinstance(wanted.status, tuple) else (wanted.status,)
+    if wanted.status is None:
+        is_wanted, shown = 200 <= answered.status <= 299, "200 to 299"
+    else:
+        is_wanted, shown = answered.status in statuses, " or ".join(map(str, statuses))
+    if not is_wanted:
+        leads = " and leads elsewhere" if answered.status in _REDIRECTS else ""
+        yield f"the status is {answered.status}{leads}, wanted {shown}"
+    if answered.cut:
+        yield answered.cut
+    if answered.certificate_ends is not None and wanted.certificate_days is not None:
+        days = (answered.certificate_ends - time.time()) / _DAY
+        if days < wanted.certificate_days:
+            yield f"the certificate is valid for {days:.1f} days, wanted {wanted.certificate_days}"
+    if wanted.contains is None and not wanted.json:
+        return
+    if (coding := answered.headers.get("Content-Encoding", "").strip().lower()) not in ("", "identity"):
+        yield f"the body is packed with {coding!r}, which nobody has asked for"
+        return
+    if wanted.contains is not None and wanted.contains.encode() not in answered.body:
+        where = "" if answered.is_whole else f" in its first {len(answered.body)} bytes"
+        yield f"the body does not contain {wanted.contains!r}{where}"
+    if wanted.json:
+        yield from _wrong_json(wanted.json, answered)
+
+
+def _wrong_json(wanted: tuple[JsonValue, ...], answered: _Answered) -> Iterator[str]:
+    if not answered.is_whole and not answered.cut:
+        yield f"the body has more than {MOST_READ} bytes, and is not read as JSON"
+        return
+    try:
+        document = msgspec.json.decode(answered.body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        yield f"the body is no JSON: {error}"
+        return
+    for one in wanted:
+        try:
+            found = _at(document, one.path)
+        except LookupError:
+            yield f"the JSON has nothing at {one.path}"
+            continue
+        if not _is_same(found, one.value):
+            shown = msgspec.json.encode(found).decode()
+            shown = shown if len(shown) <= 80 else f"{shown[:80]}…"
+            yield f"{one.path} is {shown} in the JSON, wanted {msgspec.json.encode(one.value).decode()}"
+
+
+def _at(document: Any, path: str) -> Any:
+    for step in path.split("."):
+        if isinstance(document, list):
+            if not step.isdecimal():
+                raise LookupError(step)
+            document = document[int(step)]
+        elif isinstance(document, dict):
+            document = document[step]
+        else:
+            raise LookupError(step)
+    return document
+
+
+def _is_same(found: Any, wanted: Any) -> bool:
+    # True is 1 for Python, and not for JSON.
+    return isinstance(found, bool) is isinstance(wanted, bool) and bool(found == wanted)
+
+
+def _context(ca_bundle: str | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_bundle)
+    except (OSError, ssl.SSLError) as error:
+        raise NotCarriedOut(f"ca_bundle {ca_bundle}: cannot be used: {reason(error)}") from error
+
+
+def _end_of(stream: Any) -> float | None:
+    ends = (stream.getpeercert() or {}).get("notAfter")
+    return None if ends is None else float(ssl.cert_time_to_seconds(ends))
+
+
+def _parse(header: str) -> tuple[str, str]:
+    name, _, value = header.partition(":")
+    return name.strip(), value.strip()
+
+
+def _shown(url: str) -> str:
+    """Without the query, which may hold a token."""
+    with contextlib.suppress(ValueError):
+        parts = urlsplit(url)
+        return f"{parts.scheme}://{parts.netloc}{parts.path}"
+    return "what it leads to"
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate is not valid: {error.verify_message}"
+    if isinstance(error, NoConnectionError):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"no answer: {reason(error)}"
+    return f"what it answers is no HTTP: {type(error).__name__} {error}".rstrip()

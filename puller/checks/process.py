@@ -1,0 +1,91 @@
+"""Whether processes are there, by name or by the file with their number."""
+
+import os
+from collections.abc import Iterator
+
+import msgspec
+
+from bundles.deadline import Deadline
+from puller.checks.answers import Answer, NotCarriedOut
+from puller.checks.kinds import Process
+from puller.errors import reason
+
+_LONGEST_NAME = 15  # characters, of which the kernel keeps the first
+_LONGEST_FILE = 64  # bytes
+
+
+class Running(msgspec.Struct, frozen=True):
+    """One process."""
+
+    number: int
+    name: str
+    program: str
+    """The last part of its first argument, where it has any."""
+
+    def is_called(self, name: str) -> bool:
+        """Whether this is its name; of a long one the kernel keeps the beginning, and the arguments the rest."""
+        if len(name.encode()) <= _LONGEST_NAME:
+            return self.name == name
+        return name.encode()[:_LONGEST_NAME] == self.name.encode() and self.program == name
+
+
+def ask(wanted: Process, deadline: Deadline) -> Answer:
+    """Look at ``/proc``. Raises ``NotCarriedOut`` and ``OSError``."""
+    del deadline
+    if wanted.pidfile is not None:
+        found = _of_file(wanted.pidfile)
+        what = f"process of {wanted.pidfile}"
+    else:
+        found = list(running())
+        what = "process"
+    if wanted.name is not None:
+        found = [process for process in found if process.is_called(wanted.name)]
+        what = f"{what} {wanted.name}"
+    count = len(found)
+    says = f"{what}: {count or 'none'} running"
+    if wanted.count is None:
+        return Answer([] if count else [f"{says}, wanted one or more"], says)
+    return Answer([] if count == wanted.count else [f"{says}, wanted {wanted.count}"], says)
+
+
+def running() -> Iterator[Running]:
+    """All processes but zombies and this one; raises ``NotCarriedOut`` when those of others are hidden."""
+    if not os.path.exists("/proc/1/comm"):
+        raise NotCarriedOut("the processes of other users cannot be seen; try as root")
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and int(entry) != os.getpid() and (found := _look(int(entry))) is not None:
+            yield found
+
+
+def _of_file(path: str) -> list[Running]:
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+            text = stream.read(_LONGEST_FILE) or b""
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise NotCarriedOut(f"{path}: {reason(error)}") from error
+    first = text.split()[:1]
+    if not first or not first[0].isdigit() or int(first[0]) == 0:
+        raise NotCarriedOut(f"{path}: holds no number of a process")
+    if not os.path.exists("/proc/1/comm"):
+        raise NotCarriedOut("the processes of other users cannot be seen; try as root")
+    found = _look(int(first[0]))
+    return [] if found is None else [found]
+
+
+def _look(number: int) -> Running | None:
+    """``None`` when it has ended."""
+    try:
+        with open(f"/proc/{number}/stat", "rb") as stream:
+            text = stream.read()
+        with open(f"/proc/{number}/cmdline", "rb") as stream:
+            first = stream.read(4096).partition(b"\0")[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The name may hold parentheses and blanks: it ends at the last one.
+    before, _, rest = text.rpartition(b")")
+    if rest.split()[:1] in ([b"Z"], [b"X"]):
+        return None
+    name = before.partition(b"(")[2]
+    return Running(number, os.fsdecode(name), os.path.basename(os.fsdecode(first)))

@@ -1,0 +1,18 @@
+"""Whether a TCP port takes connections, and how it greets."""
+
+from bundles.deadline import Deadline
+from puller.checks.answers import Answer
+from puller.checks.kinds import Tcp, parse_address
+from puller.checks.streams import NoConnectionError, closing, connect, greeting
+
+
+def ask(wanted: Tcp, deadline: Deadline) -> Answer:
+    """Connect, and listen to the greeting when one is wanted. Raises ``NotCarriedOut`` and ``DeadlineError``."""
+    try:
+        stream = connect(*parse_address(wanted.address), deadline)
+    except NoConnectionError as error:
+        return Answer([str(error)])
+    with closing(stream):
+        if wanted.greets is not None and (wrong := greeting(stream, wanted.greets, deadline)):
+            return Answer([f"{wanted.address} {wrong}"])
+    return Answer([], f"{wanted.address} takes connections")

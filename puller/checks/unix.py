@@ -1,0 +1,26 @@
+"""Whether a socket of the file system takes connections, and how it greets."""
+
+import socket
+
+from bundles.deadline import Deadline
+from puller.checks.answers import Answer, NotCarriedOut
+from puller.checks.kinds import Unix
+from puller.checks.streams import closing, greeting
+from puller.errors import reason
+
+
+def ask(wanted: Unix, deadline: Deadline) -> Answer:
+    """Connect, and listen to the greeting when one is wanted. Raises ``NotCarriedOut`` and ``DeadlineError``."""
+    stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with closing(stream):
+        stream.settimeout(deadline.at_most(deadline.seconds))
+        try:
+            stream.connect(wanted.path)
+        except PermissionError as error:
+            raise NotCarriedOut(f"{wanted.path}: {reason(error)}") from error
+        except OSError as error:
+            deadline.verify()
+            return Answer([f"{wanted.path} takes no connection: {reason(error)}"])
+        if wanted.greets is not None and (wrong := greeting(stream, wanted.greets, deadline)):
+            return Answer([f"{wanted.path} {wrong}"])
+    return Answer([], f"{wanted.path} takes connections")

@@ -1,0 +1,83 @@
+"""docs/health-checks.md: its table is made of the types, and its examples are valid manifests."""
+
+import inspect
+import re
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from puller.checks import kinds
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Inputs
+from puller.resources.descriptions import describe_fields
+from puller.values.duration import Duration
+from puller.values.file_mode import FileMode
+
+PAGE = Path(__file__).parents[1] / "docs/health-checks.md"
+STRUCTS: list[type[msgspec.Struct]] = [
+    kinds.Http,
+    kinds.JsonValue,
+    kinds.Tcp,
+    kinds.Unix,
+    kinds.Service,
+    kinds.Process,
+]
+STRUCTS += [kinds.File, kinds.Disk, kinds.Dns]
+WORDS = {
+    str: "text",
+    int: "number",
+    float: "number",
+    bool: "true or false",
+    Duration: "duration",
+    FileMode: "mode",
+}
+
+
+def written(kind: Any) -> str:
+    """A type in the words of the page."""
+    if typing.get_origin(kind) is tuple:
+        return f"list of {written(typing.get_args(kind)[0])}"
+    if typing.get_origin(kind) is typing.Literal:
+        return ", ".join(f"`{word}`" for word in typing.get_args(kind))
+    if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
+        parts = [written(one) for one in typing.get_args(kind) if one is not type(None)]
+        return " or ".join(dict.fromkeys(parts))
+    return "mapping" if issubclass(kind, msgspec.Struct) else WORDS[kind]
+
+
+def lowered(text: str) -> str:
+    """A sentence as it stands in a cell."""
+    text = text.replace("``", "").rstrip(".")
+    return text if text[1:2].isupper() else text[0].lower() + text[1:]
+
+
+def rows() -> list[str]:
+    """The table, from the types."""
+    found = []
+    for struct in STRUCTS:
+        key = "json" if struct is kinds.JsonValue else struct.__name__.lower()
+        if struct is not kinds.JsonValue:
+            found.append(f"| **`{key}`** | | {lowered(inspect.cleandoc(struct.__doc__ or ''))} |")
+        meanings = describe_fields(struct)
+        for field in msgspec.structs.fields(struct):
+            name = f"http.json.{field.name}" if struct is kinds.JsonValue else f"{key}.{field.name}"
+            must = " (required)" if field.required else ""
+            found.append(f"| `{name}` | {written(field.type)}{must} | {lowered(meanings[field.name])} |")
+    return found
+
+
+def test_the_table_is_that_of_the_types() -> None:
+    table = PAGE.read_text().split("| --- | --- | --- |\n")[1].split("\n\n")[0]
+    assert table.splitlines() == rows()
+
+
+@pytest.mark.parametrize("example", re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL))
+def test_an_example_is_a_valid_manifest(tmp_path: Path, example: str) -> None:
+    (tmp_path / "manifest.yaml").write_text(example)
+    manifest = load_manifest(tmp_path / "manifest.yaml", "example", Inputs({"os": {"family": "Debian"}}, {}))
+    assert manifest.declarations
+    assert not [declaration.failure for declaration in manifest.declarations if declaration.failure]
