@@ -39,6 +39,7 @@ _COMMANDS = {
         "Say why a value or a resource is as it is on this host.",
     ),
     "status": ("puller.cli.host.status:status", "Show what is enforced here, and how the last run went."),
+    "check": ("puller.cli.host.check:check", "Ask the health checks of what is enforced here."),
     "disable": ("puller.cli.host.disable:disable", "Apply nothing on this host for now, and say why."),
     "enable": ("puller.cli.host.disable:enable", "Apply again what is published."),
     "rollback": ("puller.cli.host.rollback:rollback", "Roll back to the bundle before, and stay there."),

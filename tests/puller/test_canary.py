@@ -434,6 +434,7 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
         )
     ),
     "status": ("--config CONFIG", "--config CONFIG --format json", "--config CONFIG --check"),
+    "check": ("--config CONFIG", "web --config CONFIG --format json", "--run --config CONFIG"),
     "forget": ("web --config CONFIG", "base --config CONFIG"),
     "disable": ("--config CONFIG --reason canaries",),
     "enable": HOST,

@@ -77,11 +77,23 @@ def test_a_run_shares_the_machines_mounts() -> None:
     assert not NAMESPACING.search((UNITS / "puller.service").read_text())
 
 
-def test_the_timer_starts_the_service_of_its_name() -> None:
+@pytest.mark.parametrize("name", ["puller", "puller-check"])
+def test_the_timer_starts_the_service_of_its_name(name: str) -> None:
     timer = configparser.ConfigParser(interpolation=None)
-    timer.read(UNITS / "puller.timer")
+    timer.read(UNITS / f"{name}.timer")
     assert "unit" not in timer["Timer"]
-    assert (UNITS / "puller.service").exists()
+    assert (UNITS / f"{name}.service").exists()
+
+
+def test_a_check_that_makes_a_run_has_the_settings_of_a_run() -> None:
+    """But for what it starts, and which of its exit statuses are in order."""
+
+    def settings(name: str) -> set[str]:
+        text = (UNITS / name).read_text().split("[Service]")[1]
+        return {line for line in text.splitlines() if re.match(r"\w+=", line)}
+
+    different = settings("puller.service") ^ settings("puller-check.service")
+    assert {line.partition("=")[0] for line in different} == {"ExecStart", "SuccessExitStatus"}
 
 
 # --- what systemd thinks of it, quoted in docs/security.md ---------------------------------------------------

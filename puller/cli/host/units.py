@@ -13,6 +13,8 @@ _PLACEHOLDER = "@PULLER@"
 _PLACES = {
     "puller.service": "etc/systemd/system/puller.service",
     "puller.timer": "etc/systemd/system/puller.timer",
+    "puller-check.service": "etc/systemd/system/puller-check.service",
+    "puller-check.timer": "etc/systemd/system/puller-check.timer",
     "puller-tmpfiles.conf": "etc/tmpfiles.d/puller.conf",
 }
 _PUBLISHERS_PLACES = {
@@ -33,12 +35,14 @@ _PUBLISHERS_NEXT = (
     "--publisher", is_flag=True, help="Install what signs sites anew every day, where they are published."
 )
 def install_units(root: str, stdout: bool, publisher: bool) -> None:
-    """Install puller.service, puller.timer and their tmpfiles into /etc.
+    """Install puller.service, puller-check.service, their timers and tmpfiles into /etc.
 
     With --publisher puller-site-refresh@.service and its timer instead; the instance is the path of a site, as
     `systemd-escape --path` writes it.
 
-    The service starts the command that you are running now, by its absolute path. Local changes belong into drop-ins
+    puller-check.timer asks the health checks every minute and repairs by a run; it is off until you enable it.
+
+    The services start the command that you are running now, by its absolute path. Local changes belong into drop-ins
     (`systemctl edit puller.timer`), which are kept.
 
     \b

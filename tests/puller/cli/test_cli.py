@@ -204,6 +204,9 @@ def test_units_are_installed_with_the_path_of_the_command(puller: Puller, tmp_pa
     assert start.startswith("ExecStart=/")
     assert "@PULLER@" not in service
     assert (tmp_path / "root/etc/systemd/system/puller.timer").exists()
+    checking = (tmp_path / "root/etc/systemd/system/puller-check.service").read_text()
+    assert f"{start.removesuffix('run')}check --run\n" in checking
+    assert (tmp_path / "root/etc/systemd/system/puller-check.timer").exists()
     assert (tmp_path / "root/etc/tmpfiles.d/puller.conf").exists()
 
 

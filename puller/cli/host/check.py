@@ -1,0 +1,206 @@
+"""``puller check``: the health checks of what is enforced, between runs; with ``--run`` what is broken is repaired."""
+
+import contextlib
+import sys
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bundles.errors import BundleError
+from puller.cli.host.common import chosen, config_option, load_host
+from puller.cli.options import text_format_option
+from puller.cli.output import say, show
+from puller.config.configuration import Configuration
+from puller.errors import BusyError, PullerError
+from puller.state.directories import Directories
+from puller.system.signals import Stopped, StopRequests
+
+if TYPE_CHECKING:
+    from puller.manifest.manifest import Inputs
+    from puller.reporting.monitoring import Finding, Verdict
+    from puller.run.checking import Standing
+
+
+@click.command()
+@click.argument("bundles", nargs=-1, metavar="[BUNDLE]...")
+@config_option
+@text_format_option
+@click.option(
+    "--run", "repair", is_flag=True, help="Make a run when something is not in order, and ask again."
+)
+def check(bundles: tuple[str, ...], path: str, output_format: str, repair: bool) -> int:
+    """Ask the health checks of what is enforced on this host, of all bundles or of these.
+
+    Nothing is fetched and nothing is changed; manifests are those of the store, with this host's facts and data.
+    While a run is at work nothing is asked. With --run, a run is made when a check is not in order, unless this host is
+    disabled or outside of its maintenance windows, and what the checks say after it is the answer.
+
+    \b
+       0  OK        all checks are in order
+       1  WARNING   a check says so
+       2  CRITICAL  a check says so, or what is enforced is damaged
+       3  UNKNOWN   a check cannot be carried out; nothing is enforced; a run is at work; try as root
+    """
+    stops = StopRequests(lambda sentence: click.echo(sentence, err=True))
+    started = time.monotonic()
+    try:
+        configuration, directories = load_host(path)
+    except (PullerError, OSError) as error:
+        return _tell(_Found(), [_unknown(str(error))], started, output_format)
+    for name in bundles:
+        chosen(configuration, name)
+    with stops.handled():
+        try:
+            found, findings = _answer(configuration, directories, bundles)
+            if repair and any(not finding.health.in_order for finding in findings) and not found.at_work:
+                found, findings = _repaired(path, configuration, directories, bundles, found, findings)
+        except Stopped as stop:
+            click.echo(f"puller: {stop}", err=True)
+            return stop.exit_status
+    return _tell(found, findings, started, output_format)
+
+
+class _Found:
+    """What was asked, and what was done about it."""
+
+    def __init__(self) -> None:
+        self.standing: Standing | None = None
+        self.at_work = ""
+        self.held = ""
+        self.run: dict[str, Any] | None = None
+
+
+def _answer(
+    configuration: Configuration, directories: Directories, bundles: tuple[str, ...]
+) -> "tuple[_Found, list[Finding]]":
+    """Ask; a problem with the records is a finding, too."""
+    from functools import cache
+
+    from bundles.store.store import Store
+    from puller.run import checking
+    from puller.run.host import Host
+    from puller.run.template_code import kept_code
+    from puller.system.local import LocalSystem
+
+    found = _Found()
+    try:
+        found.held = _why_held(configuration, directories)
+        found.at_work = checking.who_is_at_work(directories)
+        if found.at_work:
+            return found, [_unknown(f"{found.at_work}, and nothing was asked")]
+        before = checking.last_run(directories)
+        host = Host.of(configuration)
+        notes: list[str] = []
+
+        def inputs() -> "Inputs":
+            return host.inputs_of_last_run(directories.data, lambda sentence, error: notes.append(sentence))
+
+        with kept_code(directories.code, noop=True):
+            standing = checking.ask_enforced(
+                configuration.bundles,
+                bundles,
+                Store(directories.bundles),
+                cache(inputs),
+                LocalSystem(),
+            )
+        if (at_work := checking.who_is_at_work(directories)) or checking.last_run(directories) != before:
+            found.at_work = at_work or "a run was at work"
+            return found, [_unknown(f"{found.at_work} while the checks were asked")]
+        found.standing = standing
+        findings = list(checking.findings_of(standing))
+        return found, [*findings, *(_unknown(note) for note in notes)]
+    except (PullerError, BundleError, OSError, ValueError) as error:
+        return found, [_unknown(str(error))]
+
+
+def _why_held(configuration: Configuration, directories: Directories) -> str:
+    from puller.run.policy.holds import Holds
+
+    now = datetime.now(UTC)
+    return Holds.load(configuration, directories, now, lambda sentence: None, noop=True).why_not_applying(now)
+
+
+def _repaired(
+    path: str,
+    configuration: Configuration,
+    directories: Directories,
+    bundles: tuple[str, ...],
+    found: _Found,
+    findings: "list[Finding]",
+) -> "tuple[_Found, list[Finding]]":
+    """Make a run, unless the operator has said against it, and ask again."""
+    from puller.reporting.history import load_last_report
+    from puller.run import jobs
+
+    if found.held:
+        return found, [*findings, _remark(f"no run was made: {found.held}")]
+    try:
+        # What a run says goes where it does not stand before the one line.
+        with contextlib.redirect_stdout(sys.stderr):
+            status = jobs.run(jobs.RunOptions(config=path))
+    except BusyError as error:
+        found.at_work = "a run is at work"
+        return found, [_unknown(str(error))]
+    except (PullerError, BundleError, OSError) as error:
+        return found, [*findings, _unknown(f"no run could be made: {error}")]
+    asked, after = _answer(configuration, directories, bundles)
+    report = load_last_report(directories)
+    changed = sum(one.summary.changed + one.summary.refreshed for one in report.bundles) if report else 0
+    asked.run = {"exit_status": status, "changed": changed}
+    what = f"{changed} resource{'s' * (changed != 1)}" if changed else "nothing"
+    return asked, [*after, _remark(f"a run was made, which changed {what} (exit status {status})")]
+
+
+def _unknown(why: str) -> "Finding":
+    from puller.reporting.monitoring import Finding
+    from puller.reporting.report import Health
+
+    return Finding(Health.UNKNOWN, why)
+
+
+def _remark(sentence: str) -> "Finding":
+    from puller.reporting.monitoring import Finding
+    from puller.reporting.report import Health
+
+    return Finding(Health.OK, sentence)
+
+
+def _tell(found: _Found, findings: "list[Finding]", started: float, output_format: str) -> int:
+    from puller.reporting.monitoring import Verdict
+
+    asked = found.standing.asked if found.standing else []
+    failed = sum(not one.result.status.in_order for one in asked)
+    figures = {"time": f"{time.monotonic() - started:.3f}s", "checks": str(len(asked)), "failed": str(failed)}
+    verdict = Verdict(findings, figures)
+    if output_format == "json":
+        show(_data(found, verdict), "json")
+        return verdict.exit_code
+    say(verdict)
+    for one in asked:
+        printed = one.result.output.strip().splitlines()[:1]
+        said = f": {printed[0]}" if printed and one.result.outcome != "" else ""
+        say(f"{one.bundle}: {one.resource}: {one.result.name}: {one.result.outcome}{said}".replace("|", "¦"))
+    if found.held:
+        say(f"held: {found.held}")
+    return verdict.exit_code
+
+
+def _data(found: _Found, verdict: "Verdict") -> dict[str, Any]:
+    from msgspec import to_builtins
+
+    standing = found.standing
+    return {
+        "health": verdict.health.value,
+        "says": str(verdict),
+        "enforced": standing.enforced if standing else {},
+        "checks": [
+            {"bundle": one.bundle, "resource": one.resource, **to_builtins(one.result)}
+            for one in (standing.asked if standing else ())
+        ],
+        "findings": [{"health": one.health.value, "says": one.sentence} for one in verdict.findings],
+        "at_work": found.at_work or None,
+        "held": found.held or None,
+        "run": found.run,
+    }
