@@ -34,6 +34,11 @@ class Mask:
         longest_first = sorted(forms, key=len, reverse=True)  # one may hold another
         self._forms = [(form.casefold(), form) for form in longest_first]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it knows no secret."""
+        return not self._forms
+
     def __call__(self, text: str) -> str:
         """``text`` with the masks in it."""
         # In any case of letters: some things are named by a secret in capitals. An expression is made only of what is
@@ -100,6 +105,17 @@ class Masks:
 
         result.name = self._of_data(declaration)(result.name)
         result.output, result.error_output = masked(result.output), masked(result.error_output)
+
+    def hide_older(self, result: HealthResult, declaration: Declaration) -> None:
+        """Take out all that a command has printed, where the data of its manifest have secrets.
+
+        For what is asked before the machine was brought to its state: a file may have the secret that was there before.
+        """
+        if all(self.of(place.home.scope.data).is_empty for place in declaration.places()):
+            return
+        for name in ("output", "error_output"):
+            if getattr(result, name):
+                setattr(result, name, MASK)
 
     def _of_all(self, declaration: Declaration) -> Callable[[str], str]:
         """The mask for the data and for the resource's own properties."""

@@ -137,6 +137,8 @@ def _ask(bundle: str, declaration: Declaration, standing: Standing, masks: Masks
     for check in health_checks_of(declaration):
         result = check_health(check, system)
         masks.hide(result, declaration)
+        if check.command is not None:
+            masks.hide_older(result, declaration)
         standing.asked.append(Asked(bundle, str(declaration.reference), result))
 
 

@@ -174,3 +174,17 @@ def test_secrets_of_checks_are_masked(host: Host, publisher: Publisher) -> None:
         outcome = host.puller("check", *options)
         assert outcome.status == 2, outcome.output
         assert "hunter2" not in outcome.output
+
+
+def test_a_secret_that_was_there_before_is_not_shown(host: Host, publisher: Publisher) -> None:
+    data = Path(host.settings["host_data"])
+    data.write_text("data:\n  # @sensitive\n  password: hunter2-of-the-host\n")
+    text = CHECKED.replace("ready\\n", "{{ data.password }}").replace("contains: ready", "exists: true")
+    text = text.replace("test ! -e {{ facts.machine }}/broken || exit 2", "cat {{ facts.machine }}/page")
+    publisher.publish("1.0.0", text)
+    assert host.run().status == 0
+    data.write_text("data:\n  # @sensitive\n  password: another-one\n")
+    outcome = host.puller("check")
+    assert outcome.status == 0, outcome.output
+    assert "other: exit status 0 (OK): Sensitive [value redacted]" in outcome.output
+    assert "hunter2" not in outcome.output
