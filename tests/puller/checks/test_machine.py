@@ -1,0 +1,188 @@
+"""Checks of this machine: processes, files, disks; what cannot be told is never in order."""
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from puller.checks import kinds
+from puller.checks.kinds import Disk, File, HealthCheck, Process
+from puller.engine.health_checks import check_health
+from puller.reporting.report import Health, HealthResult
+from puller.system.local import LocalSystem
+from puller.values.convert import parse_value
+from puller.values.duration import Duration
+from puller.values.file_mode import FileMode
+
+
+def asked(**kind: Any) -> HealthResult:
+    return check_health(HealthCheck(**kind), LocalSystem())
+
+
+def of_file(path: Path, **more: Any) -> HealthResult:
+    return asked(file=File(path=str(path), **more))
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process with a name of its own."""
+    program = tmp_path / "a-rather-long-name"
+    program.symlink_to("/bin/sleep")
+    with subprocess.Popen([str(program), "600"]) as process:
+        deadline = time.monotonic() + 10
+        while not Path(f"/proc/{process.pid}/comm").read_text().startswith("a-rather"):
+            assert time.monotonic() < deadline
+        yield process
+        process.kill()
+
+
+def test_processes_by_name_number_and_count(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    name, pidfile = "a-rather-long-name", tmp_path / "pid"
+    pidfile.write_text(f"{sleeper.pid}\n")
+    assert asked(process=Process(name=name)).status is Health.OK
+    assert asked(process=Process(name=name, count=1)).status is Health.OK
+    assert asked(process=Process(name=name, count=0)).status is Health.CRITICAL
+    assert asked(process=Process(name="a-rather-long-other")).status is Health.CRITICAL
+    assert asked(process=Process(name="a-rather-long-other", count=0)).status is Health.OK
+    assert asked(process=Process(pidfile=str(pidfile), name=name)).status is Health.OK
+    wrong = asked(process=Process(pidfile=str(pidfile), name="nginx"))
+    assert wrong.status is Health.CRITICAL
+    assert wrong.output == f"process of {pidfile} nginx: none running, wanted one or more"
+    sleeper.kill()
+    deadline = time.monotonic() + 10
+    while ") Z " not in Path(f"/proc/{sleeper.pid}/stat").read_text():
+        assert time.monotonic() < deadline
+    # A zombie still has its number and its name.
+    assert asked(process=Process(pidfile=str(pidfile))).status is Health.CRITICAL
+    assert asked(process=Process(name=name)).status is Health.CRITICAL
+    pidfile.write_text("none\n")
+    assert asked(process=Process(pidfile=str(pidfile))).status is Health.UNKNOWN
+    pidfile.unlink()
+    assert asked(process=Process(pidfile=str(pidfile))).status is Health.CRITICAL
+
+
+def test_files(tmp_path: Path) -> None:
+    path = tmp_path / "backup"
+    assert of_file(path).output == f"{path} is not there"
+    assert of_file(path, exists=False).status is Health.OK
+    path.write_text("x" * 3_000_000 + "ready")
+    path.chmod(0o640)
+    owner = os.getuid()
+    good = {"type": "file", "mode": FileMode.parse("0640"), "owner": owner, "contains": "ready"}
+    assert of_file(path, **good, max_age=Duration(60), min_size=5).status is Health.OK
+    assert of_file(path, exists=False).status is Health.CRITICAL
+    wrong = {
+        "type": "directory",
+        "mode": FileMode.parse("0600"),
+        "owner": owner + 1,
+        "group": os.getgid() + 1,
+        "contains": "absent",
+        "min_age": Duration(60),
+        "min_size": 4_000_000,
+    }
+    for key, value in wrong.items():
+        if key == "type":
+            assert of_file(path, type=value).status is Health.CRITICAL
+        else:
+            assert of_file(path, **{key: value}).status is Health.CRITICAL, key
+    os.utime(path, (0, time.time() - 3600))
+    result = of_file(path, max_age=Duration(60))
+    assert "was written 3600 s ago, wanted at most 60 s" in result.output
+    os.utime(path, (0, time.time() + 3600))
+    assert of_file(path, max_age=Duration(60)).status is Health.CRITICAL
+    assert of_file(path, owner="no-such-user-here").status is Health.UNKNOWN
+
+
+def test_links_are_followed_and_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+    link, pipe = tmp_path / "link", tmp_path / "pipe"
+    link.symlink_to("nowhere")
+    assert of_file(link).status is Health.CRITICAL
+    assert of_file(link, type="link").status is Health.OK
+    os.mkfifo(pipe)
+    assert of_file(pipe, type="fifo").status is Health.OK
+    assert of_file(pipe, contains="x").status is Health.UNKNOWN
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        assert of_file(tmp_path / "socket", type="socket").status is Health.OK
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may look everywhere")
+def test_what_may_not_be_looked_at_is_unknown(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0)
+    result = of_file(tmp_path / "closed/file", exists=False)
+    assert result.status is Health.UNKNOWN
+
+
+def test_free_space(tmp_path: Path) -> None:
+    where = str(tmp_path)
+    assert asked(disk=Disk(path=where, free=1)).status is Health.OK
+    assert asked(disk=Disk(path=where, free="0%")).status is Health.OK
+    wrong = asked(disk=Disk(path=where, free="900PB"))
+    assert wrong.status is Health.CRITICAL
+    assert wrong.output.endswith("are free, wanted 900PB")
+    assert asked(disk=Disk(path=where, free="100%", inodes=1)).status is Health.CRITICAL
+    assert asked(disk=Disk(path=f"{where}/none", free=1)).status is Health.UNKNOWN
+    # The kernel counts no inodes there.
+    assert asked(disk=Disk(path="/proc", inodes="5%")).status is Health.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [
+        (5, (5.0, False)),
+        ("5", (5.0, False)),
+        ("10%", (10.0, True)),
+        ("1.5GB", (1.5e9, False)),
+        ("2 GiB", (2.0 * 1024**3, False)),
+        ("500MB", (5e8, False)),
+        ("1KiB", (1024.0, False)),
+    ],
+)
+def test_amounts(text: str | int, amount: tuple[float, bool]) -> None:
+    assert kinds.parse_amount(text) == amount
+
+
+WRONG = {
+    "{}": "has no kind, wanted one of command, http, ",
+    "{command: a, tcp: {address: 'a:1'}}": "has command and tcp, wanted one of command, http, ",
+    "{tcp: {address: localhost}}": "has the address 'localhost', wanted HOST:PORT",
+    "{tcp: {address: 'localhost:0'}}": "wanted HOST:PORT",
+    "{tcp: {adress: 'localhost:1'}}": "adress is not a key of health_checks (did you mean 'address'?)",
+    "{http: {url: 'ftp://a/'}}": "has a url that is none",
+    "{http: {url: 'http://user:pw@a/'}}": "has a url that is none",
+    "{http: {url: 'http://a/', certificate_days: 3}}": "its url is no https://",
+    "{http: {url: 'http://a/', method: POST}}": "wanted GET or HEAD or OPTIONS",
+    "{http: {url: 'http://a/', headers: ['a']}}": "wanted 'Name: value' in one line",
+    "{http: {url: 'http://a/', contains: ''}}": "has contains with no text in it",
+    "{file: {path: relative}}": "has the path 'relative', wanted an absolute one",
+    "{file: {path: /a, exists: false, owner: root}}": "says more of a file that must not be there",
+    "{disk: {path: /}}": "says nothing that must be free",
+    "{disk: {path: /, free: 110%}}": "has the amount '110%'",
+    "{process: {count: 2}}": "names no process",
+    "{service: {unit: '-x'}}": "has the unit '-x'",
+}
+
+
+@pytest.mark.parametrize("check", WRONG)
+def test_what_is_written_wrong_is_said_with_its_place(execute: Any, tmp_path: Path, check: str) -> None:
+    manifest = tmp_path / "manifest.yaml"
+    manifest.write_text(
+        f"resources:\n  - exec:\n      - 'true':\n          health_checks:\n            - {check}\n"
+    )
+    status, output = execute("lint", str(tmp_path))
+    assert status == 1, output
+    assert WRONG[check] in output
+    assert "manifest.yaml:5:" in output
+
+
+def test_numbers_and_expressions_are_values_of_a_check() -> None:
+    import msgspec
+
+    raw = {"process": {"name": "x", "count": 2}, "timeout": "5s"}
+    check = msgspec.convert(raw, HealthCheck, dec_hook=parse_value)
+    assert (check.kind, check.wanted.count, check.timeout) == ("process", 2, 5.0)
