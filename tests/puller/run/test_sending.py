@@ -518,7 +518,8 @@ sys.exit(status)
 
 def imported(sender: Sender) -> set[str]:
     command = [sys.executable, "-c", PROBE, "run", "--config", str(sender.host.configuration)]
-    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    environment = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
+    output = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
     return set(output.splitlines()[-1].split())
 
 
@@ -532,4 +533,6 @@ def test_a_run_imports_what_its_destinations_need_and_nothing_for_none(
     assert "puller.delivery.directory" in found
     assert {"requests", "boto3", "puller.delivery.web"}.isdisjoint(found)
     sender.to(f"{sender.server.url}/r/")
-    assert {"requests", "boto3"} & imported(sender) == {"requests"}
+    found = imported(sender)
+    assert "puller.delivery.web" in found
+    assert {"requests", "boto3"}.isdisjoint(found)  # importing either takes longer than the run
