@@ -134,6 +134,13 @@ tools/bin/pip --python environment check --quiet
 # 4. The bill of materials.
 tools/bin/cyclonedx-py environment --output-reproducible --output-format JSON --spec-version 1.6 \\
     --pyproject source/pyproject.toml --output-file agent.cdx.json environment/bin/python3
+
+# 5. Man pages and completions, as this very version has them.
+PYTHONPATH=$(echo environment/lib/python3*/site-packages) tools/bin/python -B source/packaging/man manual
+mkdir completions
+for shell in bash zsh fish; do
+    environment/bin/python3 -IB environment/bin/puller completion $shell >completions/$shell
+done
 """
 
 

@@ -16,6 +16,7 @@ from steps.staging import CONFIGURATION_FILES, Stage, stage_host_files
 
 _SCRIPTS = ("postinst", "prerm", "postrm")
 _DOCUMENTS = "usr/share/doc/puller"
+_ZSH = "usr/share/zsh/vendor-completions"
 
 
 def build(agent: Agent, work: Path) -> Path:
@@ -23,7 +24,7 @@ def build(agent: Agent, work: Path) -> Path:
     release = agent.tree.release
     version = f"{agent.source.version}-1+deb{release.number}"
     architecture = agent.run("dpkg", "--print-architecture").strip()
-    stage = stage_host_files(agent, work / "root", release.units, compiled=False)
+    stage = stage_host_files(agent, work / "root", units=release.units, zsh=_ZSH, compiled=False)
     values = {
         "VERSION": version,
         "ARCHITECTURE": architecture,

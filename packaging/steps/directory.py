@@ -10,7 +10,7 @@ import tarfile
 from pathlib import Path
 
 from steps.agent import Agent
-from steps.staging import Stage, stage_version
+from steps.staging import Stage, stage_manual, stage_version
 
 
 def build(agent: Agent, work: Path) -> Path:
@@ -18,6 +18,7 @@ def build(agent: Agent, work: Path) -> Path:
     name = f"puller-{agent.source.version}"
     stage = Stage(work / "root")
     stage_version(agent, stage, name, compiled=True)
+    stage_manual(agent, stage, f"{name}/share/man")
     package = work / f"{name}-python{agent.python}-linux-{agent.run('uname', '-m').strip()}.tar.gz"
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:

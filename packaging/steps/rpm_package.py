@@ -8,6 +8,8 @@ from steps.failure import BuildFailed
 from steps.placeholders import fill
 from steps.staging import stage_host_files
 
+_UNITS = "usr/lib/systemd/system"
+_ZSH = "usr/share/zsh/site-functions"
 _GLIBC = (2, 34)
 """Of Red Hat Enterprise Linux 9, the oldest that has the Pythons that packages are made for."""
 
@@ -19,7 +21,7 @@ def build(agent: Agent, work: Path) -> Path:
             f"rpm: a locked dependency needs glibc {agent.glibc}, and the oldest system has {_GLIBC}"
         )
     architecture = agent.run("uname", "-m").strip()
-    stage = stage_host_files(agent, work / "root", "usr/lib/systemd/system", compiled=True)
+    stage = stage_host_files(agent, work / "root", units=_UNITS, zsh=_ZSH, compiled=True)
     stage.file("usr/share/doc/puller/LICENSE", (agent.source.directory / "LICENSE").read_bytes())
     stage.file("usr/share/doc/puller/CHANGELOG.md", (agent.source.directory / "CHANGELOG.md").read_bytes())
     stage.date(agent.source.epoch)

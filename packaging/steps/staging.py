@@ -54,12 +54,21 @@ class Stage:
             os.utime(path, (epoch, epoch), follow_symlinks=False)
 
 
-def stage_host_files(agent: Agent, root: Path, units: str, *, compiled: bool) -> Stage:
-    """What every package puts on a host: the version, the command, units in ``units``, tmpfiles, the sample.
+def stage_host_files(agent: Agent, root: Path, *, units: str, zsh: str, compiled: bool) -> Stage:
+    """What every package puts on a host: the version, the command, units, tmpfiles, the sample, man pages, completions.
 
-    ``compiled``: with byte code, where the package manager does not make it on the host.
+    ``units`` and ``zsh`` are the directories of units and of functions of zsh. ``compiled``: with byte code, where the
+    package manager does not make it on the host.
     """
     stage = Stage(root)
+    stage_manual(agent, stage, "usr/share/man")
+    places = {
+        "bash": "usr/share/bash-completion/completions/puller",
+        "zsh": f"{zsh}/_puller",
+        "fish": "usr/share/fish/vendor_completions.d/puller.fish",
+    }
+    for shell, place in places.items():
+        stage.file(place, (agent.work / "completions" / shell).read_bytes())
     stage_version(agent, stage, f"{LIBRARIES}/{agent.source.version}", compiled=compiled)
     stage.file(COMMAND.lstrip("/"), launcher(agent), 0o755)
     for path in sorted((agent.source.directory / "systemd").iterdir()):
@@ -68,6 +77,11 @@ def stage_host_files(agent: Agent, root: Path, units: str, *, compiled: bool) ->
         stage.file(f"{units}/{path.name}" if is_unit else "usr/lib/tmpfiles.d/puller.conf", text)
     stage.file(_SAMPLE, (agent.packages / "puller/config/samples/config.yaml").read_bytes())
     return stage
+
+
+def stage_manual(agent: Agent, stage: Stage, path: str) -> None:
+    """The man pages."""
+    shutil.copytree(agent.work / "manual/usr/share/man", stage.root / path)
 
 
 def stage_version(agent: Agent, stage: Stage, path: str, *, compiled: bool) -> None:

@@ -270,6 +270,10 @@ def test_a_bare_machine_is_kept_by_the_package_through_upgrade_removal_and_purge
             host.type_in("puller install-units --stdout | grep ExecStart=")
             == "ExecStart=/usr/bin/puller run\n"
         )
+        for page in ("man1/puller-run.1.gz", "man5/puller.yaml.5.gz", "man7/puller-operating.7.gz"):
+            assert (root / "usr/share/man" / page).exists(), page
+        for place in ("bash-completion/completions/puller", "zsh/vendor-completions/_puller"):
+            assert "puller" in (root / "usr/share" / place).read_text(), place
 
         host.type_in("cd /srv && puller site init site && cp site/root.json /etc/puller/root.json")
         (root / "etc/puller/config.yaml").write_text(CONFIGURATION)
