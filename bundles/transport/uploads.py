@@ -69,7 +69,9 @@ class PlainUploads:
             if connection.sock is None:
                 self._connect(url, deadline)
             path = quote(urlsplit(url).path or "/", safe="/%:@!$&'()*+,;=~")
-            connection.request(method, path, data, {**self._headers, "Content-Type": kind})
+            # A server may answer, and close, before it has read all that it will not take.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                connection.request(method, path, data, {**self._headers, "Content-Type": kind})
             answer = connection.getresponse()
         except (http.client.HTTPException, OSError, ValueError) as error:
             connection.close()
