@@ -36,7 +36,7 @@ def write(root: Path) -> dict[str, str]:
 
 def shown(roff: str) -> str:
     """What is read, without fonts and escapes, in one line."""
-    text = re.sub(r"\\f.|\\&", "", roff).replace("\\-", "-").replace("\\(dq", '"').replace("\\e", "\\")
+    text = re.sub(r"\\f.|\\[&:]", "", roff).replace("\\-", "-").replace("\\(dq", '"').replace("\\e", "\\")
     return " ".join(text.split())
 
 

@@ -92,7 +92,7 @@ class Page:
         for number, row in enumerate(rows):
             shown = (cell if number else f"\\fI{cell}\\fR" for cell in row)
             cells = zip(shown, filled, strict=True)
-            self.add("\t".join(f"T{{\n{line(cell)}\nT}}" if is_filled else cell for cell, is_filled in cells))
+            self.add("\t".join(_filled_cell(cell, each) if is_filled else cell for cell, is_filled in cells))
         self.add(".TE")
 
     def see_also(self, names: Iterable[str]) -> None:
@@ -119,6 +119,15 @@ class Page:
 def quoted(text: str) -> str:
     """Text for an argument within double quotes."""
     return escape(text).replace('"', "\\(dq")
+
+
+def _filled_cell(cell: str, width: int) -> str:
+    """A cell as a paragraph, in which words that are longer than it is wide may be broken where names have parts."""
+    words = (
+        word if _shown_width(word) <= width else re.sub(r"((?<!\\)[/._:,=#]|\\-)(?=\S)", r"\1\\:", word)
+        for word in cell.split(" ")
+    )
+    return f"T{{\n{line(' '.join(words))}\nT}}"
 
 
 def _shown_width(cell: str) -> int:
