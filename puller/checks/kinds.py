@@ -21,7 +21,7 @@ _BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGTP]i?)?B?")
 _POWERS = {"k": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
-class JsonValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class JsonValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """A value in the JSON of an answer."""
 
     path: str
@@ -30,7 +30,7 @@ class JsonValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """What it must be, type included."""
 
 
-class Http(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Http(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """The answer of a web server."""
 
     url: str
@@ -77,7 +77,7 @@ class Http(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         _require_text("contains", self.contains)
 
 
-class Tcp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Tcp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """A TCP port that takes connections."""
 
     address: str
@@ -90,7 +90,7 @@ class Tcp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         _require_text("greets", self.greets)
 
 
-class Unix(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Unix(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """A stream socket at a path that takes connections."""
 
     path: str
@@ -107,7 +107,7 @@ class Unix(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         _require_text("greets", self.greets)
 
 
-class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """A unit of systemd."""
 
     unit: str
@@ -122,7 +122,7 @@ class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             raise ValueError(f"has the unit {self.unit!r}, wanted the name of one unit")
 
 
-class Process(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Process(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """Processes of this machine; zombies and Puller itself are none."""
 
     name: str | None = None
@@ -145,7 +145,7 @@ class Process(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             raise ValueError("has a pidfile, which is of one process, and a count above 1")
 
 
-class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """A file, links followed; all that is given must be so."""
 
     path: str
@@ -179,7 +179,7 @@ class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         _require_text("contains", self.contains)
 
 
-class Disk(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Disk(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """What is free of the file system that a path is on."""
 
     path: str
@@ -198,7 +198,7 @@ class Disk(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
                 parse_amount(value)
 
 
-class Dns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Dns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """A name that the system's resolver knows, ``/etc/hosts`` and the like included."""
 
     name: str
@@ -216,7 +216,7 @@ class Dns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 Kind = Http | Tcp | Unix | Service | Process | File | Disk | Dns
 
 
-class HealthCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class HealthCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """What tells whether a resource works, asked after it was applied: a command, or one of the kinds."""
 
     command: str | None = None
