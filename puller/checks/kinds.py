@@ -180,7 +180,7 @@ class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class Disk(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """What is free of the file system that a path is on."""
+    """The free space of the file system that a path is on."""
 
     path: str
     """An absolute path on it."""
@@ -217,7 +217,7 @@ Kind = Http | Tcp | Unix | Service | Process | File | Disk | Dns
 
 
 class HealthCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """What tells whether a resource works, asked after it was applied: a command, or one of the kinds."""
+    """A question that tells whether a resource works, asked after it was applied: a command, or one of the kinds."""
 
     command: str | None = None
     """A command with the exit codes of Nagios."""
@@ -261,7 +261,7 @@ class HealthCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     @property
     def wanted(self) -> Any:
-        """What is asked: a value of the kind's type, or the command."""
+        """The question: a value of the kind's type, or the command."""
         return getattr(self, self.kind)
 
 

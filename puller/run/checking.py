@@ -41,7 +41,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Standing(msgspec.Struct):
-    """What the checks of a host say."""
+    """The answers to the checks of a host."""
 
     enforced: dict[str, str] = {}
     """The version of each bundle whose checks were asked."""
@@ -60,7 +60,7 @@ def who_is_at_work(directories: Directories) -> str:
 
 
 def last_run(directories: Directories) -> object:
-    """What is different after a run has begun or ended."""
+    """A value that is another one after a run has begun or ended; raises ``OSError``."""
     try:
         found = os.stat(directories.status)
     except FileNotFoundError:
@@ -150,7 +150,7 @@ def _may_have_checks(declaration: Declaration) -> bool:
 
 
 def findings_of(standing: Standing) -> Iterator[Finding]:
-    """What is to be said of a host, in one sentence each; what is in order is counted."""
+    """All that is to be said of a host, in one sentence each; what is in order is counted."""
     good = 0
     for one in standing.asked:
         if one.result.status is Health.OK:
