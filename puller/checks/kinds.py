@@ -13,11 +13,12 @@ import msgspec
 from puller.values.duration import Duration
 from puller.values.file_mode import FileMode
 
-_URL = re.compile(r"https?://([^/?#\s@]+)(/\S*|\?\S*)?")
-_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.%\w]+\]|[^\s:\[\]]+):(\d{1,5})")
-_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*")
-_PERCENT = re.compile(r"(\d{1,2}(?:\.\d+)?|100)%")
-_BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGTP]i?)?B?")
+# Not compiled here: most manifests that are read have none of these.
+_URL = r"https?://([^/?#\s@]+)(/\S*|\?\S*)?"
+_ADDRESS = r"(\[[0-9a-fA-F:.%\w]+\]|[^\s:\[\]]+):(\d{1,5})"
+_HEADER = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*"
+_PERCENT = r"(\d{1,2}(?:\.\d+)?|100)%"
+_BYTES = r"(\d+(?:\.\d+)?)\s*([kMGTP]i?)?B?"
 _POWERS = {"k": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
@@ -55,7 +56,7 @@ class Http(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """How many redirects are followed; by default none, and the status is that of the redirect."""
 
     def __post_init__(self) -> None:
-        if not _URL.fullmatch(self.url) or not self.url.isascii():
+        if not re.fullmatch(_URL, self.url) or not self.url.isascii():
             raise ValueError("has a url that is none: wanted http:// or https:// with a host, without user")
         statuses = self.status if isinstance(self.status, tuple) else (self.status,)
         if any(status is not None and not 100 <= status <= 599 for status in statuses) or statuses == ():
@@ -68,7 +69,7 @@ class Http(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
             raise ValueError("asks for a body, which HEAD has none of")
         if self.connect is not None:
             parse_address(self.connect)
-        if any(not _HEADER.fullmatch(header) for header in self.headers):
+        if any(not re.fullmatch(_HEADER, header) for header in self.headers):
             raise ValueError("has a header that is none, wanted 'Name: value' in one line")
         if not 0 <= self.redirects <= 10:
             raise ValueError(f"has redirects {self.redirects}, wanted 0 to 10")
@@ -273,7 +274,7 @@ _LONGEST_SOCKET = 107  # bytes; unix(7), without the NUL at the end
 
 def parse_address(text: str) -> tuple[str, int]:
     """Host and port of ``HOST:PORT``; raises ``ValueError``."""
-    match = _ADDRESS.fullmatch(text)
+    match = re.fullmatch(_ADDRESS, text)
     if match is None or not 0 < int(match[2]) < 65536:
         raise ValueError(f"has the address {text!r}, wanted HOST:PORT")
     return match[1].strip("[]"), int(match[2])
@@ -284,9 +285,9 @@ def parse_amount(value: str | int) -> tuple[float, bool]:
     if isinstance(value, int):
         if value >= 0:
             return float(value), False
-    elif match := _PERCENT.fullmatch(value.strip()):
+    elif match := re.fullmatch(_PERCENT, value.strip()):
         return float(match[1]), True
-    elif match := _BYTES.fullmatch(value.strip().replace("K", "k")):
+    elif match := re.fullmatch(_BYTES, value.strip().replace("K", "k")):
         unit = match[2] or ""
         base = 1024 if unit.endswith("i") else 1000
         return float(match[1]) * base ** _POWERS.get(unit[:1], 0), False
