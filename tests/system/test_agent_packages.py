@@ -270,6 +270,8 @@ def test_a_bare_machine_is_kept_by_the_package_through_upgrade_removal_and_purge
             host.type_in("puller install-units --stdout | grep ExecStart=")
             == "ExecStart=/usr/bin/puller run\n"
         )
+        assert "has brought the units already" in host.type_in("puller install-units")
+        assert not (root / "etc/systemd/system/puller.service").exists()
         for page in ("man1/puller-run.1.gz", "man5/puller.yaml.5.gz", "man7/puller-operating.7.gz"):
             assert (root / "usr/share/man" / page).exists(), page
         for place in ("bash-completion/completions/puller", "zsh/vendor-completions/_puller"):
