@@ -21,7 +21,7 @@ class Became(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HostOutcome:
-    """What became of the release on a host that has got it, or was to get it."""
+    """The end of the release on a host that has got it, or was to get it."""
 
     host: str
     kind: str
@@ -40,7 +40,7 @@ class Verdict:
 
     @property
     def hosts(self) -> int:
-        """Those that have the release, or were to get it."""
+        """The number of hosts that have the release, or were to get it."""
         return sum(self.counts.values())
 
 

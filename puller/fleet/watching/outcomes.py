@@ -1,4 +1,4 @@
-"""What became of a release on each host, from the store.
+"""The outcome of a release on each host, from the store.
 
 * A host that failed before it had the release says nothing against it when it fails still.
 * A host that was to get the release by now, was heard of before, and has sent nothing since counts as silent: a release

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,8 +17,10 @@ import pytest
 import responses
 
 from bundles.publisher.publication import publish_bundle
+from bundles.publisher.settings import SiteSettings
 from bundles.publisher.site import Site
 from bundles.publisher.statements import AT_ONCE, RolloutRequest
+from bundles.publisher.watch_rule import WatchRule
 
 if TYPE_CHECKING:
     from tests.conftest import Execute
@@ -244,3 +248,13 @@ def test_programs_read_all_of_it(execute: Execute, reported: Callable[..., None]
     assert status == 4
     assert one["hosts"] == {"in order": 40, "failed": 5, "gave it up": 0, "not heard of since": 0}
     assert one["done"] == "halted"
+
+
+def test_the_rule_in_the_documents_is_understood() -> None:
+    page = (Path(__file__).parents[3] / "docs/rollouts.md").read_text()
+    (text,) = re.findall(r"```yaml\n(watch:\n.*?)```", page, re.DOTALL)
+    rule = SiteSettings.parse(text.encode(), "site.yaml").watching
+    standard = WatchRule()
+    assert rule.query
+    assert rule.command
+    assert replace(rule, command=(), url="", prometheus="", query="", silent_after=None) == standard
