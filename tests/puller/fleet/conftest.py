@@ -39,7 +39,7 @@ def postgresql() -> Iterator[str]:
         "cwd": directory,
         "env": {"PATH": os.environ["PATH"], "LC_ALL": "C"},
     }
-    command: list[Path | str] = [
+    command: list[Any] = [
         initdb,
         "-D",
         directory / "data",
@@ -54,17 +54,7 @@ def postgresql() -> Iterator[str]:
     subprocess.run(command, check=True, capture_output=True, **as_user)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    options: list[Path | str] = [
-        "-D",
-        directory / "data",
-        "-p",
-        str(port),
-        "-k",
-        directory,
-        "-h",
-        "127.0.0.1",
-        "-F",
-    ]
+    options: list[Any] = ["-D", directory / "data", "-p", str(port), "-k", directory, "-h", "127.0.0.1", "-F"]
     with subprocess.Popen([program, *options], stderr=subprocess.DEVNULL, **as_user) as process:
         try:
             _wait_for(port)
