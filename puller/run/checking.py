@@ -22,6 +22,7 @@ from puller.engine.health_checks import check_health
 from puller.errors import PullerError, ResourceError
 from puller.manifest.declaration import Declaration
 from puller.manifest.host_catalog import HostCatalog
+from puller.manifest.links import APPLY
 from puller.manifest.manifest import Inputs
 from puller.manifest.masking import Masks
 from puller.reporting.history import load_status
@@ -131,8 +132,8 @@ def _ask(bundle: str, declaration: Declaration, standing: Standing, masks: Masks
         return
     if declaration.properties.noop:  # nothing of it is applied, nor checked by a run
         return
-    if declaration.failure:
-        unknown(declaration.failure)
+    if why := declaration.failure or _child_failure(declaration):
+        unknown(why)
         return
     for check in health_checks_of(declaration):
         result = check_health(check, system)
@@ -144,9 +145,16 @@ def _ask(bundle: str, declaration: Declaration, standing: Standing, masks: Masks
 
 def _may_have_checks(declaration: Declaration) -> bool:
     """Whether it has checks, or what was written for them has no value here."""
+    if declaration.type.type_name == APPLY and (declaration.failure or _child_failure(declaration)):
+        return True  # those of its children are not known
     return any(
         place.properties.health_checks or "health_checks" in place.unknown for place in declaration.places()
     ) or bool(declaration.properties.health_checks)
+
+
+def _child_failure(declaration: Declaration) -> str:
+    """Why the child manifest of an ``apply`` resource cannot be applied; empty for others."""
+    return declaration.child.failure if declaration.child is not None else ""
 
 
 def findings_of(standing: Standing) -> Iterator[Finding]:

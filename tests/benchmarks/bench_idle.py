@@ -2,8 +2,9 @@
 
     python tests/benchmarks/bench_idle.py [RUNS] [--tls]
 
-A site behind nginx, a host that follows one bundle of ten resources, all in order. nginx counts the bytes of requests
-and answers (headers included, TCP and IP not); its processor time is that of its worker, from ``/proc``.
+A site behind nginx, a host that follows one bundle of ten files with a health check each, all in order. nginx counts the
+bytes of requests and answers (headers included, TCP and IP not); its processor time is that of its worker, from
+``/proc``.
 """
 
 import json
@@ -34,7 +35,10 @@ def main(runs: int, *, tls: bool) -> None:
         machine = directory / "machine"
         machine.mkdir()
         owner = f'owner: "{os.geteuid()}", group: "{os.getegid()}", mode: "0644"'
-        files = "".join(f"      - {machine}/{number}: {{content: same}}\n" for number in range(10))
+        files = "".join(
+            f"      - {path}: {{content: same, health_checks: [{{file: {{path: {path}, contains: same}}}}]}}\n"
+            for path in (machine / str(number) for number in range(10))
+        )
         (source / "manifest.yaml").write_text(
             f"resources:\n  - file:\n      - defaults: {{{owner}}}\n{files}"
         )
@@ -95,6 +99,10 @@ def measure(directory: Path, nginx: Nginx, anchor: Path, runs: int, http: dict[s
     print(
         f"processor time of a run: {(own_time() - own) / runs * 1000:.0f} ms, {elapsed * 1000:.0f} ms in all"
     )
+    own, check = own_time(), [*command[:1], "check", *command[2:]]
+    for _ in range(runs):
+        subprocess.run(check, check=True, stdout=subprocess.DEVNULL)
+    print(f"processor time of puller check: {(own_time() - own) / runs * 1000:.0f} ms")
     print(f"processor time of nginx for a run: {(server_time(nginx) - busy) / runs * 1000:.2f} ms")
 
 
