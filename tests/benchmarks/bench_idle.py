@@ -2,8 +2,8 @@
 
     python tests/benchmarks/bench_idle.py [RUNS] [--tls]
 
-A site behind nginx, a host that follows one bundle of ten files with a health check each, all in order. nginx counts the
-bytes of requests and answers (headers included, TCP and IP not); its processor time is that of its worker, from
+A site behind nginx, a host that follows one bundle of ten files with a health check each, all in order. nginx counts
+the bytes of requests and answers (headers included, TCP and IP not); its processor time is that of its worker, from
 ``/proc``.
 """
 
