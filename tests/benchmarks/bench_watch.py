@@ -101,7 +101,8 @@ def simulate(
             put(connection, documents)
         if now >= begin:
             reader = Reader(store, now + timedelta(seconds=1))
-            if judge(outcomes_of(reader, release, "stable", rule.kinds), rule).reasons:
+            outcomes, usual = outcomes_of(reader, release, "stable", rule.kinds)
+            if judge(outcomes, rule, usual).reasons:
                 reached = len(got) / len(hosts) * 100
                 return reached, now - begin, len(hit & got.keys())
         now += STEP

@@ -125,7 +125,8 @@ def _judged(reader: "Reader", release: "Release", channel: str, rule: "WatchRule
 
     rollout = release.rollout
     is_halted = rollout is not None and rollout.halted
-    verdict = judge(outcomes_of(reader, release, channel, rule.kinds), rule)
+    outcomes, usual = outcomes_of(reader, release, channel, rule.kinds)
+    verdict = judge(outcomes, rule, usual)
     if rule.prometheus and not is_halted:
         from puller.fleet.watching.prometheus import failure_of
 

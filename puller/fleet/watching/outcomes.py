@@ -18,20 +18,28 @@ from puller.fleet.watching.judging import Became, HostOutcome
 _BAD = (Condition.FAILED, Condition.HELD)
 
 
-def outcomes_of(reader: Reader, release: Release, channel: str, kinds: Sequence[str]) -> list[HostOutcome]:
-    """The outcome of ``release`` on each host of ``channel`` that has it, or was to have it by now."""
+def outcomes_of(
+    reader: Reader, release: Release, channel: str, kinds: Sequence[str]
+) -> tuple[list[HostOutcome], float]:
+    """The outcome of ``release`` on each host of ``channel`` that has it, or was to have it by now.
+
+    And the part of all hosts, from 0 to 1, that failed without it: before they got it, or now.
+    """
     rows = [row for row in reader.standings(release.bundle) if row["channel"] == channel]
     facts = dict(reader.facts([row["host"] for row in rows]))
     before = reader.conditions_before(release.bundle, release.version)
     first = reader.first_of(release.bundle, release.version)
     found = []
+    failed_without = 0
     for row in rows:
         became = _became(reader, release, row, before.get(row["host"], ""), first)
+        without = reader.hosts[row["host"]].state if became is None else before.get(row["host"], "")
+        failed_without += without in _BAD
         if became is not None:
             host = reader.hosts[row["host"]]
             why = host.why if became is not Became.IN_ORDER else ""
             found.append(HostOutcome(host.name, kind_of(facts.get(host.name, {}), kinds), became, why))
-    return found
+    return found, failed_without / len(rows) if rows else 0.0
 
 
 def _became(

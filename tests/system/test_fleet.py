@@ -1,0 +1,202 @@
+"""Three hosts, a publisher, and a look at all of them: a release breaks a host of its wave, is halted, and mended.
+
+Freshly booted Debians pull from nginx and send their reports to it (WebDAV). With ``PULLER_PICTURES=DIRECTORY``, and
+Chromium, pictures of the pages are kept there for people to look at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from bundles.format.release import place
+
+if TYPE_CHECKING:
+    from tests.system.conftest import Completed, Machine, Nginx
+
+pytestmark = [pytest.mark.booted, pytest.mark.root]
+
+HOSTS = [f"web{number}.example.com" for number in (1, 2, 3)]
+MANIFEST = """\
+resources:
+  - file:
+      - /etc/web.conf:
+          content: "VERSION\\n"
+          owner: root
+          group: root
+          mode: "0644"
+          health_checks:
+            - {name: web, command: "sh -c 'grep -q BREAKS /etc/web.conf && test -e /etc/fragile && exit 2 || exit 0'"}
+"""
+Execute = Callable[..., tuple[int, str]]
+Copied = Callable[[Path], contextlib.AbstractContextManager[Path]]
+
+
+class Publisher:
+    """The publisher's machine: a site, the reports that have arrived, a store, and pages."""
+
+    def __init__(self, directory: Path, nginx: Nginx, execute: Execute) -> None:
+        self.site, self.store = directory / "site", directory / "fleet.db"
+        self.arrived, self.pages = directory / "arrived", directory / "pages"
+        self._nginx, self._execute, self._bundle = nginx, execute, directory / "web"
+        self._bundle.mkdir()
+        self.puller("site", "init", str(self.site), "--no-passphrase")
+        self._take_reports()
+
+    def _take_reports(self) -> None:
+        """Let nginx take what hosts PUT."""
+        self.arrived.mkdir()
+        shutil.chown(self.arrived, "root")
+        configuration = self._nginx.work / "nginx.conf"
+        location = (
+            f"location /reports/ {{ alias {self.arrived}/; dav_methods PUT; create_full_put_path on;"
+            " client_max_body_size 256k; dav_access user:rw group:r all:r; }"
+        )
+        text = configuration.read_text()
+        begin = text.index("server {") + len("server {")
+        configuration.write_text(f"{text[:begin]}\n{location}\n{text[begin:]}")
+        self._nginx.stop()
+        self._nginx.start()
+
+    def puller(self, *words: str, ok: tuple[int, ...] = (0,)) -> str:
+        status, said = self._execute(*words)
+        assert status in ok, said
+        return said
+
+    def publish(self, version: str, content: str, *options: str) -> None:
+        (self._bundle / "manifest.yaml").write_text(MANIFEST.replace("VERSION", content))
+        self.puller("site", "publish", str(self.site), str(self._bundle), "--version", version, *options)
+        self.deploy()
+
+    def deploy(self) -> None:
+        self.puller("site", "push", str(self.site), str(self._nginx.root))
+
+    def look(self) -> dict[str, Any]:
+        """The fleet, after all that has arrived was imported and the pages were made anew."""
+        self.puller("fleet", "import", str(self.arrived), "--store", str(self.store))
+        self.puller("fleet", "page", "--store", str(self.store), "--to", str(self.pages))
+        said = self.puller("fleet", "status", "--store", str(self.store), "--format", "json")
+        found: dict[str, Any] = json.loads(said)
+        return found
+
+    def picture(self, name: str, page: str = "index.html") -> None:
+        """A picture of a page, for people to look at."""
+        program, kept = shutil.which("chromium"), os.environ.get("PULLER_PICTURES")
+        if program is None or kept is None:
+            return
+        options = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            "--window-size=1200,1500",
+        ]
+        options += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+        options += [f"--user-data-dir={self.site.parent}/chromium", f"--screenshot={kept}/{name}.png"]
+        subprocess.run(
+            [program, *options, f"file://{self.pages}/{page}"], check=True, capture_output=True, timeout=120
+        )
+
+
+class Host:
+    """A machine that is kept."""
+
+    def __init__(self, name: str, machine: Machine) -> None:
+        self.name, self.machine = name, machine
+
+    def run(self, status: int = 0) -> Completed:
+        done = self.machine.run("puller", "run", check=False, timeout=300)
+        assert done.returncode == status, f"{self.name}: {done.stdout}{done.stderr}"
+        return done
+
+
+@pytest.fixture
+def publisher(tmp_path: Path, nginx: Nginx, execute: Execute) -> Publisher:
+    os.chmod(tmp_path, 0o755)
+    made = Publisher(tmp_path, nginx, execute)
+    made.publish("1.0.0", "first")
+    return made
+
+
+@pytest.fixture
+def hosts(debian_tree: Path, copied: Copied, publisher: Publisher, nginx: Nginx) -> Iterator[dict[str, Host]]:
+    from tests.system.conftest import powered_on
+
+    with contextlib.ExitStack() as stack:
+        found: dict[str, Host] = {}
+        for name in HOSTS:
+            disk = stack.enter_context(copied(debian_tree))
+            configuration = {
+                "site": f"{nginx.url}/",
+                "bundles": [{"name": "web"}],
+                "reports": {"to": [f"{nginx.url}/reports/"]},
+            }
+            files = {
+                "etc/hostname": f"{name}\n",
+                "etc/hosts": f"127.0.0.1 localhost {name}\n",
+                "etc/puller/config.yaml": yaml.safe_dump(configuration),
+            }
+            for path, text in files.items():
+                (disk / path).parent.mkdir(parents=True, exist_ok=True)
+                (disk / path).write_text(text)
+            shutil.copy(publisher.site / "root.json", disk / "etc/puller/root.json")
+            found[name] = Host(name, stack.enter_context(powered_on(disk)))
+        yield found
+
+
+def test_a_release_breaks_one_host_of_a_wave_is_halted_and_mended(
+    publisher: Publisher, hosts: dict[str, Host]
+) -> None:
+    for host in hosts.values():
+        host.run()
+    seen = publisher.look()
+    assert (seen["hosts"], seen["states"]) == (3, {"in-order": 3})
+    assert [row["version"] for row in seen["bundles"]["web"]] == ["1.0.0"]
+    publisher.picture("1-before")
+
+    # A wave that reaches two of the three; one of these two is not as the publisher's own machines are.
+    broken, fine, later = sorted(HOSTS, key=lambda name: place(name, "web", "1.1.0"))
+    (hosts[broken].machine.root / "etc/fragile").touch()
+    with (publisher.site / "site.yaml").open("a") as settings:
+        settings.write("watch: {at_least: 1}\n")
+    percent = f"{place(fine, 'web', '1.1.0') + 0.01:.2f}"
+    publisher.publish("1.1.0", "BREAKS", "--percent", percent)
+    assert "1.1.0" in hosts[broken].run(status=7).stdout
+    hosts[fine].run()
+    hosts[later].run(status=20)
+    seen = publisher.look()
+    assert seen["states"] == {"gave-up": 1, "waiting": 1, "in-order": 1}
+    rows = {row["version"]: row for row in seen["bundles"]["web"]}
+    assert (rows["1.1.0"]["hosts"], rows["1.1.0"]["gave_up"], rows["1.1.0"]["waiting"]) == (1, 1, 1)
+    assert [failure["hosts"] for failure in seen["failures"]] == [[broken]]
+    overview = (publisher.pages / "index.html").read_text()
+    assert "gave up a release" in overview
+    assert "waiting for its wave" in overview
+    publisher.picture("2-broken")
+
+    # What is published goes no further; the host that broke says why.
+    said = publisher.puller("site", "watch", str(publisher.site), "--store", str(publisher.store), ok=(4,))
+    assert f"1 of 2 hosts failed or gave it up (limit 2%): {broken}" in said
+    publisher.deploy()
+    hosts[later].run(status=20)
+    assert "health check web" in (publisher.pages / f"hosts/{broken}.html").read_text()
+    publisher.picture("2-broken-host", f"hosts/{broken}.html")
+
+    publisher.publish("1.1.1", "mended")
+    for host in hosts.values():
+        host.run()
+    seen = publisher.look()
+    assert seen["states"] == {"in-order": 3}
+    assert seen["failures"] == []
+    assert {row["version"]: row["hosts"] for row in seen["bundles"]["web"] if row["hosts"]} == {"1.1.1": 3}
+    publisher.picture("3-mended")
+    assert publisher.puller("site", "watch", str(publisher.site), "--store", str(publisher.store))
