@@ -7,7 +7,7 @@ The first that holds:
 | silent | of which nothing was heard for a time: nobody knows how it is |
 | failed | whose last run failed, wholly or in part |
 | gave-up | that has given up the version that is published for it, and enforces another one |
-| held | that cannot or must not run what is published: it is rejected or unavailable, or pinned to another version |
+| held | that enforces another version than the published one for any other reason, or whose last run was partial |
 | paused | on which nothing is applied: disabled, or outside of its maintenance windows |
 | waiting | that enforces an earlier version in order, until the rollout reaches it |
 | in-order | that enforces what is published, and whose last run had nothing to complain of |
@@ -70,6 +70,10 @@ def condition_of(sent: SentReport) -> tuple[Condition, str]:
     for bundle in report.bundles:
         if bundle.held_because in (HeldBecause.REJECTED, HeldBecause.UNAVAILABLE, HeldBecause.QUARANTINE):
             return Condition.HELD, _short(bundle.held)
+    if report.only:
+        return Condition.HELD, _short(
+            f"the last run was limited to {', '.join(report.only)}, and says nothing of the rest"
+        )
     if report.paused:
         return Condition.PAUSED, _short(report.paused)
     for standing in sent.bundles:
@@ -82,6 +86,11 @@ def condition_of(sent: SentReport) -> tuple[Condition, str]:
     for bundle in report.bundles:
         if bundle.held_because is HeldBecause.ROLLOUT:
             return Condition.WAITING, _short(bundle.held)
+    for standing in sent.bundles:
+        if standing.published and standing.enforced != standing.published:
+            return Condition.HELD, _short(
+                f"{standing.name} {standing.enforced} is enforced, published is {standing.published}"
+            )
     if report.exit_status == ExitStatus.HELD:
         return Condition.HELD, _short("; ".join(bundle.held for bundle in report.bundles if bundle.held))
     return Condition.IN_ORDER, ""

@@ -4,7 +4,9 @@
 * Texts have no character that a database or a page cannot hold.
 """
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 
@@ -19,6 +21,10 @@ MOST_BYTES = max(LARGEST, LARGEST_JSON)
 AHEAD = timedelta(hours=1)
 """How far the clock of a host may be before ours."""
 _LONGEST_RUN = 64
+_DEEPEST = 100
+"""Mappings and lists of facts inside one another, as for facts in files."""
+_LARGEST_NUMBER = 2**31
+"""Databases have a bound for counts."""
 _NOT_TEXT = dict.fromkeys((0, *range(0xD800, 0xE000)), "\N{REPLACEMENT CHARACTER}")
 _decoder = msgspec.json.Decoder(SentReport)
 
@@ -39,6 +45,8 @@ class Document(msgspec.Struct, frozen=True):
     """When the run had ended: by the clock of the host, unless that is ahead of ours."""
     condition: Condition
     why: str
+    size: int
+    """Bytes of its JSON."""
     ahead: timedelta | None = None
     """How far the clock of the host was before ours, where that is more than it may be."""
 
@@ -73,6 +81,9 @@ def read_document(data: bytes, directory: str, arrived: datetime) -> Document:
     if report.noop:
         raise ValueError("is of a dry run, which says nothing of the host")
     finished = _time(report.finished, "finished")
+    _verify_numbers(sent)
+    if _is_deep(sent.facts):
+        raise ValueError(f"has facts that are nested more than {_DEEPEST} deep")
     condition, why = condition_of(sent)
     ahead = finished - arrived
     is_ahead = ahead > AHEAD
@@ -82,6 +93,7 @@ def read_document(data: bytes, directory: str, arrived: datetime) -> Document:
         arrived if is_ahead else min(finished, arrived),
         condition,
         why,
+        len(text),
         ahead if is_ahead else None,
     )
 
@@ -94,7 +106,31 @@ def plain(text: str) -> str:
 def _packed(data: bytes) -> bytes:
     import gzip
 
-    return gzip.compress(data, mtime=0)
+    packed = gzip.compress(data, mtime=0)
+    if len(packed) > LARGEST:  # what reads the store holds documents to that, too
+        raise ValueError(f"has more than {LARGEST} bytes when it is compressed")
+    return packed
+
+
+def _verify_numbers(sent: SentReport) -> None:
+    if not 0 <= sent.report.exit_status < 256:
+        raise ValueError("has an exit status that is none")
+    if any(not 0 <= count < _LARGEST_NUMBER for one in sent.restless for count in (one.runs, one.changes)):
+        raise ValueError("has a number of runs that cannot be")
+
+
+def _is_deep(facts: Mapping[str, Any]) -> bool:
+    level: list[Any] = [facts]
+    for _ in range(_DEEPEST):
+        level = [
+            below
+            for value in level
+            for below in (value.values() if isinstance(value, dict) else value)
+            if isinstance(below, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _why_not(text: bytes, error: Exception) -> str:

@@ -79,7 +79,7 @@ def status(
             _print_hosts(rows, output_format)
             return
         if output_format == "json":
-            show(_plain(reader, bundle), "json")
+            show(_plain(reader, bundle, refused_files(store, 0)[0]), "json")
         elif bundle:
             _print_bundle(reader, bundle)
         else:
@@ -101,7 +101,7 @@ def _print_hosts(rows: "Sequence[HostRow]", output_format: str) -> None:
 def _line(row: "HostRow") -> tuple[str, ...]:
     from puller.fleet.conditions import Condition
 
-    versions = ", ".join(map(" ".join, row.bundles.items()))
+    versions = _short(", ".join(map(" ".join, row.bundles.items())))
     return row.name, Condition(row.state).label, _time(row.heard), versions, _short(row.why)
 
 
@@ -129,7 +129,9 @@ def _print_fleet(reader: "Reader", refused: int, files: Any) -> None:
     if fleet.restless:
         say("\nrestless, changed in run after run:")
         for resource in fleet.restless[:_MOST]:
-            say(f"  {resource.reference} ({resource.bundle}) on {_hosts(len(resource.hosts))}")
+            say(
+                f"  {_short(resource.reference)} ({_short(resource.bundle)}) on {_hosts(len(resource.hosts))}"
+            )
         _print_more(len(fleet.restless))
     if refused:
         say(f"\n{refused} files that arrived are no reports:")
@@ -139,7 +141,7 @@ def _print_fleet(reader: "Reader", refused: int, files: Any) -> None:
 
 def _print_bundle(reader: "Reader", name: str) -> None:
     found = next((one for one in reader.bundles if one.name == name), None)
-    say(f"\n{name}:" if found else f"no host has or follows a bundle {name!r}")
+    say(f"\n{_short(name)}:" if found else f"no host has or follows a bundle {name!r}")
     if found is None:
         return
     rows = []
@@ -149,7 +151,7 @@ def _print_bundle(reader: "Reader", name: str) -> None:
         states = ", ".join(f"{count} {Condition(word).label}" for word, count in version.states.items())
         rest = [f"{version.gave_up} gave it up"] if version.gave_up else []
         rest += [f"{version.waiting} wait for it"] if version.waiting else []
-        rows.append((f"  {version.version}", _hosts(version.hosts), states, ", ".join(rest)))
+        rows.append((f"  {_short(version.version)}", _hosts(version.hosts), states, ", ".join(rest)))
     print_table(("  version", "hosts", "how they are", ""), rows)
 
 
@@ -189,8 +191,8 @@ def _short(text: str) -> str:
 # For programs
 
 
-def _plain(reader: "Reader", bundle: str | None) -> dict[str, Any]:
-    fleet = reader.fleet()
+def _plain(reader: "Reader", bundle: str | None, refused: int) -> dict[str, Any]:
+    fleet = reader.fleet(refused)
     return {
         "hosts": fleet.hosts,
         "states": dict(fleet.states),
@@ -228,6 +230,7 @@ def _plain(reader: "Reader", bundle: str | None) -> dict[str, Any]:
             {"bundle": one.bundle, "resource": one.reference, "hosts": list(one.hosts)}
             for one in fleet.restless
         ],
+        "refused": fleet.refused,
     }
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from puller.errors import SourceError, file_problem, reason
 from puller.fleet.document import MOST_BYTES, SUFFIXES
-from puller.fleet.importing.source import Found, Refused
+from puller.fleet.importing.source import Found, Gone, Refused, Unreadable
 from puller.values.host_name import WANTED, is_host_name
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -91,8 +91,10 @@ class DirectorySource:
                 if not stat.S_ISREG(status.st_mode):
                     raise ValueError("is no regular file")
                 data = opened.read(MOST_BYTES + 1)
+        except FileNotFoundError:
+            raise Gone from None
         except OSError as error:
-            raise ValueError(f"cannot be read: {reason(error)}") from None
+            raise Unreadable(f"cannot be read: {reason(error)}") from None
         if len(data) > MOST_BYTES:
             raise ValueError(f"has more than {MOST_BYTES} bytes")
         now = datetime.now(UTC)

@@ -14,18 +14,20 @@ import msgspec
 from sqlalchemy import delete, select
 
 from puller.fleet.document import Document, plain, read_document
-from puller.fleet.importing.source import Found, Refused, Source
+from puller.fleet.importing.source import Found, Gone, Refused, Source, Unreadable
 from puller.fleet.store import schema
 from puller.fleet.store.database import Store
 from puller.fleet.store.retention import forget_before
 from puller.fleet.store.writing import Put, put
+from puller.version import __version__
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 _BATCH = 500
 """Documents of one step."""
-_BATCH_BYTES = 64 * 1024 * 1024
+_BATCH_BYTES = 16 * 1024 * 1024
+"""Of JSON, which takes many times as much memory when it is read."""
 _AT_ONCE = 400
 _TOLD = 20
 _LONGEST_PATH = 600
@@ -125,11 +127,19 @@ class _Import:
 
     def _files_known(self) -> dict[str, tuple[int, int, bool]]:
         table = schema.documents.c
-        query = select(table.path, table.size, table.stamp, table.refused).where(
+        query = select(table.path, table.size, table.stamp, table.refused, table.reader).where(
             table.source == self._source.name
         )
         with self._store.reading() as connection:
-            return {row.path: (row.size, row.stamp, bool(row.refused)) for row in connection.execute(query)}
+            return {
+                # What another version of Puller has refused may be understood by this one.
+                row.path: (
+                    -1 if row.refused and row.reader != __version__ else row.size,
+                    row.stamp,
+                    bool(row.refused),
+                )
+                for row in connection.execute(query)
+            }
 
     def _attend(self, found: Found | Refused, path: str) -> None:
         before = self._known.get(path)
@@ -141,15 +151,21 @@ class _Import:
                 self._imported.refused += 1
             else:
                 self._imported.unchanged += 1
+                if self._remove:
+                    self._take_away(found)
             return
         try:
             data, arrived = self._source.read(found)
             document = read_document(data, found.host, arrived)
+        except Gone:
+            pass
+        except Unreadable as error:
+            self._refuse(path, -1, 0, str(error), is_told=before is not None and before[2])
         except ValueError as error:
             self._refuse(path, found.size, found.stamp, str(error), is_told=False)
         else:
             self._batch.append((found, document))
-            self._bytes += len(data)
+            self._bytes += document.size
 
     def _refuse(self, path: str, size: int, stamp: int, why: str, *, is_told: bool) -> None:
         self._imported.refused += 1
@@ -167,15 +183,18 @@ class _Import:
         self._imported.add(done)
         if self._remove:
             for found, _ in self._batch:
-                try:
-                    self._source.remove(found)
-                    self._imported.removed += 1
-                except OSError as error:
-                    self._imported.refuse(
-                        Refused(found.path, f"cannot be removed: {os.strerror(error.errno or 0)}")
-                    )
+                self._take_away(found)
         self._batch, self._bytes, self._refused = [], 0, {}
         self._progress(self._imported)
+
+    def _take_away(self, found: Found) -> None:
+        try:
+            self._source.remove(found)
+            self._imported.removed += 1
+        except OSError as error:
+            self._imported.refuse(
+                Refused(_path(found.path), f"cannot be removed: {os.strerror(error.errno or 0)}")
+            )
 
     def _record(self, connection: "Connection") -> None:
         at = time.time()
@@ -193,7 +212,10 @@ class _Import:
         if rows:
             connection.execute(
                 schema.documents.insert(),
-                [{"source": self._source.name, "path": path, "at": at, **row} for path, row in rows.items()],
+                [
+                    {"source": self._source.name, "path": path, "at": at, "reader": __version__, **row}
+                    for path, row in rows.items()
+                ],
             )
 
     def _forget_files(self, paths: Sequence[str]) -> None:

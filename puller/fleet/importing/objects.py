@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from puller.errors import SourceError, UsageError
 from puller.fleet.document import MOST_BYTES, SUFFIXES
-from puller.fleet.importing.source import Found, Refused
+from puller.fleet.importing.source import Found, Gone, Refused
 from puller.values.host_name import WANTED, is_host_name
 
 
@@ -66,7 +66,7 @@ class ObjectSource:
     def read(self, found: Found) -> tuple[bytes, datetime]:
         if found.size > MOST_BYTES:
             raise ValueError(f"has {found.size} bytes, at most {MOST_BYTES} are read")
-        with _explained(f"{self.name}/{found.path}"):
+        with _explained(f"{self.name}/{found.path}", may_be_gone=True):
             answer = self._client.get_object(Bucket=self._bucket, Key=f"{self._prefix}{found.path}")
             data: bytes = answer["Body"].read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
@@ -82,10 +82,12 @@ class ObjectSource:
 
 
 @contextlib.contextmanager
-def _explained(where: str) -> Iterator[None]:
+def _explained(where: str, *, may_be_gone: bool = False) -> Iterator[None]:
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
         yield
     except (BotoCoreError, ClientError) as error:
+        if may_be_gone and isinstance(error, ClientError) and error.response["Error"]["Code"] == "NoSuchKey":
+            raise Gone from None
         raise SourceError(f"{where}: {' '.join(str(error).split())}") from error

@@ -27,6 +27,14 @@ class Refused(msgspec.Struct, frozen=True):
     why: str
 
 
+class Gone(Exception):
+    """A file that was there a moment ago, and that another import or its host has removed."""
+
+
+class Unreadable(ValueError):
+    """A file that cannot be read now; it may be the next time, without being another one."""
+
+
 class Source(Protocol):
     """A place that hosts send to. Methods raise ``SourceError`` when it cannot be used at all."""
 
@@ -37,7 +45,7 @@ class Source(Protocol):
         """All files there; what can be no document is refused."""
 
     def read(self, found: Found) -> tuple[bytes, datetime]:
-        """The bytes of a file, and when it arrived; raises ``ValueError`` saying why it is none."""
+        """The bytes of a file, and when it arrived; raises ``ValueError`` saying why it is none, and ``Gone``."""
 
     def remove(self, found: Found) -> None:
         """Remove a file that was imported, if it is still that one."""

@@ -40,7 +40,11 @@ class Store:
         if not is_url and not make and not Path(location).exists():
             raise SourceError(f"{location}: there is no store; `puller fleet import` makes one")
         try:
-            url = sqlalchemy.make_url(location if is_url else f"sqlite:///{location}")
+            url = (
+                sqlalchemy.make_url(location)
+                if is_url
+                else sqlalchemy.URL.create("sqlite", database=location)
+            )
             engine = sqlalchemy.create_engine(url, **_options(url.get_backend_name()))
         except ImportError as error:
             raise UsageError(f"a driver for the store's database is not installed here: {error}") from None
@@ -59,7 +63,13 @@ class Store:
     @contextlib.contextmanager
     def reading(self) -> "Iterator[Connection]":
         """One look: all that is read within is of the same moment, as far as the database can."""
+        from sqlalchemy import text
+
         with _explained(self.name), self.engine.connect() as connection:
+            if connection.dialect.name == "sqlite":
+                connection.execute(text("BEGIN"))
+            elif connection.dialect.name == "postgresql":
+                connection = connection.execution_options(isolation_level="REPEATABLE READ")
             yield connection
 
     @contextlib.contextmanager
@@ -98,7 +108,7 @@ class Store:
         from sqlalchemy import inspect, select
         from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
-        from puller.fleet.store.schema import FORMAT, metadata, settings
+        from puller.fleet.store.schema import FORMAT, settings
 
         with _explained(self.name), self.engine.connect() as connection:
             there = inspect(connection).has_table("settings")
@@ -107,17 +117,32 @@ class Store:
                 raise SourceError(f"{self.name}: there is no store; `puller fleet import` makes one")
             try:
                 with _explained(self.name, IntegrityError, OperationalError, ProgrammingError):
-                    metadata.create_all(self.engine)
-                    with self.engine.begin() as connection:
-                        connection.execute(settings.insert().values(name="format", value=str(FORMAT)))
+                    self._make()
             except (IntegrityError, OperationalError, ProgrammingError):
                 pass  # another process has made it meanwhile, or it is told below
         with _explained(self.name), self.engine.connect() as connection:
             found = connection.execute(select(settings.c.value).where(settings.c.name == "format")).scalar()
+        if found is None:
+            raise SourceError(f"{self.name}: is a database of something else, and no store")
         if found != str(FORMAT):
             raise SourceError(
                 f"{self.name}: is a store of format {found}, and this version of Puller knows {FORMAT}"
             )
+
+    def _make(self) -> None:
+        """All tables and the format in one step: another process finds a whole store, or none."""
+        from sqlalchemy import inspect, text
+
+        from puller.fleet.store.schema import FORMAT, metadata, settings
+
+        with self.engine.connect() as connection:
+            if connection.dialect.name == "sqlite":
+                connection.execute(text("BEGIN IMMEDIATE"))
+                if inspect(connection).has_table("settings"):
+                    return
+            metadata.create_all(connection)
+            connection.execute(settings.insert().values(name="format", value=str(FORMAT)))
+            connection.commit()
 
 
 def _options(backend: str) -> dict[str, Any]:

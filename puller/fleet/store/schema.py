@@ -139,5 +139,6 @@ documents = Table(  # the files that were imported, as far as they are still whe
     Column("size", BigInteger, nullable=False),
     Column("stamp", BigInteger, nullable=False),  # of its last change
     Column("refused", Text, nullable=False),  # why; empty when it was imported
+    Column("reader", String(64), nullable=False),  # the version of Puller that has read it
     Column("at", Double, nullable=False),
 )

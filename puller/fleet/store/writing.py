@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import Table, bindparam, select, tuple_
+from sqlalchemy import Table, and_, bindparam, select, tuple_
 
 from puller.fleet.document import Document, plain
 from puller.fleet.same_errors import general, key_of
@@ -233,6 +233,7 @@ class _Changes:
         """End the periods of what is different, and begin others."""
         current = self._current_periods({document.host for _, document in self._periods})
         ended: list[dict[str, Any]] = []
+        none: list[dict[str, Any]] = []
         begun: dict[tuple[str, str], dict[str, Any]] = {}
         for at, document in self._periods:
             wanted = _conditions(document)
@@ -242,7 +243,7 @@ class _Changes:
                 if row is not None and then == (row["version"], row["condition"]):
                     continue
                 if row is not None:
-                    self._end(row, at, begun, ended)
+                    self._end(row, at, begun, ended, none)
                     del held[bundle]
                 if then is not None:
                     version, condition = then
@@ -255,34 +256,39 @@ class _Changes:
                         "condition": condition,
                     }
                     begun[document.host, bundle, at] = new  # type: ignore[index]
+        table = schema.periods
+        row_of = and_(
+            table.c.host == bindparam("of_host"),
+            table.c.bundle == bindparam("of_bundle"),
+            table.c.began == bindparam("of_began"),
+        )
         if ended:
-            table = schema.periods
-            statement = (
-                table.update()
-                .where(
-                    table.c.host == bindparam("of_host"),
-                    table.c.bundle == bindparam("of_bundle"),
-                    table.c.began == bindparam("of_began"),
-                )
-                .values(ended=bindparam("until"))
-            )
-            self._connection.execute(statement, ended)
+            self._connection.execute(table.update().where(row_of).values(ended=bindparam("until")), ended)
+        if none:
+            self._connection.execute(table.delete().where(row_of), none)
         self._insert(schema.periods, list(begun.values()))
 
     @staticmethod
     def _end(
-        row: dict[str, Any], at: float, begun: dict[Any, dict[str, Any]], ended: list[dict[str, Any]]
+        row: dict[str, Any],
+        at: float,
+        begun: dict[Any, dict[str, Any]],
+        ended: list[dict[str, Any]],
+        none: list[dict[str, Any]],
     ) -> None:
+        """Runs that end at one moment, or arrive at one where clocks are wrong, leave no period between them."""
         key = (row["host"], row["bundle"], row["began"])
         if key in begun:
             if row["began"] >= at:  # nothing was so for no time
                 del begun[key]
             else:
                 row["ended"] = at
+            return
+        of = {"of_host": key[0], "of_bundle": key[1], "of_began": key[2]}
+        if row["began"] >= at:
+            none.append(of)
         else:
-            ended.append(
-                {"of_host": key[0], "of_bundle": key[1], "of_began": key[2], "until": max(at, row["began"])}
-            )
+            ended.append({**of, "until": at})
 
     def _current_periods(self, hosts: Collection[str]) -> dict[str, dict[str, dict[str, Any]]]:
         table = schema.periods
@@ -469,16 +475,14 @@ def system_of(facts: Mapping[str, Any]) -> str:
 
 
 def seconds(text: str) -> float | None:
-    """A time in ISO 8601; ``None`` for one that is none."""
+    """A time in ISO 8601; ``None`` for one that is none, or not of this millennium."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
         return None
-    found = found if found.tzinfo else found.replace(tzinfo=UTC)
-    try:
-        return found.timestamp()
-    except (OverflowError, OSError):
+    if not 2000 <= found.year < 9000:  # in another zone it may be a time that no calendar has
         return None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
 def _text(text: str) -> str:
