@@ -1,0 +1,232 @@
+"""What a host may send: nothing of it stops an import, or what the store is asked, or speaks for another host."""
+
+import gzip
+import json
+import os
+import random
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from puller.fleet.importing.importer import refused_files
+from puller.fleet.store.database import Store
+from puller.fleet.store.reading import Reader
+from tests.puller.fleet.conftest import Import, imported
+from tests.simulators import fleet
+
+GOOD, BAD = "good.example.com", "bad.example.com"
+
+
+def document(now: datetime, **facts: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(msgspec.json.encode(fleet.sent(BAD, now, facts=facts)))
+    return found
+
+
+def of_report(now: datetime, **fields: Any) -> bytes:
+    whole = document(now)
+    return json.dumps({**whole, "report": {**whole["report"], **fields}}).encode()
+
+
+def with_text(now: datetime, text: str) -> bytes:
+    return json.dumps(document(now, x="@@")).replace('"@@"', text).encode()
+
+
+def restless(now: datetime, runs: int) -> bytes:
+    one = {"bundle": "web", "reference": "file#/x", "runs": runs, "changes": 1}
+    return json.dumps({**document(now), "restless": [one]}).encode()
+
+
+Make = Callable[[datetime], bytes]
+
+REFUSED: dict[str, tuple[Make, str]] = {
+    "nothing": (lambda now: b"", "malformed|truncated"),
+    "no JSON": (lambda now: b"<html>", "malformed"),
+    "no text": (lambda now: b"\xff\xfe{}", "malformed|no document"),
+    "a list": (lambda now: b"[]", "Expected `object`"),
+    "a wrong type": (lambda now: of_report(now, exit_status="0"), "Expected `int`"),
+    "a newer format": (
+        lambda now: json.dumps({**document(now), "format": 2}).encode(),
+        "has format 2, and this version of Puller knows format 1",
+    ),
+    "an exit status of 70 bits": (lambda now: of_report(now, exit_status=2**70), "exit status that is none"),
+    "an exit status of 40 bits": (lambda now: of_report(now, exit_status=2**40), "exit status that is none"),
+    "a number of 70 bits": (lambda now: restless(now, 2**70), "number of runs that cannot be"),
+    "a number of 40 bits": (lambda now: restless(now, 2**40), "number of runs that cannot be"),
+    "half a character": (lambda now: with_text(now, '"\\ud800"'), "surrogate"),
+    "an endless number": (lambda now: with_text(now, "1e400"), "out of range"),
+    "deep facts": (lambda now: with_text(now, "[" * 200 + "]" * 200), "nested more than 100 deep"),
+    "facts as deep as can be": (lambda now: with_text(now, "[" * 300_000), "no document"),
+    "too much": (lambda now: json.dumps(document(now, x="x" * 1_100_000)).encode(), "are read"),
+    "too much when compressed": (
+        lambda now: json.dumps(document(now, x=random.Random(1).randbytes(400_000).hex())).encode(),
+        "when it is compressed",
+    ),
+    "a bomb": (lambda now: gzip.compress(b" " * 500_000_000, 1)[:200_000], "when it is unpacked"),
+    "half of a document": (lambda now: gzip.compress(json.dumps(document(now)).encode())[:-20], "cut off"),
+    "more behind it": (lambda now: gzip.compress(json.dumps(document(now)).encode()) + b"x", "behind it"),
+    "another host": (
+        lambda now: json.dumps({**document(now), "host": GOOD}).encode(),
+        "a host can speak for itself only",
+    ),
+    "a report of another host": (lambda now: of_report(now, host=GOOD), "has a report of the host"),
+    "a path for a host": (
+        lambda now: json.dumps({**document(now), "host": "../good"}).encode(),
+        "has the host '../good'",
+    ),
+    "a long host": (lambda now: json.dumps({**document(now), "host": "a" * 10_000}).encode(), "has the host"),
+    "no run": (lambda now: of_report(now, run=""), "no identity of a run"),
+    "a run with a command of the terminal": (lambda now: of_report(now, run="\x1b[2J"), "no identity"),
+    "a dry run": (lambda now: of_report(now, noop=True), "dry run"),
+    "no time": (lambda now: of_report(now, finished="soon"), "wanted a time"),
+    "a time of no zone": (lambda now: of_report(now, finished="2026-01-01T00:00:00"), "wanted a time in UTC"),
+    "the year one": (lambda now: of_report(now, finished="0001-01-01T00:00:00+23:59"), "this millennium"),
+}
+
+
+@pytest.mark.parametrize(("make", "why"), REFUSED.values(), ids=REFUSED)
+def test_what_is_no_document_is_told_once_and_keeps_nothing_else_from_being_imported(
+    make: Make, why: str, store: Store, place: Path, arrive: Import, now: datetime
+) -> None:
+    data = make(now)
+    (place / BAD).mkdir()
+    (place / BAD / "run.json").write_bytes(data)
+    done = arrive(fleet.sent(GOOD, now))
+    assert (done.newest, done.refused, len(done.told)) == (1, 1, 1)
+    assert done.told[0].path == f"{BAD}/run.json"
+
+    assert re.search(why, done.told[0].why), done.told[0].why
+    assert list(Reader(store, now).hosts) == [GOOD]
+    again = imported(store, place)
+    assert (again.refused, again.told, again.unchanged) == (1, [], 1)
+    assert refused_files(store)[0] == 1
+    (place / BAD / "run.json").unlink()
+    assert imported(store, place).refused == 0
+    assert refused_files(store)[0] == 0
+
+
+ODD: dict[str, Make] = {
+    "NUL": lambda now: with_text(now, '"a\\u0000b"'),
+    "NUL in a name": lambda now: json.dumps(document(now, **{"a\0b": 1})).encode(),
+    "NUL in what failed": lambda now: of_report(now, exit_status=4, problems=["a\0b" * 2000]),
+    "NUL in bundles": lambda now: json.dumps(
+        {**document(now), "bundles": [{"name": "w\0b", "enforced": "1\0", "published": "1\0"}]}
+    ).encode(),
+    "long names": lambda now: json.dumps(
+        {**document(now), "bundles": [{"name": "𝔘" * 9999, "enforced": "𝔘" * 9999, "held": "x" * 99999}]}
+    ).encode(),
+    "one bundle twice": lambda now: json.dumps(
+        {**document(now), "bundles": [{"name": "w", "enforced": str(n)} for n in range(50)]}
+    ).encode(),
+    "many failures": lambda now: of_report(now, exit_status=4, problems=[f"x{n}" for n in range(9999)]),
+    "many numbers": lambda now: of_report(
+        now, exit_status=4, problems=["1" * 2000 + ".a" * 900 + ".1"] * 100
+    ),
+    "a large number": lambda now: with_text(now, "9" * 4000),
+    "many facts": lambda now: json.dumps(document(now, **{f"f{n}": n for n in range(30_000)})).encode(),
+    "metadata that expire before all calendars": lambda now: json.dumps(
+        {**document(now), "metadata_expire": "0001-01-01T00:00:00+23:59"}
+    ).encode(),
+    "metadata that expire after all calendars": lambda now: json.dumps(
+        {**document(now), "metadata_expire": "9999-12-31T23:59:59-23:59"}
+    ).encode(),
+    "a bundle since before all calendars": lambda now: json.dumps(
+        {
+            **document(now),
+            "bundles": [{"name": "w", "enforced": "1", "enforced_since": "0001-01-01T00:00:00+23:59"}],
+        }
+    ).encode(),
+    "HTML and commands": lambda now: of_report(
+        now, exit_status=4, problems=["<script>alert(1)</script>", "\x1b[2J\x1b]0;x\x07"]
+    ),
+}
+
+
+@pytest.mark.parametrize("make", ODD.values(), ids=ODD)
+def test_odd_documents_are_kept_and_read(
+    make: Make, store: Store, place: Path, arrive: Import, now: datetime
+) -> None:
+    (place / BAD).mkdir()
+    (place / BAD / "run.json").write_bytes(make(now))
+    done = arrive(fleet.sent(GOOD, now))
+    assert (done.newest, done.refused) == (2, 0), done.told
+    reader = Reader(store, now)
+    reader.fleet()
+    assert [view.row.name for view in reader.details([BAD, GOOD])] == [BAD, GOOD]
+    assert dict(reader.facts()).keys() == {BAD, GOOD}
+    reader.resources()
+    for bundle in reader.bundles:
+        for version in bundle.versions:
+            reader.release(bundle.name, version.version)
+
+
+def test_nothing_is_reached_through_links_or_opened_that_blocks(
+    store: Store, place: Path, arrive: Import, now: datetime, tmp_path: Path
+) -> None:
+    (secret,) = fleet.deliver(tmp_path / "elsewhere", [fleet.sent(BAD, now)])
+    (place / BAD).mkdir()
+    (place / BAD / "link.json.gz").symlink_to(secret)
+    os.mkfifo(place / BAD / "pipe.json.gz")
+    (place / BAD / "directory.json.gz").mkdir()
+    (place / BAD / "page.html").write_text("x")
+    (place / "linked.example.com").symlink_to(secret.parent)
+    (place / "file").write_text("x")
+    (place / "name with space").mkdir()
+    (place / os.fsdecode(b"\xff\xfe")).mkdir()
+    (place / ("<b>" + "x" * 240)).mkdir()
+    done = arrive(fleet.sent(GOOD, now))
+    assert done.newest == 1
+    assert {
+        one.path.split("/")[-1]: one.why.split(",")[0] for one in done.told if "x" * 9 not in one.path
+    } == {
+        "link.json.gz": "is no regular file",
+        "pipe.json.gz": "is no regular file",
+        "directory.json.gz": "is no regular file",
+        "page.html": "has another name than a document",
+        "linked.example.com": "is no directory of a host",
+        "file": "is no directory of a host",
+        "name with space": "is no name of a host",
+        "\ufffd\ufffd": "is no name of a host",
+    }
+    assert done.refused == 9
+    assert list(Reader(store, now).hosts) == [GOOD]
+    assert secret.exists()
+
+
+def test_a_file_of_100_mb_is_not_read(store: Store, place: Path, arrive: Import, now: datetime) -> None:
+    (place / BAD).mkdir()
+    with (place / BAD / "run.json.gz").open("wb") as file:
+        file.truncate(100 * 1024 * 1024)
+    done = arrive(fleet.sent(GOOD, now))
+    assert (done.newest, done.refused) == (1, 1)
+    assert "has 104857600 bytes" in done.told[0].why
+
+
+def test_few_of_many_refused_files_are_told(place: Path, arrive: Import, now: datetime) -> None:
+    (place / BAD).mkdir()
+    for number in range(700):
+        (place / BAD / f"{number}.json").write_bytes(b"{")
+    done = arrive(fleet.sent(GOOD, now))
+    assert (done.newest, done.refused, len(done.told), done.untold) == (1, 700, 20, 680)
+
+
+def test_two_runs_that_ended_at_one_moment_are_two_runs(store: Store, arrive: Import, now: datetime) -> None:
+    at = now - timedelta(minutes=5)
+    first, second, third = (
+        fleet.sent(BAD, at),
+        fleet.sent(BAD, at, problems=["x"], exit_status=14),
+        fleet.sent(BAD, at),
+    )
+    second.report.run = f"{first.report.run}1"
+    third.report.run = f"{first.report.run}2"
+    states = []
+    for one in (first, second, third):
+        assert arrive(one).newest == 1
+        states.append(Reader(store, now).hosts[BAD].state)
+    assert states == ["in-order", "failed", "in-order"]
+    (counted,) = Reader(store, now).history.counts.items()
+    assert counted == ("in order", [1, 1])
