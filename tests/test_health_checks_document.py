@@ -11,6 +11,8 @@ import msgspec
 import pytest
 
 from puller.checks import kinds
+from puller.checks.gossfile.matchers import _OF_NUMBERS, _OF_TEXT
+from puller.checks.gossfile.reading import ATTRIBUTES
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
 from puller.resources.descriptions import describe_fields
@@ -73,6 +75,28 @@ def rows() -> list[str]:
 def test_the_table_is_that_of_the_types() -> None:
     table = PAGE.read_text().split("| --- | --- | --- |\n")[1].split("\n\n")[0]
     assert table.splitlines() == rows()
+
+
+def goss_rows() -> list[str]:
+    """The table of the kinds of goss."""
+
+    def words(names: frozenset[str]) -> str:
+        return ", ".join(f"`{name}`" for name in sorted(names))
+
+    return [
+        f"| `{kind}` | {words(compared)} | {words(how)} |" for kind, (_, compared, how) in ATTRIBUTES.items()
+    ]
+
+
+def test_the_table_of_goss_is_that_of_what_is_read() -> None:
+    table = PAGE.read_text().split("## Goss files")[1].split("| --- | --- | --- |\n")[1].split("\n\n")[0]
+    assert table.splitlines() == goss_rows()
+
+
+def test_the_page_names_every_matcher() -> None:
+    page = PAGE.read_text().split("## Goss files")[1].split("\n## ")[0]
+    for word in ("and", "or", "not", "equal", "have-len", "have-key", *_OF_TEXT, *_OF_NUMBERS):
+        assert f"`{word}`" in page
 
 
 @pytest.mark.parametrize("example", re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL))

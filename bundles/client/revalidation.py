@@ -16,8 +16,6 @@ redirect, a proxy, a client certificate, failures of any kind) is *cannot be tol
 
 import hashlib
 import http.client
-import os
-import socket
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from http import HTTPStatus
@@ -36,11 +34,11 @@ from bundles.format.limits import LARGEST_STORED
 from bundles.format.release import Release
 from bundles.transport.credentials import credentials
 from bundles.transport.location import Location
+from bundles.transport.plain import connect_plainly, goes_through_proxy
 from bundles.transport.reading import Reading, answers_under
 from bundles.transport.settings import TransportSettings, locate
 
 _LONGEST_REFUSAL = 64 * 1024  # bytes of what a server says beside a 404
-_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 _Mirrors = list[tuple[Location, TransportSettings]]
 
@@ -205,7 +203,7 @@ class _Session:
             **credentials(location, settings),
         }
         reading = Reading(deadline, settings.read_timeout)
-        self._connection = _connection(parts.scheme, parts.netloc, settings)
+        self._connection = connect_plainly(parts.scheme, parts.netloc, settings)
         self._connection.response_class = answers_under(lambda: reading)  # type: ignore[assignment]  # a hook
 
     def __enter__(self) -> "_Session":
@@ -231,37 +229,9 @@ class _Session:
         return self._connection.getresponse()
 
 
-class _Connection(http.client.HTTPConnection):
-    """Over HTTP, to a name in ASCII: for one that is text, Python imports the codec of international names."""
-
-    def connect(self) -> None:
-        address = (self.host.encode("ascii"), self.port)
-        self.sock = socket.create_connection(address, self.timeout)  # type: ignore[arg-type]  # bytes are taken, too
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
-def _connection(scheme: str, netloc: str, settings: TransportSettings) -> http.client.HTTPConnection:
-    if scheme == "http":
-        return _Connection(netloc, timeout=settings.connect_timeout)
-    import ssl
-
-    # The same authorities as bundles.transport.web has; where the system has none, that is a case for it.
-    paths = ssl.get_default_verify_paths()
-    file, directory = settings.ca_bundle or paths.cafile, None if settings.ca_bundle else paths.capath
-    _require(bool(file or directory) and not (settings.ca_bundle and os.path.isdir(settings.ca_bundle)))
-    context = ssl.create_default_context(cafile=file, capath=directory)
-    return http.client.HTTPSConnection(netloc, timeout=settings.connect_timeout, context=context)
-
-
 def _is_out_of_the_ordinary(location: Location, settings: TransportSettings) -> bool:
     """A directory, a proxy, a client certificate: what ``bundles.transport.web`` knows how to do, and this does not."""
-    environment = {name.lower() for name, value in os.environ.items() if value}
-    return (
-        location.is_directory
-        or bool(settings.proxy and settings.proxy.reveal())
-        or settings.client_cert is not None
-        or not environment.isdisjoint(_PROXIES)
-    )
+    return location.is_directory or settings.client_cert is not None or goes_through_proxy(settings)
 
 
 def _require(condition: bool) -> None:

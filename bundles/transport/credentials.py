@@ -20,5 +20,11 @@ def credentials(location: Location, settings: TransportSettings) -> dict[str, st
     return headers
 
 
+def request_headers(location: Location, settings: TransportSettings) -> dict[str, str]:
+    """Headers of every request to the configured origin, credentials included."""
+    agent = settings.user_agent or "puller"
+    return {"User-Agent": agent, "Accept-Encoding": "identity", **credentials(location, settings)}
+
+
 def _basic(username: str, password: str) -> str:
     return f"Basic {base64.b64encode(f'{username}:{password}'.encode()).decode()}"

@@ -100,7 +100,7 @@ class WebMirror:
         self._certificate = certificate(settings)
         self._credentials = credentials(location, settings)
         self._adapter = LimitedAdapter()
-        self._headers = {"User-Agent": settings.user_agent or user_agent(), "Accept-Encoding": "identity"}
+        self._headers = {"User-Agent": settings.user_agent or _user_agent(), "Accept-Encoding": "identity"}
 
     def __str__(self) -> str:
         return str(self._location)
@@ -360,8 +360,7 @@ def proxies(url: str, settings: TransportSettings) -> dict[str, str]:
     return {"http": proxy, "https": proxy} if proxy else {}
 
 
-def user_agent() -> str:
-    """The name and version that servers are told."""
+def _user_agent() -> str:
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -33,9 +33,11 @@ _DAY = 86400.0  # seconds
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
-class _Answered(msgspec.Struct, frozen=True):
+class Answered(msgspec.Struct, frozen=True):
     """What a server has said."""
 
+    url: str
+    """That of the last redirect that was followed."""
     status: int
     headers: Any
     body: bytes
@@ -78,21 +80,34 @@ class _Line:
         """By whoever has opened it."""
 
 
+class NoAnswerError(Exception):
+    """No answer, or none that is HTTP: the reason as a sentence."""
+
+
 def ask(wanted: Http, deadline: Deadline) -> Answer:
     """Ask the server. Raises ``NotCarriedOut`` and ``DeadlineError``."""
+    try:
+        answered = fetch(wanted, deadline)
+    except NoAnswerError as error:
+        return Answer([str(error)])
+    wrong = [f"{_shown(answered.url)}: {sentence}" for sentence in _wrong(wanted, answered)]
+    return Answer(wrong, f"{_shown(answered.url)}: status {answered.status}")
+
+
+def fetch(wanted: Http, deadline: Deadline) -> Answered:
+    """The answer, after redirects as far as they are followed; raises ``NoAnswerError`` besides."""
     url, headers = wanted.url, dict(_parse(header) for header in wanted.headers)
     for left in range(wanted.redirects, -1, -1):
         try:
             answered = _fetch(wanted, url, headers, deadline)
         except (OSError, http.client.HTTPException, NoConnectionError) as error:
             deadline.verify()
-            return Answer([f"{_shown(url)}: {_why(error)}"])
+            raise NoAnswerError(f"{_shown(url)}: {_why(error)}") from error
         following = answered.headers.get("Location")
         if not left or answered.status not in _REDIRECTS or following is None:
             break
         url, headers = _followed(url, following, headers)
-    wrong = [f"{_shown(url)}: {sentence}" for sentence in _wrong(wanted, answered)]
-    return Answer(wrong, f"{_shown(url)}: status {answered.status}")
+    return answered
 
 
 def _followed(url: str, location: str, headers: dict[str, str]) -> tuple[str, dict[str, str]]:
@@ -106,7 +121,7 @@ def _followed(url: str, location: str, headers: dict[str, str]) -> tuple[str, di
     return new, headers if before[:2] == after[:2] else {}
 
 
-def _fetch(wanted: Http, url: str, headers: dict[str, str], deadline: Deadline) -> _Answered:
+def _fetch(wanted: Http, url: str, headers: dict[str, str], deadline: Deadline) -> Answered:
     parts = urlsplit(url)
     secure, host = parts.scheme == "https", parts.hostname or ""
     try:
@@ -135,7 +150,7 @@ def _exchange(
     stream: socket.socket,
     deadline: Deadline,
     ends: float | None,
-) -> _Answered:
+) -> Answered:
     connection = http.client.HTTPConnection(parts.netloc)
     connection.sock = _Line(stream, deadline)  # all that it uses of a socket
     connection.auto_open = 0
@@ -150,7 +165,7 @@ def _exchange(
         raise NotCarriedOut(f"cannot be asked: {error}") from error
     response = connection.getresponse()
     body, is_whole, cut = _read(response)
-    return _Answered(response.status, response.headers, body, is_whole, cut, ends)
+    return Answered(parts.geturl(), response.status, response.headers, body, is_whole, cut, ends)
 
 
 def _read(response: http.client.HTTPResponse) -> tuple[bytes, bool, str]:
@@ -171,7 +186,7 @@ def _read(response: http.client.HTTPResponse) -> tuple[bytes, bool, str]:
     return body, True, ""
 
 
-def _wrong(wanted: Http, answered: _Answered) -> Iterator[str]:
+def _wrong(wanted: Http, answered: Answered) -> Iterator[str]:
     statuses = wanted.status if isinstance(wanted.status, tuple) else (wanted.status,)
     if wanted.status is None:
         is_wanted, shown = 200 <= answered.status <= 299, "200 to 299"
@@ -198,7 +213,7 @@ def _wrong(wanted: Http, answered: _Answered) -> Iterator[str]:
         yield from _wrong_json(wanted.json, answered)
 
 
-def _wrong_json(wanted: tuple[JsonValue, ...], answered: _Answered) -> Iterator[str]:
+def _wrong_json(wanted: tuple[JsonValue, ...], answered: Answered) -> Iterator[str]:
     if not answered.is_whole and not answered.cut:
         yield f"the body has more than {MOST_READ} bytes, and is not read as JSON"
         return

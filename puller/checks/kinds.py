@@ -237,6 +237,8 @@ class HealthCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """What is free of a file system."""
     dns: Dns | None = None
     """A name that the system's resolver knows."""
+    goss: str | None = None
+    """A goss file of the bundle, whose tests are all asked."""
     name: str = ""
     """What messages and reports call it; by default the name of the program, or the kind."""
     tries: int = 1
@@ -263,7 +265,7 @@ class HealthCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return getattr(self, self.kind)
 
 
-KINDS = ("command", "http", "tcp", "unix", "service", "process", "file", "disk", "dns")
+KINDS = ("command", "http", "tcp", "unix", "service", "process", "file", "disk", "dns", "goss")
 """The keys of a check of which it has one."""
 
 _LONGEST_SOCKET = 107  # bytes; unix(7), without the NUL at the end

@@ -55,6 +55,7 @@ _COMMANDS = {
     "fleet": ("puller.cli.fleet.fleet:fleet", "Look at all hosts, by the reports that they send."),
     "config": ("puller.cli.host.config:config", "Check this host's configuration, or print a sample."),
     "install-units": ("puller.cli.host.units:install_units", "Install the systemd service and timer."),
+    "completion": ("puller.cli.host.completion:completion", "Print what a shell needs to complete commands."),
     "demo": ("puller.cli.publisher.demo:demo", "Publish, pull, apply and attack, in a temporary directory."),
 }
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from puller.cli.completing import resources_of_host
 from puller.state.places import DEFAULT_CONFIGURATION, PRIVATE_KEY
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -137,6 +138,7 @@ job_options = together(
         "only",
         multiple=True,
         metavar="REFERENCE",
+        shell_complete=resources_of_host,
         help="Apply these, such as file#/etc/nginx/*, and what they require; nothing else.",
     ),
     click.option("-v", "--verbose", is_flag=True, help="Show stable resources too."),

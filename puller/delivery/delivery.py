@@ -29,6 +29,20 @@ from puller.values.host_name import WANTED, is_host_name
 _NOT_FAILED = (ExitStatus.OK, ExitStatus.CHANGED, ExitStatus.HELD)
 
 
+class Unsent(msgspec.Struct, frozen=True):
+    """The reports that wait for one destination."""
+
+    to: str
+    """Its location, safe to show."""
+    reports: int
+    oldest: str
+    """Identity of the run."""
+
+    def __str__(self) -> str:
+        what = "1 report waits" if self.reports == 1 else f"{self.reports} reports wait"
+        return f"{what} to be sent to {self.to}, the oldest of the run {self.oldest}"
+
+
 class Delivery(msgspec.Struct, frozen=True):
     """The delivery of the reports of ``host``; ``warn`` is told what goes wrong, and what is lost."""
 
@@ -79,13 +93,18 @@ class Delivery(msgspec.Struct, frozen=True):
                 self._tell_waiting(options, sentence_of(error))
             left = rest
 
-    def _waiting(self, options: DestinationOptions) -> int:
-        """How many documents wait for a destination; none where that cannot be read, which is told."""
+    def unsent(self) -> list[Unsent]:
+        """The destinations for which reports wait."""
+        waiting = [(mask_location(options.location), self._waiting(options)) for options in self._options]
+        return [Unsent(to, len(found), found[-1].run) for to, found in waiting if found]
+
+    def _waiting(self, options: DestinationOptions) -> list[Waiting]:
+        """The documents that wait for a destination; none where that cannot be read, which is told."""
         try:
-            return len(self._spool(options).waiting())
+            return self._spool(options).waiting()
         except OSError as error:
             self._tell(options, f"cannot be read: {sentence_of(error)}")
-            return 0
+            return []
 
     @property
     def _options(self) -> Sequence[DestinationOptions]:
@@ -96,7 +115,7 @@ class Delivery(msgspec.Struct, frozen=True):
         return Spool(self.directory, _without_userinfo(options.location), bounds.count, bounds.bytes)
 
     def _tell_waiting(self, options: DestinationOptions, what: str) -> None:
-        waiting = self._waiting(options)
+        waiting = len(self._waiting(options))
         self._tell(options, f"{what}; {waiting} wait{'s' if waiting == 1 else ''} for the next run")
 
     def _tell(self, options: DestinationOptions, what: str) -> None:

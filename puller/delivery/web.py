@@ -16,7 +16,7 @@ from urllib.parse import quote
 from bundles.deadline import Deadline
 from bundles.errors import TransportError
 from bundles.transport.location import Location
-from bundles.transport.upload import Uploads
+from bundles.transport.uploads import open_uploads
 from puller.config.configuration import Configuration
 from puller.config.destinations import HOST, NAMED, RUN, DestinationOptions
 from puller.config.transport import settings_for_destination
@@ -50,7 +50,7 @@ class WebDestination:
         if options.location.endswith("/"):  # which to many servers is another URL than the one without
             self._template += "/" if options.method == "POST" else f"/{_name_below(location.base)}"
         self._method = options.method or "PUT"
-        self._uploads = Uploads(location, settings_for_destination(configuration, options))
+        self._uploads = open_uploads(location, settings_for_destination(configuration, options))
 
     def send(self, host: str, run: str, data: bytes, deadline: Deadline) -> None:
         """See ``Destination``; raises as it says."""

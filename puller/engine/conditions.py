@@ -5,8 +5,11 @@
 
 from collections.abc import Iterable
 
+import msgspec
+
 from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope, evaluate
+from puller.bundle_paths import BundlePathError
 from puller.checks.kinds import HealthCheck
 from puller.errors import ResourceError
 from puller.manifest.declaration import Declaration
@@ -37,9 +40,20 @@ def is_left_out(declaration: Declaration) -> bool:
 def health_checks_of(declaration: Declaration) -> Iterable[HealthCheck]:
     """The health checks of a resource that is managed: of several declarations, those that are managed themselves."""
     if not declaration.united or not declaration.properties.health_checks:
-        return declaration.properties.health_checks
+        return [_with_file(check, declaration) for check in declaration.properties.health_checks]
     managed = (place for place in declaration.united if _is_managed(place))
-    return dict.fromkeys(check for place in managed for check in place.properties.health_checks)
+    checks = (_with_file(check, place) for place in managed for check in place.properties.health_checks)
+    return dict.fromkeys(checks)
+
+
+def _with_file(check: HealthCheck, place: Declaration) -> HealthCheck:
+    """A check whose file is named by its absolute path; a path that names no file of the bundle stays as it is."""
+    if check.goss is None:
+        return check
+    try:
+        return msgspec.structs.replace(check, goss=place.home.files.find(check.goss))
+    except BundlePathError:
+        return msgspec.structs.replace(check, goss=check.goss.lstrip("/"))
 
 
 def _is_managed(declaration: Declaration) -> bool:

@@ -19,7 +19,7 @@ from puller.system.protocol import System
 
 _BY_EXIT_CODE = {0: Health.OK, 1: Health.WARNING, 2: Health.CRITICAL}
 _LAST_OF_NAGIOS = 3
-_STARTS_PROGRAMS = frozenset({"service"})
+_STARTS_PROGRAMS = frozenset({"goss", "service"})
 """Kinds that start programs, which is done by the main thread, and bounded already."""
 
 

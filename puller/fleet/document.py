@@ -36,7 +36,7 @@ class Format(msgspec.Struct):
 
 
 class Document(msgspec.Struct, frozen=True):
-    """What a host has said of itself."""
+    """The report of a host, and how it was then."""
 
     sent: SentReport
     packed: bytes

@@ -1,4 +1,4 @@
-"""What is known of a fleet, as it is asked for: plain values, put together from the store, each for one question.
+"""The answers about a fleet: plain values, put together from the store, each for one question.
 
 Times are UTC. A state is a word of ``puller.fleet.conditions``.
 """
@@ -74,7 +74,7 @@ class ReleaseView:
 
 @dataclass(frozen=True, slots=True)
 class FailureView:
-    """The same error on some hosts."""
+    """An error that several hosts have."""
 
     key: str
     """Identifies it, in names of files, too."""

@@ -9,8 +9,10 @@
   not asked then: what could not be brought up because a mirror was away is not the bundle's doing.
 """
 
+import contextlib
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -40,6 +42,9 @@ class _Checked(msgspec.Struct, frozen=True):
 def key_of(reference: object, check: HealthCheck) -> str:
     """The identity of a check, the same in two bundles; a digest, because commands may hold secrets."""
     asked = check.command
+    if check.goss is not None:  # its place in the store is another one for each bundle
+        with contextlib.suppress(OSError):
+            asked = f"goss\0{hashlib.sha256(Path(check.goss).read_bytes()).hexdigest()}"
     if asked is None:
         asked = f"{check.kind}\0{msgspec.json.encode(check.wanted, enc_hook=str).decode()}"
     return hashlib.sha256(f"{reference}\0{asked}".encode()).hexdigest()

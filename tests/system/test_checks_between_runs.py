@@ -132,10 +132,11 @@ def test_a_service_that_was_stopped_by_hand_runs_again_under_the_timer(
     debian.run("systemctl", "stop", "puller-check.timer")
 
     # What no run repairs, as it is not what the manifest is about.
-    debian.run("systemctl", "mask", "--now", "--runtime", "greeter", check=False)
+    debian.run("systemd-run", "--unit=no-such-unit", "sleep", "600")
     status, said = check("--run")
     assert status == 2, said
-    assert "a run was made" in said
+    assert "no-such-unit is active (running), wanted inactive" in said
+    assert "a run was made, which changed nothing (exit status 4)" in said
 
 
 # --- real servers -------------------------------------------------------------------------------------------

@@ -167,7 +167,8 @@ class Story:
 
     def install(self) -> None:
         self.type_in("apt-get update && apt-get install -y --no-install-recommends git python3-venv")
-        self.type_in(readme("python3 -m venv /opt/puller && /opt/puller/bin/pip install ."), timeout=600)
+        self.type_in(readme("python3 -m venv /opt/puller && "), timeout=600)
+        self.type_in(readme("/opt/puller/bin/pip install --no-deps ."), timeout=600)
         self.type_in(readme("ln -s /opt/puller/bin/puller"))
 
     def serve(self) -> None:

@@ -45,6 +45,7 @@ _ROWS: Final = (
     Rule("shell-syntax", _WARNING, "A command without a shell has a character that only a shell would replace."),
     Rule("relative-program", _WARNING, "The path of a program is relative, and no `cwd` says to what."),
     Rule("health-check-limit", _WARNING, "A health check waits for something else, and has no time limit of its own."),
+    Rule("goss-file", _ERROR, "A goss file asks for something that is not answered here."),
     Rule("secret-on-command-line", _WARNING, "The process list shows a secret while a command runs."),
     # Data.
     Rule("unreachable-override", _ERROR, "No entry of the hierarchy's order can lead to this override section."),

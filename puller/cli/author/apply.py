@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from puller.cli.completing import files
 from puller.cli.options import (
     before_option,
     data_options,
@@ -14,7 +15,7 @@ from puller.cli.options import (
 
 
 @click.command()
-@click.argument("source")
+@click.argument("source", shell_complete=files)
 @before_option
 @job_options
 @fact_options

@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from puller.cli.author.explain_lines import key_lines, resource_lines
+from puller.cli.completing import files, resources_of_host
 from puller.cli.options import (
     before_option,
     configuration_option,
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("subject", metavar="KEY|RESOURCE")
-@click.argument("source", required=False)
+@click.argument("subject", metavar="KEY|RESOURCE", shell_complete=resources_of_host)
+@click.argument("source", required=False, shell_complete=files)
 @before_option
 @configuration_option("Explain what is enforced by this configuration.", metavar="FILE")
 @text_format_option

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from puller.cli.completing import files
 from puller.cli.options import before_option, data_options, fact_options, other_machine_options
 from puller.exit_status import ExitStatus
 from puller.manifest.source import open_source
@@ -18,7 +19,7 @@ _FORMATS = ("text", "json", "github", "sarif", "junit")
 
 
 @click.command()
-@click.argument("source")
+@click.argument("source", shell_complete=files)
 @before_option
 @fact_options
 @other_machine_options

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from puller.cli.completing import files
 from puller.cli.options import before_option, data_options
 from puller.errors import UsageError, reason
 from puller.exit_status import ExitStatus
@@ -21,7 +22,7 @@ _FORMATS = ("text", "json", "markdown")
 
 
 @click.command()
-@click.argument("source")
+@click.argument("source", shell_complete=files)
 @click.argument("more_facts", metavar="[FACTS]...", nargs=-1, type=click.Path(exists=True, path_type=Path))
 @click.option("--from", "old", metavar="OLD", help="What is in force now; with --to, as NAME=VERSION.")
 @click.option("--to", "new", metavar="NAME=VERSION", help="The release in the site SOURCE to go to.")

@@ -7,6 +7,7 @@ import click
 
 from bundles.masking import mask_urls
 from puller.cli.author.render_templates import find_template_options, render_templates, template_options
+from puller.cli.completing import files
 from puller.cli.options import (
     before_option,
     data_options,
@@ -26,7 +27,7 @@ from puller.run.inputs import load_inputs
 
 
 @click.command()
-@click.argument("source")
+@click.argument("source", shell_complete=files)
 @format_option
 @template_options
 @before_option

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from puller.cli.completing import files
 from puller.cli.output import warn
 from puller.errors import ConfigurationError, UsageError, file_problem
 from puller.exit_status import ExitStatus
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command("test")
-@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True, shell_complete=files)
 @click.option(
     "--only",
     multiple=True,

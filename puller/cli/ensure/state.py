@@ -6,6 +6,7 @@ import click
 
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
+from puller.cli.completing import resource_types
 from puller.cli.options import fact_options, format_option
 from puller.cli.output import show
 from puller.errors import UsageError
@@ -20,7 +21,7 @@ from puller.values.suggestions import did_you_mean
 
 
 @click.command()
-@click.argument("type_name", metavar="TYPE")
+@click.argument("type_name", metavar="TYPE", shell_complete=resource_types)
 @click.argument("name")
 @format_option
 @fact_options

@@ -63,7 +63,7 @@ def import_reports(
     """
     with opened_store(location, make=True) as store:
         from puller.fleet.importing.importer import import_documents
-        from puller.fleet.importing.source import open_source
+        from puller.fleet.importing.opening import open_source
 
         chosen = {name: text for name, text in (("keep", keep), ("silent", silent)) if text is not None}
         hours = {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from puller.cli.completing import files
 from puller.cli.hiera.answers import facts_of, open_answers, source_of
 from puller.cli.hiera.asking import find_values, question_of, told
 from puller.cli.hiera.encryption import create_keys, decrypt, encrypt
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from puller.data.queries import Answer
 
 _reveal_option = click.option("--reveal", is_flag=True, help="Show secrets; only for root, on a terminal.")
-_source_argument = click.argument("source", required=False, metavar="[SOURCE]")
+_source_argument = click.argument("source", required=False, metavar="[SOURCE]", shell_complete=files)
 
 
 @click.group()

@@ -2,6 +2,7 @@
 
 import click
 
+from puller.cli.completing import bundles_with_state, left_behind
 from puller.cli.host.common import config_option, load_host, state_in_use
 from puller.cli.output import say, warn
 from puller.errors import UsageError
@@ -12,8 +13,8 @@ from puller.state.lock import only_run
 
 
 @click.command()
-@click.argument("bundle")
-@click.argument("references", nargs=-1, metavar="[REFERENCE]...")
+@click.argument("bundle", shell_complete=bundles_with_state)
+@click.argument("references", nargs=-1, metavar="[REFERENCE]...", shell_complete=left_behind)
 @click.option("--left", is_flag=True, help="List no longer what BUNDLE has left behind, or these of it.")
 @config_option
 def forget(bundle: str, references: tuple[str, ...], left: bool, path: str) -> None:

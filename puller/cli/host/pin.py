@@ -5,6 +5,7 @@ import click
 from bundles.format.identity import parse_version
 from bundles.store.contents import Installed
 from bundles.store.store import Store
+from puller.cli.completing import bundles_of_host, versions_on_host
 from puller.cli.host.common import chosen, config_option, load_host, state_in_use
 from puller.cli.output import warn
 from puller.config.configuration import BundleChoice
@@ -16,8 +17,8 @@ from puller.state.lock import only_run
 
 
 @click.command()
-@click.argument("bundle")
-@click.argument("version", required=False)
+@click.argument("bundle", shell_complete=bundles_of_host)
+@click.argument("version", required=False, shell_complete=versions_on_host)
 @config_option
 def pin(bundle: str, version: str | None, path: str) -> None:
     """Hold BUNDLE at VERSION, or at the version that is enforced now, until `puller unpin`.
@@ -42,7 +43,7 @@ def pin(bundle: str, version: str | None, path: str) -> None:
 
 
 @click.command()
-@click.argument("bundle")
+@click.argument("bundle", shell_complete=bundles_of_host)
 @config_option
 def unpin(bundle: str, path: str) -> None:
     """Let BUNDLE follow its channel again, or the version of the configuration if that has one.

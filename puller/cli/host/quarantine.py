@@ -3,6 +3,7 @@
 import click
 import msgspec
 
+from puller.cli.completing import quarantined_bundles, quarantined_versions
 from puller.cli.host.common import config_option, load_host, state_in_use
 from puller.cli.options import text_format_option
 from puller.cli.output import say, show, warn
@@ -48,8 +49,8 @@ def list_entries(output_format: str, path: str) -> None:
 
 
 @quarantine.command()
-@click.argument("bundle", required=False)
-@click.argument("version", required=False)
+@click.argument("bundle", required=False, shell_complete=quarantined_bundles)
+@click.argument("version", required=False, shell_complete=quarantined_versions)
 @click.option("--all", "everything", is_flag=True, help="Clear the bundles of every name.")
 @config_option
 def clear(bundle: str | None, version: str | None, everything: bool, path: str) -> None:

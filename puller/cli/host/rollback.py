@@ -4,6 +4,7 @@ import click
 
 from bundles.store.contents import Installed
 from bundles.store.store import Store
+from puller.cli.completing import bundles_of_host
 from puller.cli.host.common import chosen, config_option, load_host, one_line, state_in_use, user
 from puller.cli.output import warn
 from puller.errors import BusyError
@@ -15,7 +16,7 @@ from puller.state.lock import only_run
 
 
 @click.command()
-@click.argument("bundle")
+@click.argument("bundle", shell_complete=bundles_of_host)
 @click.option("--reason", default="", help="Why, for whoever looks into the quarantine later.")
 @click.option("--later", is_flag=True, help="Leave it to the next run to apply it.")
 @config_option

@@ -147,8 +147,19 @@ def _collect(configuration: Configuration, directories: Directories, report: Rep
         ],
         "restless": [to_builtins(one) for one in restless],
         "restless_lines": sentences(restless),
+        "unsent": _unsent(configuration, directories, notes),
         "last_run": _last_run(report) if report else None,
     }
+
+
+def _unsent(configuration: Configuration, directories: Directories, notes: list[str]) -> list[dict[str, Any]]:
+    """The reports that wait to be sent."""
+    if not configuration.reports.to:
+        return []
+    from puller.delivery.delivery import Delivery
+
+    delivery = Delivery(configuration, configuration.host_name, directories.spool, notes.append)
+    return [{**to_builtins(one), "says": str(one)} for one in delivery.unsent()]
 
 
 def _left(left: Unconfigured) -> dict[str, Any]:
@@ -223,6 +234,8 @@ def _print(found: dict[str, Any]) -> None:
         say(_left_line(left))
     for line in found["restless_lines"]:
         say(line)
+    for unsent in found["unsent"]:
+        say(unsent["says"])
     last = found["last_run"]
     if last is None:
         say(f"last run: {found['problem'] or 'none yet'}")

@@ -10,6 +10,8 @@ from bundles.filesystem.atomic import write_file
 from puller.errors import ConfigurationError, UsageError, file_problem
 
 _PLACEHOLDER = "@PULLER@"
+_VERSIONS = "/usr/lib/puller/"
+_PACKAGED = "/usr/bin/puller"  # of a package, which has each version in a directory of its own, and one command for all
 _PLACES = {
     "puller.service": "etc/systemd/system/puller.service",
     "puller.timer": "etc/systemd/system/puller.timer",
@@ -70,8 +72,7 @@ def _install(path: Path, text: str) -> None:
 
 
 def _command_path() -> str:
-    beside = Path(sys.executable).with_name("puller")
-    found = str(beside) if beside.exists() else shutil.which("puller")
+    found = _PACKAGED if sys.prefix.startswith(_VERSIONS) else _find_command()
     if found is None:
         raise UsageError("install-units: no executable `puller` was found beside this Python or in PATH")
     if any(character.isspace() or character in "\"'\\" for character in found):
@@ -79,6 +80,11 @@ def _command_path() -> str:
             f"install-units: {found!r} cannot stand in a unit: it has blanks, quotes or backslashes"
         )
     return found.replace("%", "%%")  # a unit's own expansion begins with one
+
+
+def _find_command() -> str | None:
+    beside = Path(sys.executable).with_name("puller")
+    return str(beside) if beside.exists() else shutil.which("puller")
 
 
 def _shipped() -> Path:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from puller.cli.completing import bundles_of_site
 from puller.cli.options import text_format_option
 from puller.cli.output import print_table, show
 from puller.cli.publisher.options import passphrase_option, site_directory
@@ -77,7 +78,7 @@ def prune(
 
 @click.command("history")
 @site_directory
-@click.argument("bundle")
+@click.argument("bundle", shell_complete=bundles_of_site)
 @text_format_option
 def history(directory: Path, bundle: str, output_format: str) -> None:
     """Show what was published of BUNDLE in the site DIR, and what each channel said of it when.

@@ -199,7 +199,7 @@ def _print_all(directory: Path, publications: "Sequence[Publication]", channel: 
 
 
 def pruned_lines(publication: "Publication") -> list[str]:
-    """What is said of the versions that are pruned with a publication, if any are."""
+    """The line about the versions that are pruned with a publication, if any are."""
     if not (versions := publication.pruned):
         return []
     first = ", ".join(versions[:5]) + (f" and {len(versions) - 5} more" if len(versions) > 5 else "")

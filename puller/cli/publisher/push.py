@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from puller.cli.completing import files
 from puller.cli.options import text_format_option
 from puller.cli.output import show
 from puller.cli.publisher.options import site_directory
@@ -26,7 +27,7 @@ _SHOWN = 20
 
 @click.command("push")
 @site_directory
-@click.argument("destination")
+@click.argument("destination", shell_complete=files)
 @click.option(
     "--keep",
     metavar="TIME",

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from puller.cli.completing import bundles_of_site
 from puller.cli.publisher.options import (
     channel_option,
     over_option,
@@ -20,8 +21,10 @@ from puller.cli.publisher.sentences import print_statement, print_statements
 if TYPE_CHECKING:
     from bundles.publisher.channels import Channels
 
-_bundle = click.argument("bundle")
-_bundles = click.argument("bundles", metavar="BUNDLE...", nargs=-1, required=True)
+_bundle = click.argument("bundle", shell_complete=bundles_of_site)
+_bundles = click.argument(
+    "bundles", metavar="BUNDLE...", nargs=-1, required=True, shell_complete=bundles_of_site
+)
 
 
 @click.command()

@@ -36,6 +36,7 @@ class DirectorySource:
             raise SourceError(file_problem(error, "cannot be read", where=location)) from error
 
     def listed(self) -> Iterator[Found | Refused]:
+        """As ``Source`` says; raises ``SourceError``."""
         try:
             names = sorted(os.listdir(self._directory))
         except OSError as error:
@@ -81,6 +82,7 @@ class DirectorySource:
             yield Refused(host, f"cannot be read: {reason(error)}")
 
     def read(self, found: Found) -> tuple[bytes, datetime]:
+        """As ``Source`` says; raises ``ValueError``."""
         if found.size > MOST_BYTES:
             raise ValueError(f"has {found.size} bytes, at most {MOST_BYTES} are read")
         try:

@@ -34,7 +34,7 @@ _LONGEST_PATH = 600
 
 
 class Imported(msgspec.Struct):
-    """What an import has done."""
+    """The outcome of an import."""
 
     newest: int = 0
     """Documents that are the last of their host now."""

@@ -64,6 +64,7 @@ class ObjectSource:
         return Found(path, host, int(entry["Size"]), int(arrived.timestamp() * 1e9))
 
     def read(self, found: Found) -> tuple[bytes, datetime]:
+        """As ``Source`` says; raises ``ValueError``."""
         if found.size > MOST_BYTES:
             raise ValueError(f"has {found.size} bytes, at most {MOST_BYTES} are read")
         with _explained(f"{self.name}/{found.path}", may_be_gone=True):

@@ -52,14 +52,3 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Let go of it."""
-
-
-def open_source(location: str) -> Source:
-    """The source at a path, or ``s3://BUCKET/PREFIX``; raises ``SourceError`` and ``UsageError``."""
-    if location.startswith("s3://"):
-        from puller.fleet.importing.objects import ObjectSource
-
-        return ObjectSource.open(location)
-    from puller.fleet.importing.directory import DirectorySource
-
-    return DirectorySource.open(location)

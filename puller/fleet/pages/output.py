@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from bundles.filesystem.atomic import read_limited, write_file
+from bundles.filesystem.atomic import open_directory, read_limited, write_file
+from bundles.filesystem.trees import sync_filesystem
 from puller.errors import SourceError, UsageError, file_problem
 
 LIST = "pages.json"
@@ -61,9 +62,13 @@ class Output:
         if self.is_made(name, of):
             return
         path = self._directory / name
+        new = path.with_name(f".{path.name}.new")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_file(path, data, mode=0o644)
+            # All of them are brought to the disk together, before the list says that they are there.
+            new.write_bytes(data)
+            new.chmod(0o644)
+            new.replace(path)
         except OSError as error:
             raise SourceError(file_problem(error, "cannot be written", where=path)) from error
         self._files[name] = of
@@ -73,6 +78,8 @@ class Output:
         """Remove the pages that were not made this time, and note those that were."""
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
+            with open_directory(self._directory) as directory:
+                sync_filesystem(directory)
             # Both, until what is gone is removed: a kill in between leaves no file that nobody knows.
             self._note({**self._before, **self._files})
             for name in self._before.keys() - self._files.keys():

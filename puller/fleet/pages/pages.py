@@ -35,7 +35,7 @@ Progress = Callable[[int, int], None]
 
 
 class Made(msgspec.Struct, frozen=True):
-    """What was made."""
+    """The outcome of making pages."""
 
     hosts: int
     written: int

@@ -29,6 +29,9 @@ LONGEST = 30.0
 LARGEST_BODY = 1024 * 1024
 """Bytes."""
 _LARGEST_HEAD = 32 * 1024
+_LINGERING = 2.0
+"""Seconds of silence."""
+_PIECE = 64 * 1024
 _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
@@ -123,6 +126,16 @@ class _Handler(BaseHTTPRequestHandler):
     def setup(self) -> None:
         super().setup()
         self.rfile: Any = _Bounded(self.rfile, _LARGEST_HEAD + LARGEST_BODY)
+
+    def finish(self) -> None:
+        """As it was, but for what the client has still to send: closed over that, it would never see the answer."""
+        with suppress(OSError, ValueError):
+            self.wfile.flush()
+            self.connection.shutdown(socket.SHUT_WR)
+            self.connection.settimeout(_LINGERING)
+            while self.rfile.read(_PIECE):
+                pass
+        super().finish()
 
     def do_PUT(self) -> None:
         self._receive()

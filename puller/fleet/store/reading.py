@@ -348,7 +348,7 @@ class Reader:
 
     @cached_property
     def restless(self) -> list[RestlessView]:
-        """What changes in run after run, that on most hosts first."""
+        """The resources that change in run after run, those on most hosts first."""
         groups: dict[tuple[str, str], list[Any]] = defaultdict(list)
         for row in self._restless:
             groups[row["bundle"], row["reference"]].append(row)

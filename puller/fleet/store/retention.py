@@ -1,4 +1,4 @@
-"""What the store keeps no longer: runs and periods that are older than it is told to keep, and hosts when asked."""
+"""Forgetting: runs and periods that are older than the store is told to keep, and hosts when asked."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -32,7 +32,7 @@ _TOLD = (State.CHANGED, State.REFRESHED, State.FAILED)
 
 
 class Put(NamedTuple):
-    """What became of some documents."""
+    """The counts of documents by what became of them."""
 
     newest: int
     """Those that are the last of their host now."""
@@ -437,7 +437,7 @@ def resource_key(reference: str) -> str:
 
 
 def sentences(event: Event) -> list[str]:
-    """What there is to say of a resource."""
+    """The sentences that say why a resource is in its state."""
     if event.errors:
         return [*event.errors[:20], *event.differences[:20]]
     if event.unmet_requirements:

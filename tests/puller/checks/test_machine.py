@@ -152,7 +152,7 @@ WRONG = {
     "{command: a, tcp: {address: 'a:1'}}": "has command and tcp, wanted one of command, http, ",
     "{tcp: {address: localhost}}": "has the address 'localhost', wanted HOST:PORT",
     "{tcp: {address: 'localhost:0'}}": "wanted HOST:PORT",
-    "{tcp: {adress: 'localhost:1'}}": "adress is not a key of health_checks (did you mean 'address'?)",
+    "{tcp: {adress: 'localhost:1'}}": "adress is not a key of tcp (did you mean 'address'?)",
     "{http: {url: 'ftp://a/'}}": "has a url that is none",
     "{http: {url: 'http://user:pw@a/'}}": "has a url that is none",
     "{http: {url: 'http://a/', certificate_days: 3}}": "its url is no https://",

@@ -265,13 +265,16 @@ def test_what_a_server_that_is_away_misses_is_sent_later_the_newest_first(
     sender.host.puller("pin", "web", "1.0.0")
     miss()
     assert sender.waiting() == sent
+    (unsent,) = sender.host.status()["unsent"]
+    assert (unsent["to"], unsent["reports"], unsent["oldest"]) == (url, 3, sent[0])
+    assert f"3 reports wait to be sent to {url}" in sender.host.puller("status").output
     with reportserver.receiving(port=port) as server:
         assert warnings(sender.run()) == []
         newest = sender.report()["run"]
         arrived = [path.split("/")[-1].removesuffix(".json.gz") for path in server.documents]
         assert arrived == [newest, sent[1], sent[2], sent[0]]
         assert [read(data).report.exit_status for data in server.documents.values()] == [0, 4, 0, 0]
-    assert sender.waiting() == []
+    assert sender.waiting() == sender.host.status()["unsent"] == []
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308, 401, 403, 404, 408, 429, 500, 503, 507])
@@ -518,7 +521,8 @@ sys.exit(status)
 
 def imported(sender: Sender) -> set[str]:
     command = [sys.executable, "-c", PROBE, "run", "--config", str(sender.host.configuration)]
-    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    environment = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
+    output = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
     return set(output.splitlines()[-1].split())
 
 
@@ -532,4 +536,6 @@ def test_a_run_imports_what_its_destinations_need_and_nothing_for_none(
     assert "puller.delivery.directory" in found
     assert {"requests", "boto3", "puller.delivery.web"}.isdisjoint(found)
     sender.to(f"{sender.server.url}/r/")
-    assert {"requests", "boto3"} & imported(sender) == {"requests"}
+    found = imported(sender)
+    assert "puller.delivery.web" in found
+    assert {"requests", "boto3"}.isdisjoint(found)  # importing either takes longer than the run

@@ -1,8 +1,10 @@
-"""Health checks that wait for something else, and are not told for how long.
+"""Health checks that wait for something else, and are not told for how long; goss files that are not understood.
 
 ``health-check-limit``: every try ends after a minute, by default. That is long for a run that waits for it, and much
 longer than whoever wrote ``curl http://localhost/`` has seen it take; a command that looks at this machine alone needs
 no limit of its own.
+
+``goss-file``: what a goss file asks that is not answered here, each with its place in that file.
 """
 
 from __future__ import annotations
@@ -13,9 +15,13 @@ from typing import Any, Final
 
 from puller.authoring.lint.checks.commands import place_of, without_expressions
 from puller.authoring.lint.findings import Finding, Severity
-from puller.authoring.lint.names.bundle import bundle_of
+from puller.authoring.lint.names.bundle import Bundle, ManifestFile, bundle_of
 from puller.authoring.lint.names.known import Trouble
+from puller.authoring.lint.names.places import YamlText
 from puller.authoring.lint.subject import Subject
+from puller.authoring.lint.texts import read_text
+from puller.bundle_paths import BundlePathError
+from puller.manifest.entries import Entry
 from puller.system.shell_words import split_words
 
 _SHELLS: Final = frozenset({"ash", "bash", "dash", "ksh", "sh", "zsh"})
@@ -38,14 +44,41 @@ _LIMITS: Final = {
 
 def check(subject: Subject) -> Iterator[Finding]:
     """One finding for each such check."""
-    for manifest in bundle_of(subject).manifests.values():
+    bundle = bundle_of(subject)
+    for manifest in bundle.manifests.values():
         for entry in manifest.resources:
             checks = entry.properties.get("health_checks")
             for index, one in enumerate(checks if isinstance(checks, list) else ()):
+                if isinstance(one, Mapping) and isinstance(path := one.get("goss"), str):
+                    yield from _of_goss(bundle, manifest, entry, index, path)
                 if isinstance(one, Mapping) and (what := _trouble(one)):
                     trouble = Trouble("health-check-limit", Severity.WARNING, what, ())
                     place = place_of(manifest, entry, ("health_checks", index, "command"))
                     yield manifest.yaml.finding(trouble, place)
+
+
+def _of_goss(
+    bundle: Bundle, manifest: ManifestFile, entry: Entry, index: int, path: str
+) -> Iterator[Finding]:
+    """What is wrong with the file that a check names."""
+    from puller.checks.gossfile.reading import read  # few bundles have any
+
+    if without_expressions(path) != path:
+        return
+    place = place_of(manifest, entry, ("health_checks", index, "goss"))
+    try:
+        file = manifest.files.find(path)
+    except BundlePathError as error:
+        yield manifest.yaml.finding(Trouble("missing-file", Severity.ERROR, str(error), ()), place)
+        return
+    if (text := read_text(file)) is None:
+        what = f"goss: {path} is no text file of the bundle"
+        yield manifest.yaml.finding(Trouble("missing-file", Severity.ERROR, what, ()), place)
+        return
+    yaml = YamlText(bundle.name_of(file), text)
+    for problem in read(text, path)[1]:
+        trouble = Trouble("goss-file", Severity.ERROR, str(problem), ())
+        yield yaml.finding(trouble, problem.path)
 
 
 def _trouble(one: Mapping[str, Any]) -> str:

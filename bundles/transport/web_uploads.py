@@ -1,9 +1,4 @@
-"""Documents brought to a web server, one request each: nothing is tried again, and nothing followed.
-
-* Credentials, client certificate, proxies and authorities are as for sites (`bundles.transport.web`).
-* A redirect is an answer like any other: a body is never sent to where a server points.
-* Nothing of an answer is kept but its status, and no more of its body is read than a short one has.
-"""
+"""Documents brought to a web server by ``requests``: for what is out of the ordinary in `bundles.transport.uploads`."""
 
 import contextlib
 from http.client import HTTPException
@@ -13,23 +8,16 @@ import urllib3.exceptions as urllib3
 
 from bundles.deadline import Deadline
 from bundles.errors import TransportError
-from bundles.transport.credentials import credentials
+from bundles.transport.credentials import request_headers
 from bundles.transport.location import Location
 from bundles.transport.reading import Reading
 from bundles.transport.settings import CHUNK, TransportSettings
-from bundles.transport.web import (
-    LimitedAdapter,
-    authorities,
-    certificate,
-    proxies,
-    user_agent,
-    without_secrets,
-)
+from bundles.transport.web import LimitedAdapter, authorities, certificate, proxies, without_secrets
 from bundles.transport.web_failures import explain
 
 
-class Uploads:
-    """Requests with a body to URLs of one origin, that of ``location``, over connections that are kept."""
+class WebUploads:
+    """`bundles.transport.uploads.Uploads` by ``requests``."""
 
     def __init__(self, location: Location, settings: TransportSettings) -> None:
         """Connects to nothing yet; raises `SettingsError` for a file of ``settings`` that cannot be read."""
@@ -38,18 +26,10 @@ class Uploads:
         self._authorities = authorities(settings)
         self._certificate = certificate(settings)
         self._adapter = LimitedAdapter()
-        self._headers = {
-            "User-Agent": settings.user_agent or user_agent(),
-            "Accept-Encoding": "identity",
-            **credentials(location, settings),
-        }
+        self._headers = request_headers(location, settings)
 
     def send(self, method: str, url: str, data: bytes, kind: str, deadline: Deadline) -> int:
-        """The status that a server answers with; ``kind`` is the media type of ``data``.
-
-        It may block in the resolver for longer than the deadline, so it is to be called aside. Raises `TransportError`,
-        ``DeadlineError``, and what the deadline's ``check`` raises.
-        """
+        """See `Uploads`; raises as it says."""
         reading = Reading(deadline, self._settings.read_timeout)
         self._adapter.reading = reading
         request = requests.Request(method, url, {**self._headers, "Content-Type": kind}, data=data)
@@ -73,7 +53,7 @@ class Uploads:
             raise TransportError(url, without_secrets(what, self._location, self._settings)) from None
 
     def close(self) -> None:
-        """Let go of connections."""
+        """See `Uploads`."""
         self._adapter.close()
 
     def _finish(self, answer: requests.Response) -> None:

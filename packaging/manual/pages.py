@@ -1,0 +1,109 @@
+"""All man pages: one for each command, for files that people write, and for each document of operators and authors."""
+
+import gzip
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from manual.commands import command_page, commands, page_name
+from manual.documents import add_document, document_page
+from manual.roff import Page
+
+from puller.cli.commands import cli
+
+_FILES = {
+    "data.md": "data",
+    "facts.md": "facts",
+    "templates.md": "templates",
+    "resources/common.md": "manifest",
+}
+"""Documents of section 5, by the file in ``docs/``; those of resource types come to them."""
+
+_LEFT_OUT = {"architecture.md", "adding-a-type.md", "installing.md"}
+"""For those who have the source."""
+
+
+def write_all(source: Path, root: Path) -> None:
+    """Write every page below ``root``, as gzip; their date is SOURCE_DATE_EPOCH.
+
+    Raises ``UnknownMarkup`` for a document that cannot be shown.
+    """
+    epoch = int(os.environ["SOURCE_DATE_EPOCH"])
+    for page in pages(source):
+        path = root / f"usr/share/man/man{page.section}/{page.name}.{page.section}.gz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress(page.text(epoch).encode(), compresslevel=9, mtime=0))
+
+
+def pages(source: Path) -> Iterator[Page]:
+    """Every page, of the documents of a checkout and of the commands of this installation."""
+    known = references(source)
+    yield from _command_pages(source, known)
+    yield _configuration_page(source)
+    for document, reference in known.items():
+        name, _, section = reference.rstrip(")").partition("(")
+        text = (source / "docs" / document).read_text(encoding="utf-8")
+        page = document_page(name, int(section), text, known)
+        if document.startswith("resources/") and document not in _FILES:
+            page.summary = f"the resource type {page.summary}"
+        page.see_also(
+            ["puller(1)", "puller.yaml(5)"]
+            if name == "puller-manifest"
+            else ["puller(1)", "puller-manifest(5)"]
+        )
+        yield page
+
+
+def references(source: Path) -> dict[str, str]:
+    """The page of each document: ``puller-operating(7)`` of ``operating.md``."""
+    found = {}
+    for path in sorted((source / "docs").rglob("*.md")):
+        document = str(path.relative_to(source / "docs"))
+        if document in _FILES:
+            found[document] = f"puller-{_FILES[document]}(5)"
+        elif document.startswith("resources/"):
+            found[document] = f"puller-resource-{path.stem.replace('_', '-')}(5)"
+        elif document not in _LEFT_OUT:
+            found[document] = f"puller-{path.stem}(7)"
+    return found
+
+
+def _command_pages(source: Path, known: dict[str, str]) -> Iterator[Page]:
+    for path, command, context in commands(cli):
+        page = command_page(path, command, context)
+        if len(path) == 1:
+            page.summary = "keep Linux machines in a published state"
+            add_document(page, _exit_statuses(source), known)
+            below = [f"{page_name((*path, name))}(1)" for name in cli.list_commands(context)]
+            page.see_also(["puller.yaml(5)", *known.values(), *below])
+        else:
+            above = [f"{page_name(path[:end])}(1)" for end in range(1, len(path))]
+            page.see_also([*above, *_below(path, command, context)])
+        yield page
+
+
+def _below(path: tuple[str, ...], command: click.Command, context: click.Context) -> list[str]:
+    if not isinstance(command, click.Group):
+        return []
+    return [f"{page_name((*path, name))}(1)" for name in command.list_commands(context)]
+
+
+def _exit_statuses(source: Path) -> str:
+    readme = (source / "README.md").read_text(encoding="utf-8")
+    _, found, rest = readme.partition("\n## Exit statuses\n")
+    return found + rest.partition("\n## ")[0]
+
+
+def _configuration_page(source: Path) -> Page:
+    sample = (source / "puller/config/samples/config.yaml").read_text(encoding="utf-8")
+    page = Page("puller.yaml", 5, "what a machine pulls, and how: /etc/puller/config.yaml")
+    page.section_heading("Description")
+    page.paragraph("Every key with its default, or with an example:")
+    page.literal(sample)
+    page.section_heading("Files")
+    page.item(
+        "/etc/puller/config.yaml", "What runs read, unless they are told otherwise by \\fB\\-\\-config\\fR."
+    )
+    page.see_also(["puller-config(1)", "puller-run(1)", "puller-manifest(5)"])
+    return page

@@ -1,0 +1,186 @@
+"""The directory of one version: Puller with all that it needs, for the system's Python.
+
+    bin/puller                          the command, wherever the directory lies
+    bin/python3                         a link to the system's Python
+    pyvenv.cfg                          makes that Python look here for modules, and nowhere else of the system
+    lib/python3.11/site-packages/       Puller, and what packaging/requirements.lock names
+
+* What is fetched is compared with the hashes of the lock before it is installed.
+* Nothing in there tells of the machine or the time that it was made on: no record of the installer, no byte code yet.
+"""
+
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from steps.debian_tree import Tree
+from steps.failure import BuildFailed
+from steps.source import Source
+
+LIBRARIES = "usr/lib/puller"
+"""Where packages put the directories of versions, below the root."""
+
+_BUILD = "/build"
+_OF_THE_INSTALLER = ("INSTALLER", "REQUESTED", "RECORD", "direct_url.json")
+_EXTENSIONS = "/usr/local/lib/puller/site-packages"
+
+_GLIBC = re.compile(r"^manylinux_(\d+)_(\d+)_")
+
+_COMMAND = """\
+#!/bin/sh
+# Puller {version}, with its own modules and the Python that they were built for.
+self=$0
+[ ! -L "$self" ] || self=$(readlink -f "$self")
+exec "${{self%/*}}/python3" -I -c 'from puller.cli import main; main()' "$@"
+"""
+
+_LAUNCHER = """\
+#!/bin/sh
+# Starts the installed version of Puller by its own directory: a run keeps its modules, whatever is installed meanwhile.
+exec /{libraries}/{version}/bin/puller "$@"
+"""
+
+_CONFIGURATION = """\
+home = /usr/bin
+include-system-site-packages = false
+version = {python}
+"""
+
+
+@dataclass(frozen=True)
+class Agent:
+    """What was built: ``directory`` holds the version; ``materials`` is its bill of materials, as CycloneDX in JSON.
+
+    ``glibc`` is the oldest (major, minor) that all compiled modules run with.
+    """
+
+    source: Source
+    tree: Tree
+    work: Path
+    directory: Path
+    materials: bytes
+    glibc: tuple[int, int]
+
+    @property
+    def python(self) -> str:
+        """The Python that it is for: ``3.11``."""
+        return self.tree.release.python
+
+    @property
+    def packages(self) -> Path:
+        """Where its modules are."""
+        return self.directory / f"lib/python{self.python}/site-packages"
+
+    def run(self, *command: str | Path) -> str:
+        """Run a command in the tree, where ``work`` is /build. Raises ``BuildFailed``."""
+        return self.tree.run(*command, mounts={self.work: _BUILD}, **_fixed(self.source))
+
+    def inside(self, path: Path) -> str:
+        """Where a path below ``work`` is for such a command."""
+        return f"{_BUILD}/{path.relative_to(self.work)}"
+
+
+def build_agent(source: Source, tree: Tree, work: Path) -> Agent:
+    """Build the wheel and install it with its locked dependencies, in the tree. Raises ``BuildFailed``."""
+    installed = _install(source, tree, work)
+    directory = work / "agent" / source.version
+    agent = Agent(
+        source, tree, work, directory, (work / "agent.cdx.json").read_bytes(), _oldest_glibc(installed)
+    )
+    shutil.copytree(installed, agent.packages, ignore=_is_not_ours)
+    _keep_modes_plain(agent.packages)
+    _add_command(agent)
+    return agent
+
+
+def _fixed(source: Source) -> dict[str, str]:
+    """What would otherwise be of this day, this process or this person."""
+    return {"SOURCE_DATE_EPOCH": str(source.epoch), "PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "TZ": "UTC"}
+
+
+def launcher(agent: Agent) -> str:
+    """The text of /usr/bin/puller."""
+    return _LAUNCHER.format(libraries=LIBRARIES, version=agent.source.version)
+
+
+def _install(source: Source, tree: Tree, work: Path) -> Path:
+    """Into an environment of its own, and the bill of what is in there; gives the directory of the modules."""
+    script = work / "install"
+    script.write_text(_INSTALL, encoding="utf-8")
+    tree.run("sh", "-eu", f"{_BUILD}/install", mounts={work: _BUILD}, **_fixed(source))
+    return work / f"environment/lib/python{tree.release.python}/site-packages"
+
+
+_INSTALL = """\
+cd /build
+lock=source/packaging
+
+# 1. What builds, by its own lock; pip is the one of this release of Debian.
+python3 -m venv tools
+tools/bin/pip install --quiet --only-binary=:all: --require-hashes --requirement $lock/requirements-build.lock
+
+# 2. The wheel of this commit.
+tools/bin/pip wheel --quiet --no-index --no-deps --no-build-isolation --wheel-dir wheels ./source
+
+# 3. The locked dependencies and the wheel, and whether that is all.
+python3 -m venv --without-pip environment
+tools/bin/pip --python environment install --quiet --no-compile --only-binary=:all: --require-hashes \\
+    --requirement $lock/requirements.lock
+tools/bin/pip --python environment install --quiet --no-compile --no-index --no-deps wheels/puller-*.whl
+tools/bin/pip --python environment check --quiet
+
+# 4. The bill of materials.
+tools/bin/cyclonedx-py environment --output-reproducible --output-format JSON --spec-version 1.6 \\
+    --pyproject source/pyproject.toml --output-file agent.cdx.json environment/bin/python3
+
+# 5. Man pages and completions, as this very version has them.
+PYTHONPATH=$(echo environment/lib/python3*/site-packages) tools/bin/python -B source/packaging/man manual
+mkdir completions
+for shell in bash zsh fish; do
+    environment/bin/python3 -IB environment/bin/puller completion $shell >completions/$shell
+done
+"""
+
+
+def _oldest_glibc(installed: Path) -> tuple[int, int]:
+    """By the tags of the installed wheels. Raises ``BuildFailed`` when one was built for nothing that is known."""
+    needed = {(2, 17)}
+    for record in sorted(installed.glob("*.dist-info/WHEEL")):
+        tags = re.findall(r"^Tag: \S+-\S+-(\S+)$", record.read_text(encoding="utf-8"), re.MULTILINE)
+        found = [tag for name in tags for tag in name.split(".") if tag != "any"]
+        of_glibc = [(int(major), int(minor)) for name in found for major, minor in _GLIBC.findall(name)]
+        if found and not of_glibc:
+            raise BuildFailed(
+                f"{record.parent.name}: built for {' '.join(found)}, and not for a version of glibc"
+            )
+        needed |= {min(of_glibc)} if of_glibc else set()
+    return max(needed)
+
+
+def _is_not_ours(directory: str, names: list[str]) -> list[str]:
+    """Byte code, which is of one machine; and what pip writes of the installation."""
+    in_record = directory.endswith(".dist-info")
+    return [name for name in names if name == "__pycache__" or (in_record and name in _OF_THE_INSTALLER)]
+
+
+def _keep_modes_plain(directory: Path) -> None:
+    """Wheels bring modes of whoever has built them; nothing in there is started by its path."""
+    for parent, folders, files in os.walk(directory):
+        for name in folders:
+            os.chmod(os.path.join(parent, name), 0o755)  # noqa: S103  as any directory of a package
+        for name in files:
+            os.chmod(os.path.join(parent, name), 0o644)
+
+
+def _add_command(agent: Agent) -> None:
+    programs = agent.directory / "bin"
+    programs.mkdir()
+    (programs / "puller").write_text(_COMMAND.format(version=agent.source.version), encoding="utf-8")
+    (programs / "puller").chmod(0o755)
+    (programs / "python3").symlink_to(f"/usr/bin/python{agent.python}")
+    text = _CONFIGURATION.format(python=agent.python)
+    (agent.directory / "pyvenv.cfg").write_text(text, encoding="utf-8")
+    # Resource types and signers of others: what pip puts there outlasts every version.
+    (agent.packages / "extensions.pth").write_text(f"{_EXTENSIONS}\n", encoding="utf-8")

@@ -1,0 +1,90 @@
+"""``packaging/build``: which packages, for which release, from which commit, to where."""
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from steps import debian_package, directory, rpm_package
+from steps.agent import Agent, build_agent
+from steps.debian_tree import RELEASES, make_tree, open_tree
+from steps.failure import BuildFailed
+from steps.source import check_out
+
+FORMATS = {
+    "deb": debian_package.build,
+    "rpm": rpm_package.build,
+    "directory": directory.build,
+}
+
+_DESCRIPTION = """\
+Build packages of Puller from a commit, in a Debian tree that holds nothing else. The same commit gives the same bytes.
+
+  deb        a Debian package for the release that is named
+  rpm        a package for systems of the Red Hat family with the Python of that release
+  directory  a tar.gz to unpack anywhere, for machines with that Python
+
+Beside each package lies its bill of materials (CycloneDX) and the SHA-256 of both. Needs root, git, mmdebstrap and
+systemd-nspawn. What apt and pip of this machine are set up for (sources, indexes, proxies, authorities) holds in the
+tree, too; what they fetch for Puller is held to the hashes of packaging/requirements.lock.
+"""
+
+
+def main() -> None:
+    """Run the command line; ends the process with 1 when something cannot be built, and says why."""
+    options = make_parser().parse_args()
+    try:
+        _build(options)
+    except BuildFailed as error:
+        sys.exit(f"packaging/build: {error}")
+    except OSError as error:
+        sys.exit(f"packaging/build: {error.filename or 'this machine'}: {error.strerror or error}")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """What the command line understands."""
+    parser = argparse.ArgumentParser(
+        prog="packaging/build", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("formats", nargs="+", choices=FORMATS, metavar="FORMAT", help=", ".join(FORMATS))
+    parser.add_argument("--release", choices=RELEASES, default="bookworm", help="of Debian (bookworm)")
+    parser.add_argument("--commit", default="HEAD", help="what is built (HEAD)")
+    parser.add_argument("--output", type=Path, default=Path("dist"), help="directory of the packages (dist)")
+    parser.add_argument("--tree", type=Path, help="build in this tree, made if it is not there, and keep it")
+    return parser
+
+
+def _build(options: argparse.Namespace) -> None:
+    if os.geteuid() != 0:
+        raise BuildFailed("only root can make a Debian tree and work in it")
+    os.umask(0o022)
+    options.output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="puller-packages-") as scratch:
+        os.chmod(scratch, 0o755)  # noqa: S103  the tree is below it
+        work = Path(scratch)
+        source = check_out(Path(__file__).parents[2], options.commit, work / "source")
+        tree = open_tree(options.tree or make_tree(options.release, work / "tree"), options.release)
+        agent = build_agent(source, tree, work)
+        for name in dict.fromkeys(options.formats):
+            for path in (package := FORMATS[name](agent, work / name)), _materials(agent, package):
+                print(path.name)
+                _publish(path, options.output)
+
+
+def _materials(agent: Agent, package: Path) -> Path:
+    path = package.with_name(f"{package.name}.cdx.json")
+    path.write_bytes(agent.materials)
+    return path
+
+
+def _publish(path: Path, output: Path) -> None:
+    """Put a file there, whole, and its checksum beside it."""
+    import hashlib
+
+    content = path.read_bytes()
+    sums = f"{hashlib.sha256(content).hexdigest()}  {path.name}\n".encode()
+    for name, written in ((path.name, content), (f"{path.name}.sha256", sums)):
+        unfinished = output / f".{name}.unfinished"
+        unfinished.write_bytes(written)
+        unfinished.replace(output / name)

@@ -1,0 +1,27 @@
+"""What ends a build, in a sentence; and commands, whose failure does."""
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+
+class BuildFailed(Exception):
+    """A package cannot be built; the message says what to mend, or what a command printed."""
+
+
+def run(*command: str | Path, environment: Mapping[str, str] | None = None, timeout: float = 1800) -> str:
+    """What a command prints. Raises ``BuildFailed`` with its output when it fails, or takes ``timeout`` seconds."""
+    words = [str(word) for word in command]
+    try:
+        done = subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, env=environment,
+            check=False,
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise BuildFailed(f"{words[0]} is not installed on this machine") from None
+    except subprocess.TimeoutExpired:
+        raise BuildFailed(f"{' '.join(words)}: not done after {timeout:.0f} s") from None
+    if done.returncode:
+        output = f"{done.stdout}{done.stderr}"[-8000:]
+        raise BuildFailed(f"{' '.join(words)}: exit {done.returncode}\n{output}")
+    return done.stdout

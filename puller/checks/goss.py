@@ -1,0 +1,98 @@
+"""The tests of a goss file: each attribute that differs is a sentence.
+
+Nothing that is not understood is passed over, and nothing takes longer than the time of the check.
+"""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from bundles.deadline import Deadline, DeadlineError, aside
+from hiera.errors import HieraError
+from puller.checks.answers import Answer, NotCarriedOut
+from puller.checks.gossfile.machine import Machine, explained
+from puller.checks.gossfile.matchers import Lines, matches
+from puller.checks.gossfile.reading import LARGEST, read
+from puller.errors import PullerError, reason
+from puller.system.protocol import System
+
+_MOST_SHOWN = 80  # characters of a value
+_STARTS_PROGRAMS = frozenset({"command", "interface", "package", "service"})
+"""Kinds that start programs, which is done by the main thread, and bounded already."""
+
+_Answer = TypeVar("_Answer")
+
+
+def ask(wanted: str, deadline: Deadline, system: System) -> Answer:
+    """Ask all tests of the file at an absolute path.
+
+    Raises ``NotCarriedOut`` for a file that cannot be read or understood as a whole, and for tests of which some
+    cannot be carried out while nothing else is wrong; ``DeadlineError``.
+    """
+    tests, problems = read(_text(wanted), os.path.basename(wanted))
+    if problems:
+        more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
+        raise NotCarriedOut(f"{os.path.basename(wanted)}: {problems[0]}{more}")
+    machine = Machine(system, deadline)
+    wrong, unknown, asked = [], [], 0
+    for test in tests:
+        if test.skip:
+            continue
+        where = f"{test.kind} {test.name}"
+        try:
+            values = _bounded(test.kind, deadline, partial(machine.values, test))
+            for attribute, matcher in test.wanted.items():
+                deadline.verify()
+                asked += 1
+                if attribute not in values:
+                    if not _is_about_nothing(test.wanted, values):
+                        wrong.append(f"{where}: there is no {attribute}, wanted {_shown(matcher)}")
+                elif not matches(found := _bounded(test.kind, deadline, values[attribute]), matcher):
+                    wrong.append(f"{where}: {attribute} is {_shown(found)}, wanted {_shown(matcher)}")
+        except DeadlineError:
+            raise
+        except (NotCarriedOut, HieraError, PullerError) as error:
+            unknown.append(f"{where}: {error}")
+        except OSError as error:
+            deadline.verify()
+            unknown.append(f"{where}: {explained(error)}")
+    if not wrong and unknown:
+        raise NotCarriedOut("; ".join(unknown))
+    skipped = sum(test.skip for test in tests)
+    return Answer([*wrong, *unknown], f"{asked} tests in order" + (f", {skipped} skipped" if skipped else ""))
+
+
+def _bounded(kind: str, deadline: Deadline, work: Callable[[], _Answer]) -> _Answer:
+    """Look at something: aside, where a file server or a resolver may keep it for longer than there is time."""
+    return work() if kind in _STARTS_PROGRAMS else aside(work, deadline)
+
+
+def _is_about_nothing(wanted: Any, values: Any) -> bool:
+    """Whether it is wanted that nothing is there, so that its other attributes say nothing, as in goss."""
+    first = next(iter(values))
+    return wanted.get(first) is False and values[first]() is False
+
+
+def _text(path: str) -> str:
+    if not os.path.isabs(path):
+        raise NotCarriedOut(f"{path}: is no file of the bundle")
+    try:
+        with open(path, "rb") as stream:
+            data = stream.read(LARGEST + 1)
+    except OSError as error:
+        raise NotCarriedOut(f"{path}: {reason(error)}") from error
+    if len(data) > LARGEST:
+        raise NotCarriedOut(f"{path}: has more than {LARGEST} bytes")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise NotCarriedOut(f"{path}: is no UTF-8: {error}") from error
+
+
+def _shown(value: Any) -> str:
+    # What a command has printed, or a file holds, is long, and may be anybody's.
+    if isinstance(value, Lines):
+        return f"a text of {len(value)} characters"
+    text = repr(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"

@@ -1,0 +1,1 @@
+"""The files of goss: read, matched, and asked of this machine."""

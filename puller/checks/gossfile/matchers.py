@@ -1,0 +1,245 @@
+"""What goss calls matchers: a value, a list, or a mapping with one word, and what each means for what was found.
+
+The rules are those of its documentation (docs/gossfile.md, *Matchers*):
+
+* What is found is made what is asked for: text for the matchers of texts, a number for those of numbers, a list of
+  lines for those of lists. What cannot be made that does not match.
+* A list is contained: each of its items matches one of what is found, and no two the same.
+* Of what comes line by line (contents, output, bodies) a list has patterns: ``text``, ``!text``, ``/regex/``,
+  ``!/regex/``.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from hiera.regex import is_found
+from puller.checks.gossfile.semver import in_range, parse_range
+
+Path = tuple[str | int, ...]
+
+
+class Lines(str):
+    """A text that comes line by line: lists of what is wanted of it are patterns."""
+
+    __slots__ = ()
+
+
+def problems(wanted: Any, path: Path, *, lines: bool = False) -> Iterator[tuple[Path, str]]:
+    """What of a matcher is not understood, each with its place; ``lines``: it is for what comes line by line."""
+    if isinstance(wanted, list):
+        for index, one in enumerate(wanted):
+            if lines and isinstance(one, str):
+                yield from _pattern_problems(one, (*path, index))
+            elif lines and isinstance(one, list):
+                yield (*path, index), "is a list in a list of patterns"
+            else:
+                yield from problems(one, (*path, index))
+    elif isinstance(wanted, Mapping):
+        yield from _word_problems(wanted, path, lines=lines)
+    elif wanted is None:
+        yield path, "is empty"
+    elif lines:
+        yield path, f"is {wanted!r}, wanted a list of patterns, or a matcher such as 'contain-substring'"
+
+
+def _word_problems(wanted: Mapping[Any, Any], path: Path, *, lines: bool) -> Iterator[tuple[Path, str]]:
+    if len(wanted) != 1:
+        yield path, f"has {len(wanted)} matchers, wanted one; 'and' takes several"
+        return
+    ((word, value),) = wanted.items()
+    here = (*path, word)
+    if word in ("and", "or"):
+        if not isinstance(value, list) or not value:
+            yield here, "is no list of matchers"
+            return
+        for index, one in enumerate(value):
+            yield from problems(one, (*here, index), lines=lines and not isinstance(one, str | int | float))
+    elif word == "not":
+        yield from problems(value, here, lines=lines and not isinstance(value, str | int | float))
+    elif word in ("contain-elements", "consist-of"):
+        if not isinstance(value, list):
+            yield here, "is no list of matchers"
+            return
+        for index, one in enumerate(value):
+            yield from problems(one, (*here, index))
+    elif word == "contain-element":
+        yield from problems(value, here)
+    elif word in _OF_TEXT:
+        if not isinstance(value, str):
+            yield here, "is no text"
+        elif word == "match-regexp":
+            yield from _regex_problems(value, here)
+    elif word in _OF_NUMBERS:
+        if _number(value) is None:
+            yield here, "is no number"
+    elif word == "semver-constraint":
+        try:
+            parse_range(str(value))
+        except ValueError as error:
+            yield here, str(error)
+    elif word == "have-len":
+        if not isinstance(value, int) or isinstance(value, bool):
+            yield here, "is no whole number"
+    elif word not in ("equal", "have-key"):
+        yield here, f"is not supported: {word!r} is no matcher that is known here"
+
+
+def matches(found: Any, wanted: Any) -> bool:
+    """Whether what was found is as wanted; raises ``hiera.errors.LimitError`` for an expression that takes too long."""
+    if isinstance(wanted, Mapping):
+        ((word, value),) = wanted.items()
+        return _matches_word(found, word, value)
+    if isinstance(wanted, list):
+        if isinstance(found, Lines):
+            return all(_has_pattern(found, one) for one in wanted)
+        items = _items(found)
+        return items is not None and _assigned(items, wanted)
+    return _is_equal(found, wanted)
+
+
+def _matches_word(found: Any, word: str, value: Any) -> bool:
+    if word == "and":
+        return all(matches(found, one) for one in value)
+    if word == "or":
+        return any(matches(found, one) for one in value)
+    if word == "not":
+        return not matches(found, value)
+    if word in _OF_TEXT:
+        text = _text(found)
+        return text is not None and _OF_TEXT[word](text, value)
+    if word in _OF_NUMBERS:
+        number, other = _number(found), _number(value)
+        return number is not None and other is not None and _OF_NUMBERS[word](number, other)
+    if word == "equal":
+        return _is_exactly(found, value)
+    if word == "have-key":
+        return isinstance(found, Mapping) and value in found
+    if word == "have-len":
+        return isinstance(found, str | list | Mapping) and len(found) == value
+    items = _items(found)
+    if items is None:
+        return False
+    if word == "contain-element":
+        return any(matches(item, value) for item in items)
+    if word == "contain-elements":
+        return _assigned(items, value)
+    if word == "consist-of":
+        return len(items) == len(value) and _assigned(items, value)
+    return bool(items) and all(in_range(str(item), value) for item in items)  # semver-constraint
+
+
+_OF_TEXT: Mapping[str, Callable[[str, str], bool]] = {
+    "have-prefix": lambda found, wanted: found.startswith(wanted),
+    "have-suffix": lambda found, wanted: found.endswith(wanted),
+    "contain-substring": lambda found, wanted: wanted in found,
+    "match-regexp": lambda found, wanted: is_found(re.compile(wanted), found),
+}
+_OF_NUMBERS: Mapping[str, Callable[[float, float], bool]] = {
+    "gt": lambda found, wanted: found > wanted,
+    "ge": lambda found, wanted: found >= wanted,
+    "lt": lambda found, wanted: found < wanted,
+    "le": lambda found, wanted: found <= wanted,
+}
+
+
+def _is_equal(found: Any, wanted: Any) -> bool:
+    """As a value alone is compared: by what kind of value is wanted."""
+    if isinstance(wanted, bool) or isinstance(found, bool):
+        return found is wanted
+    if isinstance(wanted, str):
+        return _text(found) == wanted
+    number = _number(found)
+    return number is not None and number == wanted
+
+
+def _is_exactly(found: Any, wanted: Any) -> bool:
+    if isinstance(wanted, list):
+        items = _items(found)
+        same = items is not None and len(items) == len(wanted)
+        return same and all(_is_exactly(*pair) for pair in zip(items or (), wanted, strict=True))
+    if isinstance(wanted, Mapping):
+        return isinstance(found, Mapping) and found == wanted
+    return _is_equal(found, wanted)
+
+
+def _text(found: Any) -> str | None:
+    if isinstance(found, bool) or not isinstance(found, str | int | float):
+        return None
+    return str(found)
+
+
+def _number(found: Any) -> float | None:
+    if isinstance(found, bool) or not isinstance(found, str | int | float):
+        return None
+    try:
+        return float(found)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _items(found: Any) -> list[Any] | None:
+    """As a list: a text by its lines, other values as the only item."""
+    if isinstance(found, list):
+        return found
+    if isinstance(found, str):
+        return found.rstrip("\n").split("\n") if isinstance(found, Lines) else found.split("\n")
+    return None if isinstance(found, Mapping) else [found]
+
+
+def _assigned(items: Sequence[Any], wanted: Sequence[Any]) -> bool:
+    """Whether each of what is wanted can have an item of its own that matches it."""
+    fits = [[index for index, item in enumerate(items) if matches(item, one)] for one in wanted]
+    owners: dict[int, int] = {}
+
+    def place(one: int, tried: set[int]) -> bool:
+        for index in fits[one]:
+            if index not in tried:
+                tried.add(index)
+                if index not in owners or place(owners[index], tried):
+                    owners[index] = one
+                    return True
+        return False
+
+    return all(place(one, set()) for one in range(len(wanted)))
+
+
+def _has_pattern(found: str, wanted: Any) -> bool:
+    if not isinstance(wanted, str):
+        return (
+            matches(found, {"contain-element": wanted})
+            if isinstance(wanted, Mapping)
+            else str(wanted) in found
+        )
+    is_inverse, is_regex, text = _pattern(wanted)
+    has = is_found(re.compile(text, re.MULTILINE), found) if is_regex else text in found
+    return has is not is_inverse
+
+
+def _pattern(written: str) -> tuple[bool, bool, str]:
+    is_inverse = written.startswith("!")
+    text = written.removeprefix("!")
+    if not is_inverse and text.startswith("\\!"):
+        text = text[1:]
+    if len(text) > 1 and text.startswith("/") and text.endswith("/"):
+        return is_inverse, True, text[1:-1]
+    return is_inverse, False, text
+
+
+def _pattern_problems(written: str, path: Path) -> Iterator[tuple[Path, str]]:
+    _, is_regex, text = _pattern(written)
+    if is_regex:
+        yield from _regex_problems(text, path)
+    elif not text or "\n" in text:
+        yield path, "is no text of one line"
+
+
+def _regex_problems(written: str, path: Path) -> Iterator[tuple[Path, str]]:
+    # Go writes some things that Python does not know, or means differently.
+    if re.search(r"\\[pPzQECK]|\[\[:|\(\?[a-zA-Z]*U", written):
+        yield path, f"is not supported: {written!r} has what only Go's regular expressions know"
+        return
+    try:
+        re.compile(written)
+    except (re.error, RecursionError, OverflowError) as error:
+        yield path, f"is no regular expression: {error}"

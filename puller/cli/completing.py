@@ -1,0 +1,135 @@
+"""Offers of a shell for arguments: bundles, versions and resources of this host or of a site, types, files.
+
+* A shell asks at every press of a key, so only records are read: neither the site nor the machine is asked.
+* What cannot be read gives nothing to offer, and never a message in the middle of somebody's line.
+"""
+
+import functools
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from puller.state.places import DEFAULT_CONFIGURATION
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from puller.config.configuration import Configuration
+    from puller.state.directories import Directories
+
+Completer = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+def _offer(find: Callable[[click.Context], Iterable[str]]) -> Completer:
+    """Of what is found what begins so, in order, each once; nothing when it cannot be found."""
+
+    @functools.wraps(find)
+    def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+        from bundles.errors import BundleError
+        from puller.errors import PullerError
+
+        try:
+            found = set(find(context))
+        except (PullerError, BundleError, OSError, ValueError):
+            return []
+        return sorted(one for one in found if one.startswith(incomplete))
+
+    return complete
+
+
+@_offer
+def bundles_of_host(context: click.Context) -> Iterable[str]:
+    """Bundles of the configuration."""
+    return [choice.name for choice in _host(context)[0].bundles]
+
+
+@_offer
+def bundles_with_state(context: click.Context) -> Iterable[str]:
+    """Bundles of the configuration, and those of which something is kept."""
+    from bundles.store.store import Store
+
+    configuration, directories = _host(context)
+    return [*(choice.name for choice in configuration.bundles), *Store(directories.bundles).names()]
+
+
+@_offer
+def versions_on_host(context: click.Context) -> Iterable[str]:
+    """Versions of the bundle that stands before, as far as they are on this host."""
+    from bundles.store.store import Store
+
+    store = Store(_host(context)[1].bundles)
+    return [found.version for found in store.installed(context.params["bundle"])]
+
+
+@_offer
+def quarantined_bundles(context: click.Context) -> Iterable[str]:
+    """Bundles that are in quarantine."""
+    return [bundle for bundle, _ in _quarantined(context)]
+
+
+@_offer
+def quarantined_versions(context: click.Context) -> Iterable[str]:
+    """Versions in quarantine, of the bundle that stands before."""
+    return [version for bundle, version in _quarantined(context) if bundle == context.params["bundle"]]
+
+
+@_offer
+def resources_of_host(context: click.Context) -> Iterable[str]:
+    """References of all resources of the last run."""
+    from puller.reporting.history import load_all_events
+
+    report = load_all_events(_host(context)[1])
+    return [event.reference for bundle in report.bundles for event in bundle.events] if report else []
+
+
+@_offer
+def left_behind(context: click.Context) -> Iterable[str]:
+    """References of what the bundle that stands before has left behind."""
+    from puller.run.left.managed import Managed
+
+    managed = Managed(_host(context)[1], _ignore, noop=True)
+    return [one.reference for one in managed.left(context.params["bundle"])]
+
+
+@_offer
+def resource_types(context: click.Context) -> Iterable[str]:
+    """Types of resources."""
+    from puller.resources.registry import type_names
+
+    return type_names()
+
+
+@_offer
+def bundles_of_site(context: click.Context) -> Iterable[str]:
+    """Bundles of the site that stands before."""
+    from bundles.publisher.site import Site
+
+    return Site(Path(context.params["directory"])).bundles()
+
+
+def files(context: click.Context, parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    """Files and directories, as the shell itself offers them."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type="file")]
+
+
+def _host(context: click.Context) -> "tuple[Configuration, Directories]":
+    from puller.config.configuration import load_configuration
+    from puller.state.directories import Directories
+
+    found = load_configuration(Path(context.params.get("path") or DEFAULT_CONFIGURATION))
+    return found, Directories(Path(found.state_directory), Path(found.run_directory))
+
+
+def _quarantined(context: click.Context) -> list[tuple[str, str]]:
+    from puller.run.policy.quarantine import Quarantine
+
+    entries = Quarantine.load(_host(context)[1], _ignore, noop=True).entries
+    return [(entry.bundle, entry.version) for entry in entries]
+
+
+def _ignore(text: str) -> None:
+    """A note about damaged state is for commands that read it for people."""

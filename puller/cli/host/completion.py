@@ -1,0 +1,28 @@
+"""``puller completion``: what a shell needs to complete command lines of Puller."""
+
+import click
+
+_VARIABLE = "_PULLER_COMPLETE"
+"""With it in the environment the command answers a shell: click's protocol."""
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")), metavar="SHELL")
+def completion(shell: str) -> None:
+    """Print what SHELL (bash, zsh or fish) needs to complete commands, options, bundles, versions and resources.
+
+    Packages have installed it already. Bundles and resources of a host are offered to those who may read its state.
+
+    \b
+    Example:
+      puller completion bash > /etc/bash_completion.d/puller
+      puller completion zsh > /usr/local/share/zsh/site-functions/_puller
+      puller completion fish > /etc/fish/completions/puller.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    from puller.cli.commands import cli
+
+    source = get_completion_class(shell)
+    assert source is not None  # noqa: S101  each choice has one
+    click.echo(source(cli, {}, "puller", _VARIABLE).source())

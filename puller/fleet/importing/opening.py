@@ -1,0 +1,14 @@
+"""Which source a location means."""
+
+from puller.fleet.importing.source import Source
+
+
+def open_source(location: str) -> Source:
+    """The source at a path, or ``s3://BUCKET/PREFIX``; raises ``SourceError`` and ``UsageError``."""
+    if location.startswith("s3://"):
+        from puller.fleet.importing.objects import ObjectSource
+
+        return ObjectSource.open(location)
+    from puller.fleet.importing.directory import DirectorySource
+
+    return DirectorySource.open(location)

@@ -1,0 +1,409 @@
+"""The packages of `packaging/build`: one commit gives the same bytes; hosts get them, upgrade and lose them cleanly.
+
+Built in trees of both releases of Debian and installed in bare ones, one of which is booted. What is built is the
+commit that is checked out; a second one, of the next version, is made in a clone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.system.conftest import Machine
+
+pytestmark = [pytest.mark.packages, pytest.mark.root]
+
+ROOT = Path(__file__).parents[2]
+NEXT = "999.1"
+"""A version that comes after the one that is checked out."""
+
+AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
+MANIFEST = """\
+resources:
+  - file:
+      - /etc/motd: {content: "kept by {{ facts.networking.hostname }}\\n", owner: root, group: root, mode: "0644"}
+"""
+CONFIGURATION = "site: /srv/site/public\nbundles: [{name: web}]\n"
+
+
+class Built(NamedTuple):
+    """What was built for a release: ``first`` and ``again`` hold the same commit, ``next`` a later version."""
+
+    codename: str
+    bare: Path
+    tree: Path
+    first: Path
+    again: Path
+    next: Path
+
+    def package(self, directory: Path, suffix: str) -> Path:
+        (found,) = (path for path in directory.iterdir() if path.name.endswith(suffix))
+        return found
+
+
+def build(repository: Path, tree: Path, output: Path, codename: str, *formats: str, **variables: str) -> None:
+    from tests.system.conftest import run_checked
+
+    options: tuple[str | Path, ...] = ("--release", codename, "--tree", tree, "--output", output)
+    run_checked(
+        sys.executable, repository / "packaging/build", *formats, *options, env=os.environ | variables
+    )
+
+
+def make_release(directory: Path, codename: str) -> None:
+    """A bare tree, one to build in, and what is built there."""
+    from tests.system.conftest import run_checked, sources
+
+    bare, tree = directory / "bare", directory / "tree"
+    directory.mkdir(mode=0o755)
+    with sources(codename) as lists:
+        included = "--include=systemd,systemd-sysv,dbus"
+        run_checked("mmdebstrap", "--quiet", "--variant=minbase", included, codename, bare, *lists)
+    shutil.copytree("/etc/apt/apt.conf.d", bare / "etc/apt/apt.conf.d", dirs_exist_ok=True)
+    run_in(bare, "apt-get", "update", "--quiet")
+    (bare / "etc/machine-id").write_text("")
+    run_checked("cp", "--archive", "--reflink=auto", bare, tree)
+    install(tree, "python3", "python3-venv", "ca-certificates", "rpm")
+
+    formats = ("deb", "rpm", "directory") if codename == "bookworm" else ("deb",)
+    build(ROOT, tree, directory / "first", codename, *formats)
+    if codename == "bookworm":
+        home = directory / "home"
+        home.mkdir()
+        other = {"TZ": "Pacific/Auckland", "LANG": "C", "HOME": str(home), "PYTHONHASHSEED": "7"}
+        build(ROOT, tree, directory / "again", codename, *formats, **other)
+        build(next_version(directory), tree, directory / "next", codename, "deb", "rpm")
+
+
+def next_version(directory: Path) -> Path:
+    """A clone with a commit of the next version."""
+    from tests.system.conftest import run_checked
+
+    clone = directory / "clone"
+    run_checked("git", "clone", "--quiet", "--no-hardlinks", ROOT, clone)
+    version = clone / "puller/version.py"
+    version.write_text(re.sub('"[0-9.]+"', f'"{NEXT}"', version.read_text()))
+    person = ("-c", "user.name=Somebody", "-c", "user.email=somebody@example.org")
+    run_checked("git", "-C", clone, *person, "commit", "--quiet", "--all", "--message", "The next version")
+    return clone
+
+
+def run_in(root: Path, *command: str) -> str:
+    """What a command prints in a tree that is not booted."""
+    from tests.system.conftest import run_checked
+
+    inside = (
+        "systemd-nspawn",
+        "--quiet",
+        "--register=no",
+        "--keep-unit",
+        "--pipe",
+        "--as-pid2",
+        f"--directory={root}",
+    )
+    done = run_checked(*inside, "--setenv=DEBIAN_FRONTEND=noninteractive", "--", *command)
+    return re.sub("(?m)^Attempted to remove disk file system.*\n?", "", done.stdout)
+
+
+def install(root: Path, *packages: str) -> None:
+    run_in(root, "apt-get", "install", "--quiet", "--yes", "--no-install-recommends", *packages)
+
+
+@pytest.fixture(scope="session")
+def releases(testrun_uid: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Releases]:
+    own = tmp_path_factory.getbasetemp()
+    with ExitStack() as stack:
+        yield Releases(testrun_uid, own.parent if "PYTEST_XDIST_WORKER" in os.environ else own, stack)
+
+
+class Releases:
+    """Gives what is built for a release; one worker builds it while the others wait."""
+
+    def __init__(self, run: str, locks: Path, stack: ExitStack) -> None:
+        self._run, self._locks, self._stack = run, locks, stack
+        self._known: dict[str, Built] = {}
+
+    def __getitem__(self, codename: str) -> Built:
+        from tests.system.conftest import shared
+
+        if codename not in self._known:
+            directory = Path(tempfile.gettempdir(), f"puller-packages-{codename}-{self._run}")
+            made = self._stack.enter_context(
+                shared(directory, self._locks, lambda unfinished: make_release(unfinished, codename))
+            )
+            places = (made / name for name in ("bare", "tree", "first", "again", "next"))
+            self._known[codename] = Built(codename, *places)
+        return self._known[codename]
+
+
+def digests(directory: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in directory.iterdir()}
+
+
+def test_the_same_commit_gives_the_same_bytes(releases: Releases) -> None:
+    built = releases["bookworm"]
+    first = digests(built.first)
+    assert len(first) == 3 * 4  # packages, their bills of materials, and the sums of both
+    assert first == digests(built.again)
+
+
+def test_sums_and_bills_of_materials_are_of_what_lies_beside_them(releases: Releases) -> None:
+    built = releases["bookworm"]
+    for sums in built.first.glob("*.sha256"):
+        subprocess.run(["sha256sum", "--check", "--quiet", sums.name], cwd=built.first, check=True)
+    bill: Any = json.loads(built.package(built.first, ".deb.cdx.json").read_bytes())
+    locked = (ROOT / "packaging/requirements.lock").read_text()
+    said = {f"{found['name']}=={found['version']}".lower() for found in bill["components"]}
+    assert bill["metadata"]["component"]["name"] == "puller"
+    assert said - {f"puller=={version()}"} == set(re.findall(r"^[-a-z0-9]+==[^ ]+", locked, re.MULTILINE))
+
+
+def version() -> str:
+    from puller.version import __version__
+
+    return __version__
+
+
+@pytest.mark.parametrize("codename", ["bookworm", "trixie"])
+def test_lintian_has_no_errors(releases: Releases, codename: str) -> None:
+    built = releases[codename]
+    command: list[str | Path] = [
+        "lintian",
+        "--fail-on",
+        "error",
+        "--allow-root",
+        built.package(built.first, ".deb"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+
+
+def test_a_commit_that_is_not_there_and_a_tree_of_another_release_are_refused(
+    releases: Releases, tmp_path: Path
+) -> None:
+    tree = releases["bookworm"].tree
+    for options, said in (
+        (("--commit", "nowhere", "--tree", str(tree)), "nowhere"),
+        (("--release", "trixie", "--tree", str(tree)), "is not Debian 13 (trixie)"),
+    ):
+        command: list[str | Path] = [
+            sys.executable,
+            ROOT / "packaging/build",
+            "deb",
+            "--output",
+            tmp_path,
+            *options,
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+class Host:
+    """A booted machine with Puller's package; its site is on its own disk."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def type_in(self, command: str, check: bool = True) -> str:
+        shell = f"export DEBIAN_FRONTEND=noninteractive PULLER_PASSPHRASE=correct-horse; {command}"
+        return self.machine.run("bash", "-ec", shell, check=check, timeout=600).stdout
+
+    def install(self, package: Path) -> None:
+        shutil.copy(package, self.machine.root / "root")
+        keep = "-o Dpkg::Options::=--force-confold"
+        self.type_in(f"apt-get install -y --no-install-recommends {keep} /root/{package.name}")
+
+    def publish(self, number: str) -> None:
+        (self.machine.root / "srv/web").mkdir(exist_ok=True)
+        (self.machine.root / "srv/web/manifest.yaml").write_text(MANIFEST)
+        self.type_in(f"cd /srv && puller site publish site web --version {number}")
+
+    def run(self) -> dict[str, Any]:
+        """The report of a run by the unit of the package."""
+        self.type_in("systemctl start puller.service")
+        report: dict[str, Any] = json.loads((self.machine.root / "var/lib/puller/last-run.json").read_bytes())
+        return report
+
+    def left(self) -> set[str]:
+        """What is on the machine that has the name of Puller, without what this test has put there."""
+        found = self.type_in("find / -xdev -name '*puller*' -not -path '/proc/*' -not -path '/root/*' -print")
+        return set(found.split()) - {"/etc/puller"}
+
+    def byte_code(self) -> int:
+        return len(list((self.machine.root / "usr/lib/puller").rglob("*.pyc")))
+
+
+@pytest.mark.booted
+def test_a_bare_machine_is_kept_by_the_package_through_upgrade_removal_and_purge(releases: Releases) -> None:
+    from tests.system.conftest import copied, powered_on
+
+    built = releases["bookworm"]
+    with copied(built.bare) as root, powered_on(root) as machine:
+        host = Host(machine)
+
+        host.install(built.package(built.first, ".deb"))
+        assert machine.run("which", "-a", "puller").stdout.splitlines()[0] == "/usr/bin/puller"
+        assert machine.run("puller", "--version").stdout == f"puller, version {version()}\n"
+        assert machine.show("puller.timer", "UnitFileState", "ActiveState") == {
+            "UnitFileState": "disabled",
+            "ActiveState": "inactive",
+        }
+        assert sorted(path.name for path in (root / "etc/puller").iterdir()) == ["config.yaml.sample"]
+        assert host.byte_code() == len(list((root / "usr/lib/puller").rglob("*.py")))
+        assert (
+            host.type_in("puller install-units --stdout | grep ExecStart=")
+            == "ExecStart=/usr/bin/puller run\n"
+        )
+        for page in ("man1/puller-run.1.gz", "man5/puller.yaml.5.gz", "man7/puller-operating.7.gz"):
+            assert (root / "usr/share/man" / page).exists(), page
+        for place in ("bash-completion/completions/puller", "zsh/vendor-completions/_puller"):
+            assert "puller" in (root / "usr/share" / place).read_text(), place
+
+        host.type_in("cd /srv && puller site init site && cp site/root.json /etc/puller/root.json")
+        (root / "etc/puller/config.yaml").write_text(CONFIGURATION)
+        host.publish("1.0.0")
+        assert host.run()["exit_status"] == 0
+        assert (root / "etc/motd").read_text().startswith("kept by ")
+        compiled = host.byte_code()
+        host.type_in("systemctl enable --now puller.timer")
+
+        with (root / "etc/puller/config.yaml.sample").open("a") as sample:
+            sample.write("# mine\n")
+        host.install(built.package(built.next, ".deb"))
+        assert machine.run("puller", "--version").stdout == f"puller, version {NEXT}\n"
+        assert (root / "etc/puller/config.yaml.sample").read_text().endswith("# mine\n")
+        assert [path.name for path in (root / "usr/lib/puller").iterdir()] == [NEXT]
+        assert host.byte_code() == compiled
+        assert machine.show("puller.timer", "UnitFileState", "ActiveState") == {
+            "UnitFileState": "enabled",
+            "ActiveState": "active",
+        }
+        assert host.run()["exit_status"] == 0
+
+        host.type_in("apt-get remove -y puller")
+        assert machine.run("systemctl", "is-active", "puller.timer", check=False).stdout.strip() != "active"
+        assert (root / "var/lib/puller/last-run.json").exists()
+        assert (root / "etc/puller/config.yaml").exists()
+        assert not (root / "usr/lib/puller").exists()
+        assert not (root / "usr/bin/puller").exists()
+
+        host.install(built.package(built.next, ".deb"))
+        assert machine.show("puller.timer", "UnitFileState")["UnitFileState"] == "enabled"
+        assert host.run()["exit_status"] == 0
+
+        host.type_in("apt-get purge -y puller")
+        assert host.left() == set()
+        assert sorted(path.name for path in (root / "etc/puller").iterdir()) == ["config.yaml", "root.json"]
+
+
+def test_the_package_of_debian_13_is_installed_and_purged_in_a_bare_tree(releases: Releases) -> None:
+    from tests.system.conftest import copied
+
+    built = releases["trixie"]
+    with copied(built.bare) as root:
+        package = built.package(built.first, ".deb")
+        shutil.copy(package, root / "root")
+        install(root, f"/root/{package.name}")
+        assert run_in(root, "puller", "--version") == f"puller, version {version()}\n"
+        assert_demo_runs(root)
+        assert not list((root / "etc/systemd/system").rglob("puller*"))
+
+        run_in(root, "apt-get", "purge", "--yes", "puller")
+        left = {path for part in ("etc", "usr", "var", "run") for path in (root / part).rglob("*puller*")}
+        assert left == set()
+
+
+def assert_demo_runs(root: Path, command: str = "puller") -> None:
+    """Publish, pull, verify, apply, attack, with child processes of its own Python: all that is installed works."""
+    assert "refused" in run_in(root, command, "demo")
+
+
+def test_the_rpm_and_the_directory_run_and_go(releases: Releases) -> None:
+    """In the Debian tree, which has the same Python: what the rpm requires is named as in the Red Hat family."""
+    from tests.system.conftest import copied
+
+    built = releases["bookworm"]
+    with copied(built.tree) as root:
+        assert_directory_runs(root, built)
+        assert_rpm_upgrades(root, built)
+
+
+def assert_directory_runs(root: Path, built: Built) -> None:
+    """From where it lies, and by a link; with modules of somebody else."""
+    from tests.system.conftest import run_checked
+
+    run_checked("tar", "-xzf", built.package(built.first, ".tar.gz"), "-C", root / "opt")
+    directory = f"/opt/puller-{version()}"
+    (root / "usr/local/bin/puller").symlink_to(f"{directory}/bin/puller")
+    before = listing(root / "opt")
+    assert run_in(root, f"{directory}/bin/puller", "--version") == f"puller, version {version()}\n"
+    assert_demo_runs(root, "/usr/local/bin/puller")
+    assert listing(root / "opt") == before, "running it writes nothing into it"
+
+    extensions = root / "usr/local/lib/puller/site-packages"
+    extensions.mkdir(parents=True)
+    (extensions / "more.py").touch()
+    (extensions / "click.py").touch()
+    ask = "import click, more; print(more.__file__, click.__file__)"
+    paths = run_in(root, f"{directory}/bin/python3", "-I", "-c", ask).split()
+    assert paths[0] == "/usr/local/lib/puller/site-packages/more.py"
+    assert paths[1].startswith(directory), "what is locked comes first"
+    (root / "usr/local/bin/puller").unlink()
+    shutil.rmtree(root / "usr/local/lib/puller")
+
+
+def listing(directory: Path) -> dict[str, int]:
+    return {str(path): path.lstat().st_mtime_ns for path in directory.rglob("*")}
+
+
+def assert_rpm_upgrades(root: Path, built: Built) -> None:
+    first, following = (built.package(where, ".rpm") for where in (built.first, built.next))
+    for package in (first, following):
+        shutil.copy(package, root / "root")
+    asked = run_in(root, "rpm", "--query", "--requires", "--package", f"/root/{first.name}")
+    assert {"python3.11", "/usr/bin/sh"} <= set(asked.split())
+
+    run_in(root, "rpm", "--install", "--nodeps", f"/root/{first.name}")
+    assert_demo_runs(root)
+    assert run_in(root, "rpm", "--verify", "--nodeps", "puller") == "", "running it changes nothing of it"
+    owners = run_in(root, "find", "/usr/lib/puller", "/etc/puller", "-not", "-user", "root", "-print")
+    assert owners == ""
+
+    (root / "var/lib/puller").mkdir(exist_ok=True)
+    (root / "var/lib/puller/kept").touch()
+    run_in(root, "rpm", "--upgrade", "--nodeps", f"/root/{following.name}")
+    assert run_in(root, "puller", "--version") == f"puller, version {NEXT}\n"
+    assert [path.name for path in (root / "usr/lib/puller").iterdir()] == [NEXT]
+
+    run_in(root, "rpm", "--erase", "puller")
+    assert not [path for path in (root / "usr").rglob("*puller*") if "/share/doc/" not in str(path)]
+    assert (root / "var/lib/puller/kept").exists()
+
+
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13", "3.14"])
+def test_every_locked_dependency_can_be_had_for_each_python_without_compiling(
+    python: str, tmp_path: Path
+) -> None:
+    from tests.system.conftest import run_checked
+
+    run_checked(
+        sys.executable, "-m", "pip", "--quiet", "download", "--require-hashes", "--only-binary=:all:",
+        "--python-version", python, "--dest", tmp_path, "--requirement", ROOT / "packaging/requirements.lock",
+    )  # fmt: skip
+    assert len(list(tmp_path.glob("*.whl"))) > 9

@@ -1,0 +1,93 @@
+"""The lock files: what they lock is all that pyproject.toml asks for, each file by its hash, and no index is named.
+
+That they work together, and can be had for each Python, is proven by `tests/system/test_agent_packages.py`.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import requires, version
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PROJECT: Any = tomllib.loads((ROOT / "pyproject.toml").read_text())
+AGENT, TOOLS = "requirements.lock", "requirements-build.lock"
+HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+
+
+def locked(name: str) -> dict[str, tuple[Requirement, list[str]]]:
+    """By distribution: what is locked, and its hashes."""
+    return {
+        canonicalize_name(found[0].name): found for found in entries((ROOT / "packaging" / name).read_text())
+    }
+
+
+def entries(text: str) -> Iterator[tuple[Requirement, list[str]]]:
+    plain = "".join(line for line in text.splitlines(keepends=True) if not line.lstrip().startswith("#"))
+    for entry in plain.replace("\\\n", " ").splitlines():
+        requirement, *hashes = entry.split(" --hash=")
+        yield Requirement(requirement), [f"--hash={value.strip()}" for value in hashes]
+
+
+def lines_of(name: str) -> list[str]:
+    text = (ROOT / "packaging" / name).read_text().splitlines()
+    return [line for line in text if line.strip() and not line.lstrip().startswith("#")]
+
+
+@pytest.mark.parametrize("name", [AGENT, TOOLS])
+def test_each_entry_is_one_version_with_hashes_and_nothing_else_is_said(name: str) -> None:
+    found = locked(name)
+    assert len(found) > 9
+    for requirement, hashes in found.values():
+        assert [specifier.operator for specifier in requirement.specifier] == ["=="], requirement
+        assert requirement.url is None, requirement
+        assert hashes, requirement
+        assert all(HASH.fullmatch(value) for value in hashes), requirement
+    assert not [line for line in lines_of(name) if "://" in line or line.startswith("-")]
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        (AGENT, PROJECT["project"]["dependencies"]),
+        (TOOLS, [*PROJECT["build-system"]["requires"], *lines_of("requirements-build.in")]),
+    ],
+)
+def test_what_is_asked_for_is_locked_at_a_version_that_it_allows(name: str, asked: list[str]) -> None:
+    found = locked(name)
+    for requirement in map(Requirement, asked):
+        entry, _ = found[canonicalize_name(requirement.name)]
+        version = next(iter(entry.specifier)).version
+        assert requirement.specifier.contains(version, prereleases=True), (
+            f"{requirement} is locked at {version}"
+        )
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_what_a_locked_version_needs_is_locked_too(python: str) -> None:
+    """Of those that are installed here in the version that is locked: others may need something else."""
+    here = {"python_version": python, "python_full_version": f"{python}.1", "extra": ""}
+    found = {name: entry for name, (entry, _) in locked(AGENT).items() if holds(entry, here)}
+    compared = [name for name, entry in found.items() if entry.specifier.contains(version(name))]
+    for name in compared:
+        for needed in map(Requirement, requires(name) or ()):
+            if holds(needed, here):
+                assert canonicalize_name(needed.name) in found, f"{name} needs {needed}"
+
+
+def holds(requirement: Requirement, environment: dict[str, str]) -> bool:
+    return requirement.marker is None or requirement.marker.evaluate(environment)
+
+
+def test_the_pythons_of_the_lock_are_those_of_the_classifiers() -> None:
+    said = [
+        text.rpartition(" :: ")[2] for text in PROJECT["project"]["classifiers"] if "Python :: 3." in text
+    ]
+    assert said == list(PYTHONS)
+    assert PROJECT["project"]["requires-python"] == f">={PYTHONS[0]}"
