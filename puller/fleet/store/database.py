@@ -53,7 +53,11 @@ class Store:
         store = cls(engine, url.render_as_string(hide_password=True) if is_url else location)
         if url.get_backend_name() == "sqlite":
             _prepare_sqlite(engine)
-        store._prepare(make=make)
+        try:
+            store._prepare(make=make)
+        except BaseException:
+            store.close()
+            raise
         return store
 
     def close(self) -> None:

@@ -39,11 +39,22 @@ def postgresql() -> Iterator[str]:
         "cwd": directory,
         "env": {"PATH": os.environ["PATH"], "LC_ALL": "C"},
     }
-    command = [initdb, "-D", directory / "data", "-U", "postgres", "-A", "trust", "-N", "-E", "UTF8"]
+    command: list[Any] = [
+        initdb,
+        "-D",
+        directory / "data",
+        "-U",
+        "postgres",
+        "-A",
+        "trust",
+        "-N",
+        "-E",
+        "UTF8",
+    ]
     subprocess.run(command, check=True, capture_output=True, **as_user)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    options = ["-D", directory / "data", "-p", str(port), "-k", directory, "-h", "127.0.0.1", "-F"]
+    options: list[Any] = ["-D", directory / "data", "-p", str(port), "-k", directory, "-h", "127.0.0.1", "-F"]
     with subprocess.Popen([program, *options], stderr=subprocess.DEVNULL, **as_user) as process:
         try:
             _wait_for(port)

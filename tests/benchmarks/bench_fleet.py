@@ -1,0 +1,84 @@
+"""A fleet of 10,000 simulated hosts: its reports imported, and `puller fleet status` asked.
+
+    python tests/benchmarks/bench_fleet.py [HOSTS] [STORE]
+
+STORE is a new file of SQLite's by default, or the URL of an empty database of SQLAlchemy's. Every step is a process of
+its own; of each it prints the time, the processor time and the memory. The steps are: the first report of each host,
+the next one in which nothing happened, one in which a release came to all and failed on a third of them, and an import
+that finds nothing new.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import timedelta
+from pathlib import Path
+from runpy import run_path
+from types import SimpleNamespace
+from typing import Any
+
+simulated: Any = SimpleNamespace(**run_path(str(Path(__file__).parents[1] / "simulators/fleet.py")))
+
+
+def main() -> None:
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+    with tempfile.TemporaryDirectory(prefix="puller-bench-") as scratch:
+        place = Path(scratch)
+        store = sys.argv[2] if len(sys.argv) > 2 else str(place / "fleet.db")
+        bench(count, place / "reports", store)
+        if "://" not in store:
+            size = sum(file.stat().st_size for file in place.glob("fleet.db*"))
+            print(f"the store on disk: {size / 1e6:.0f} MB")
+
+
+def bench(count: int, reports: Path, store: str) -> None:
+    hosts, now = simulated.names(count), simulated.now()
+    reports.mkdir()
+    steps = {
+        "the first report of each host": (15, {}),
+        "the next one, nothing happened": (10, {}),
+        "a release, which fails on a third": (5, {"version": "2.0.0"}),
+        "nothing new": (0, None),
+    }
+    for name, (minutes, given) in steps.items():
+        if given is not None:
+            at = now - timedelta(minutes=minutes)
+            simulated.deliver(reports, (_sent(number, host, at, given) for number, host in enumerate(hosts)))
+        seconds = measured(f"import, {name}", "import", str(reports), "--store", store)
+        if given is not None:
+            print(f"    {count / seconds:.0f} documents a second")
+    measured("status", "status", "--store", store)
+    measured("status --failed", "status", "--failed", "--store", store)
+    measured("status --where", "status", "--where", "os.release.major=12", "--store", store)
+
+
+def _sent(number: int, host: str, at: Any, given: dict[str, Any]) -> Any:
+    if given and number % 3 == 0:
+        given = {
+            **given,
+            "failed": {"service#web": f"web.service on {host} failed with pid {10_000 + number}"},
+        }
+    elif given:
+        given = {**given, "changed": {"file#/etc/web.conf": "content differs"}}
+    return simulated.sent(host, at, **given)
+
+
+def measured(name: str, *arguments: str) -> float:
+    """Run a command of the fleet; gives the seconds that it took."""
+    began = time.monotonic()
+    command = [sys.executable, "-m", "puller", "fleet", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    seconds = time.monotonic() - began
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        sys.exit(f"{' '.join(command)}: exit status {process.returncode}")
+    processor = used.ru_utime + used.ru_stime
+    print(f"{name}: {seconds:.2f} s, {processor:.2f} s of a processor, {used.ru_maxrss / 1024:.0f} MB")
+    return seconds
+
+
+if __name__ == "__main__":
+    main()

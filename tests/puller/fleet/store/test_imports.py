@@ -1,0 +1,415 @@
+"""Imports: in any order, again and again, several at once, and killed."""
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from puller.delivery.document import pack
+from puller.errors import PullerError, SourceError
+from puller.fleet.importing import directory, importer
+from puller.fleet.importing.directory import DirectorySource
+from puller.fleet.importing.importer import import_documents, refused_files
+from puller.fleet.importing.source import Found, Refused
+from puller.fleet.store import schema
+from puller.fleet.store.database import Store
+from puller.fleet.store.reading import Reader
+from puller.fleet.store.retention import forget_hosts
+from puller.reporting.report import HeldBecause
+from puller.reporting.sent_report import SentReport
+from tests.puller.fleet.conftest import Import, ago, empty, imported, rows
+from tests.simulators import fleet
+
+HOST = "web1.example.com"
+
+
+def test_the_newest_report_holds_and_a_late_one_tells_of_the_past(
+    store: Store, arrive: Import, now: datetime
+) -> None:
+    assert arrive(fleet.sent(HOST, ago(now, 10))).newest == 1
+    late = fleet.sent(HOST, ago(now, 60), failed={"file#/a": "no space"})
+    done = arrive(late)
+    assert (done.newest, done.late, done.unchanged) == (0, 1, 1)
+    reader = Reader(store, now)
+    assert reader.hosts[HOST].state == "in-order"
+    assert reader.failures == []
+    (view,) = reader.details([HOST])
+    assert [(run.run, run.outcome) for run in view.runs][1] == (late.report.run, "file#/a: no space")
+
+
+def test_a_late_report_in_which_nothing_happened_is_not_kept(
+    store: Store, arrive: Import, now: datetime
+) -> None:
+    arrive(fleet.sent(HOST, ago(now, 10)))
+    before = rows(store)
+    assert arrive(fleet.sent(HOST, ago(now, 60))).known == 1
+    assert rows(store) == before
+
+
+def test_the_same_document_in_another_place_changes_nothing(
+    store: Store, arrive: Import, now: datetime, tmp_path: Path
+) -> None:
+    documents = [fleet.sent(HOST, ago(now, 60), failed={"file#/a": "x"}), fleet.sent(HOST, ago(now, 10))]
+    arrive(*documents)
+    before = rows(store)
+    fleet.deliver(tmp_path / "copy", documents)
+    assert imported(store, tmp_path / "copy").known == 2
+    assert rows(store) == before
+
+
+def test_a_clock_that_is_ahead_hides_no_later_report(store: Store, place: Path, now: datetime) -> None:
+    wrong = fleet.sent(HOST, now + timedelta(days=400))
+    (file,) = fleet.deliver(place, [wrong])
+    os.utime(file, (ago(now, 30).timestamp(),) * 2)
+    imported(store, place)
+    reader = Reader(store, now)
+    assert reader.hosts[HOST].heard == ago(now, 30)
+    (view,) = reader.details([HOST])
+    assert "its clock is 400 days, 0:30:00 ahead" in view.notes[0]
+    fleet.deliver(place, [fleet.sent(HOST, ago(now, 5), problems=["broken"], exit_status=14)])
+    imported(store, place)
+    assert Reader(store, now).hosts[HOST].state == "failed"
+
+
+def test_who_is_not_heard_of_is_not_in_order(store: Store, arrive: Import, now: datetime) -> None:
+    arrive(fleet.sent(HOST, ago(now, 119)))
+    assert Reader(store, now).hosts[HOST].state == "in-order"
+    later = Reader(store, now + timedelta(minutes=2))
+    assert (later.hosts[HOST].state, later.hosts[HOST].why) == ("silent", "it was in order")
+    assert later.states == {"silent": 1, "in-order": 0}
+
+
+@pytest.mark.parametrize(
+    ("given_", "state"),
+    [
+        ({}, "in-order"),
+        ({"failed": {"file#/a": "x"}}, "failed"),
+        ({"exit_status": 11, "problems": ["metadata have expired"]}, "failed"),
+        ({"exit_status": 99}, "failed"),
+        ({"given_up": ("2.0.0", "health check http failed")}, "gave-up"),
+        ({"published": "2.0.0", "quarantined": ["2.0.0"]}, "gave-up"),
+        ({"published": "2.0.0", "held": "rejected", "held_because": HeldBecause.REJECTED}, "held"),
+        ({"published": "2.0.0", "pin": "1.0.0"}, "held"),
+        ({"published": "2.0.0"}, "held"),
+        ({"paused": "disabled"}, "paused"),
+        ({"published": "2.0.0", "held": "its wave"}, "waiting"),
+        ({"version": ""}, "failed"),
+    ],
+)
+def test_how_a_host_is(
+    given_: dict[str, Any], state: str, store: Store, arrive: Import, now: datetime
+) -> None:
+    arrive(fleet.sent(HOST, ago(now, 5), **given_))
+    assert Reader(store, now).hosts[HOST].state == state
+
+
+def test_a_partial_run_does_not_put_a_failed_host_in_order(
+    store: Store, arrive: Import, now: datetime
+) -> None:
+    arrive(fleet.sent(HOST, ago(now, 9), failed={"file#/a": "x"}))
+    partial = fleet.sent(HOST, ago(now, 5))
+    partial.report.only = ["file#/b"]
+    arrive(partial)
+    row = Reader(store, now).hosts[HOST]
+    assert (row.state, row.why) == (
+        "held",
+        "the last run was limited to file#/b, and says nothing of the rest",
+    )
+
+
+def test_runs_are_kept_for_a_time(store: Store, arrive: Import, now: datetime) -> None:
+    for days in (100, 80, 1):
+        arrive(fleet.sent(HOST, now - timedelta(days=days), changed={"file#/a": f"day {days}"}))
+    kept = rows(store)
+    assert len(kept["runs"]) == len(kept["events"]) == 2
+    with store.writing() as connection:
+        store.set(connection, "keep", "30")
+    assert arrive().forgotten == 1
+    assert len(rows(store)["events"]) == 1
+    assert list(Reader(store, now).hosts) == [HOST]
+
+
+def test_a_forgotten_host_leaves_nothing(store: Store, arrive: Import, now: datetime) -> None:
+    arrive(fleet.sent(HOST, ago(now, 5), failed={"file#/a": "x"}, restless={"file#/b": "y"}))
+    with store.writing() as connection:
+        assert forget_hosts(connection, [HOST, "unknown"]) == [HOST]
+    assert {name for name, found in rows(store).items() if found} == {"settings"}
+    Reader(store, now).fleet()
+
+
+def test_the_same_error_on_several_hosts_is_one(store: Store, arrive: Import, now: datetime) -> None:
+    names = [f"web{number}.example.com" for number in range(37)]
+    arrive(
+        *(
+            fleet.sent(
+                name,
+                ago(now, number),
+                failed={"service#web": f"{name}: 10.0.0.{number}:5432 refused (pid {40000 + number})"},
+            )
+            for number, name in enumerate(names)
+        )
+    )
+    (failure,) = Reader(store, now).failures
+    assert (len(failure.hosts), failure.reference) == (37, "service#web")
+    assert failure.message == "<host>: <address>:<number> refused (pid <number>)"
+
+
+# Files
+
+
+def test_a_file_that_is_removed_meanwhile_is_no_failure(
+    store: Store, place: Path, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = fleet.deliver(place, [fleet.sent("a", now), fleet.sent("b", now)])
+    listed = DirectorySource.listed
+
+    def then_removed(self: DirectorySource) -> Iterator[Any]:
+        found = list(listed(self))
+        first.unlink()
+        return iter(found)
+
+    monkeypatch.setattr(DirectorySource, "listed", then_removed)
+    done = imported(store, place)
+    assert (done.newest, done.refused) == (1, 0)
+
+
+def test_what_cannot_be_read_now_is_read_when_it_can(
+    store: Store, place: Path, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet.deliver(place, [fleet.sent(HOST, now)])
+    with monkeypatch.context() as broken:
+        broken.setattr(directory, "_FILE", os.O_RDONLY | os.O_DIRECTORY)
+        first = imported(store, place)
+        assert (first.refused, [one.why for one in first.told]) == (1, ["cannot be read: not a directory"])
+        again = imported(store, place)
+        assert (again.refused, again.told) == (1, [])
+    assert imported(store, place).newest == 1
+    assert refused_files(store)[0] == 0
+
+
+def test_what_an_older_puller_has_refused_is_read_again(
+    store: Store, place: Path, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (file,) = fleet.deliver(place, [fleet.sent(HOST, now)])
+    with monkeypatch.context() as older:
+        older.setattr(importer, "__version__", "0.1")
+
+        def refusing(*_: object) -> None:
+            raise ValueError("has format 1, and this version of Puller knows format 0")
+
+        older.setattr(importer, "read_document", refusing)
+        assert imported(store, place).refused == 1
+        assert len(imported(store, place).told) == 0
+    assert imported(store, place).newest == 1
+    assert file.exists()
+
+
+def test_files_are_removed_when_the_store_has_them(
+    store: Store, place: Path, arrive: Import, now: datetime
+) -> None:
+    arrive(fleet.sent(HOST, ago(now, 10)))
+    (place / HOST / "x.json").write_bytes(b"{")
+    done = arrive(fleet.sent(HOST, ago(now, 5)), remove=True)
+    assert (done.removed, done.newest, done.unchanged, done.refused) == (2, 1, 1, 1)
+    assert [file.name for file in (place / HOST).iterdir()] == ["x.json"]
+
+
+# Several at once
+
+
+def _import_again_and_again(location: str, place: str) -> None:
+    store = Store.open(location, make=True)
+    imported(store, Path(place))
+    store.close()
+
+
+def test_two_imports_at_once_into_a_new_store_are_like_one(location: str, place: Path, now: datetime) -> None:
+    fleet.deliver(place, fleet.wave(fleet.names(60), now - timedelta(hours=9), 4, breaks="RedHat"))
+    context = multiprocessing.get_context("spawn")
+    both = [context.Process(target=_import_again_and_again, args=(location, str(place))) for _ in range(3)]
+    for each in both:
+        each.start()
+    for each in both:
+        each.join(60)
+    assert [each.exitcode for each in both] == [0, 0, 0]
+    store = Store.open(location)
+    together = rows(store)
+    with store.reading() as connection:
+        count = connection.execute(sqlalchemy.select(sqlalchemy.func.count()).select_from(schema.documents))
+        assert count.scalar() == len(list(place.rglob("*.json.gz")))
+    store.close()
+    assert together == _alone(place, location)
+
+
+def _alone(place: Path, location: str) -> dict[str, list[dict[str, Any]]]:
+    store = Store.open(str(place.parent / "alone.db"), make=True)
+    imported(store, place)
+    found = rows(store)
+    store.close()
+    return found
+
+
+def test_an_import_that_is_killed_is_gone_on_with(location: str, place: Path, now: datetime) -> None:
+    fleet.deliver(place, fleet.wave(fleet.names(150), now - timedelta(hours=9), 4, breaks="RedHat"))
+    context = multiprocessing.get_context("spawn")
+    for seconds in (0.9, 1.1, 1.3):
+        process = context.Process(target=_import_again_and_again, args=(location, str(place)))
+        process.start()
+        time.sleep(seconds)
+        os.kill(process.pid or 0, signal.SIGKILL)
+        process.join(30)
+    _import_again_and_again(location, str(place))
+    store = Store.open(location)
+    assert rows(store) == _alone(place, location)
+    store.close()
+
+
+def test_what_is_read_together_is_of_one_moment(
+    location: str, store: Store, arrive: Import, now: datetime
+) -> None:
+    arrive(fleet.sent("a", now))
+    other = Store.open(location)
+    with other.reading() as connection:
+        first = connection.execute(schema.hosts.select()).all()
+        arrive(fleet.sent("b", now))
+        assert connection.execute(schema.hosts.select()).all() == first
+        assert len(connection.execute(schema.standings.select()).all()) == 1
+    other.close()
+    assert len(Reader(store, now).hosts) == 2
+
+
+# Stores
+
+
+def test_a_store_of_a_newer_format_is_refused(store: Store, location: str) -> None:
+    with store.writing() as connection:
+        store.set(connection, "format", "2")
+    with pytest.raises(SourceError, match="is a store of format 2, and this version of Puller knows 1"):
+        Store.open(location, make=True)
+
+
+def test_what_is_no_store_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("this is no database, and long enough to be one" * 50)
+    with pytest.raises(SourceError, match="file is not a database"):
+        Store.open(str(tmp_path / "text"), make=True)
+    engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path / 'other.db'}")
+    with engine.begin() as connection:
+        connection.execute(sqlalchemy.text("CREATE TABLE settings (name TEXT, value TEXT)"))
+    engine.dispose()
+    with pytest.raises(SourceError, match="is a database of something else"):
+        Store.open(str(tmp_path / "other.db"), make=True)
+    with pytest.raises(SourceError, match="there is no store"):
+        Store.open(str(tmp_path / "none.db"))
+    assert not (tmp_path / "none.db").exists()
+    with pytest.raises(PullerError, match="cannot be used"):
+        Store.open(str(tmp_path / "no" / "directory.db"), make=True)
+
+
+def test_a_store_may_have_any_name_of_a_file(tmp_path: Path) -> None:
+    for name in ("a?b.db", "a%20b.db", "a#b.db"):
+        Store.open(str(tmp_path / name), make=True).close()
+        assert (tmp_path / name).exists()
+
+
+def test_no_message_shows_the_password_of_a_store() -> None:
+    with pytest.raises(SourceError) as caught:
+        Store.open("postgresql+psycopg://fleet:very-secret@127.0.0.1:9/fleet")
+    assert "very-secret" not in str(caught.value)
+    assert "the store cannot be used" in str(caught.value)
+
+
+# The law: whatever the order, the batches and the repetitions, both databases say the same
+
+NOW = datetime.fromisoformat("2026-11-20T12:00:00+00:00")
+
+WHAT: list[dict[str, Any]] = [
+    {},
+    {"version": "2.0.0"},
+    {"version": "2.0.0", "changed": {"file#/a": "differs"}},
+    {"failed": {"service#web": "no start, pid 12345"}},
+    {"failed": {"service#web": "no start, pid 54321", "file#/a": "no space"}},
+    {"published": "2.0.0", "quarantined": ["2.0.0"], "given_up": ("2.0.0", "not healthy")},
+    {"published": "2.0.0", "held": "its wave"},
+    {"paused": "disabled"},
+    {"restless": {"file#/b": "from a to b"}, "changed": {"file#/b": "from a to b"}},
+    {"exit_status": 14, "problems": ["the site is away"]},
+]
+DOCUMENT = st.tuples(st.sampled_from("abc"), st.integers(0, 11), st.sampled_from(range(len(WHAT))))
+
+
+def _document(host: str, at: int, what: int) -> SentReport:
+    # Two runs of a host may have ended at one moment.
+    found = fleet.sent(host, NOW - timedelta(minutes=5 * (at // 2)), **WHAT[what])
+    found.report.run = f"{found.report.run}-{at}"
+    return found
+
+
+class _Handed:
+    """A source whose documents are handed in."""
+
+    name = "handed"
+
+    def __init__(self, documents: list[SentReport]) -> None:
+        self._documents = documents
+
+    def listed(self) -> Iterator[Found | Refused]:
+        for number, document in enumerate(self._documents):
+            yield Found(f"{document.host}/{number}.json.gz", document.host, 1, time.time_ns())
+
+    def read(self, found: Found) -> tuple[bytes, datetime]:
+        number = int(found.path.split("/")[1].split(".")[0])
+        return pack(self._documents[number]), NOW
+
+    def remove(self, found: Found) -> None: ...
+
+    def close(self) -> None: ...
+
+
+# What the past was like cannot be told from reports that came after others: these are of the order.
+OF_THE_ORDER = ("periods",)
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
+@given(
+    documents=st.lists(DOCUMENT, min_size=1, max_size=14, unique_by=lambda one: one[:2]),
+    data=st.data(),
+)
+@pytest.mark.hypothesis
+def test_in_any_order_and_both_databases_the_store_says_the_same(
+    documents: list[tuple[str, int, int]], data: st.DataObject, postgresql: str, tmp_path: Path
+) -> None:
+    whole = [_document(*one) for one in documents]
+    shuffled = data.draw(st.permutations([*whole, *whole[:4]]))
+    cut = data.draw(st.integers(0, len(shuffled)))
+    answers = []
+    for location in (f"{tmp_path}/{time.time_ns()}.db", postgresql):
+        if location == postgresql:
+            empty(postgresql)
+        store = Store.open(location, make=True)
+        for part in (shuffled[:cut], shuffled[cut:]):
+            import_documents(store, [_Handed(part)], now=lambda: NOW)
+        reader = Reader(store, NOW)
+        answers.append(
+            (rows(store), reader.fleet(), list(reader.details(list(reader.hosts))), reader.resources())
+        )
+        store.close()
+    assert answers[0] == answers[1]
+    in_order = Store.open(f"{tmp_path}/{time.time_ns()}-in-order.db", make=True)
+    for document in sorted(whole, key=lambda one: (one.report.finished, one.report.run)):
+        import_documents(in_order, [_Handed([document])], now=lambda: NOW)
+    found, wanted = rows(in_order, OF_THE_ORDER), answers[0][0]
+    in_order.close()
+    for name, table in found.items():
+        if name == "failing":  # since when is known from what came before
+            table = [{**row, "since": 0} for row in table]
+            wanted["failing"] = [{**row, "since": 0} for row in wanted["failing"]]
+        assert sorted(table, key=repr) == sorted(wanted[name], key=repr), name
