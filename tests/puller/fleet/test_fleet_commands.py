@@ -1,4 +1,4 @@
-"""``puller fleet import | status | facts | forget``, and a preview from the store: what they say, and their statuses."""
+"""``puller fleet import | status | facts | forget``, and a preview from the store: what they say, how they end."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_an_object_that_is_removed_meanwhile_is_no_failure(
 
     def then_removed(self: ObjectSource) -> Iterator[Any]:
         found = list(listed(self))
-        bucket.delete_object(Bucket="fleet", Key=f"later/{found[0].path}")  # type: ignore[union-attr]
+        bucket.delete_object(Bucket="fleet", Key=f"later/{found[0].path}")
         return iter(found)
 
     monkeypatch.setattr(ObjectSource, "listed", then_removed)
