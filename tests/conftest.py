@@ -68,6 +68,7 @@ LEFT_OUT = {
     "eyaml": 300,
     "softhsm": 300,
     "promtool": 300,
+    "postgresql": 600,
     "shells": 300,
 }
 

@@ -3,6 +3,7 @@
     expiry: {timestamp: 7d}     # how long signatures last, by role
     require: {tests: true}      # bundles are published only when their tests pass
     prune: {versions: 20, after: 90d, automatic: true}      # which versions stay, beside those that channels name
+    watch: {failed: 2%, silent: 5%}     # what hosts may report of a release before its rollout is halted
 
 * A key that nobody knows is refused: a rule that is misspelt must not be a rule that is off.
 * It is the publisher's own file, and nothing that hosts see.
@@ -17,8 +18,9 @@ from bundles.errors import PublishError
 from bundles.format import strict_yaml
 from bundles.publisher.expiry import Lifetimes, parse_duration
 from bundles.publisher.pruning.rule import PruningRule
+from bundles.publisher.watch_rule import WatchRule, parse_rule
 
-_KEYS = ("expiry", "require", "prune")
+_KEYS = ("expiry", "require", "prune", "watch")
 _PRUNE = ("versions", "after", "automatic")
 _SWITCHES = {"true": True, "false": False}
 
@@ -38,6 +40,7 @@ class SiteSettings:
     lifetimes: Lifetimes
     required: Required
     pruning: PruningRule = field(default_factory=PruningRule)
+    watching: WatchRule = field(default_factory=WatchRule)
 
     @classmethod
     def parse(cls, data: bytes, where: str) -> "SiteSettings":
@@ -53,6 +56,7 @@ class SiteSettings:
             Lifetimes.parse(expiry, f"{where}: expiry"),
             Required(_switch(required.get("tests", "false"), f"{where}: require: tests")),
             _pruning(_mapping(settings.get("prune", {}), f"{where}: prune", _PRUNE), f"{where}: prune"),
+            parse_rule(settings.get("watch", {}), f"{where}: watch"),
         )
 
 

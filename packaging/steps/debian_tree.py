@@ -56,20 +56,24 @@ class Tree:
 
     root: Path
     release: Release
-    settings: dict[str, str] = field(repr=False)  # of pip: an index may have a password in its URL
+    settings: dict[str, str] = field(repr=False)  # of pip
 
     def run(self, *command: str | Path, mounts: Mapping[Path, str], **variables: str) -> str:
         """What a command in the tree prints; ``mounts`` are directories of this machine, by where they are in it.
 
         Raises ``BuildFailed`` when it fails.
         """
+        passed_on = self.settings | variables
         options = [
             *(f"--bind={here}:{there}" for here, there in mounts.items()),
             *(f"--bind-ro={path}" for path in sorted(_paths_in(self.settings.values()))),
-            *(f"--setenv={name}={value}" for name, value in (self.settings | variables).items()),
+            # By name alone: an index may have a password in its URL, and command lines are for everybody to read.
+            *(f"--setenv={name}" for name in passed_on),
         ]
         nspawn = ("systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--pipe", "--as-pid2")
-        return run(*nspawn, f"--directory={self.root}", *options, "--", *command)
+        return run(
+            *nspawn, f"--directory={self.root}", *options, "--", *command, environment=os.environ | passed_on
+        )
 
 
 def make_tree(release: str, root: Path) -> Path:

@@ -1,4 +1,4 @@
-"""What a check has found out."""
+"""The outcome of asking: sentences of all that is wrong, or the reason why nobody can tell."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What was found, as sentences."""
+    """The sentences of one try."""
 
     wrong: Sequence[str]
     """All that is not as wanted; nothing is *in order*."""

@@ -1,4 +1,4 @@
-"""What is free of a file system, for those who are not root."""
+"""The free space of a file system, for those who are not root."""
 
 import os
 

@@ -14,7 +14,7 @@ from puller.checks.answers import Answer, NotCarriedOut
 from puller.checks.gossfile.machine import Machine, explained
 from puller.checks.gossfile.matchers import Lines, matches
 from puller.checks.gossfile.reading import LARGEST, read
-from puller.errors import PullerError, reason
+from puller.errors import PullerError, StoppedCommand, reason
 from puller.system.protocol import System
 
 _MOST_SHOWN = 80  # characters of a value
@@ -50,7 +50,7 @@ def ask(wanted: str, deadline: Deadline, system: System) -> Answer:
                         wrong.append(f"{where}: there is no {attribute}, wanted {_shown(matcher)}")
                 elif not matches(found := _bounded(test.kind, deadline, values[attribute]), matcher):
                     wrong.append(f"{where}: {attribute} is {_shown(found)}, wanted {_shown(matcher)}")
-        except DeadlineError:
+        except (DeadlineError, StoppedCommand):
             raise
         except (NotCarriedOut, HieraError, PullerError) as error:
             unknown.append(f"{where}: {error}")

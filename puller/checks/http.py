@@ -34,7 +34,7 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """What a server has said."""
+    """The answer of a server."""
 
     url: str
     """That of the last redirect that was followed."""

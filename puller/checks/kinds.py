@@ -13,15 +13,16 @@ import msgspec
 from puller.values.duration import Duration
 from puller.values.file_mode import FileMode
 
-_URL = re.compile(r"https?://([^/?#\s@]+)(/\S*|\?\S*)?")
-_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.%\w]+\]|[^\s:\[\]]+):(\d{1,5})")
-_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*")
-_PERCENT = re.compile(r"(\d{1,2}(?:\.\d+)?|100)%")
-_BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGTP]i?)?B?")
+# Not compiled here: most manifests that are read have none of these.
+_URL = r"https?://([^/?#\s@]+)(/\S*|\?\S*)?"
+_ADDRESS = r"(\[[0-9a-fA-F:.%\w]+\]|[^\s:\[\]]+):(\d{1,5})"
+_HEADER = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*"
+_PERCENT = r"(\d{1,2}(?:\.\d+)?|100)%"
+_BYTES = r"(\d+(?:\.\d+)?)\s*([kMGTP]i?)?B?"
 _POWERS = {"k": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
-class JsonValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class JsonValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """A value in the JSON of an answer."""
 
     path: str
@@ -30,7 +31,7 @@ class JsonValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """What it must be, type included."""
 
 
-class Http(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Http(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """The answer of a web server."""
 
     url: str
@@ -55,7 +56,7 @@ class Http(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """How many redirects are followed; by default none, and the status is that of the redirect."""
 
     def __post_init__(self) -> None:
-        if not _URL.fullmatch(self.url) or not self.url.isascii():
+        if not re.fullmatch(_URL, self.url) or not self.url.isascii():
             raise ValueError("has a url that is none: wanted http:// or https:// with a host, without user")
         statuses = self.status if isinstance(self.status, tuple) else (self.status,)
         if any(status is not None and not 100 <= status <= 599 for status in statuses) or statuses == ():
@@ -68,7 +69,7 @@ class Http(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
             raise ValueError("asks for a body, which HEAD has none of")
         if self.connect is not None:
             parse_address(self.connect)
-        if any(not _HEADER.fullmatch(header) for header in self.headers):
+        if any(not re.fullmatch(_HEADER, header) for header in self.headers):
             raise ValueError("has a header that is none, wanted 'Name: value' in one line")
         if not 0 <= self.redirects <= 10:
             raise ValueError(f"has redirects {self.redirects}, wanted 0 to 10")
@@ -77,7 +78,7 @@ class Http(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         _require_text("contains", self.contains)
 
 
-class Tcp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Tcp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """A TCP port that takes connections."""
 
     address: str
@@ -90,7 +91,7 @@ class Tcp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         _require_text("greets", self.greets)
 
 
-class Unix(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Unix(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """A stream socket at a path that takes connections."""
 
     path: str
@@ -107,7 +108,7 @@ class Unix(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         _require_text("greets", self.greets)
 
 
-class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """A unit of systemd."""
 
     unit: str
@@ -122,7 +123,7 @@ class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             raise ValueError(f"has the unit {self.unit!r}, wanted the name of one unit")
 
 
-class Process(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Process(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """Processes of this machine; zombies and Puller itself are none."""
 
     name: str | None = None
@@ -145,7 +146,7 @@ class Process(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             raise ValueError("has a pidfile, which is of one process, and a count above 1")
 
 
-class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """A file, links followed; all that is given must be so."""
 
     path: str
@@ -179,8 +180,8 @@ class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         _require_text("contains", self.contains)
 
 
-class Disk(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is free of the file system that a path is on."""
+class Disk(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """The free space of the file system that a path is on."""
 
     path: str
     """An absolute path on it."""
@@ -198,7 +199,7 @@ class Disk(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
                 parse_amount(value)
 
 
-class Dns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Dns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """A name that the system's resolver knows, ``/etc/hosts`` and the like included."""
 
     name: str
@@ -216,8 +217,8 @@ class Dns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 Kind = Http | Tcp | Unix | Service | Process | File | Disk | Dns
 
 
-class HealthCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What tells whether a resource works, asked after it was applied: a command, or one of the kinds."""
+class HealthCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """A question that tells whether a resource works, asked after it was applied: a command, or one of the kinds."""
 
     command: str | None = None
     """A command with the exit codes of Nagios."""
@@ -261,7 +262,7 @@ class HealthCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     @property
     def wanted(self) -> Any:
-        """What is asked: a value of the kind's type, or the command."""
+        """The question: a value of the kind's type, or the command."""
         return getattr(self, self.kind)
 
 
@@ -273,7 +274,7 @@ _LONGEST_SOCKET = 107  # bytes; unix(7), without the NUL at the end
 
 def parse_address(text: str) -> tuple[str, int]:
     """Host and port of ``HOST:PORT``; raises ``ValueError``."""
-    match = _ADDRESS.fullmatch(text)
+    match = re.fullmatch(_ADDRESS, text)
     if match is None or not 0 < int(match[2]) < 65536:
         raise ValueError(f"has the address {text!r}, wanted HOST:PORT")
     return match[1].strip("[]"), int(match[2])
@@ -284,9 +285,9 @@ def parse_amount(value: str | int) -> tuple[float, bool]:
     if isinstance(value, int):
         if value >= 0:
             return float(value), False
-    elif match := _PERCENT.fullmatch(value.strip()):
+    elif match := re.fullmatch(_PERCENT, value.strip()):
         return float(match[1]), True
-    elif match := _BYTES.fullmatch(value.strip().replace("K", "k")):
+    elif match := re.fullmatch(_BYTES, value.strip().replace("K", "k")):
         unit = match[2] or ""
         base = 1024 if unit.endswith("i") else 1000
         return float(match[1]) * base ** _POWERS.get(unit[:1], 0), False

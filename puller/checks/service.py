@@ -14,7 +14,7 @@ _PROPERTIES = ("LoadState", "ActiveState", "SubState", "UnitFileState")
 
 
 class Unit(msgspec.Struct, frozen=True):
-    """What systemd says of a unit."""
+    """A unit in the words of systemd."""
 
     name: str
     load: str
@@ -54,7 +54,7 @@ def ask(wanted: Service, deadline: Deadline, system: System) -> Answer:
 
 
 def look(name: str, deadline: Deadline, system: System) -> Unit:
-    """What systemd says; raises ``NotCarriedOut`` and ``OSError``."""
+    """The unit as systemd knows it; raises ``NotCarriedOut`` and ``OSError``."""
     options = [f"--property={','.join(_PROPERTIES)}", "--", name]
     limit = deadline.at_most(deadline.seconds)
     completed = system.query(Command(["systemctl", "show", "--no-pager", *options], timeout=limit))

@@ -46,7 +46,7 @@ def connect(host: str, port: int, deadline: Deadline) -> socket.socket:
 
 
 def greeting(stream: socket.socket, wanted: str, deadline: Deadline) -> str:
-    """What is wrong with what a server says first; empty when ``wanted`` is in it."""
+    """The fault of what a server says first; empty when ``wanted`` is in it. Raises ``DeadlineError``."""
     said = bytearray()
     with contextlib.suppress(ConnectionResetError):
         while wanted.encode() not in said and len(said) < _MOST_GREETED:

@@ -19,7 +19,7 @@ from puller.config.configuration import Configuration
 from puller.config.destinations import DestinationOptions
 from puller.delivery.destination import Destination, DoubtedError, RefusedError
 from puller.delivery.destinations import open_destination
-from puller.delivery.document import pack
+from puller.delivery.document import host_of, pack
 from puller.delivery.spool import Spool, Waiting, Warn, forget_others
 from puller.exit_status import ExitStatus
 from puller.reporting.run_problems import sentence_of
@@ -44,18 +44,22 @@ class Unsent(msgspec.Struct, frozen=True):
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """The delivery of the reports of ``host``; ``warn`` is told what goes wrong, and what is lost."""
+    """The delivery of this host's reports; ``warn`` is told what goes wrong, and what is lost."""
 
     configuration: Configuration
-    host: str
     directory: Path
     """That of all spools."""
     warn: Warn
+    unkept: dict[str, tuple[str, bytes]] = {}
+    """The run and the document that a spool could not take, by the location of the destination."""
 
     def keep(self, sent: SentReport) -> None:
-        """Put a report into the spool of every destination; that it cannot be written is told."""
-        if not is_host_name(self.host):
-            self.warn(f"reports are not sent: the name of this host is {self.host!r}, {WANTED}")
+        """Put a report into the spool of every destination; that it cannot be written is told.
+
+        Then it is sent all the same, if it can be sent now: a full disk is what people want to hear of.
+        """
+        if not is_host_name(sent.host):
+            self.warn(f"reports are not sent: the name of this host is {sent.host!r}, {WANTED}")
             return
         data, failed = pack(sent), sent.report.exit_status not in _NOT_FAILED
         kept = set()
@@ -65,7 +69,8 @@ class Delivery(msgspec.Struct, frozen=True):
             try:
                 gone = spool.put(sent.report.run, data, self.warn, failed=failed)
             except OSError as error:
-                self._tell(options, f"cannot wait to be sent: {sentence_of(error)}")
+                self.unkept[options.location] = (sent.report.run, data)
+                self._tell(options, f"this one is sent now or not at all: {sentence_of(error)}")
                 continue
             if gone:
                 self._tell(
@@ -76,14 +81,12 @@ class Delivery(msgspec.Struct, frozen=True):
     def send(self, check: Callable[[], None]) -> None:
         """Send what waits, within ``send_timeout``; raises only what ``check`` raises."""
         deadline = Deadline(self.configuration.reports.send_timeout, check)
-        left = [(options, self._spool(options)) for options in self._options if self._waiting(options)]
+        left = [one for one in self._options if one.location in self.unkept or self._waiting(one)]
         while left:
-            (options, spool), *rest = left
+            options, *rest = left
             part = deadline.within(deadline.left / len(left))
             try:
-                _Sending(
-                    self.configuration, options, self.host, spool, part, partial(self._tell, options)
-                ).run()
+                self._sending(options, part).run()
             except DeadlineError:
                 check()
                 self._tell_waiting(
@@ -92,6 +95,16 @@ class Delivery(msgspec.Struct, frozen=True):
             except Exception as error:  # noqa: BLE001  whatever it is, the others get theirs, and the run has ended
                 self._tell_waiting(options, sentence_of(error))
             left = rest
+
+    def _sending(self, options: DestinationOptions, deadline: Deadline) -> "_Sending":
+        return _Sending(
+            self.configuration,
+            options,
+            self.unkept.get(options.location),
+            self._spool(options),
+            deadline,
+            partial(self._tell, options),
+        )
 
     def unsent(self) -> list[Unsent]:
         """The destinations for which reports wait."""
@@ -127,7 +140,7 @@ class _Sending(msgspec.Struct):
 
     configuration: Configuration
     options: DestinationOptions
-    host: str
+    unkept: tuple[str, bytes] | None
     spool: Spool
     deadline: Deadline
     tell: Warn
@@ -136,38 +149,41 @@ class _Sending(msgspec.Struct):
 
     def run(self) -> None:
         """Until nothing waits; raises what ends it before."""
-        with self.spool.sending(self.deadline):
-            destination = open_destination(self.configuration, self.options)
-            try:
-                tried: set[str] = set()
-                # Asked anew each time: another run may have put a newer one there meanwhile.
-                while (one := self.spool.next(tried)) is not None:
-                    tried.add(one.run)
-                    self._send(destination, one)
-            finally:
-                destination.close()
-
-    def _send(self, destination: Destination, one: Waiting) -> None:
-        data = self.spool.read(one, self.tell)
-        if data is None:
-            return
-        send = partial(destination.send, self.host, one.run, data, self.deadline)
+        destination = open_destination(self.configuration, self.options)
         try:
-            aside(send, self.deadline)
+            if self.unkept:  # the newest of all
+                self._bring(destination, *self.unkept)
+            if self.spool.waiting():
+                with self.spool.sending(self.deadline):
+                    self._empty(destination)
+        finally:
+            destination.close()
+
+    def _empty(self, destination: Destination) -> None:
+        tried: set[str] = set()
+        # Asked anew each time: another run may have put a newer one there meanwhile.
+        while (one := self.spool.next(tried)) is not None:
+            tried.add(one.run)
+            if (data := self.spool.read(one, self.tell)) is not None:
+                self._bring(destination, one.run, data)
+                self.spool.remove(one)
+
+    def _bring(self, destination: Destination, run: str, data: bytes) -> None:
+        """Send a document, or give it up and say so; raises where neither is right."""
+        host = host_of(data)  # who it was then
+        try:
+            aside(partial(destination.send, host, run, data, self.deadline), self.deadline)
+            self.taken += 1
         except RefusedError as error:
-            self._give_up(one, error)
+            self._tell_refused(run, error)
         except DoubtedError as error:
             # It takes others of this host, so that it is this one that it will never take.
             if not self.taken:
                 raise
-            self._give_up(one, error)
-        else:
-            self.taken += 1
-            self.spool.remove(one)
+            self._tell_refused(run, error)
 
-    def _give_up(self, one: Waiting, error: BundleError) -> None:
-        self.spool.remove(one)
-        self.tell(f"the report of {one.run} is refused, and dropped: {error}")
+    def _tell_refused(self, run: str, error: BundleError) -> None:
+        self.tell(f"the report of {run} is refused, and dropped: {error}")
 
 
 def _without_userinfo(location: str) -> str:

@@ -19,6 +19,8 @@ import msgspec
 from puller.reporting.in_order import without_lists
 from puller.reporting.report import BundleReport, Event, Report, State
 from puller.reporting.sent_report import SentReport
+from puller.state.stored_json import decode
+from puller.values.host_name import WANTED, is_host_name
 
 LARGEST_JSON = 1024 * 1024
 """Bytes of the JSON of a document."""
@@ -41,6 +43,18 @@ def pack(sent: SentReport) -> bytes:
         if (packed := _packed(candidate)) is not None:
             return packed
     raise ValueError("is too large whatever is left out")  # a name of many megabytes, say
+
+
+class _Named(msgspec.Struct):
+    host: str
+
+
+def host_of(data: bytes) -> str:
+    """The host that a document is of; raises ``ValueError`` for one whose name may stand in no path."""
+    host = decode(unpack(data), _Named).host
+    if not is_host_name(host):
+        raise ValueError(f"is of host {host[:100]!r}, {WANTED}")
+    return host
 
 
 def unpack(data: bytes) -> bytes:

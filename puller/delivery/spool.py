@@ -21,7 +21,7 @@ import msgspec
 
 from bundles.deadline import Deadline
 from bundles.filesystem.atomic import open_directory, remove_any
-from puller.delivery.document import LARGEST, unpack
+from puller.delivery.document import LARGEST, host_of
 from puller.state.state_file import read_state, set_aside, write_state
 
 _NAME = re.compile(r"(\d{8}T\d{6}\.\d{6}Z)-(failed|other)\.json\.gz")
@@ -85,7 +85,7 @@ class Spool:
         path = self.path / one.name
         try:
             data = read_state(path, LARGEST)
-            unpack(data)
+            host_of(data)
         except FileNotFoundError:
             return None
         except ValueError as error:

@@ -6,19 +6,19 @@
 """
 
 import os
-import time
 from importlib import import_module
 
 from bundles.deadline import Deadline, DeadlineError, aside
 from puller.checks.answers import Answer, NotCarriedOut
 from puller.checks.kinds import HealthCheck
-from puller.errors import PullerError, reason
+from puller.errors import PullerError, StoppedCommand, reason
 from puller.reporting.report import Health, HealthResult
 from puller.system import signals
 from puller.system.protocol import System
 
 _BY_EXIT_CODE = {0: Health.OK, 1: Health.WARNING, 2: Health.CRITICAL}
 _LAST_OF_NAGIOS = 3
+_ROOM = 60.0  # seconds; a pause is over by itself before its deadline is
 _STARTS_PROGRAMS = frozenset({"goss", "service"})
 """Kinds that start programs, which is done by the main thread, and bounded already."""
 
@@ -31,7 +31,7 @@ def check_health(check: HealthCheck, system: System) -> HealthResult:
         result = _try_once(name, tries, check, system)
         if result.status is Health.OK or tries >= check.tries:
             return result
-        time.sleep(check.try_sleep)
+        Deadline(check.try_sleep + _ROOM, signals.check_command).pause(check.try_sleep)
         tries += 1
 
 
@@ -46,6 +46,8 @@ def _try_once(name: str, tries: int, check: HealthCheck, system: System) -> Heal
         return _try_command(name, tries, check.command, check.timeout, system)
     try:
         answer = _answer(check, system)
+    except StoppedCommand:  # nobody has found out anything
+        raise
     except NotCarriedOut as why:
         return HealthResult(name, Health.UNKNOWN, tries, "cannot be carried out", str(why))
     except DeadlineError:

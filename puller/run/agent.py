@@ -102,9 +102,10 @@ class Agent(msgspec.Struct, frozen=True):
                 self._attend(Reconciliation.of(means, reports, self.configuration.bundles), offers, paused)
             # 6. Report; a signal that comes now does not keep it from being written
             with self.stops.deferred():
-                report = self._conclude(started, paused, reports, phases)
+                delivery = self._delivery()
+                report = self._conclude(started, paused, reports, phases, delivery)
         # 7. Sending, when all is done: the lock is free for the next run, and a signal ends nothing but this
-        self._send()
+        self._send(delivery)
         return report
 
     # 1. Lock
@@ -244,7 +245,12 @@ class Agent(msgspec.Struct, frozen=True):
     # 6. Report
 
     def _conclude(
-        self, started: datetime, paused: str, bundles: list[BundleReport], phases: Phases
+        self,
+        started: datetime,
+        paused: str,
+        bundles: list[BundleReport],
+        phases: Phases,
+        delivery: "Delivery | None",
     ) -> Report:
         for problem in self.host.facts.problems:  # only now all that was asked for is gathered
             self.problems.warn(str(problem))
@@ -265,11 +271,11 @@ class Agent(msgspec.Struct, frozen=True):
         )
         if not self.settings.noop:
             report.last_good = report.finished if is_good(report) else load_last_good(self.directories)
-            self._keep(report)
+            self._keep(report, delivery)
         self.problems.log.ended(report.exit_status)
         return report
 
-    def _keep(self, report: Report) -> None:
+    def _keep(self, report: Report, delivery: "Delivery | None") -> None:
         """The report on disk and the metrics; a disk that is full now is no reason to hide what was done."""
         self._save(report)
         self._tell("idle")
@@ -284,7 +290,8 @@ class Agent(msgspec.Struct, frozen=True):
                 self._note_unkept("metrics", report, error)
         if len(report.problems) > told:
             self._save(report)  # once more, with what has come up since
-        self._prepare(report, restless)  # last: what is sent is the report that is kept
+        if delivery:  # last: what is sent is the report that is kept
+            self._prepare(delivery, report, restless)
 
     def _standing(
         self, report: Report, restless: "Sequence[RestlessResource]", facts: Mapping[str, Any] | None = None
@@ -312,14 +319,13 @@ class Agent(msgspec.Struct, frozen=True):
                 self.problems.log.warn(f"and {more} more are restless", kind=MessageId.RESOURCE_RESTLESS)
         return found
 
-    def _prepare(self, report: Report, restless: "Sequence[RestlessResource]") -> None:
+    def _prepare(self, delivery: "Delivery", report: Report, restless: "Sequence[RestlessResource]") -> None:
         """Put the report where it waits to be sent."""
-        if delivery := self._delivery():
-            from puller.delivery.chosen_facts import chosen_facts
+        from puller.delivery.chosen_facts import chosen_facts
 
-            with self._unchanged_run():
-                facts = chosen_facts(self.host.facts, self.configuration.reports.facts)
-                delivery.keep(self._standing(report, restless, facts))
+        with self._unchanged_run():
+            facts = chosen_facts(self.host.facts, self.configuration.reports.facts)
+            delivery.keep(self._standing(report, restless, facts))
 
     def _save(self, report: Report) -> None:
         try:
@@ -339,22 +345,23 @@ class Agent(msgspec.Struct, frozen=True):
 
     # 7. Sending
 
-    def _send(self) -> None:
-        """Send what waits to be sent; a signal ends that, and the run has ended as it has."""
-        if not self.settings.noop and (delivery := self._delivery()):
-            with self._unchanged_run():
-                try:
-                    delivery.send(self.stops.check)
-                except Stopped as stop:
-                    self.problems.log.warn(f"{stop}: reports wait for the next run")
-
     def _delivery(self) -> "Delivery | None":
         """The delivery of reports; ``None`` where nobody gets any, and nothing is imported for it."""
-        if not self.configuration.reports.to:
+        if self.settings.noop or not self.configuration.reports.to:
             return None
         from puller.delivery.delivery import Delivery
 
-        return Delivery(self.configuration, self.host.name, self.directories.spool, self.problems.log.warn)
+        return Delivery(self.configuration, self.directories.spool, self.problems.log.warn)
+
+    def _send(self, delivery: "Delivery | None") -> None:
+        """Send what waits to be sent; a signal ends that, and the run has ended as it has."""
+        if delivery is None:
+            return
+        with self._unchanged_run():
+            try:
+                delivery.send(self.stops.check)
+            except Stopped as stop:
+                self.problems.log.warn(f"{stop}: reports wait for the next run")
 
     @contextlib.contextmanager
     def _unchanged_run(self) -> Iterator[None]:

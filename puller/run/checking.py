@@ -22,6 +22,7 @@ from puller.engine.health_checks import check_health
 from puller.errors import PullerError, ResourceError
 from puller.manifest.declaration import Declaration
 from puller.manifest.host_catalog import HostCatalog
+from puller.manifest.links import APPLY
 from puller.manifest.manifest import Inputs
 from puller.manifest.masking import Masks
 from puller.reporting.history import load_status
@@ -41,7 +42,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Standing(msgspec.Struct):
-    """What the checks of a host say."""
+    """The answers to the checks of a host."""
 
     enforced: dict[str, str] = {}
     """The version of each bundle whose checks were asked."""
@@ -60,7 +61,7 @@ def who_is_at_work(directories: Directories) -> str:
 
 
 def last_run(directories: Directories) -> object:
-    """What is different after a run has begun or ended."""
+    """A value that is another one after a run has begun or ended; raises ``OSError``."""
     try:
         found = os.stat(directories.status)
     except FileNotFoundError:
@@ -131,8 +132,8 @@ def _ask(bundle: str, declaration: Declaration, standing: Standing, masks: Masks
         return
     if declaration.properties.noop:  # nothing of it is applied, nor checked by a run
         return
-    if declaration.failure:
-        unknown(declaration.failure)
+    if why := declaration.failure or _child_failure(declaration):
+        unknown(why)
         return
     for check in health_checks_of(declaration):
         result = check_health(check, system)
@@ -144,13 +145,20 @@ def _ask(bundle: str, declaration: Declaration, standing: Standing, masks: Masks
 
 def _may_have_checks(declaration: Declaration) -> bool:
     """Whether it has checks, or what was written for them has no value here."""
+    if declaration.type.type_name == APPLY and (declaration.failure or _child_failure(declaration)):
+        return True  # those of its children are not known
     return any(
         place.properties.health_checks or "health_checks" in place.unknown for place in declaration.places()
     ) or bool(declaration.properties.health_checks)
 
 
+def _child_failure(declaration: Declaration) -> str:
+    """Why the child manifest of an ``apply`` resource cannot be applied; empty for others."""
+    return declaration.child.failure if declaration.child is not None else ""
+
+
 def findings_of(standing: Standing) -> Iterator[Finding]:
-    """What is to be said of a host, in one sentence each; what is in order is counted."""
+    """All that is to be said of a host, in one sentence each; what is in order is counted."""
     good = 0
     for one in standing.asked:
         if one.result.status is Health.OK:

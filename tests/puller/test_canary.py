@@ -489,6 +489,7 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
     "config check": HOST,
     "config sample": NO_INPUT,
     "install-units": NO_INPUT,
+    "completion": NO_INPUT,
     "demo": NO_INPUT,
 }
 

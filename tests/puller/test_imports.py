@@ -87,6 +87,15 @@ def test_applying_files_that_are_in_order_imports_nothing_heavy(source: str) -> 
     assert imported_by(*options) & HEAVY == set()
 
 
+def test_a_health_check_imports_its_kind_and_no_other(source: str) -> None:
+    manifest = Path(source, "manifest.yaml")
+    checks = f"health_checks: [{{file: {{path: {source}/out/a}}}}, {{disk: {{path: /, free: 1}}}}], content"
+    manifest.write_text(manifest.read_text().replace("content", checks))
+    options = ("apply", source, "--state-directory", f"{source}/state")
+    imported_by(*options)
+    assert imported_by(*options) & (HEAVY | {"socket", "selectors"}) == set()
+
+
 def test_applying_a_library_imports_nothing_heavy(source: str) -> None:
     directory = Path(source, "libraries/common")
     directory.mkdir(parents=True)

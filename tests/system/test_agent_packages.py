@@ -54,13 +54,11 @@ class Built(NamedTuple):
         return found
 
 
-def build(repository: Path, tree: Path, output: Path, codename: str, *formats: str, **variables: str) -> None:
+def build(repository: Path, tree: Path, output: Path, codename: str, *words: str, **variables: str) -> None:
     from tests.system.conftest import run_checked
 
     options: tuple[str | Path, ...] = ("--release", codename, "--tree", tree, "--output", output)
-    run_checked(
-        sys.executable, repository / "packaging/build", *formats, *options, env=os.environ | variables
-    )
+    run_checked(sys.executable, repository / "packaging/build", *words, *options, env=os.environ | variables)
 
 
 def make_release(directory: Path, codename: str) -> None:
@@ -79,12 +77,13 @@ def make_release(directory: Path, codename: str) -> None:
     install(tree, "python3", "python3-venv", "ca-certificates", "rpm")
 
     formats = ("deb", "rpm", "directory") if codename == "bookworm" else ("deb",)
-    build(ROOT, tree, directory / "first", codename, *formats)
+    commit = ("--commit", run_checked("git", "-C", ROOT, "rev-parse", "HEAD").stdout.strip())
+    build(ROOT, tree, directory / "first", codename, *formats, *commit)
     if codename == "bookworm":
         home = directory / "home"
         home.mkdir()
         other = {"TZ": "Pacific/Auckland", "LANG": "C", "HOME": str(home), "PYTHONHASHSEED": "7"}
-        build(ROOT, tree, directory / "again", codename, *formats, **other)
+        build(ROOT, tree, directory / "again", codename, *formats, *commit, **other)
         build(next_version(directory), tree, directory / "next", codename, "deb", "rpm")
 
 
@@ -270,6 +269,8 @@ def test_a_bare_machine_is_kept_by_the_package_through_upgrade_removal_and_purge
             host.type_in("puller install-units --stdout | grep ExecStart=")
             == "ExecStart=/usr/bin/puller run\n"
         )
+        assert "has brought the units already" in host.type_in("puller install-units")
+        assert not (root / "etc/systemd/system/puller.service").exists()
         for page in ("man1/puller-run.1.gz", "man5/puller.yaml.5.gz", "man7/puller-operating.7.gz"):
             assert (root / "usr/share/man" / page).exists(), page
         for place in ("bash-completion/completions/puller", "zsh/vendor-completions/_puller"):

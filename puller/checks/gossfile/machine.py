@@ -1,4 +1,4 @@
-"""What the kinds of goss find on this machine: one function a kind, which gives the values of its attributes.
+"""The kinds of goss on this machine: one function a kind, which gives the values of its attributes.
 
 * An attribute is a function of its own, called when it is compared: what nobody asks for is not looked at.
 * What is not there has ``exists: false`` (or the like) and no other attribute: each that is wanted of it is wrong.

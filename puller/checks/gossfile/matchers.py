@@ -1,4 +1,4 @@
-"""What goss calls matchers: a value, a list, or a mapping with one word, and what each means for what was found.
+"""Matchers of goss: a value, a list, or a mapping with one word, and what each means for what was found.
 
 The rules are those of its documentation (docs/gossfile.md, *Matchers*):
 
@@ -26,7 +26,7 @@ class Lines(str):
 
 
 def problems(wanted: Any, path: Path, *, lines: bool = False) -> Iterator[tuple[Path, str]]:
-    """What of a matcher is not understood, each with its place; ``lines``: it is for what comes line by line."""
+    """All of a matcher that is not understood, each with its place; ``lines``: it is for what comes line by line."""
     if isinstance(wanted, list):
         for index, one in enumerate(wanted):
             if lines and isinstance(one, str):

@@ -81,7 +81,7 @@ class Test(msgspec.Struct, frozen=True):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """What is not understood, or not supported."""
+    """A thing that is not understood, or not supported."""
 
     path: Path
     sentence: str

@@ -158,7 +158,7 @@ def _unsent(configuration: Configuration, directories: Directories, notes: list[
         return []
     from puller.delivery.delivery import Delivery
 
-    delivery = Delivery(configuration, configuration.host_name, directories.spool, notes.append)
+    delivery = Delivery(configuration, directories.spool, notes.append)
     return [{**to_builtins(one), "says": str(one)} for one in delivery.unsent()]
 
 

@@ -45,12 +45,17 @@ def install_units(root: str, stdout: bool, publisher: bool) -> None:
     puller-check.timer asks the health checks every minute and repairs by a run; it is off until you enable it.
 
     The services start the command that you are running now, by its absolute path. Local changes belong into drop-ins
-    (`systemctl edit puller.timer`), which are kept.
+    (`systemctl edit puller.timer`), which are kept. Where a package has brought the units, nothing is installed.
 
     \b
       puller install-units
       systemctl daemon-reload && systemctl enable --now puller.timer
     """
+    following = _PUBLISHERS_NEXT if publisher else _NEXT
+    if _is_packaged() and root == "/" and not stdout:
+        # In /etc they would stand before those that the package keeps up to date.
+        click.echo(f"the package of Puller has brought the units already\nnext: {following}")
+        return
     command = _command_path()
     for name, place in (_PUBLISHERS_PLACES if publisher else _PLACES).items():
         text = (_shipped() / name).read_text(encoding="utf-8").replace(_PLACEHOLDER, command)
@@ -59,7 +64,7 @@ def install_units(root: str, stdout: bool, publisher: bool) -> None:
         else:
             _install(Path(root) / place, text)
     if not stdout:
-        click.echo(f"next: {_PUBLISHERS_NEXT if publisher else _NEXT}")
+        click.echo(f"next: {following}")
 
 
 def _install(path: Path, text: str) -> None:
@@ -72,7 +77,7 @@ def _install(path: Path, text: str) -> None:
 
 
 def _command_path() -> str:
-    found = _PACKAGED if sys.prefix.startswith(_VERSIONS) else _find_command()
+    found = _PACKAGED if _is_packaged() else _find_command()
     if found is None:
         raise UsageError("install-units: no executable `puller` was found beside this Python or in PATH")
     if any(character.isspace() or character in "\"'\\" for character in found):
@@ -80,6 +85,10 @@ def _command_path() -> str:
             f"install-units: {found!r} cannot stand in a unit: it has blanks, quotes or backslashes"
         )
     return found.replace("%", "%%")  # a unit's own expansion begins with one
+
+
+def _is_packaged() -> bool:
+    return sys.prefix.startswith(_VERSIONS)
 
 
 def _find_command() -> str | None:

@@ -19,6 +19,7 @@ from puller.cli.publisher.rollouts import back, halt, promote, rollout, withdraw
 from puller.cli.publisher.root import root
 from puller.cli.publisher.secrets import new_passphrase, passphrase_of_keys
 from puller.cli.publisher.sentences import reach
+from puller.cli.publisher.watch import watch
 
 if TYPE_CHECKING:
     from bundles.publisher.site import Listed, RoleStatus, Site
@@ -48,6 +49,7 @@ for command in (
     halt,
     back,
     withdraw,
+    watch,
     prune,
     history,
     keys,

@@ -319,6 +319,24 @@ class Reader:
             failures,
         )
 
+    def first_of(self, bundle: str, version: str) -> float | None:
+        """When the first host had a version, in seconds since 1970; ``None`` when none had it."""
+        return self._first.get(bundle, {}).get(version)
+
+    def conditions_before(self, bundle: str, version: str) -> dict[str, str]:
+        """The condition of each host just before it had a version for the first time, where one is known."""
+        began: dict[str, float] = {}
+        for row in self._periods_of.get(bundle, ()):
+            if row.version == version:
+                began[row.host] = min(row.began, began.get(row.host, row.began))
+        found: dict[str, tuple[float, str]] = {}
+        for row in self._periods_of.get("", ()):
+            # Of a host that never had it: how it was when the first one got it.
+            until = began.get(row.host, self.first_of(bundle, version))
+            if until is not None and row.began < until:
+                found[row.host] = max(found.get(row.host, (0.0, "")), (row.began, row.condition))
+        return {host: condition for host, (_, condition) in found.items()}
+
     # Failures
 
     @cached_property

@@ -210,6 +210,21 @@ def test_units_are_installed_with_the_path_of_the_command(puller: Puller, tmp_pa
     assert (tmp_path / "root/etc/tmpfiles.d/puller.conf").exists()
 
 
+def test_units_of_a_package_are_left_alone_and_name_the_command_of_every_version(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from puller.cli.commands import run_click
+
+    monkeypatch.setattr(sys, "prefix", "/usr/lib/puller/1.0.0")
+    monkeypatch.setattr("puller.cli.host.units.write_file", lambda path, _: pytest.fail(f"{path} is written"))
+    assert run_click(["install-units"]) == 0
+    assert capsys.readouterr().out.startswith(
+        "the package of Puller has brought the units already\nnext: systemctl"
+    )
+    assert run_click(["install-units", "--stdout"]) == 0
+    assert "\nExecStart=/usr/bin/puller run\n" in capsys.readouterr().out
+
+
 def test_output_into_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     command = f"{sys.executable} -m puller config sample | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -188,3 +188,62 @@ def test_a_secret_that_was_there_before_is_not_shown(host: Host, publisher: Publ
     assert outcome.status == 0, outcome.output
     assert "other: exit status 0 (OK): Sensitive [value redacted]" in outcome.output
     assert "hunter2" not in outcome.output
+
+
+CHILD = """\
+resources:
+  - file:
+      - "{{ facts.machine }}":
+          ensure: directory
+          owner: "{{ facts.uid }}"
+          group: "{{ facts.gid }}"
+          mode: "0755"
+          health_checks: [{file: {path: "{{ facts.machine }}", type: directory}}]
+"""
+
+
+def test_the_checks_of_a_child_manifest_that_cannot_be_applied_are_unknown(
+    host: Host, publisher: Publisher
+) -> None:
+    data = Path(host.settings["host_data"])
+    data.write_text("data: {word: ready}\n")
+    manifest = "resources:\n  - apply:\n      - child.yaml: {data: {word: \"{{ lookup('data.word') }}\"}}\n"
+    publisher.publish("1.0.0", manifest, files={"child.yaml": CHILD.encode()})
+    assert host.run().status == 0
+    outcome = host.puller("check")
+    assert (outcome.status, "1 check in order" in outcome.output) == (0, True), outcome.output
+    data.write_text("data: {}\n")
+    outcome = host.puller("check")
+    assert outcome.status == 3, outcome.output
+    assert "apply#child.yaml" in first_line(outcome)
+
+
+def test_a_check_of_a_resource_that_is_left_out_here_is_not_asked(host: Host, publisher: Publisher) -> None:
+    text = CHECKED.replace('content: "ready\\n"', 'control: {if: "false"}\n          content: "ready\\n"')
+    publisher.publish("1.0.0", text)
+    assert host.run().status == 0
+    outcome = host.puller("check")
+    assert outcome.status == 0
+    assert first_line(outcome).startswith("PULLER OK - what is enforced has no health checks |")
+
+
+def test_secrets_of_other_kinds_are_masked_in_runs_and_checks(host: Host, publisher: Publisher) -> None:
+    data = Path(host.settings["host_data"])
+    data.write_text("data:\n  # @sensitive\n  password: hunter2-of-the-host\n")
+    asked = "http: {url: 'http://127.0.0.1:1/{{ data.password }}', headers: ['X-Token: {{ data.password }}']}"
+    check = '{name: page, file: {path: "{{ facts.machine }}/page", contains: ready}}'
+    assert check in CHECKED
+    publisher.publish("1.0.0", CHECKED.replace(check, f"{{{asked}}}"))
+    run = host.run("-v")
+    assert run.status == 6
+    outcomes = [
+        run,
+        host.puller("check"),
+        host.puller("check", "--format", "json"),
+        host.puller("check", "--run"),
+    ]
+    assert [outcome.status for outcome in outcomes[1:]] == [2, 2, 2]
+    for outcome in outcomes:
+        assert "hunter2" not in outcome.output
+    explained = host.puller("explain", f"file#{host.machine}/page")
+    assert "hunter2" not in explained.output

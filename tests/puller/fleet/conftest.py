@@ -28,8 +28,8 @@ def postgresql() -> Iterator[str]:
     places = [os.environ["PATH"], *map(str, Path("/usr/lib/postgresql").glob("*/bin"))]
     programs = [shutil.which(name, path=":".join(places)) for name in ("initdb", "postgres")]
     initdb, program = programs
-    if initdb is None or program is None:
-        pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
+    assert initdb, "PostgreSQL is not installed (Debian: apt-get install postgresql)"
+    assert program
     directory = Path(tempfile.mkdtemp(prefix="puller-postgres-"))
     user = "nobody" if os.geteuid() == 0 else None  # PostgreSQL refuses to run as root
     if user:
@@ -77,7 +77,7 @@ def _wait_for(port: int) -> None:
     raise AssertionError("PostgreSQL does not answer")
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
 def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where an empty store can be made, in each database."""
     if request.param == "sqlite":

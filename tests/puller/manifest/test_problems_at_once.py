@@ -120,7 +120,6 @@ AT_ONCE: Mapping[str, tuple[str, list[str]]] = {
         " require: [x]}}]",
         [
             "health_checks tires is not a key of health_checks (did you mean 'tries'?)",
-            "health_checks command is missing",
             "health_checks command is 1, wanted text: quote it, as '1'",
             "control iff is not a key of control (did you mean 'if'?)",
             "require has an entry at [0] that is 'x', wanted a reference such as 'file#/etc/motd'",

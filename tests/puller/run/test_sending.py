@@ -384,14 +384,31 @@ def test_an_authority_that_cannot_be_read_is_one_warning(sender: Sender) -> None
     assert len(sender.waiting()) == 1
 
 
-def test_a_full_disk_costs_the_spool_and_not_the_run(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_costs_the_spool_and_the_host_is_heard_of_all_the_same(
+    sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("puller.delivery.spool.write_state", full)
     (warning,) = warnings(sender.run())
+    assert "this one is sent now or not at all" in warning
     assert "no space left on the file system" in warning
-    assert sender.report()["exit_status"] == 0
+    (found,) = sender.documents()
+    assert found.report.run == sender.report()["run"]
+    sender.server.answer = lambda path: 500
+    assert len(warnings(sender.run())) == 2
+    assert sender.waiting() == []
+
+
+def test_a_report_that_waits_is_sent_under_the_name_that_the_host_had(sender: Sender) -> None:
+    sender.server.answer = lambda path: 500
+    sender.run()
+    sender.server.answer = lambda path: 201
+    sender.host.configure(host_name="renamed.example.com")
+    assert warnings(sender.run()) == []
+    hosts = [path.split("/")[2] for path in sender.server.documents]
+    assert hosts == [found.host for found in sender.documents()] == ["renamed.example.com", NAME]
 
 
 def test_a_bug_in_sending_is_told_and_the_run_has_ended_as_it_has(

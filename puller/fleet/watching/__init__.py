@@ -1,0 +1,1 @@
+"""Rollouts, watched by what hosts report of them."""

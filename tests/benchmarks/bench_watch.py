@@ -1,0 +1,133 @@
+"""Rollouts that are watched: how far a release gets that breaks some machines, and whether a sound one is held.
+
+    python tests/benchmarks/bench_watch.py [--hosts 10000] [--hours 10]
+
+Simulated hosts report every half hour into a real store; a rollout grows evenly over ``--hours`` and is judged each
+quarter of an hour, by the default rule of site.yaml. A third of the hosts is of each of three kinds of machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import runpy
+import tempfile
+import time
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from bundles.format.release import Release, Rollout
+from bundles.publisher.watch_rule import WatchRule
+from puller.fleet.conditions import condition_of
+from puller.fleet.document import Document
+from puller.fleet.store.database import Store
+from puller.fleet.store.reading import Reader
+from puller.fleet.store.writing import put
+from puller.fleet.watching.judging import judge
+from puller.fleet.watching.outcomes import outcomes_of
+
+simulated: Any = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[1] / "simulators/fleet.py")))
+STEP, EVERY = timedelta(minutes=15), timedelta(minutes=30)
+FAILED = {"failed": {"service#web": "it does not come up"}}
+
+
+class Fault(NamedTuple):
+    """What a release does: to ``part`` of the hosts of ``system`` (all: empty), ``later`` after they got it."""
+
+    name: str
+    part: float = 0.0
+    system: str = ""
+    later: timedelta = timedelta(0)
+    silent: bool = False
+    noise: float = 0.0
+    """Part of all reports that tell of a failure which has nothing to do with the release."""
+
+
+FAULTS = (
+    Fault("sound"),
+    Fault("sound, and one report of 500 fails", noise=0.002),
+    Fault("breaks 5 % of one kind, at once", 0.05, "Rocky"),
+    Fault("breaks 5 % of one kind, after an hour", 0.05, "Rocky", timedelta(hours=1)),
+    Fault("breaks 1 % of one kind, at once", 0.01, "Rocky"),
+    Fault("breaks 5 % of all, at once", 0.05),
+    Fault("breaks all of one kind, at once", 1.0, "Rocky"),
+    Fault("10 % of one kind fall silent", 0.10, "Rocky", silent=True),
+)
+
+
+def simulate(
+    fault: Fault, hosts: list[str], hours: float, directory: Path
+) -> tuple[float | None, timedelta, int]:
+    """Percent of hosts reached when it was halted (``None``: it was not), after how long, and hosts that were hit."""
+    dice = random.Random(7)
+    begin = simulated.now() - timedelta(days=2)
+    release = Release(
+        "web",
+        "1.5.0",
+        Rollout(start=begin, duration=timedelta(hours=hours), before=Release.of("web", "1.4.0")),
+    )
+    of_kind = {host for host in hosts if fault.system in ("", simulated.facts_of(host)["os"]["name"])}
+    hit = {host for host in sorted(of_kind) if dice.random() < fault.part}
+    got: dict[str, Any] = {}
+    turn = {host: dice.random() for host in hosts}
+    store = Store.open(str(directory / f"{FAULTS.index(fault)}.db"), make=True)
+    rule, now, due = WatchRule(), begin - EVERY, dict.fromkeys(hosts, begin - EVERY * 2)
+    while now <= begin + timedelta(hours=hours) + 8 * EVERY:
+        documents = []
+        for host in hosts:
+            if now - due[host] < EVERY - STEP * turn[host]:
+                continue
+            due[host] = now
+            takes = release.chosen_for(host, now, current=host in got).release == release
+            if takes:
+                got.setdefault(host, now)
+            is_hit = host in hit and host in got and now - got[host] >= fault.later
+            if is_hit and fault.silent and now > got[host]:
+                continue
+            fails = (is_hit and not fault.silent) or dice.random() < fault.noise
+            version = "1.5.0" if takes else "1.4.0"
+            sent = simulated.sent(
+                host,
+                now,
+                version,
+                published="1.5.0",
+                held="" if takes else "waits",
+                **(FAILED if fails else {}),
+            )
+            documents.append(Document(sent, b"", now, *condition_of(sent), 0))
+        with store.writing() as connection:
+            put(connection, documents)
+        if now >= begin:
+            reader = Reader(store, now + timedelta(seconds=1))
+            if judge(outcomes_of(reader, release, "stable", rule.kinds), rule).reasons:
+                reached = len(got) / len(hosts) * 100
+                return reached, now - begin, len(hit & got.keys())
+        now += STEP
+    store.close()
+    return None, now - begin, len(hit & got.keys())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--hosts", type=int, default=10_000)
+    parser.add_argument("--hours", type=float, default=10.0)
+    given = parser.parse_args()
+    hosts = simulated.names(given.hosts)
+    print(f"{given.hosts} hosts, a rollout over {given.hours:g} h\n")
+    print("| a release that | reached when it was halted | after | hosts that were hit | seconds here |")
+    print("| --- | --- | --- | --- | --- |")
+    with tempfile.TemporaryDirectory() as directory:
+        for fault in FAULTS:
+            began = time.monotonic()
+            reached, after, hit = simulate(fault, hosts, given.hours, Path(directory))
+            said = "all: it was not halted" if reached is None else f"{reached:.1f} %"
+            when = "" if reached is None else str(after)
+            print(f"| {fault.name} | {said} | {when} | {hit} | {time.monotonic() - began:.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,260 @@
+"""``puller site watch``: rollouts are halted by what hosts report of them, and go on when nothing is wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import responses
+
+from bundles.publisher.publication import publish_bundle
+from bundles.publisher.settings import SiteSettings
+from bundles.publisher.site import Site
+from bundles.publisher.statements import AT_ONCE, RolloutRequest
+from bundles.publisher.watch_rule import WatchRule
+
+if TYPE_CHECKING:
+    from tests.conftest import Execute
+
+simulated: Any = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[2] / "simulators/fleet.py")))
+HOSTS = simulated.names(60)
+OVER = timedelta(hours=10)
+
+
+def no_passphrase(key: Path) -> bytes:
+    raise AssertionError(f"{key} is not encrypted")
+
+
+@pytest.fixture(autouse=True)
+def began(new_site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> datetime:
+    """A site whose web 1.5.0 reaches all hosts within ten hours, nine of which are over: when that began."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(new_site, "site")
+    begin = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=9)
+    publish("web", "1.4.0", begin - timedelta(days=1), AT_ONCE)
+    publish("web", "1.5.0", begin, RolloutRequest(over=OVER, start=begin))
+    return begin
+
+
+def publish(name: str, version: str, when: datetime, request: RolloutRequest) -> None:
+    source = Path(name)
+    source.mkdir(exist_ok=True)
+    (source / "manifest.yaml").write_text(f"# {version}\nresources: []\n")
+    site = Site(Path("site").resolve(), lambda: when)
+    publish_bundle(site, source, no_passphrase, name=name, version=version, request=request)
+
+
+def allow(text: str) -> None:
+    with Path("site/site.yaml").open("a") as settings:
+        settings.write(f"watch: {text}\n")
+
+
+@pytest.fixture
+def reported(began: datetime, execute: Execute) -> Callable[..., None]:
+    """Lets hosts report: those of ``bad`` with 1.5.0 as ``given`` says, ``good`` ones in order, others 1.4.0."""
+
+    def report(good: int, bad: int, *, before: bool = False, silent: bool = False, **given: Any) -> None:
+        documents = []
+        for number, host in enumerate(HOSTS):
+            first = began - timedelta(minutes=number % 50 + 1)
+            fails = {"failed": {"service#web": "it does not come up"}}
+            documents.append(simulated.sent(host, first, "1.4.0", **(fails if before else {})))
+            if number >= good + bad:
+                documents.append(simulated.sent(host, now() - timedelta(minutes=5), "1.4.0"))
+                continue
+            got = began + timedelta(minutes=5 + number % 30)
+            is_bad = number < bad
+            version = "1.4.0" if is_bad and "given_up" in given else "1.5.0"
+            documents.append(simulated.sent(host, got, version, **(given if is_bad else {})))
+            if not (is_bad and silent):
+                last = now() - timedelta(minutes=number % 7 + 1)
+                documents.append(simulated.sent(host, last, version, **(given if is_bad else {})))
+        simulated.deliver(Path("reports"), documents)
+        assert execute("fleet", "import", "reports")[0] == 0
+
+    return report
+
+
+def now() -> datetime:
+    return datetime.now(UTC).replace(microsecond=0)
+
+
+def halted() -> bool:
+    site = Site(Path("site").resolve())
+    release = site.record("web").index.find("stable")
+    assert release is not None
+    return release.rollout is not None and release.rollout.halted
+
+
+FAILED = {"failed": {"service#web": "it does not come up"}}
+
+
+def test_a_release_that_is_in_order_goes_on(execute: Execute, reported: Callable[..., None]) -> None:
+    reported(good=50, bad=0)
+    status, said = execute("site", "watch", "site")
+    assert (status, "goes on" in said, halted()) == (0, True, False), said
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (FAILED, "5 of 45 hosts failed or gave it up (limit 2%)"),
+        (
+            {"given_up": ("1.5.0", "its check failed"), "quarantined": ["1.5.0"], "published": "1.5.0"},
+            "gave it up",
+        ),
+        ({"silent": True}, "5 of 45 hosts were not heard of since they got it (limit 5%)"),
+    ],
+)
+def test_one_that_hosts_report_no_good_of_is_halted_once_and_stays_so(
+    execute: Execute, reported: Callable[..., None], given: dict[str, Any], words: str
+) -> None:
+    reported(good=40, bad=5, **given)
+    status, said = execute("site", "watch", "site", "--noop")
+    assert (status, halted()) == (4, False)
+    assert words in said
+    assert "would be halted" in said
+    status, said = execute("site", "watch", "site")
+    assert (status, words in said, halted()) == (4, True, True), said
+    before = (Path("site/public/metadata/timestamp.json")).read_bytes()
+    status, said = execute("site", "watch", "site")
+    assert (status, "it is halted" in said) == (4, True)
+    assert Path("site/public/metadata/timestamp.json").read_bytes() == before
+    publish("web", "1.5.1", now(), RolloutRequest(over=OVER, start=now()))
+    assert execute("site", "watch", "site")[0] == 0
+
+
+def test_hosts_that_failed_before_say_nothing_against_it(
+    execute: Execute, reported: Callable[..., None]
+) -> None:
+    reported(good=0, bad=40, before=True, **FAILED)
+    status, said = execute("site", "watch", "site")
+    assert (status, halted()) == (0, False), said
+
+
+def test_two_hosts_are_too_few(execute: Execute, reported: Callable[..., None]) -> None:
+    reported(good=10, bad=2, **FAILED)
+    assert execute("site", "watch", "site")[0] == 0
+    allow("{at_least: 2}")
+    assert execute("site", "watch", "site")[0] == 4
+
+
+def test_a_kind_of_machines_is_judged_by_itself(execute: Execute, began: datetime) -> None:
+    documents = []
+    for host in HOSTS:
+        documents.append(simulated.sent(host, began - timedelta(minutes=1), "1.4.0"))
+        is_bad = simulated.facts_of(host)["os"]["name"] == "Rocky" and len(documents) < 25
+        documents.append(
+            simulated.sent(host, now() - timedelta(minutes=2), "1.5.0", **(FAILED if is_bad else {}))
+        )
+    simulated.deliver(Path("reports"), documents)
+    execute("fleet", "import", "reports")
+    allow("{failed: 15%}")
+    status, said = execute("site", "watch", "site")
+    assert (status, "of Rocky 9 failed" in said, " of 60 hosts failed" in said) == (4, True, False), said
+
+
+def test_what_it_may_do_is_what_site_yaml_says(execute: Execute, reported: Callable[..., None]) -> None:
+    reported(good=40, bad=5, **FAILED)
+    allow("{may: nothing, tell: {command: [sh, -c, 'echo \"$0\" > told']}}")
+    status, said = execute("site", "watch", "site")
+    assert (status, "is to be halted" in said, halted()) == (4, True, False)
+    assert "5 of 45 hosts failed" in Path("told").read_text()
+
+
+def test_it_can_go_back_by_itself(execute: Execute, reported: Callable[..., None]) -> None:
+    reported(good=40, bad=5, **FAILED)
+    allow("{may: back}")
+    status, said = execute("site", "watch", "site")
+    assert (status, "taken back" in said) == (4, True), said
+    release = Site(Path("site").resolve()).record("web").index.find("stable")
+    assert release is not None
+    assert (release.version, release.rollout) == ("1.4.0", None)
+    assert execute("site", "watch", "site") == (0, "site: no rollout is going on\n")
+
+
+def test_a_wave_is_halted_as_a_whole(
+    execute: Execute, reported: Callable[..., None], began: datetime
+) -> None:
+    reported(good=40, bad=5, **FAILED)
+    wave = RolloutRequest(over=OVER, start=began, wave="shop-7")
+    publish("web-conf", "1.0.0", began, AT_ONCE)
+    publish("web-conf", "1.5.0", began, wave)
+    assert execute("site", "withdraw", "site", "web")[0] == 0
+    publish("web", "1.5.0", began, wave)
+    assert execute("site", "watch", "site")[0] == 4
+    found = Site(Path("site").resolve()).record("web-conf").index.find("stable")
+    assert found is not None
+    assert found.rollout is not None
+    assert found.rollout.halted
+    assert halted()
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        ({"status": "success", "data": {"resultType": "scalar", "result": [1, "1"]}}, 0),
+        ({"status": "success", "data": {"resultType": "scalar", "result": [1, "0"]}}, 4),
+        ({"status": "success", "data": {"resultType": "vector", "result": []}}, 4),
+        ({"status": "success", "data": {"resultType": "vector", "result": [{"value": [1, "NaN"]}]}}, 4),
+        ({"status": "error"}, 4),
+        (None, 4),
+    ],
+)
+def test_prometheus_is_a_judge_whose_silence_is_no_consent(
+    execute: Execute, reported: Callable[..., None], answer: Any, status: int
+) -> None:
+    reported(good=50, bad=0)
+    allow("{prometheus: {url: 'http://127.0.0.1:9/', query: 'errors < 1'}}")
+    with responses.RequestsMock() as server:
+        if answer is None:
+            server.get("http://127.0.0.1:9/api/v1/query", status=503)
+        else:
+            server.get("http://127.0.0.1:9/api/v1/query", json=answer)
+        assert execute("site", "watch", "site")[0] == status
+    assert halted() is (status == 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{fails: 2%}", "unknown key 'fails'"),
+        ("{failed: 2}", "is '2', wanted a part of the hosts such as 2%"),
+        ("{may: stop}", "is 'stop', wanted nothing or halt or back"),
+        ("{prometheus: {url: 'http://x'}}", "wanted both 'url' and 'query'"),
+        ("{at_least: 0}", "wanted a number of hosts"),
+    ],
+)
+def test_a_rule_that_nobody_understands_is_refused(execute: Execute, text: str, words: str) -> None:
+    allow(text)
+    status, said = execute("site", "watch", "site")
+    assert status != 0
+    assert words in said
+
+
+def test_programs_read_all_of_it(execute: Execute, reported: Callable[..., None]) -> None:
+    reported(good=40, bad=5, **FAILED)
+    status, said = execute("site", "watch", "site", "--format", "json")
+    (one,) = json.loads(said)
+    assert status == 4
+    assert one["hosts"] == {"in order": 40, "failed": 5, "gave it up": 0, "not heard of since": 0}
+    assert one["done"] == "halted"
+
+
+def test_the_rule_in_the_documents_is_understood() -> None:
+    page = (Path(__file__).parents[3] / "docs/rollouts.md").read_text()
+    (text,) = re.findall(r"```yaml\n(watch:\n.*?)```", page, re.DOTALL)
+    rule = SiteSettings.parse(text.encode(), "site.yaml").watching
+    standard = WatchRule()
+    assert rule.query
+    assert rule.command
+    assert replace(rule, command=(), url="", prometheus="", query="", silent_after=None) == standard
