@@ -1,4 +1,4 @@
-"""A fleet of 10,000 simulated hosts: its reports imported, and `puller fleet status` asked.
+"""A fleet of 10,000 simulated hosts: its reports imported, `puller fleet status` and a preview asked, pages made.
 
     python tests/benchmarks/bench_fleet.py [HOSTS] [STORE]
 
@@ -46,12 +46,24 @@ def bench(count: int, reports: Path, store: str) -> None:
         if given is not None:
             at = now - timedelta(minutes=minutes)
             simulated.deliver(reports, (_sent(number, host, at, given) for number, host in enumerate(hosts)))
-        seconds = measured(f"import, {name}", "import", str(reports), "--store", store)
+        seconds = measured(f"import, {name}", "fleet", "import", str(reports), "--store", store)
         if given is not None:
             print(f"    {count / seconds:.0f} documents a second")
-    measured("status", "status", "--store", store)
-    measured("status --failed", "status", "--failed", "--store", store)
-    measured("status --where", "status", "--where", "os.release.major=12", "--store", store)
+    measured("status", "fleet", "status", "--store", store)
+    measured("status --failed", "fleet", "status", "--failed", "--store", store)
+    measured("status --where", "fleet", "status", "--where", "os.release.major=12", "--store", store)
+    for name in ("page, all anew", "page, no host has sent"):
+        measured(name, "fleet", "page", "--to", str(reports.parent / "pages"), "--store", store)
+    old, new = (_bundle(reports.parent / version) for version in ("old", "new"))
+    measured("preview", "preview", new, "--from", old, "--fleet", store, status=2)
+
+
+def _bundle(directory: Path) -> str:
+    directory.mkdir()
+    content = f"'{directory.name} {{{{ facts.os.name }}}}'"
+    options = f"{{owner: root, group: root, mode: '0644', content: {content}}}"
+    (directory / "manifest.yaml").write_text(f"resources:\n  - file:\n      - /etc/x: {options}\n")
+    return str(directory)
 
 
 def _sent(number: int, host: str, at: Any, given: dict[str, Any]) -> Any:
@@ -65,15 +77,15 @@ def _sent(number: int, host: str, at: Any, given: dict[str, Any]) -> Any:
     return simulated.sent(host, at, **given)
 
 
-def measured(name: str, *arguments: str) -> float:
-    """Run a command of the fleet; gives the seconds that it took."""
+def measured(name: str, *arguments: str, status: int = 0) -> float:
+    """Run a command that ends with ``status``; gives the seconds that it took."""
     began = time.monotonic()
-    command = [sys.executable, "-m", "puller", "fleet", *arguments]
+    command = [sys.executable, "-m", "puller", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, used = os.wait4(process.pid, 0)
+    _, ended, used = os.wait4(process.pid, 0)
     seconds = time.monotonic() - began
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
+    process.returncode = os.waitstatus_to_exitcode(ended)
+    if process.returncode != status:
         sys.exit(f"{' '.join(command)}: exit status {process.returncode}")
     processor = used.ru_utime + used.ru_stime
     print(f"{name}: {seconds:.2f} s, {processor:.2f} s of a processor, {used.ru_maxrss / 1024:.0f} MB")

@@ -1,0 +1,207 @@
+"""``puller fleet import | status | facts | forget``, and a preview from the store: what they say, how they end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from tests.puller.fleet.conftest import ago
+from tests.simulators import fleet
+
+if TYPE_CHECKING:
+    from tests.conftest import Execute
+
+DEBIAN = {"os": {"name": "Debian", "family": "Debian", "release": {"major": "12"}}}
+ROCKY = {"os": {"name": "Rocky", "family": "RedHat", "release": {"major": "9"}}}
+
+
+@pytest.fixture
+def store(tmp_path: Path, place: Path, now: datetime, execute: Execute) -> str:
+    """Of a fleet in which three hosts are in order, two have failed alike, and one is silent."""
+    error = {"service#web": "no start, pid 12345"}
+    fleet.deliver(
+        place,
+        [
+            *(fleet.sent(f"ok{number}", ago(now, 5), facts=DEBIAN) for number in range(3)),
+            *(
+                fleet.sent(f"bad{number}", ago(now, 5), "2.0.0", failed=error, facts=ROCKY)
+                for number in range(2)
+            ),
+            fleet.sent("gone", ago(now, 300), facts=DEBIAN),
+        ],
+    )
+    location = str(tmp_path / "fleet.db")
+    status, said = execute("fleet", "import", str(place), "--store", location)
+    assert status == 0, said
+    assert "6 new reports" in said
+    return location
+
+
+def test_the_fleet_at_a_glance(store: str, execute: Execute) -> None:
+    status, said = execute("fleet", "status", "--store", store)
+    assert status == 0
+    assert said.startswith("6 hosts: 2 failed, 1 not heard of, 3 in order\n")
+    assert "  2.0.0    2 hosts  2 failed\n" in said
+    assert "  2 hosts: service#web: no start, pid <number>\n    bad0, bad1, since " in said
+    assert "not heard of for 2 h:\n  gone, last " in said
+
+
+@pytest.mark.parametrize(
+    ("options", "hosts"),
+    [
+        (("--failed",), ["bad0", "bad1"]),
+        (("--silent", "4h"), ["gone"]),
+        (("--silent", "6h"), []),
+        (("--where", "os.release.major=12"), ["gone", "ok0", "ok1", "ok2"]),
+        (("--where", "os.release.major=12", "--where", "os.family=RedHat"), []),
+        (("--where", "os.release.major=9", "--failed", "--bundle", "web"), ["bad0", "bad1"]),
+        (("--failed", "--bundle", "other"), []),
+        (("--failed", "--silent-after", "1m"), []),
+    ],
+)
+def test_filters_list_hosts(options: tuple[str, ...], hosts: list[str], store: str, execute: Execute) -> None:
+    status, said = execute("fleet", "status", "--store", store, *options, "--format", "json")
+    assert status == 0
+    assert [one["host"] for one in json.loads(said)] == hosts
+    status, said = execute("fleet", "status", "--store", store, *options)
+    assert [line.split()[0] for line in said.splitlines()[1:]] == hosts
+    assert hosts or said == "no host is so\n"
+
+
+def test_the_fleet_for_programs(store: str, place: Path, execute: Execute) -> None:
+    (place / "ok0" / "x.json").write_bytes(b"{")
+    assert execute("fleet", "import", str(place), "--store", store)[0] == 4
+    said = json.loads(execute("fleet", "status", "--store", store, "--format", "json")[1])
+    assert said["states"] == {"failed": 2, "silent": 1, "in-order": 3}
+    assert [one["hosts"] for one in said["failures"]] == [["bad0", "bad1"]]
+    assert (said["hosts"], said["silent"], said["refused"]) == (6, ["gone"], 1)
+    _, text = execute("fleet", "status", "--store", store)
+    assert f"1 files that arrived are no reports:\n  {place}/ok0/x.json: is no document" in text
+
+
+def test_nothing_that_hosts_say_commands_a_terminal_or_makes_a_line(
+    place: Path, tmp_path: Path, now: datetime, execute: Execute
+) -> None:
+    text = "\x1b[2J\x9b1m\r\nweb9: in order\n"
+    document = fleet.sent(
+        "bad",
+        ago(now, 5),
+        text,
+        failed={f"file#{text}": text},
+        restless={f"file#{text}": text},
+        changed={},
+        expires=ago(now, 1).isoformat(),
+    )
+    document.bundles[0].name = text
+    fleet.deliver(place, [document])
+    (place / "bad" / f"x{chr(27)}[2J\n.json").write_bytes(b"{")
+    location = str(tmp_path / "fleet.db")
+    outputs = [execute("fleet", "import", str(place), "--store", location)]
+    asked = ((), ("--failed",), ("--where", "os.name=Debian"), ("--bundle", text))
+    outputs += [execute("fleet", "status", "--store", location, *options) for options in asked]
+    for _, said in outputs:
+        assert not set(said) & {"\x1b", "\x9b", "\r"}
+        assert not any(line.startswith("web9") for line in said.splitlines())
+    assert "\\x1b[2J" in outputs[1][1]
+
+
+def test_the_facts_of_hosts_go_into_files(store: str, tmp_path: Path, execute: Execute) -> None:
+    options = ("--where", "os.family=RedHat", "--to", str(tmp_path / "facts"))
+    assert execute("fleet", "facts", "--store", store, *options)[0] == 0
+    found = {file.name: json.loads(file.read_text()) for file in (tmp_path / "facts").iterdir()}
+    assert found == {"bad0.json": ROCKY, "bad1.json": ROCKY}
+
+
+def test_a_preview_takes_the_machines_of_the_store(store: str, tmp_path: Path, execute: Execute) -> None:
+    for version in ("old", "new"):
+        (tmp_path / version).mkdir()
+        resource = f"/x: {{owner: root, group: root, mode: '0644', content: '{version}'}}"
+        (tmp_path / version / "manifest.yaml").write_text(f"resources:\n  - file:\n      - {resource}\n")
+    status, said = execute(
+        "preview", str(tmp_path / "new"), "--from", str(tmp_path / "old"), "--fleet", store
+    )
+    assert status == 2, said
+    assert "6 machines" in said
+
+
+def test_hosts_are_forgotten(store: str, execute: Execute) -> None:
+    assert execute("fleet", "forget", "gone", "--store", store) == (0, "gone: forgotten\n")
+    assert execute("fleet", "forget", "gone", "--store", store)[0] == 1
+    assert execute("fleet", "status", "--store", store)[1].startswith("5 hosts: 2 failed, 3 in order\n")
+
+
+def test_a_store_that_is_not_there_is_said(tmp_path: Path, execute: Execute) -> None:
+    status, said = execute("fleet", "status", "--store", str(tmp_path / "none.db"))
+    assert (status, "there is no store; `puller fleet import` makes one" in said) == (13, True)
+
+
+# Object stores
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    for name, value in {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ACCESS_KEY_ID": "fleet",
+        "AWS_SECRET_ACCESS_KEY": "very-secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_CONFIG_FILE": str(tmp_path / "none"),
+        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    client = boto3.client("s3")
+    client.create_bucket(Bucket="fleet")
+    yield client
+    client.close()
+    server.stop()
+
+
+@pytest.mark.filterwarnings("ignore")  # of boto3 and moto, as in the tests of pushing
+def test_reports_in_an_object_store_are_imported_once_and_removed(
+    bucket: Any, place: Path, tmp_path: Path, now: datetime, execute: Execute
+) -> None:
+    for file in fleet.deliver(place, [fleet.sent(f"h{number}", ago(now, 5)) for number in range(5)]):
+        bucket.upload_file(str(file), "fleet", f"reports/{file.parent.name}/{file.name}")
+    for key in ("reports/h0/../h1/x.json", "reports/top.json", "reports/h0/large.json", "other/h9/x.json"):
+        bucket.put_object(Bucket="fleet", Key=key, Body=b" " * (2 * 1024 * 1024 if "large" in key else 1))
+    options = ("s3://fleet/reports", "--store", str(tmp_path / "fleet.db"))
+    status, said = execute("fleet", "import", *options)
+    assert (status, "5 new reports" in said, "3 files are no reports" in said) == (4, True, True), said
+    assert "h0/large.json: has 2097152 bytes" in said
+    assert "0 new reports" in execute("fleet", "import", *options)[1]
+    status, said = execute("fleet", "import", *options, "--remove")
+    assert "5 files removed" in said
+    assert len(bucket.list_objects_v2(Bucket="fleet", Prefix="reports/")["Contents"]) == 3
+    status, said = execute("fleet", "import", "s3://none/reports", "--store", str(tmp_path / "fleet.db"))
+    assert status == 13
+    assert "NoSuchBucket" in said
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_object_that_is_removed_meanwhile_is_no_failure(
+    bucket: Any, place: Path, tmp_path: Path, now: datetime, monkeypatch: pytest.MonkeyPatch, execute: Execute
+) -> None:
+    from puller.fleet.importing.objects import ObjectSource
+
+    for file in fleet.deliver(place, [fleet.sent("h0", ago(now, 5)), fleet.sent("h1", ago(now, 5))]):
+        bucket.upload_file(str(file), "fleet", f"later/{file.parent.name}/{file.name}")
+    listed = ObjectSource.listed
+
+    def then_removed(self: ObjectSource) -> Iterator[Any]:
+        found = list(listed(self))
+        bucket.delete_object(Bucket="fleet", Key=f"later/{found[0].path}")
+        return iter(found)
+
+    monkeypatch.setattr(ObjectSource, "listed", then_removed)
+    status, said = execute("fleet", "import", "s3://fleet/later", "--store", str(tmp_path / "fleet.db"))
+    assert (status, "1 new reports" in said) == (0, True), said
