@@ -6,10 +6,13 @@ replaced afterwards. A picture has a title and a description for those who do no
 
 import io
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from html import escape
 from types import MappingProxyType
+
+from puller.values.visible import visible
 
 MOST_SERIES = 7
 """Series that have a colour of their own; the smaller ones are drawn as one."""
@@ -19,6 +22,8 @@ _SERIES = [f"#0a0b{number:02x}" for number in range(MOST_SERIES + 1)]
 _COLOURS = {_INK: "currentColor", _LINE: "var(--line)"} | {
     colour: f"var(--s{number})" for number, colour in enumerate(_SERIES)
 }
+_NOT_IN_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_LONGEST = 32  # characters of a name
 _SIZE = (10.0, 3.2)  # inches, of 72 units
 
 
@@ -50,11 +55,15 @@ def shares_over_time(
         "font.family": "sans-serif",
         "text.parse_math": False,
     }
-    with rc_context(style):
+    with rc_context(style), warnings.catch_warnings():
+        # The fonts of this machine lack what those of the reader have.
+        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
         figure = Figure(figsize=_SIZE, layout="constrained")
         FigureCanvasSVG(figure)
         axes = figure.add_subplot()
-        axes.stackplot(places, *drawn.values(), labels=list(drawn), colors=_SERIES, step="post", linewidth=0)
+        axes.stackplot(
+            places, *drawn.values(), labels=list(map(_label, drawn)), colors=_SERIES, step="post", linewidth=0
+        )
         axes.set_xlim(places[0], places[-1])
         axes.set_ylim(0, max(map(sum, zip(*drawn.values(), strict=True))) or 1)
         axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
@@ -98,6 +107,13 @@ def _few(series: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
     return drawn
 
 
+def _label(name: str) -> str:
+    """A name as it stands beside a picture: short, and of what XML can hold."""
+    text = _NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", visible(name))
+    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return f"\u200b{text}" if text.startswith("_") else text  # matplotlib leaves out what begins so
+
+
 def _within_a_page(svg: str, title: str, colours: Mapping[str, str]) -> str:
     """Only the element itself, with the colours of the page and a name."""
     svg = svg[svg.index("<svg") :]
@@ -114,5 +130,5 @@ def _within_a_page(svg: str, title: str, colours: Mapping[str, str]) -> str:
 
 
 def _opening(title: str) -> str:
-    label = escape(title).replace("\\", "\\\\")
+    label = escape(_NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", visible(title))).replace("\\", "\\\\")
     return rf'<svg viewBox="\1" role="img" aria-label="{label}" xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">'

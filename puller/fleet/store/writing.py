@@ -389,8 +389,6 @@ def _failures(report: Report) -> Iterator[tuple[str, str, str]]:
     for problem in report.problems:
         yield "", "", problem
     for bundle in report.bundles:
-        if bundle.given_up is not None:
-            yield bundle.name, "", f"{bundle.given_up.version} was given up: {bundle.given_up.outcome}"
         for one in _with_given_up(bundle):
             for event in one.events:
                 if event.state is State.FAILED:

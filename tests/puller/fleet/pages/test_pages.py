@@ -1,0 +1,224 @@
+"""The pages of a fleet: nothing that hosts say is markup, every link leads somewhere, and only news are written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from puller.errors import SourceError, UsageError
+from puller.fleet.importing.directory import DirectorySource
+from puller.fleet.importing.importer import import_documents
+from puller.fleet.pages.links import file_name, host_page, release_page, resource_page
+from puller.fleet.pages.output import LIST
+from puller.fleet.pages.pages import Made, make_pages
+from puller.fleet.store.database import Store
+from puller.fleet.store.reading import Reader
+from tests.simulators import fleet
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)> \x1b[31m \u2028 \"'><a href='javascript:x'>"
+OURS = {"hosts.js", ""}
+
+Make = Callable[[], Made]
+
+
+@pytest.fixture
+def arrived(tmp_path: Path) -> Path:
+    """A fleet whose release breaks a kind of machines, and one host that says what it likes."""
+    now = fleet.now()
+    directory = tmp_path / "arrived"
+    fleet.deliver(directory, fleet.wave(fleet.names(12), now - timedelta(hours=4), 2, breaks="RedHat"))
+    host = "evil.example.com"
+    said = fleet.sent(
+        host,
+        now,
+        f"1.0{HOSTILE}",
+        published=f"2{HOSTILE}",
+        failed={f"file#/etc/{HOSTILE}": HOSTILE},
+        changed={f"file#/{HOSTILE}": HOSTILE},
+        diff=f"--- a\n+++ b\n+{HOSTILE}\n",
+        problems=[HOSTILE],
+        held=HOSTILE,
+        quarantined=[f"3{HOSTILE}"],
+        restless={f"exec#{HOSTILE}": HOSTILE},
+        facts={HOSTILE: {HOSTILE: HOSTILE}, "os": {"name": HOSTILE, "release": {"major": HOSTILE}}},
+        left_out=HOSTILE,
+        pin=HOSTILE,
+        waits_until=HOSTILE,
+    )
+    fleet.deliver(directory, [said, fleet.sent("silent.example.com", now - timedelta(days=2))])
+    return directory
+
+
+@pytest.fixture
+def make(arrived: Path, tmp_path: Path) -> Make:
+    """Imports what has arrived, and makes the pages."""
+
+    def made() -> Made:
+        store = Store.open(str(tmp_path / "fleet.db"), make=True)
+        source = DirectorySource.open(str(arrived))
+        try:
+            import_documents(store, [source])
+            return make_pages(Reader(store, datetime.now(UTC)), tmp_path / "pages", name=HOSTILE)
+        finally:
+            source.close()
+            store.close()
+
+    return made
+
+
+class Page(HTMLParser):
+    """What stands in a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.sources: list[str] = []
+        self.scripts: list[dict[str, str | None]] = []
+        self.attributes: set[str] = set()
+        self.elements: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.elements.append(tag)
+        self.attributes |= {name for name in found if name != "onerror" or tag != "img"} | set(found)
+        if tag == "a":
+            self.links.append(found.get("href") or "")
+        if tag in ("link", "script", "img") and (place := found.get("href") or found.get("src")):
+            self.sources.append(place)
+        if tag == "script":
+            self.scripts.append(found)
+
+
+@pytest.fixture
+def pages(make: Make, tmp_path: Path) -> dict[str, Page]:
+    make()
+    directory = tmp_path / "pages"
+    return {str(path.relative_to(directory)): Page(path.read_text()) for path in directory.rglob("*.html")}
+
+
+def test_nothing_that_hosts_say_is_markup(pages: dict[str, Page]) -> None:
+    assert len(pages) > 20
+    for name, page in pages.items():
+        assert {script.get("src") or "" for script in page.scripts} <= OURS, name
+        assert all(script.get("type", "") in ("", "application/json") for script in page.scripts), name
+        assert "img" not in page.elements, name
+        assert not [attribute for attribute in page.attributes if attribute.startswith("on")], name
+
+
+def test_every_link_leads_to_a_page_and_nothing_comes_from_elsewhere(
+    pages: dict[str, Page], tmp_path: Path
+) -> None:
+    root = (tmp_path / "pages").resolve()
+    for name, page in pages.items():
+        for link in [*page.links, *page.sources]:
+            assert not re.match(r"[a-z]+:|//|/", link), (name, link)
+            if link.startswith("#"):
+                continue
+            target = (root / name).parent / link.partition("#")[0]
+            assert target.resolve().is_relative_to(root), (name, link)
+            assert target.exists(), (name, link)
+
+
+def test_control_characters_are_written_out(make: Make, tmp_path: Path) -> None:
+    make()
+    for path in (tmp_path / "pages").rglob("*.html"):
+        assert "\x1b" not in path.read_text(), path
+    data = (tmp_path / "pages/hosts.html").read_text()
+    assert (
+        "\u2028" not in re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', data, re.DOTALL)[0]
+    )
+
+
+def test_tables_have_heads_and_pictures_have_names(pages: dict[str, Page], tmp_path: Path) -> None:
+    for name, page in pages.items():
+        assert page.elements.count("h1") == 1, name
+        assert page.elements.count("table") == page.elements.count("thead"), name
+    overview = (tmp_path / "pages/index.html").read_text()
+    assert overview.count("<svg") == overview.count('role="img" aria-label="')
+    assert overview.count("<svg") >= 2
+    assert not re.search(
+        r"#0[a0][0-9a-f]{4}", overview.partition("<svg")[2]
+    )  # each colour is one of the page's
+
+
+def test_what_is_as_it_was_is_not_written_again(make: Make, arrived: Path, tmp_path: Path) -> None:
+    first = make()
+    assert first.hosts == 14
+    stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "pages/hosts").iterdir()}
+    assert make().removed == 0
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "pages/hosts").iterdir()} == stamps
+    fleet.deliver(arrived, [fleet.sent("host00001.example.com", fleet.now(), "1.5.0")])
+    make()
+    changed = [path.name for path, stamp in stamps.items() if path.stat().st_mtime_ns != stamp]
+    assert changed == ["host00001.example.com.html"]
+
+
+def test_pages_that_are_gone_go_and_no_file_of_anybody_else_does(make: Make, tmp_path: Path) -> None:
+    make()
+    pages = tmp_path / "pages"
+    (pages / "theirs.html").write_text("theirs")
+    store = Store.open(str(tmp_path / "fleet.db"))
+    with store.writing() as connection:
+        from puller.fleet.store.retention import forget_hosts
+
+        assert forget_hosts(connection, ["silent.example.com"]) == ["silent.example.com"]
+    made = make_pages(Reader(store, datetime.now(UTC)), pages)
+    store.close()
+    assert made.removed >= 1
+    assert not (pages / host_page("silent.example.com")).exists()
+    assert (pages / "theirs.html").read_text() == "theirs"
+
+
+def test_a_directory_of_somebody_else_is_refused(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages/theirs").write_text("theirs")
+    with pytest.raises(UsageError, match="is not empty, and no directory of pages"):
+        make()
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"format":1,"files":{"../outside":"x","/etc/x":"y","a/b/c":"z"}}']
+)
+def test_a_list_of_pages_that_others_have_written_removes_nothing_outside(
+    make: Make, tmp_path: Path, text: str
+) -> None:
+    make()
+    (tmp_path / "outside").write_text("kept")
+    (tmp_path / "pages" / LIST).write_text(text)
+    try:
+        make()
+    except SourceError as error:
+        assert "is damaged" in str(error)
+    assert (tmp_path / "outside").read_text() == "kept"
+
+
+def test_names_of_files_are_safe_and_no_two_the_same() -> None:
+    texts = [
+        "a",
+        "A",
+        "a/b",
+        "a b",
+        "..",
+        ".",
+        "",
+        "a\0",
+        "ä",
+        "Ä",
+        "x" * 300,
+        "x" * 301,
+        "con.html",
+        "a~b",
+        "a-b",
+    ]
+    names = [file_name(text) for text in texts]
+    assert len({name.lower() for name in names}) == len(texts)
+    for name in names:
+        assert re.fullmatch(r"[a-z0-9][a-z0-9._+~-]*", name), name
+    assert release_page("web", "1.0.0") != release_page("web1", ".0.0")
+    assert resource_page("../../x").startswith("resources/")
