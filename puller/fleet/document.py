@@ -5,6 +5,7 @@
 """
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 
@@ -19,6 +20,8 @@ MOST_BYTES = max(LARGEST, LARGEST_JSON)
 AHEAD = timedelta(hours=1)
 """How far the clock of a host may be before ours."""
 _LONGEST_RUN = 64
+_MOST = 2**31
+_DEEPEST = 100
 _NOT_TEXT = dict.fromkeys((0, *range(0xD800, 0xE000)), "\N{REPLACEMENT CHARACTER}")
 _decoder = msgspec.json.Decoder(SentReport)
 
@@ -72,6 +75,8 @@ def read_document(data: bytes, directory: str, arrived: datetime) -> Document:
         raise ValueError("has no identity of a run")
     if report.noop:
         raise ValueError("is of a dry run, which says nothing of the host")
+    _check_numbers(sent)
+    _check_depth(sent.facts)
     finished = _time(report.finished, "finished")
     condition, why = condition_of(sent)
     ahead = finished - arrived
@@ -94,7 +99,10 @@ def plain(text: str) -> str:
 def _packed(data: bytes) -> bytes:
     import gzip
 
-    return gzip.compress(data, mtime=0)
+    packed = gzip.compress(data, mtime=0)
+    if len(packed) > LARGEST:  # the store would not read it again
+        raise ValueError(f"has more than {LARGEST} bytes when it is compressed")
+    return packed
 
 
 def _why_not(text: bytes, error: Exception) -> str:
@@ -105,6 +113,27 @@ def _why_not(text: bytes, error: Exception) -> str:
     if found != 1:
         return f"has format {found}, and this version of Puller knows format 1"
     return f"is no document of a report: {error}"
+
+
+def _check_numbers(sent: SentReport) -> None:
+    """Raises ``ValueError`` for what no database holds in a column."""
+    if not 0 <= sent.report.exit_status < 256:
+        raise ValueError("has an exit status that no program has")
+    if any(not 0 <= count < _MOST for one in sent.restless for count in (one.runs, one.changes)):
+        raise ValueError("has counts of runs that nobody has counted")
+
+
+def _check_depth(facts: Any) -> None:
+    """Raises ``ValueError`` for facts that are nested so deep that they can be read and not be written."""
+    level: list[Any] = [facts]
+    for _ in range(_DEEPEST):
+        inner = [
+            one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)
+        ]
+        level = [item for items in inner for item in items]
+        if not level:
+            return
+    raise ValueError(f"has facts that are nested deeper than {_DEEPEST} levels")
 
 
 def _time(text: str, name: str) -> datetime:

@@ -60,6 +60,10 @@ class Store:
     def reading(self) -> "Iterator[Connection]":
         """One look: all that is read within is of the same moment, as far as the database can."""
         with _explained(self.name), self.engine.connect() as connection:
+            if connection.dialect.name == "sqlite":
+                connection.exec_driver_sql("BEGIN")
+            elif connection.dialect.name == "postgresql":
+                connection.execution_options(isolation_level="REPEATABLE READ")
             yield connection
 
     @contextlib.contextmanager
@@ -106,10 +110,16 @@ class Store:
             if not make:
                 raise SourceError(f"{self.name}: there is no store; `puller fleet import` makes one")
             try:
-                with _explained(self.name, IntegrityError, OperationalError, ProgrammingError):
-                    metadata.create_all(self.engine)
-                    with self.engine.begin() as connection:
-                        connection.execute(settings.insert().values(name="format", value=str(FORMAT)))
+                # In one step: killed within, it leaves no store; and nobody sees a part of one.
+                with (
+                    _explained(self.name, IntegrityError, OperationalError, ProgrammingError),
+                    self.engine.connect() as connection,
+                ):
+                    if connection.dialect.name == "sqlite":
+                        connection.exec_driver_sql("BEGIN IMMEDIATE")
+                    metadata.create_all(connection)
+                    connection.execute(settings.insert().values(name="format", value=str(FORMAT)))
+                    connection.commit()
             except (IntegrityError, OperationalError, ProgrammingError):
                 pass  # another process has made it meanwhile, or it is told below
         with _explained(self.name), self.engine.connect() as connection:

@@ -211,9 +211,11 @@ class _Changes:
         since = {
             (host, key): at for host, failing in self._failing.items() for key, at in failing.since.items()
         }
-        for (host, key), at in self._failing_since(self._details).items():
-            if key in self._failing[host].before:
-                since[host, key] = at
+        since |= {
+            (host, key): at
+            for (host, key), at in self._failing_since(self._details).items()
+            if key in self._failing[host].before
+        }
         for table in (schema.standings, schema.failing, schema.restless):
             self._delete_of(table, [host for host in self._details if host not in self._new])
         documents = self._details.values()
@@ -475,10 +477,9 @@ def seconds(text: str) -> float | None:
         found = datetime.fromisoformat(text)
     except ValueError:
         return None
-    found = found if found.tzinfo else found.replace(tzinfo=UTC)
     try:
-        return found.timestamp()
-    except (OverflowError, OSError):
+        return (found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    except (OverflowError, OSError):  # beyond the calendar in UTC
         return None
 
 
