@@ -68,6 +68,7 @@ LEFT_OUT = {
     "eyaml": 300,
     "softhsm": 300,
     "promtool": 300,
+    "postgresql": 300,
 }
 
 # Generated cases: a few in the loop that everybody waits for, many in the gate (`--hypothesis-profile=thorough`).
