@@ -11,6 +11,8 @@ The first that holds:
 | paused | on which nothing is applied: disabled, or outside of its maintenance windows |
 | waiting | that enforces an earlier version in order, until the rollout reaches it |
 | in-order | that enforces what is published, and whose last run had nothing to complain of |
+
+Of a host that enforces no bundle, or of which a part was not looked at, nobody can say that it is in order.
 """
 
 from enum import StrEnum
@@ -63,6 +65,8 @@ def condition_of(sent: SentReport) -> tuple[Condition, str]:
     report = sent.report
     if report.exit_status not in _FINE and report.exit_status not in _GIVEN_UP:
         return Condition.FAILED, _short(_failure(report))
+    if any(bundle.summary.failed + bundle.summary.unmet for bundle in report.bundles):
+        return Condition.FAILED, _short(_failure(report))
     if gave_up := _given_up(sent):
         return Condition.GAVE_UP, _short(gave_up)
     if report.exit_status in _GIVEN_UP:  # by a report from which the reason was left out
@@ -81,18 +85,23 @@ def condition_of(sent: SentReport) -> tuple[Condition, str]:
             return Condition.HELD, _short(
                 f"{standing.name} is pinned to {standing.pin}, published is {standing.published}"
             )
+    if not sent.bundles:
+        return Condition.FAILED, "no bundle is enforced, as far as its report says"
     if unenforced := [standing.name for standing in sent.bundles if not standing.enforced]:
         return Condition.FAILED, _short(f"nothing of {', '.join(unenforced)} is enforced")
-    for bundle in report.bundles:
-        if bundle.held_because is HeldBecause.ROLLOUT:
-            return Condition.WAITING, _short(bundle.held)
+    waiting = {
+        bundle.name: bundle.held for bundle in report.bundles if bundle.held_because is HeldBecause.ROLLOUT
+    }
     for standing in sent.bundles:
-        if standing.published and standing.enforced != standing.published:
+        is_other = standing.published and standing.enforced != standing.published
+        if is_other and standing.name not in waiting:
             return Condition.HELD, _short(
                 f"{standing.name} {standing.enforced} is enforced, published is {standing.published}"
             )
-    if report.exit_status == ExitStatus.HELD:
+    if report.exit_status == ExitStatus.HELD and not waiting:
         return Condition.HELD, _short("; ".join(bundle.held for bundle in report.bundles if bundle.held))
+    if waiting:
+        return Condition.WAITING, _short(next(iter(waiting.values())))
     return Condition.IN_ORDER, ""
 
 

@@ -64,7 +64,7 @@ class DirectorySource:
             return
         try:
             with os.scandir(of_host) as entries:
-                for entry in entries:
+                for entry in sorted(entries, key=lambda entry: entry.name):  # by time, as runs are named
                     if entry.name.startswith("."):
                         continue
                     path = f"{host}/{entry.name}"
@@ -77,7 +77,7 @@ class DirectorySource:
                     else:
                         with contextlib.suppress(FileNotFoundError):
                             status = entry.stat(follow_symlinks=False)
-                            yield Found(path, host, status.st_size, status.st_mtime_ns)
+                            yield Found(path, host, status.st_size, _stamp(status))
         except OSError as error:
             yield Refused(host, f"cannot be read: {reason(error)}")
 
@@ -109,7 +109,7 @@ class DirectorySource:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._parent(found) as parent:
             name = os.path.basename(found.path)
             status = os.stat(name, dir_fd=parent, follow_symlinks=False)
-            if (status.st_size, status.st_mtime_ns) == (found.size, found.stamp):
+            if (status.st_size, _stamp(status)) == (found.size, found.stamp):
                 os.unlink(name, dir_fd=parent)
 
     @contextlib.contextmanager
@@ -122,3 +122,8 @@ class DirectorySource:
 
     def close(self) -> None:
         os.close(self._directory)
+
+
+def _stamp(status: os.stat_result) -> int:
+    """Of the last change of a file, as an integer that databases hold: a file can be of any time."""
+    return status.st_mtime_ns & (2**63 - 1)

@@ -144,7 +144,7 @@ class _Import:
     def _attend(self, found: Found | Refused, path: str) -> None:
         before = self._known.get(path)
         if isinstance(found, Refused):
-            self._refuse(path, -1, 0, found.why, is_told=before is not None)
+            self._refuse(path, -1, 0, found.why, is_told=before is not None and before[2] and before[0] == -1)
             return
         if before is not None and before[:2] == (found.size, found.stamp):
             if before[2]:

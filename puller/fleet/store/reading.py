@@ -100,6 +100,8 @@ class Reader:
             was = Condition(state)
             state = str(Condition.SILENT)
             why = f"it was {was.label}{': ' if why else ''}{why}"
+        elif row.expires is not None and row.expires <= self.now.timestamp() and Condition(state).is_well:
+            state, why = str(Condition.FAILED), "the site's metadata on it have expired"
         return HostRow(row.host, state, why, heard, row.system, dict(sorted(bundles.items())))
 
     @cached_property

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Table, and_, bindparam, select, tuple_
 
+from puller.exit_status import ExitStatus
 from puller.fleet.document import Document, plain
 from puller.fleet.same_errors import general, key_of
 from puller.fleet.store import schema
@@ -386,8 +387,10 @@ def _failing(
 
 def _failures(report: Report) -> Iterator[tuple[str, str, str]]:
     """Each failure of a run: bundle, resource, sentence."""
-    for problem in report.problems:
-        yield "", "", problem
+    # A run that ends well has warnings among its problems, for which nothing failed.
+    if report.exit_status not in (ExitStatus.OK, ExitStatus.CHANGED, ExitStatus.HELD):
+        for problem in report.problems:
+            yield "", "", problem
     for bundle in report.bundles:
         for one in _with_given_up(bundle):
             for event in one.events:

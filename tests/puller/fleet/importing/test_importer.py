@@ -1,0 +1,218 @@
+"""Imports: what has arrived gets into the store once, whatever comes between."""
+
+import multiprocessing
+import os
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from puller.fleet.importing import importer
+from puller.fleet.importing.directory import DirectorySource
+from puller.fleet.importing.importer import Imported, import_documents, refused_files
+from puller.fleet.importing.source import Found
+from puller.fleet.store import schema
+from puller.fleet.store.database import Store
+from tests.simulators.fleet import deliver, names, now, sent
+
+_HOST = "web1.example.com"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "reports").mkdir()
+    return tmp_path / "reports"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store.open(str(tmp_path / "fleet.db"), make=True)
+    yield opened
+    opened.close()
+
+
+def _import(store: Store, place: Path, *, remove: bool = False) -> Imported:
+    source = DirectorySource.open(str(place))
+    try:
+        return import_documents(store, [source], remove=remove)
+    finally:
+        source.close()
+
+
+def _contents(store: Store) -> dict[str, list[Any]]:
+    """All that the store has, but which files it was in."""
+    with store.reading() as connection:
+        tables = [table for table in schema.metadata.sorted_tables if table.name != "documents"]
+        return {table.name: sorted(map(tuple, connection.execute(select(table)))) for table in tables}
+
+
+def test_what_was_imported_is_not_read_again(
+    store: Store, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deliver(place, [sent(name, now()) for name in names(3)])
+    first = _import(store, place)
+    assert (first.newest, first.unchanged) == (3, 0)
+    deliver(place, [sent(_HOST, now())])
+    read: list[str] = []
+    original = DirectorySource.read
+
+    def noted(self: DirectorySource, found: Found) -> Any:
+        read.append(found.path)
+        return original(self, found)
+
+    monkeypatch.setattr(DirectorySource, "read", noted)
+    second = _import(store, place)
+    assert (second.read, second.unchanged) == (1, 3)
+    assert len(read) == 1
+
+
+def test_what_is_no_report_is_told_once_and_counted_until_it_is_gone(store: Store, place: Path) -> None:
+    deliver(place, [sent(_HOST, now())])
+    (place / _HOST / "bad\x1b.json").write_text("{")
+    (place / "no host").mkdir()
+    first, second = _import(store, place), _import(store, place)
+    assert (first.newest, first.refused, len(first.told)) == (1, 2, 2)
+    assert (second.refused, second.told) == (2, [])
+    assert refused_files(store)[0] == 2
+    (place / _HOST / "bad\x1b.json").write_text("[ ]")
+    assert [one.path for one in _import(store, place).told] == [f"{_HOST}/bad\x1b.json"]
+    shutil.rmtree(place / "no host")
+    (place / _HOST / "bad\x1b.json").unlink()
+    assert _import(store, place).refused == 0
+    assert refused_files(store)[0] == 0
+
+
+def test_a_directory_in_place_of_a_file_that_was_imported_is_told(store: Store, place: Path) -> None:
+    (file,) = deliver(place, [sent(_HOST, now())])
+    _import(store, place)
+    file.unlink()
+    file.mkdir()
+    assert [one.why for one in _import(store, place).told] == ["is no regular file"]
+    assert _import(store, place).told == []
+    assert refused_files(store)[0] == 1
+
+
+def test_one_hostile_report_keeps_no_other_from_being_imported(store: Store, place: Path) -> None:
+    hostile = sent("bad.example.com", now(), facts={"a\0": "b\0"}, expires="9999-12-31T23:59:59-23:59")
+    hostile.report.bundles[0].events = []
+    hostile.bundles[0].channel = "x\0" * 9000
+    hostile.bundles[0].enforced_since = "0001-01-01T00:00:00+23:59"
+    deliver(place, [hostile, sent(_HOST, now())])
+    assert _import(store, place).newest == 2
+
+
+def test_removed_is_only_what_the_store_has(store: Store, place: Path) -> None:
+    (file,) = deliver(place, [sent(_HOST, now())])
+    bad = place / _HOST / "bad.json"
+    bad.write_text("{")
+    assert _import(store, place, remove=True).removed == 1
+    assert not file.exists()
+    assert bad.exists()
+    assert _import(store, place, remove=True).told == []
+
+
+def test_a_file_that_was_replaced_while_it_was_imported_stays(
+    store: Store, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = now()
+    (file,) = deliver(place, [sent(_HOST, at)])
+    original = vars(importer)["put"]
+
+    def put_and_replace(*arguments: Any) -> Any:
+        file.write_bytes(b"another one")
+        return original(*arguments)
+
+    monkeypatch.setattr(importer, "put", put_and_replace)
+    _import(store, place, remove=True)
+    assert file.read_bytes() == b"another one"
+
+
+class _Killed(BaseException):
+    """What nothing catches."""
+
+
+@pytest.mark.parametrize("remove", [False, True])
+@pytest.mark.parametrize("name", ["put", "_Import._record", "DirectorySource.remove", "forget_before"])
+@pytest.mark.parametrize("after", [False, True])
+def test_killed_between_two_steps_nothing_is_lost_and_nothing_there_twice(
+    tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, remove: bool, after: bool
+) -> None:
+    at = now() - timedelta(hours=1)
+    documents = [
+        sent(host, at + timedelta(minutes=turn), changed={"file#/a": str(turn)})
+        for turn in range(3)
+        for host in names(4)
+    ]
+    monkeypatch.setattr(importer, "_BATCH", 3)
+    deliver(tmp_path / "again", documents)
+    whole = Store.open(str(tmp_path / "whole.db"), make=True)
+    _import(whole, tmp_path / "again")
+    deliver(place, documents)
+    interrupted = Store.open(str(tmp_path / "fleet.db"), make=True)
+    owner, _, attribute = name.rpartition(".")
+    holder = {"": importer, "_Import": importer._Import, "DirectorySource": DirectorySource}[owner]
+    original = getattr(holder, attribute)
+    calls: list[object] = []
+
+    def killed(*arguments: Any) -> Any:
+        calls.append(None)
+        if len(calls) == 2 or name == "forget_before":
+            if after:
+                original(*arguments)
+            raise _Killed
+        return original(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(holder, attribute, killed)
+        if name != "DirectorySource.remove" or remove:
+            with pytest.raises(_Killed):
+                _import(interrupted, place, remove=remove)
+    _import(interrupted, place, remove=remove)
+    assert _contents(interrupted) == _contents(whole)
+    assert bool(list(place.rglob("*.json.gz"))) != remove
+    interrupted.close()
+    whole.close()
+
+
+def _import_there(location: str, place: str) -> None:
+    store = Store.open(location, make=True)
+    source = DirectorySource.open(place)
+    import_documents(store, [source])
+    os._exit(0)
+
+
+def test_two_importers_at_once_make_one_store_of_it(tmp_path: Path, place: Path) -> None:
+    at = now() - timedelta(hours=1)
+    deliver(
+        place,
+        [
+            sent(host, at + timedelta(minutes=turn), changed={"file#/a": str(turn)})
+            for turn in range(3)
+            for host in names(60)
+        ],
+    )
+    location = str(tmp_path / "both.db")
+    context = multiprocessing.get_context("spawn")
+    children = [context.Process(target=_import_there, args=(location, str(place))) for _ in range(2)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(60)
+    assert [child.exitcode for child in children] == [0, 0]
+    both, alone = Store.open(location), Store.open(str(tmp_path / "alone.db"), make=True)
+    _import(alone, place)
+    assert _contents(both) == _contents(alone)
+    both.close()
+    alone.close()
+
+
+def test_runs_are_kept_for_the_time_that_is_set(store: Store, place: Path) -> None:
+    old = datetime.now(UTC) - timedelta(days=100)
+    deliver(place, [sent(_HOST, old, changed={"file#/a": "x"}), sent(_HOST, now(), changed={"file#/a": "y"})])
+    assert _import(store, place).forgotten == 1
+    contents = _contents(store)
+    assert (len(contents["runs"]), len(contents["events"]), len(contents["hosts"])) == (1, 1, 1)

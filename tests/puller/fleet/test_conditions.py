@@ -1,0 +1,113 @@
+"""How a host is, in one word: each row of the table, and when a host is never said to be in order."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from puller.exit_status import ExitStatus
+from puller.fleet.conditions import Condition, condition_of
+from puller.reporting.report import BundleReport, HeldBecause
+from puller.reporting.sent_report import SentReport
+from tests.simulators.fleet import sent
+
+_AT = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
+_HOST = "web1.example.com"
+
+
+def test_a_host_that_enforces_what_is_published_is_in_order() -> None:
+    assert condition_of(sent(_HOST, _AT)) == (Condition.IN_ORDER, "")
+    assert condition_of(sent(_HOST, _AT, exit_status=2, changed={"file#/a": "content differs"})) == (
+        Condition.IN_ORDER,
+        "",
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "condition", "why"),
+    [
+        ({"failed": {"service#web": "it is dead"}}, "failed", "service#web: it is dead"),
+        ({"exit_status": 14, "problems": ["the site is away"]}, "failed", "the site is away"),
+        ({"exit_status": 11}, "failed", "exit status 11"),
+        ({"exit_status": 99}, "failed", "exit status 99"),
+        (
+            {"given_up": ("1.5.0", "its health checks failed")},
+            "gave-up",
+            "web 1.5.0: its health checks failed",
+        ),
+        ({"exit_status": 8}, "gave-up", "exit status 8"),
+        ({"published": "1.5.0", "quarantined": ["1.5.0"]}, "gave-up", "web 1.5.0 is in quarantine"),
+        ({"held": "not understood", "held_because": HeldBecause.REJECTED}, "held", "not understood"),
+        ({"held": "not fetched", "held_because": HeldBecause.UNAVAILABLE}, "held", "not fetched"),
+        ({"held": "given up", "held_because": HeldBecause.QUARANTINE}, "held", "given up"),
+        ({"pin": "1.0.0", "published": "1.5.0"}, "held", "web is pinned to 1.0.0, published is 1.5.0"),
+        ({"exit_status": 20, "held": "by the operator"}, "waiting", "by the operator"),
+        ({"exit_status": 20, "paused": "disabled: repair"}, "paused", "disabled: repair"),
+        ({"published": "1.5.0", "held": "not reached"}, "waiting", "not reached"),
+        ({"exit_status": 20}, "held", ""),
+        ({"published": "1.5.0"}, "held", "web 1.0.0 is enforced, published is 1.5.0"),
+        ({"problems": ["a fact is broken"]}, "in-order", ""),
+    ],
+)
+def test_the_first_row_that_holds_decides(given: dict[str, Any], condition: str, why: str) -> None:
+    assert condition_of(sent(_HOST, _AT, **given)) == (condition, why)
+
+
+def test_a_failure_outranks_all_that_holds_besides() -> None:
+    worst = sent(
+        _HOST,
+        _AT,
+        failed={"file#/a": "no"},
+        paused="x",
+        held="y",
+        given_up=("1.5.0", "z"),
+        quarantined=["1.0.0"],
+    )
+    assert condition_of(worst)[0] is Condition.FAILED
+
+
+def test_resources_that_failed_are_a_failure_whatever_the_exit_status_says() -> None:
+    assert condition_of(sent(_HOST, _AT, failed={"file#/a": "no"}, exit_status=0))[0] is Condition.FAILED
+
+
+def test_a_host_on_which_nothing_is_enforced_is_not_in_order() -> None:
+    assert condition_of(sent(_HOST, _AT, ""))[0] is Condition.FAILED
+    without = msgspec.structs.replace(sent(_HOST, _AT), bundles=[])
+    assert condition_of(without)[0] is Condition.FAILED
+
+
+def test_one_bundle_that_is_not_enforced_is_enough() -> None:
+    document = sent(_HOST, _AT)
+    document.bundles.append(msgspec.structs.replace(document.bundles[0], name="db", enforced=""))
+    assert condition_of(document) == (Condition.FAILED, "nothing of db is enforced")
+
+
+def test_a_partial_run_says_nothing_of_the_rest() -> None:
+    document = sent(_HOST, _AT)
+    document.report.only = ["file#/a"]
+    assert condition_of(document)[0] is Condition.HELD
+
+
+def test_no_exit_status_of_a_failure_is_in_order() -> None:
+    for status in range(256):
+        found, _ = condition_of(sent(_HOST, _AT, exit_status=status))
+        assert (found is Condition.IN_ORDER) == (status in (ExitStatus.OK, ExitStatus.CHANGED)), status
+
+
+def test_a_reason_is_one_short_line() -> None:
+    _, why = condition_of(sent(_HOST, _AT, exit_status=14, problems=["a\n\n b" + "c" * 5000]))
+    assert why.startswith("a bccc")
+    assert len(why) == 301
+
+
+def test_the_words_that_nobody_has_to_look_after() -> None:
+    assert {one for one in Condition if one.is_well} == {"in-order", "waiting", "paused"}
+    assert all(one.label for one in Condition)
+
+
+def test_what_was_given_up_says_the_failures_in_it() -> None:
+    document: SentReport = sent(_HOST, _AT, exit_status=4)
+    inner = sent(_HOST, _AT, failed={"exec#check": "exit status 3"}).report.bundles[0]
+    document.report.bundles[0].given_up = BundleReport(name="web", events=inner.events)
+    assert condition_of(document) == (Condition.FAILED, "exec#check: exit status 3")

@@ -1,0 +1,117 @@
+"""Documents of hosts, read strictly."""
+
+import gzip
+import json
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from puller.delivery.document import pack
+from puller.fleet.conditions import Condition
+from puller.fleet.document import plain, read_document
+from tests.simulators.fleet import json_of, sent
+
+_AT = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
+_HOST = "web1.example.com"
+
+
+def _changed(**report: Any) -> bytes:
+    """The JSON of a document, with parts of it changed: those of the document itself under ``document``."""
+    value = json.loads(json_of(sent(_HOST, _AT)))
+    value |= report.pop("document", {})
+    value["report"] |= report
+    return json.dumps(value).encode()
+
+
+def test_a_document_as_it_is_sent_is_read_packed_and_not() -> None:
+    original = sent(_HOST, _AT)
+    for data in (pack(original), json_of(original)):
+        found = read_document(data, _HOST, _AT)
+        assert found.sent == original
+        assert (found.host, found.run) == (_HOST, original.report.run)
+        assert (found.at, found.ahead, found.condition) == (_AT, None, Condition.IN_ORDER)
+        assert msgspec.json.decode(gzip.decompress(found.packed)) == json.loads(json_of(original))
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "is no document"),
+        (b"{", "is no document"),
+        (b"\xff\xfe", "is no document"),
+        (b"[]", "is no document"),
+        (b'{"format": 2}', "has format 2, and this version of Puller knows format 1"),
+        (b'{"format": 1}', "is no document"),
+        (b"\x1f\x8b", "is cut off"),
+        (b"\x1f\x8bgarbage!", "is not compressed"),
+        (pack(sent(_HOST, _AT))[:-5], "is cut off"),
+        (pack(sent(_HOST, _AT)) + b"x", "something behind"),
+        (gzip.compress(b" " * 50_000_000), "more than 1048576 bytes when it is unpacked"),
+        (b"\x1f\x8b" + b"x" * 300_000, "has more than 262144 bytes"),
+        (b" " * 100_000_000, "has more than 1048576 bytes"),
+        (b'{"format":1,"facts":{"a":' + b"[" * 100_000, "is no document"),
+        (_changed(document={"host": "../etc"}), "has the host"),
+        (_changed(document={"host": "db.example.com"}), "a host can speak for itself only"),
+        (_changed(host="db.example.com"), "has a report of the host"),
+        (_changed(run=""), "has no identity of a run"),
+        (_changed(run="a" * 65), "has no identity of a run"),
+        (_changed(run="a\nb"), "has no identity of a run"),
+        (_changed(run="a\0b"), "has no identity of a run"),
+        (_changed(noop=True), "is of a dry run"),
+        (_changed(finished="yesterday"), "wanted a time"),
+        (_changed(finished="2026-02-30T00:00:00Z"), "wanted a time"),
+        (_changed(finished="2026-05-04T03:02:01"), "wanted a time in UTC"),
+        (_changed(finished="0001-01-01T00:00:00+23:59"), "wanted a time of this millennium"),
+        (_changed(finished="9999-12-31T23:59:59-23:59"), "wanted a time of this millennium"),
+        (_changed(exit_status=2**63 - 1), "has an exit status"),
+        (_changed(exit_status=-1), "has an exit status"),
+        (
+            _changed(document={"restless": [{"bundle": "a", "reference": "b", "runs": 2**40, "changes": 1}]}),
+            "has a number of runs",
+        ),
+        (_changed(document={"facts": {"a": json.loads("[" * 200 + "]" * 200)}}), "nested more than 100 deep"),
+        (json_of(sent(_HOST, _AT)).replace(b'"kvm"', b"1" * 5000), "is no document"),
+        (json_of(sent(_HOST, _AT)).replace(b'"kvm"', b'"\\ud800"'), "is no document"),
+    ],
+)
+def test_what_is_none_is_refused_with_the_reason(data: bytes, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        read_document(data, _HOST, _AT)
+
+
+def test_a_hundred_thousand_facts_fit_and_a_million_are_refused() -> None:
+    facts = {f"a{number}": 1 for number in range(50_000)}
+    assert len(read_document(pack(sent(_HOST, _AT, facts=facts)), _HOST, _AT).sent.facts) in (0, 50_000)
+    many = b'{"format":1,"host":"%s","facts":{%s' % (_HOST.encode(), b'"a":1,' * 1_000_000)
+    with pytest.raises(ValueError, match="more than"):
+        read_document(many, _HOST, _AT)
+
+
+def test_facts_as_deep_as_they_may_be_can_be_written_again() -> None:
+    facts = {"a": json.loads("[" * 98 + "]" * 98)}
+    found = read_document(json_of(sent(_HOST, _AT, facts=facts)), _HOST, _AT)
+    assert json.dumps(found.sent.facts)
+
+
+def test_a_clock_that_is_ahead_does_not_make_a_host_heard_of_in_the_future() -> None:
+    little = read_document(pack(sent(_HOST, _AT + timedelta(minutes=59))), _HOST, _AT)
+    assert (little.at, little.ahead) == (_AT, None)
+    much = read_document(pack(sent(_HOST, _AT + timedelta(days=400))), _HOST, _AT)
+    assert (much.at, much.ahead) == (_AT, timedelta(days=400))
+
+
+def test_a_clock_that_is_behind_is_believed() -> None:
+    assert read_document(pack(sent(_HOST, _AT - timedelta(days=9))), _HOST, _AT).at == _AT - timedelta(days=9)
+
+
+def test_a_plain_text_has_what_databases_and_pages_can_hold() -> None:
+    assert plain("a\0b\ud800c\udfff\N{SNOWMAN}") == "a\ufffdb\ufffdc\ufffd\N{SNOWMAN}"
+
+
+def test_what_the_store_could_not_read_again_is_refused() -> None:
+    noise = random.Random(1).randbytes(400_000).hex()
+    with pytest.raises(ValueError, match="when it is compressed"):
+        read_document(json_of(sent(_HOST, _AT, facts={"a": noise})), _HOST, _AT)
