@@ -65,6 +65,9 @@ class Output:
         new = path.with_name(f".{path.name}.new")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            if not (self._directory / LIST).exists():
+                # Before the first page: after a kill the directory is still known as one of pages.
+                self._note(self._before)
             # All of them are brought to the disk together, before the list says that they are there.
             new.write_bytes(data)
             new.chmod(0o644)

@@ -1,0 +1,27 @@
+import itertools
+import re
+
+from puller.fleet.pages import links
+
+HOSTILE = [
+    "", ".", "..", "../x", "/etc/passwd", "a/b", "a\\b", "A", "a", "a.", "a.html", "x" * 300, "x" * 301,
+    "javascript:alert(1)", "<script>", '"onload=', "a b", "a?b", "a#b", "a%2fb", "\0", "\n", "\u2028",
+    "é", "\udc80", "a~b", "file#/etc/a", "file#/etc/A", "file#-etc-a", "-rf",
+]  # fmt: skip
+
+
+def test_a_name_is_safe_whatever_the_text_is():
+    for text in HOSTILE:
+        name = links.file_name(text)
+        assert re.fullmatch(r"[a-z0-9][a-z0-9._+~-]*", name), text
+        assert len(name) <= 81
+        assert not name.endswith((".", ".html"))
+
+
+def test_no_two_texts_have_one_name_where_case_does_not_count():
+    for one, other in itertools.combinations(HOSTILE, 2):
+        assert links.file_name(one).lower() != links.file_name(other).lower()
+
+
+def test_a_plain_name_stays_as_it_is():
+    assert links.host_page("web1.example.com") == "hosts/web1.example.com.html"
