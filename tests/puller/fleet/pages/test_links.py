@@ -10,7 +10,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-def test_a_name_is_safe_whatever_the_text_is():
+def test_a_name_is_safe_whatever_the_text_is() -> None:
     for text in HOSTILE:
         name = links.file_name(text)
         assert re.fullmatch(r"[a-z0-9][a-z0-9._+~-]*", name), text
@@ -18,10 +18,10 @@ def test_a_name_is_safe_whatever_the_text_is():
         assert not name.endswith((".", ".html"))
 
 
-def test_no_two_texts_have_one_name_where_case_does_not_count():
+def test_no_two_texts_have_one_name_where_case_does_not_count() -> None:
     for one, other in itertools.combinations(HOSTILE, 2):
         assert links.file_name(one).lower() != links.file_name(other).lower()
 
 
-def test_a_plain_name_stays_as_it_is():
+def test_a_plain_name_stays_as_it_is() -> None:
     assert links.host_page("web1.example.com") == "hosts/web1.example.com.html"

@@ -15,14 +15,14 @@ def make(directory: Path, **pages: str) -> Output:
     return output
 
 
-def test_the_second_time_only_what_is_different_is_written(tmp_path: Path):
+def test_the_second_time_only_what_is_different_is_written(tmp_path: Path) -> None:
     assert make(tmp_path, a="1", b="1").written == 2
     assert make(tmp_path, a="1", b="1").written == 0
     assert make(tmp_path, a="1", b="2").written == 1
     assert (tmp_path / "hosts/b.html").read_text() == "2"
 
 
-def test_only_our_files_are_removed(tmp_path: Path):
+def test_only_our_files_are_removed(tmp_path: Path) -> None:
     make(tmp_path, a="1", b="1")
     (tmp_path / "hosts/mine.html").write_text("mine")
     assert make(tmp_path, a="1").removed == 1
@@ -30,26 +30,26 @@ def test_only_our_files_are_removed(tmp_path: Path):
     assert (tmp_path / "hosts/mine.html").read_text() == "mine"
 
 
-def test_after_a_kill_the_first_time_the_directory_is_taken_again(tmp_path: Path):
+def test_after_a_kill_the_first_time_the_directory_is_taken_again(tmp_path: Path) -> None:
     Output(tmp_path).write("hosts/a.html", b"1")
     make(tmp_path, a="1")
     assert set(json.loads((tmp_path / LIST).read_text())["files"]) == {"hosts/a.html"}
 
 
-def test_a_directory_of_somebody_else_is_refused(tmp_path: Path):
+def test_a_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "theirs").write_text("")
     with pytest.raises(UsageError, match="no directory of pages"):
         Output(tmp_path)
 
 
-def test_a_damaged_list_is_said(tmp_path: Path):
+def test_a_damaged_list_is_said(tmp_path: Path) -> None:
     (tmp_path / LIST).write_text("{")
     with pytest.raises(SourceError, match="is damaged"):
         Output(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["../x", "a/../../x", "/x", ".x", "hosts/../x"])
-def test_a_hostile_list_removes_nothing_of_others(tmp_path: Path, name: str):
+def test_a_hostile_list_removes_nothing_of_others(tmp_path: Path, name: str) -> None:
     directory = tmp_path / "deep" / "pages"
     directory.mkdir(parents=True)
     others = [tmp_path / "deep/x", tmp_path / "x", directory / ".x", directory / "x"]
