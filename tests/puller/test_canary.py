@@ -486,6 +486,10 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
     "site root discard": ("SITE",),
     "site serve": "runs until it is stopped, and only serves what is public",
     "fleet serve-reports": "runs until it is stopped, and takes what has no secrets",
+    **dict.fromkeys(
+        ("fleet import", "fleet status", "fleet page", "fleet facts", "fleet forget", "site watch"),
+        "knows of hosts what their reports say, which have no secrets",
+    ),
     "config check": HOST,
     "config sample": NO_INPUT,
     "install-units": NO_INPUT,
