@@ -69,6 +69,7 @@ LEFT_OUT = {
     "softhsm": 300,
     "promtool": 300,
     "postgresql": 600,
+    "chromium": 600,
     "shells": 300,
 }
 
