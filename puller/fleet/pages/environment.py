@@ -40,7 +40,9 @@ def environment() -> Environment:
         keep_trailing_newline=True,
         trim_blocks=True,
     )
-    made.filters.update(time=shown_time, label=label, css=css, short=short, flat=flat, diff=diff_lines)
+    made.filters.update(
+        time=shown_time, label=label, hosts=hosts, css=css, short=short, flat=flat, diff=diff_lines
+    )
     made.globals.update(
         chart=_chart,
         host_page=links.host_page,
@@ -74,6 +76,11 @@ def label(word: str) -> str:
 def css(word: str) -> str:
     """A state as a class of the style sheet."""
     return re.sub(r"[^a-z]+", "-", word.lower())
+
+
+def hosts(count: int) -> str:
+    """``1 host``, ``37 hosts``."""
+    return "1 host" if count == 1 else f"{count} hosts"
 
 
 def short(text: str) -> str:
