@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -120,6 +122,14 @@ def deliver(directory: Path, documents: Iterable[SentReport]) -> list[Path]:
         os.utime(file, (arrived, arrived))
         files.append(file)
     return files
+
+
+def importing(place: Path, location: str) -> subprocess.Popen[bytes]:
+    """`puller fleet import`, as a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "puller", "fleet", "import", str(place), "--store", location],
+        stdout=subprocess.DEVNULL,
+    )
 
 
 def names(count: int) -> list[str]:

@@ -159,6 +159,9 @@ def _options(backend: str) -> dict[str, Any]:
 
 def _prepare_sqlite(engine: "Engine") -> None:
     """Readers do not wait for a writer; transactions begin when they are told to."""
+    import sqlite3
+    import time
+
     from sqlalchemy import event
 
     @event.listens_for(engine, "connect")
@@ -166,7 +169,14 @@ def _prepare_sqlite(engine: "Engine") -> None:
         del record
         connection.isolation_level = None
         cursor = connection.cursor()
-        cursor.execute("PRAGMA journal_mode=WAL")
+        for tries_left in range(100, -1, -1):  # for this SQLite does not wait as for other locks
+            try:
+                cursor.execute("PRAGMA journal_mode=WAL")
+                break
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or not tries_left:
+                    raise
+                time.sleep(0.05)
         cursor.execute("PRAGMA synchronous=NORMAL")
         cursor.close()
 

@@ -1,7 +1,5 @@
 """Imports: what has arrived gets into the store once, whatever comes between."""
 
-import multiprocessing
-import os
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -17,7 +15,7 @@ from puller.fleet.importing.importer import Imported, import_documents, refused_
 from puller.fleet.importing.source import Found
 from puller.fleet.store import schema
 from puller.fleet.store.database import Store
-from tests.simulators.fleet import deliver, names, now, sent
+from tests.simulators.fleet import deliver, importing, names, now, sent
 
 _HOST = "web1.example.com"
 
@@ -178,13 +176,6 @@ def test_killed_between_two_steps_nothing_is_lost_and_nothing_there_twice(
     whole.close()
 
 
-def _import_there(location: str, place: str) -> None:
-    store = Store.open(location, make=True)
-    source = DirectorySource.open(place)
-    import_documents(store, [source])
-    os._exit(0)
-
-
 def test_two_importers_at_once_make_one_store_of_it(tmp_path: Path, place: Path) -> None:
     at = now() - timedelta(hours=1)
     deliver(
@@ -196,13 +187,8 @@ def test_two_importers_at_once_make_one_store_of_it(tmp_path: Path, place: Path)
         ],
     )
     location = str(tmp_path / "both.db")
-    context = multiprocessing.get_context("spawn")
-    children = [context.Process(target=_import_there, args=(location, str(place))) for _ in range(2)]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join(60)
-    assert [child.exitcode for child in children] == [0, 0]
+    children = [importing(place, location) for _ in range(2)]
+    assert [child.wait(60) for child in children] == [0, 0]
     both, alone = Store.open(location), Store.open(str(tmp_path / "alone.db"), make=True)
     _import(alone, place)
     assert _contents(both) == _contents(alone)

@@ -1,8 +1,6 @@
 """Imports: in any order, again and again, several at once, and killed."""
 
-import multiprocessing
 import os
-import signal
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -226,21 +224,10 @@ def test_files_are_removed_when_the_store_has_them(
 # Several at once
 
 
-def _import_again_and_again(location: str, place: str) -> None:
-    store = Store.open(location, make=True)
-    imported(store, Path(place))
-    store.close()
-
-
 def test_two_imports_at_once_into_a_new_store_are_like_one(location: str, place: Path, now: datetime) -> None:
     fleet.deliver(place, fleet.wave(fleet.names(60), now - timedelta(hours=9), 4, breaks="RedHat"))
-    context = multiprocessing.get_context("spawn")
-    both = [context.Process(target=_import_again_and_again, args=(location, str(place))) for _ in range(3)]
-    for each in both:
-        each.start()
-    for each in both:
-        each.join(60)
-    assert [each.exitcode for each in both] == [0, 0, 0]
+    both = [fleet.importing(place, location) for _ in range(3)]
+    assert [each.wait(60) for each in both] == [0, 0, 0]
     store = Store.open(location)
     together = rows(store)
     with store.reading() as connection:
@@ -260,14 +247,12 @@ def _alone(place: Path, location: str) -> dict[str, list[dict[str, Any]]]:
 
 def test_an_import_that_is_killed_is_gone_on_with(location: str, place: Path, now: datetime) -> None:
     fleet.deliver(place, fleet.wave(fleet.names(150), now - timedelta(hours=9), 4, breaks="RedHat"))
-    context = multiprocessing.get_context("spawn")
-    for seconds in (0.9, 1.1, 1.3):
-        process = context.Process(target=_import_again_and_again, args=(location, str(place)))
-        process.start()
+    for seconds in (0.6, 0.8, 1.0, 1.2):
+        process = fleet.importing(place, location)
         time.sleep(seconds)
-        os.kill(process.pid or 0, signal.SIGKILL)
-        process.join(30)
-    _import_again_and_again(location, str(place))
+        process.kill()
+        process.wait(30)
+    assert fleet.importing(place, location).wait(60) == 0
     store = Store.open(location)
     assert rows(store) == _alone(place, location)
     store.close()
