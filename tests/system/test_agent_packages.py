@@ -265,10 +265,8 @@ def test_a_bare_machine_is_kept_by_the_package_through_upgrade_removal_and_purge
         }
         assert sorted(path.name for path in (root / "etc/puller").iterdir()) == ["config.yaml.sample"]
         assert host.byte_code() == len(list((root / "usr/lib/puller").rglob("*.py")))
-        assert (
-            host.type_in("puller install-units --stdout | grep ExecStart=")
-            == "ExecStart=/usr/bin/puller run\n"
-        )
+        started = host.type_in("puller install-units --stdout | grep ^ExecStart=")
+        assert started == "ExecStart=/usr/bin/puller run\nExecStart=/usr/bin/puller check --run\n"
         assert "has brought the units already" in host.type_in("puller install-units")
         assert not (root / "etc/systemd/system/puller.service").exists()
         for page in ("man1/puller-run.1.gz", "man5/puller.yaml.5.gz", "man7/puller-operating.7.gz"):
