@@ -71,11 +71,14 @@ class _Server(SiteServer):
 
 
 def fall_silent(moody: MoodyServer, connection: Any) -> None:
-    """Say nothing until the client goes away."""
+    """Say nothing until the client goes away, or the server is closed."""
     moody.fell_silent.set()
+    connection.settimeout(0.05)
     with suppress(OSError):
-        while connection.recv(4096):
-            pass
+        while not moody.closing.is_set():
+            with suppress(TimeoutError):
+                if not connection.recv(4096):
+                    break
     raise ConnectionAbortedError
 
 
