@@ -39,6 +39,8 @@ DIRECTORY = "/etc/systemd/system"
 RUN = "/run/systemd/system"
 START_LIMIT = 5  # StartLimitBurst=, for as long as a test lasts
 MOMENT = 1_000_000  # nanoseconds between what happens one after the other
+OFFSET = max(time.monotonic() - time.time() for _ in range(100))
+"""Seconds from the clock to the monotonic one; a pause of this process between the two only makes it smaller."""
 
 LINKED = "/opt/units/linked.service"
 """A unit file kept elsewhere."""
@@ -323,7 +325,7 @@ class SimulatedSystemd(LocalSystem):
     def _show_manager(self) -> Completed:
         day, monotonic = (
             datetime.fromtimestamp(self.read_at, UTC),
-            time.monotonic() - time.time() + self.read_at,
+            OFFSET + self.read_at,
         )
         shown = f"UnitsLoadTimestamp={day:%a %Y-%m-%d %H:%M:%S.%f} UTC\n"
         return done(f"{shown}UnitsLoadTimestampMonotonic={int(monotonic * 1e6)}\n")

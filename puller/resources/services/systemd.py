@@ -28,6 +28,7 @@ PATIENCE = 30.0
 
 _PAUSE = 0.25
 _BLOCK = 4096  # bytes; more than systemctl prints about one unit
+_TOGETHER = 1e-5  # seconds between two clocks that are read as one moment
 _JOURNAL_LINES = 10
 
 _RUNNING = frozenset({"active", "reloading", "refreshing"})
@@ -201,7 +202,7 @@ class Systemd:
         """When systemd has last read its files; ``None`` of one that is too old to tell."""
         options = ("--timestamp=us+utc", "--property=UnitsLoadTimestamp,UnitsLoadTimestampMonotonic")
         completed = self._query("systemctl", "show", *options)
-        return parse_last_read(completed.stdout, time.time(), time.monotonic())
+        return parse_last_read(completed.stdout, *_both_clocks())
 
     def _still_known(self, name: str) -> Unit | None:
         executed, unit = self._known.get(name, (-1, None))
@@ -334,3 +335,14 @@ class Systemd:
 def _sentence(completed: Completed, what: str) -> str:
     said = completed.stderr.strip().removesuffix(".")
     return f"{what}: {completed.outcome}" + (f"; it said: {said}" if said else "")
+
+
+def _both_clocks() -> tuple[float, float]:
+    """This moment on the clock and on the monotonic one, in seconds: not with a pause of this process between them."""
+    before = time.monotonic()
+    for _ in range(10):
+        now, after = time.time(), time.monotonic()
+        if after - before < _TOGETHER:
+            break
+        before = time.monotonic()
+    return now, after
