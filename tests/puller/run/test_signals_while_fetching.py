@@ -160,14 +160,15 @@ def busy(processes: int) -> Iterator[None]:
 
 @pytest.mark.crash
 @pytest.mark.attack("signals.sigterm", "signals.sigint")
-def test_five_hundred_signals_each_end_a_run_in_two_seconds_on_a_busy_machine(
-    host: Host, server: MoodyServer, capsys: pytest.CaptureFixture[str]
+def test_hundreds_of_signals_each_end_a_run_in_two_seconds_on_a_busy_machine(
+    host: Host, server: MoodyServer, capsys: pytest.CaptureFixture[str], thorough: bool
 ) -> None:
     """Half of them over HTTP, half over TLS."""
+    count = 250 if thorough else 120
     with busy(2 * (os.cpu_count() or 1)):
-        lasted = sorted(assert_signals_end_runs(host, server, 250, seed=int.from_bytes(os.urandom(4))))
+        lasted = sorted(assert_signals_end_runs(host, server, count, seed=int.from_bytes(os.urandom(4))))
     with capsys.disabled():
-        print(f"\n{server.url.partition(':')[0]}: median {lasted[125]:.3f} s, longest {lasted[-1]:.3f} s")
+        print(f"\n{server.url.partition(':')[0]}: median {lasted[count // 2]:.3f} s, longest {lasted[-1]:.3f} s")
     assert lasted[-1] < AT_MOST
 
 
