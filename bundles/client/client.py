@@ -48,7 +48,7 @@ class Fetched:
 
 
 class TrustClient:
-    """One host's view of what a site publishes of some ``bundles``; of others it fetches nothing.
+    """One host's view of what a site publishes of some ``bundles`` and ``documents`` of site data, and of nothing else.
 
     ``directory`` keeps what was trusted; one process at a time may use it.
 
@@ -63,12 +63,14 @@ class TrustClient:
         bundles: Sequence[str],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         deadline: Deadline | None = None,
+        documents: Sequence[str] = (),
     ) -> None:
         """``deadline`` is that of the mirrors: none of several takes all the time from those after it."""
         self.notes: list[str] = []
         self._anchor = anchor
         self._mirrors = list(mirrors)
         self._bundles = list(dict.fromkeys(bundles))
+        self._documents = list(dict.fromkeys(documents))
         self._now = now
         self.deadline = deadline or Deadline(float("inf"))
         self._store = TrustDirectory(directory, self.notes, now)
@@ -82,8 +84,9 @@ class TrustClient:
         trusted stays then.
 
         1. Load the trust anchor, and make the directory of what was trusted before usable (TUF 5.2).
-        2. Run the client workflow on each mirror, those that failed before last, and fetch the index of each bundle
-           (TUF 5.3 to 5.7). Each is measured against what those before it had, so the last that helped has the newest.
+        2. Run the client workflow on each mirror, those that failed before last, and fetch the index of each bundle,
+           and the documents (TUF 5.3 to 5.7). Each is measured against what those before it had, so the last that
+           helped has the newest.
         3. When none helped, raise the worst that one of them answered.
         4. Remember which failed and which helped, and tell which are behind.
         5. Mirrors that have the newest are asked first for bundles; what is not of these bundles is dropped here.
@@ -104,7 +107,7 @@ class TrustClient:
         newest = views[-1]
         self._prefer([view.mirror for view in views if view.version == newest.version])
         with explained(self._store.path):
-            self._store.keep_only(self._bundles)
+            self._store.keep_only(self._bundles, self._documents)
         self._indexes = newest.indexes
         return newest.indexes
 
@@ -113,7 +116,7 @@ class TrustClient:
 
         Raises `StoreError`, and `FormatError` for one that this version does not understand.
         """
-        self._indexes = load_stored(self._store, self._bundles)
+        self._indexes = load_stored(self._store, self._bundles, self._documents)
         return self._indexes
 
     def digest(self, release: Release) -> str:
@@ -185,7 +188,7 @@ class TrustClient:
             workflow = SiteWorkflow(self._store, anchor, mirror, self._now())
             try:
                 workflow.refresh()
-                indexes = fetch_indexes(workflow, mirror, self._store, self._bundles)
+                indexes = fetch_indexes(workflow, mirror, self._store, self._bundles, self._documents)
             except (RepositoryError, DownloadError) as error:
                 raise verdict(error, workflow) from error
         return View(mirror, indexes, workflow.trusted.timestamp.version)

@@ -11,6 +11,7 @@ from bundles.filesystem.atomic import read_limited
 from bundles.format import bins
 from bundles.format.index import index_path
 from bundles.format.limits import LARGEST_STORED
+from bundles.format.site_data import data_path
 
 
 class _SuccinctRoles(msgspec.Struct):
@@ -30,22 +31,26 @@ class _Metadata(msgspec.Struct):
     signed: _Signed
 
 
-def first_expiry(trust: Path, bundles: Iterable[str]) -> datetime | None:
+def first_expiry(trust: Path, bundles: Iterable[str], documents: Iterable[str] = ()) -> datetime | None:
     """The moment from which the metadata in ``trust`` are refused; ``None`` when they are not there, or not whole.
 
-    Of the bins those of ``bundles`` count: what else is there is not asked for any more. Signatures are not looked at.
+    Of the bins those of ``bundles`` and of ``documents`` of site data count: what else is there is not asked for any
+    more. Signatures are not looked at.
     """
-    found = [_read(trust / f"{name}.json") for name in _names(trust, bundles)]
+    found = [
+        _read(trust / f"{name}.json")
+        for name in _names(trust, [*map(index_path, bundles), *map(data_path, documents)])
+    ]
     expiries = [signed.expires for signed in found if signed is not None]
     return min(expiries).astimezone(UTC) if len(expiries) == len(found) else None
 
 
-def _names(trust: Path, bundles: Iterable[str]) -> Iterator[str]:
+def _names(trust: Path, paths: Iterable[str]) -> Iterator[str]:
     yield from ("root", "timestamp", "snapshot", "targets")
     targets = _read(trust / "targets.json")
     if targets is not None and targets.delegations is not None:
         bits = targets.delegations.succinct_roles.bit_length
-        yield from {bins.bin_of(index_path(bundle), bits) for bundle in bundles}
+        yield from {bins.bin_of(path, bits) for path in paths}
 
 
 def _read(path: Path) -> _Signed | None:

@@ -1,7 +1,7 @@
-"""The indexes of some bundles, as one mirror publishes them: each by way of the bin that has it.
+"""The indexes of some bundles, and site data, as one mirror publishes them: each by way of the bin that has it.
 
-* A bin, and an index, that is stored here and still is the one that is signed is not fetched again.
-* A bundle that its bin does not name is not published: it has no index here.
+* A bin, an index, and a document, that is stored here and still is the one that is signed is not fetched again.
+* A bundle that its bin does not name is not published: it has no index here. So it is with documents.
 """
 
 from collections.abc import Iterable
@@ -10,12 +10,13 @@ from io import BytesIO
 from tuf.api.metadata import Metadata, Root, TargetFile, Targets
 
 from bundles.client.targets import download_target, is_target, target_path
-from bundles.client.trusted_metadata import TrustDirectory, index_file
+from bundles.client.trusted_metadata import TrustDirectory, document_file, index_file
 from bundles.client.updater import Workflow
 from bundles.errors import FormatError, SignatureError
 from bundles.format import bins
 from bundles.format.index import Index, Indexes, index_path
-from bundles.format.limits import LARGEST_INDEX
+from bundles.format.limits import LARGEST_INDEX, LARGEST_SITE_DATA
+from bundles.format.site_data import SiteDocument, data_path, read_custom
 from bundles.transport.mirror import Mirror
 
 
@@ -44,20 +45,28 @@ def check_bin(metadata: Metadata[Targets], name: str, root: Root, where: str) ->
 
 
 def fetch_indexes(
-    workflow: Workflow, mirror: Mirror, store: TrustDirectory, bundles: Iterable[str]
+    workflow: Workflow,
+    mirror: Mirror,
+    store: TrustDirectory,
+    bundles: Iterable[str],
+    documents: Iterable[str],
 ) -> Indexes:
-    """The indexes of ``bundles``, after the refresh of ``workflow``.
+    """The indexes of ``bundles``, and the ``documents`` of site data, after the refresh of ``workflow``.
 
     Raises `FormatError`, `SignatureError`, ``TransportError``, ``OSError``, and what python-tuf raises for a bin.
     """
     check_layout(workflow.targets, str(mirror))
-    found = {}
+    indexes, data = {}, {}
     for bundle in bundles:
-        info = _find(workflow, bundle)
-        if info is not None:
-            data = _contents(mirror, store, bundle, info)
-            found[bundle] = Index.parse(data, bundle, f"{mirror}/{target_path(info)}")
-    return Indexes(found)
+        if (info := _find(workflow, index_path(bundle))) is not None:
+            contents = _contents(mirror, store, index_file(bundle), info, LARGEST_INDEX)
+            indexes[bundle] = Index.parse(contents, bundle, f"{mirror}/{target_path(info)}")
+    for name in documents:
+        if (info := _find(workflow, data_path(name))) is not None:
+            published = read_custom(info.custom, f"{mirror}/{target_path(info)}")
+            contents = _contents(mirror, store, document_file(name), info, LARGEST_SITE_DATA)
+            data[name] = SiteDocument(name, contents, published)
+    return Indexes(indexes, data)
 
 
 def check_layout(targets: Targets, where: str) -> None:
@@ -67,21 +76,19 @@ def check_layout(targets: Targets, where: str) -> None:
         raise FormatError(where, "has no index of each bundle: is it a site of this version of Puller?")
 
 
-def _find(workflow: Workflow, bundle: str) -> TargetFile | None:
-    """The index of ``bundle`` as its bin names it."""
-    path = index_path(bundle)
+def _find(workflow: Workflow, path: str) -> TargetFile | None:
+    """The target at ``path`` as its bin names it."""
     info = workflow.get_targetinfo(path)
     if info is not None and "sha256" not in info.hashes:
         raise FormatError(f"{workflow.fetcher.mirror}", f"names {path} without its sha256")
     return info
 
 
-def _contents(mirror: Mirror, store: TrustDirectory, bundle: str, info: TargetFile) -> bytes:
-    """The index, from this machine when it has not changed."""
-    name = index_file(bundle)
+def _contents(mirror: Mirror, store: TrustDirectory, name: str, info: TargetFile, largest: int) -> bytes:
+    """The target, from where it is stored as ``name`` when it has not changed; ``largest`` is bytes."""
     if (stored := store.read(name)) is not None and is_target(info, stored):
         return stored
     buffer = BytesIO()
-    download_target(mirror, info, target_path(info), min(info.length, LARGEST_INDEX), buffer)
+    download_target(mirror, info, target_path(info), min(info.length, largest), buffer)
     store.write(name, buffer.getvalue())
     return buffer.getvalue()

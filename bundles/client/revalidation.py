@@ -5,7 +5,7 @@ the whole workflow of ``bundles.client.client`` runs, which costs four times as 
 verifies signatures. *Yes* rests on bytes:
 
 * the site's ``timestamp.json`` is, byte for byte, the one that this host has verified and stored;
-* from it the stored snapshot, targets, bins and indexes follow by their SHA-256, for every bundle that is asked about;
+* from it the stored snapshot, targets, bins, indexes and site data follow by their SHA-256, for all asked about;
 * the site has no newer root, none of the stored metadata has expired, and the trust anchor is the one of this store;
 * of several mirrors, every one says so, but for those that are known to fail and are in backoff
   (``bundles.client.mirror_backoff``).
@@ -32,6 +32,7 @@ from bundles.format import bins
 from bundles.format.index import Index, Indexes, index_path
 from bundles.format.limits import LARGEST_STORED
 from bundles.format.release import Release
+from bundles.format.site_data import SiteDocument, data_path, read_custom
 from bundles.transport.credentials import credentials
 from bundles.transport.location import Location
 from bundles.transport.plain import connect_plainly, goes_through_proxy
@@ -64,12 +65,13 @@ def revalidate(
     settings: TransportSettings,
     now: datetime,
     deadline: Deadline | None = None,
+    documents: Iterable[str] = (),
 ) -> Known | None:
-    """The stored view of what the site publishes of ``bundles``; ``None`` when it cannot be told by that.
+    """The stored view of what the site publishes of ``bundles``, and of ``documents`` of site data.
 
-    So it is of a bundle that was not asked about before: nothing of it is stored. ``directory`` is that of
-    ``TrustClient``, ``sites`` are the mirrors, ``now`` has a time zone. ``deadline`` is that of all fetching; raises
-    what its ``check`` raises.
+    ``None`` when it cannot be told by that. So it is of a bundle that was not asked about before: nothing of it is
+    stored. ``directory`` is that of ``TrustClient``, ``sites`` are the mirrors, ``now`` has a time zone. ``deadline``
+    is that of all fetching; raises what its ``check`` raises.
 
     1. Read what is stored: the root, by the anchor; from the timestamp the snapshot, targets, bins and indexes by
        SHA-256; none of them expired (TUF 5.3.10, 5.4.4, 5.5.6, 5.6.5).
@@ -83,7 +85,7 @@ def revalidate(
     try:
         # 1.
         stored = _Stored(directory, anchor, now)
-        indexes = stored.indexes(bundles)
+        indexes = Indexes(stored.indexes(bundles), stored.documents(documents))
         # 2.
         mirrors = locate(sites, settings)
         notes: list[str] = []
@@ -159,16 +161,31 @@ class _Stored:
         targets = self._signed(self._followed(self._snapshot, "targets.json"), "targets")
         self._bits = int(targets["delegations"]["succinct_roles"]["bit_length"])
 
-    def indexes(self, bundles: Iterable[str]) -> Indexes:
+    def indexes(self, bundles: Iterable[str]) -> dict[str, Index]:
         """The stored indexes of ``bundles``; raises when one is not as its bin says."""
         found = {}
         for bundle in bundles:
-            of_bin = self._targets_of(bins.bin_of(index_path(bundle), self._bits))
-            if info := of_bin.get(index_path(bundle)):
-                data = self._read(f"indexes/{bundle}.json")
-                _require(hashlib.sha256(data).hexdigest() == info["hashes"]["sha256"])
-                found[bundle] = Index.parse(data, bundle)
-        return Indexes(found)
+            if info := self._find(index_path(bundle)):
+                found[bundle] = Index.parse(self._verified(f"indexes/{bundle}.json", info), bundle)
+        return found
+
+    def documents(self, names: Iterable[str]) -> dict[str, SiteDocument]:
+        """The stored documents; raises when one is not as its bin says."""
+        found = {}
+        for name in names:
+            if info := self._find(data_path(name)):
+                contents = self._verified(f"indexes/_{name}.yaml", info)
+                found[name] = SiteDocument(name, contents, read_custom(info.get("custom"), name))
+        return found
+
+    def _find(self, path: str) -> Mapping[str, Any] | None:
+        """The target at ``path``, as its bin names it."""
+        return self._targets_of(bins.bin_of(path, self._bits)).get(path)
+
+    def _verified(self, name: str, info: Mapping[str, Any]) -> bytes:
+        data = self._read(name)
+        _require(hashlib.sha256(data).hexdigest() == info["hashes"]["sha256"])
+        return data
 
     def _targets_of(self, name: str) -> Mapping[str, Any]:
         signed = self._signed(self._followed(self._snapshot, f"{name}.json"), "targets")

@@ -1,7 +1,7 @@
-"""The indexes as they were trusted last, from this machine alone: no mirror is asked, and expiry does not matter.
+"""The indexes and site data that were trusted last, from this machine alone: no mirror is asked, no expiry matters.
 
-Signatures do: the stored targets and bins count only if the stored root stands behind them, and an index only if its
-bin names it.
+Signatures do: the stored targets and bins count only if the stored root stands behind them, and an index or document
+only if its bin names it.
 """
 
 from collections.abc import Iterable
@@ -11,27 +11,34 @@ from tuf.api.exceptions import RepositoryError
 from tuf.api.metadata import Metadata, Root, SuccinctRoles, TargetFile, Targets
 
 from bundles.client.targets import explained, is_target
-from bundles.client.trusted_metadata import TrustDirectory, index_file
+from bundles.client.trusted_metadata import TrustDirectory, document_file, index_file
 from bundles.errors import StoreError
 from bundles.filesystem.atomic import read_limited
 from bundles.format.index import Index, Indexes, index_path
 from bundles.format.limits import LARGEST_STORED
+from bundles.format.site_data import SiteDocument, data_path, read_custom
 
 _BACK = "the next refresh brings it back"
 
 
-def load_stored(store: TrustDirectory, bundles: Iterable[str]) -> Indexes:
-    """The stored indexes of ``bundles``; raises `StoreError`."""
-    found = {}
+def load_stored(store: TrustDirectory, bundles: Iterable[str], documents: Iterable[str]) -> Indexes:
+    """The stored indexes of ``bundles``, and the stored ``documents``; raises `StoreError`."""
+    indexes, data = {}, {}
     with explained(store.path):
         root: Root = _load(store, Root.type).signed
         bins = _bins(store, root)
         for bundle in bundles:
-            path = index_path(bundle)
-            info = _verified(store, bins.get_role_for_target(path), root).targets.get(path)
-            if info is not None:
-                found[bundle] = Index.parse(_contents(store, bundle, info), bundle)
-    return Indexes(found)
+            if info := _find(store, bins, index_path(bundle), root):
+                indexes[bundle] = Index.parse(_contents(store, index_file(bundle), info), bundle)
+        for name in documents:
+            if info := _find(store, bins, data_path(name), root):
+                published = read_custom(info.custom, data_path(name))
+                data[name] = SiteDocument(name, _contents(store, document_file(name), info), published)
+    return Indexes(indexes, data)
+
+
+def _find(store: TrustDirectory, bins: SuccinctRoles, path: str, root: Root) -> TargetFile | None:
+    return _verified(store, bins.get_role_for_target(path), root).targets.get(path)
 
 
 def _bins(store: TrustDirectory, root: Root) -> SuccinctRoles:
@@ -42,8 +49,8 @@ def _bins(store: TrustDirectory, root: Root) -> SuccinctRoles:
     return roles
 
 
-def _contents(store: TrustDirectory, bundle: str, info: TargetFile) -> bytes:
-    data = store.read(name := index_file(bundle))
+def _contents(store: TrustDirectory, name: str, info: TargetFile) -> bytes:
+    data = store.read(name)
     if data is None or not is_target(info, data):
         raise StoreError(str(store.path / name), f"is missing or damaged; {_BACK}")
     return data

@@ -4,7 +4,7 @@
   damaged is set aside under a name of its own, and a note says so. python-tuf would fetch it anew
   without a word.
 * Damage never stops a run that can go on. It is made good from the anchor and the site.
-* Of the bins, and of the indexes that they name, those of this host's bundles are kept. They are no memory: the
+* Of the bins, and of the indexes and documents that they name, those of this host are kept. They are no memory: the
   snapshot has the version of every bin, so that none of them goes back.
 * New keys for the timestamp or the snapshot end their memory (TUF specification, 5.3.11): otherwise a version that a
   thief of the old keys jumped to would bar every later one.
@@ -19,7 +19,7 @@ import enum
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ from bundles.filesystem.atomic import (
 from bundles.format.bins import is_bin_file
 from bundles.format.index import index_path
 from bundles.format.limits import LARGEST_STORED
+from bundles.format.site_data import data_path
 
 _HISTORY = "root_history"
 _INDEXES = "indexes"
@@ -54,6 +55,11 @@ _Role = Timestamp | Snapshot | Targets
 def index_file(bundle: str) -> str:
     """The name of a stored index, in this directory."""
     return f"{_INDEXES}/{bundle}.json"
+
+
+def document_file(name: str) -> str:
+    """The name of a stored document of site data: no bundle's name begins so."""
+    return f"{_INDEXES}/_{name}.yaml"
 
 
 class _Standing(enum.Enum):
@@ -154,14 +160,14 @@ class TrustDirectory:
         # 5.
         self._check_bins(root)
 
-    def keep_only(self, bundles: Iterable[str]) -> None:
-        """Remove the bins and indexes of all other bundles, after a refresh of these."""
+    def keep_only(self, bundles: Sequence[str], documents: Sequence[str] = ()) -> None:
+        """Remove the bins and indexes of all other bundles and documents, after a refresh of these."""
         targets = self._targets()
         if targets and targets.delegations and (roles := targets.delegations.succinct_roles):
-            kept = {f"{roles.get_role_for_target(index_path(bundle))}.json" for bundle in bundles}
-            self._remove(
-                {*self._bins(), *self._indexes()} - kept - {index_file(bundle) for bundle in bundles}
-            )
+            paths = (*map(index_path, bundles), *map(data_path, documents))
+            of_these = {f"{roles.get_role_for_target(path)}.json" for path in paths}
+            files = {*map(index_file, bundles), *map(document_file, documents)}
+            self._remove({*self._bins(), *self._indexes()} - of_these - files)
 
     def _check_bins(self, root: Root) -> None:
         for name in self._bins():

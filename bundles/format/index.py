@@ -21,6 +21,7 @@ from bundles.format.artifact import Artifact
 from bundles.format.identity import parse_name, parse_version
 from bundles.format.paths import shown
 from bundles.format.release import Release, Rollout
+from bundles.format.site_data import SiteDocument
 from bundles.format.strict_json import excerpt
 
 FORMAT = 2
@@ -80,9 +81,10 @@ class Index(msgspec.Struct, frozen=True):
 
 
 class Indexes(msgspec.Struct, frozen=True):
-    """The indexes of several bundles, by name: those that the site publishes of the ones that were asked for."""
+    """The indexes of several bundles, and site data, by name: what the site publishes of all that was asked for."""
 
     of: Mapping[str, Index] = NOTHING
+    documents: Mapping[str, SiteDocument] = NOTHING
 
     def find(self, bundle: str, channel: str) -> Release | None:
         """The release of ``bundle`` in ``channel``; ``None`` when the site says nothing."""

@@ -60,6 +60,9 @@ LARGEST_METADATA: Final = MappingProxyType(
 LARGEST_STORED: Final = max(LARGEST_METADATA.values())
 """Bytes; nothing that was accepted from a site, archives aside, is larger."""
 
+LARGEST_SITE_DATA: Final = LARGEST_STORED
+"""Bytes of one document; the addresses of 40,000 hosts."""
+
 LARGEST_INDEX: Final = 1_000_000
 """Bytes; 3,000 versions of one bundle."""
 

@@ -124,10 +124,14 @@ class Edition:
             self._add(name, self.published.bin(name))
         self.sign_snapshot()
 
-    def change(self, changed: Mapping[str, TargetFile]) -> None:
-        """Sign anew the bins of these targets, and the snapshot that names them."""
+    def change(self, changed: Mapping[str, TargetFile | None]) -> None:
+        """Sign anew the bins of these targets, ``None`` for none any more, and the snapshot that names them."""
         for path, info in changed.items():
-            self.published.bin(bin_of(path)).targets[path] = info
+            targets = self.published.bin(bin_of(path)).targets
+            if info is not None:
+                targets[path] = info
+            else:
+                targets.pop(path, None)
         self.sign_bins(map(bin_of, changed))
 
     def sign_snapshot(self) -> None:

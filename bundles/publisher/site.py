@@ -12,6 +12,7 @@
       metadata/          N.root.json  N.targets.json  N.bin-00.json to N.bin-3f.json  N.snapshot.json  timestamp.json
       targets/           web/<sha256>.index.json  web/<sha256>.history.json  web/<sha256>.web-1.4.0.tar.gz
         files/           41/<sha256>.gz: every file of every bundle, once (files.py)
+        _data/           <sha256>.exports.yaml: site data (site_data.py)
 
 * A release never changes: its name and version stand for the same files for ever.
 * Whenever a reader looks, it sees all of what was published before or all of what was published after.
@@ -52,6 +53,7 @@ from bundles.format.history import History, history_path
 from bundles.format.index import Index, Indexes, index_path
 from bundles.format.limits import LARGEST_HISTORY, LARGEST_INDEX
 from bundles.format.release import Release
+from bundles.format.site_data import SiteDocument, data_name, data_path, read_custom
 from bundles.publisher import transaction
 from bundles.publisher.edition import Edition, check_readable
 from bundles.publisher.files import Files, make_directory
@@ -160,7 +162,7 @@ class Site:
         # 1.
         documents = {path: data for record in records for path, data in _documents(record).items()}
         infos = {path: TargetFile.from_data(path, data, ["sha256"]) for path, data in documents.items()}
-        before = {path: edition.published.bin(bin_of(path)).targets.get(path) for path in documents}
+        before = {path: find_target(edition.published, path) for path in documents}
         edition.change(infos)
         # 2.
         edition.sign_timestamp()
@@ -169,8 +171,7 @@ class Site:
             self._write_archive(archive, source)
             self.files.add(self.archive_file(archive))
         for path, data in documents.items():
-            make_directory(self.file_of(infos[path]).parent)
-            write_file(self.file_of(infos[path]), data)
+            self.write_target(infos[path], data)
         # 4.
         self.write(edition)
         # 5.
@@ -207,8 +208,21 @@ class Site:
         data = self._contents(published, index_path(bundle))
         return Index(bundle) if data is None else Index.parse(data, bundle)
 
+    def data_names(self, published: Published) -> list[str]:
+        """The documents of site data that are published, by name."""
+        found = (data_name(path) for of_bin in published.bins() for path in of_bin.targets)
+        return sorted(name for name in found if name is not None)
+
+    def data_of(self, published: Published, name: str) -> SiteDocument | None:
+        """A document of site data; raises `SignatureError` when the file is not as signed."""
+        contents = self._contents(published, path := data_path(name))
+        if contents is None:
+            return None
+        custom = published.bin(bin_of(path)).targets[path].custom
+        return SiteDocument(name, contents, read_custom(custom, path))
+
     def _contents(self, published: Published, path: str) -> bytes | None:
-        info = published.bin(bin_of(path)).targets.get(path)
+        info = find_target(published, path)
         if info is None:
             return None
         data = read_stored(file := self.file_of(info))
@@ -225,6 +239,11 @@ class Site:
     def archive_file(self, archive: Archive) -> Path:
         """Where an archive is below ``public/``."""
         return self.public / "targets" / archive.path
+
+    def write_target(self, info: TargetFile, data: bytes) -> None:
+        """Write a target under the name with its hash; raises ``OSError``."""
+        make_directory(self.file_of(info).parent)
+        write_file(self.file_of(info), data)
 
     def _write_archive(self, archive: Archive, source: Path) -> None:
         destination = self.archive_file(archive)
@@ -285,6 +304,12 @@ class Site:
             # Before anything is read: what was cut off is half of one edition and half of another.
             transaction.finish(self._unfinished, self.metadata)
             yield
+
+
+def find_target(published: Published, path: str) -> TargetFile | None:
+    """The target at ``path``, as its bin names it."""
+    found: TargetFile | None = published.bin(bin_of(path)).targets.get(path)
+    return found
 
 
 def _documents(record: Record) -> dict[str, bytes]:

@@ -37,7 +37,7 @@ def verify_site(site: Site) -> Verification:
 
     Raises what `TrustClient.refresh` raises, and `SignatureError` that names every damaged target.
 
-    1. What is published of all bundles, as a host reads it.
+    1. What is published of all bundles, and all site data, as a host reads it.
     2. The history of each, which offers what the index offers.
     3. Every archive that was not pruned; of those that hosts are told to run, that it is what it is called.
     4. The description of each of these, and every file that it names, once for all that have it.
@@ -47,7 +47,7 @@ def verify_site(site: Site) -> Verification:
     indexes = _indexes_for_hosts(site, published)
     # 2. and 3.
     of_bundles = [_of_bundle(site, site.record_of(published, bundle)) for bundle in indexes.of]
-    count = sum(found.targets for found in of_bundles)
+    count = len(indexes.documents) + sum(found.targets for found in of_bundles)
     problems = [problem for found in of_bundles for problem in found.problems]
     # 4.
     problems += _problems_of_files(site, [each for found in of_bundles for each in found.descriptions])
@@ -84,10 +84,11 @@ def _of_bundle(site: Site, record: Record) -> _Found:
 
 def _indexes_for_hosts(site: Site, published: Published) -> Indexes:
     mirror, first_root = DirectoryMirror(str(site.public)), site.metadata / "1.root.json"
-    bundles = site.bundles(published)
+    bundles, documents = site.bundles(published), site.data_names(published)
     with tempfile.TemporaryDirectory() as scratch:
+        client = TrustClient(Path(scratch), first_root, [mirror], bundles, site.now, documents=documents)
         try:
-            return TrustClient(Path(scratch), first_root, [mirror], bundles, site.now).refresh()
+            return client.refresh()
         except SettingsError as error:  # to a host the anchor is a setting; here it is part of the site
             raise SignatureError(error.where, error.what) from None
 

@@ -12,7 +12,9 @@ from typing import Any
 
 import msgspec
 
+from bundles.errors import FormatError
 from bundles.filesystem.atomic import read_limited
+from bundles.format.site_data import SIGNED, parse_data_name
 from bundles.masking import mask_location, mask_urls
 from hiera.errors import HieraError
 from hiera.text import yaml_text
@@ -117,7 +119,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     host_data: str = "/etc/puller/data.yaml"
     host_data_directory: str = "/etc/puller/data.d"
     data: str | tuple[str, ...] = ()
-    """Site data: absolute paths and URLs, lowest precedence first."""
+    """Site data: absolute paths, URLs, and ``site:NAME`` for what the site has signed; lowest precedence first."""
     eyaml_private_key: str = PRIVATE_KEY
     facts_directory: str = "/etc/puller/facts.d"
     windows: tuple[Window, ...] = ()
@@ -141,6 +143,11 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     def site_data(self) -> tuple[str, ...]:
         """The locations of site data."""
         return (self.data,) if isinstance(self.data, str) else self.data
+
+    @property
+    def signed_data(self) -> tuple[str, ...]:
+        """The names of the documents of site data that the site has signed."""
+        return tuple(each.removeprefix(SIGNED) for each in self.site_data if each.startswith(SIGNED))
 
 
 def load_configuration(path: Path) -> Configuration:
@@ -202,8 +209,14 @@ def _problems_of_locations(configuration: Configuration) -> Iterator[tuple[str, 
         if not mirror.startswith(("http://", "https://", "/")):
             yield "site", f"is {mask_location(mirror)!r}, wanted a URL or the absolute path of a directory"
     for location in configuration.site_data:
-        if not location.startswith(("http://", "https://", "/")):
-            yield "data", f"has {mask_location(location)!r}, wanted a URL or the absolute path of a file"
+        if location.startswith(SIGNED):
+            try:
+                parse_data_name(location.removeprefix(SIGNED))
+            except FormatError as error:
+                yield "data", f"has {location!r}: the name {error.what}"
+        elif not location.startswith(("http://", "https://", "/")):
+            wanted = f"wanted a URL, the absolute path of a file, or {SIGNED}NAME"
+            yield "data", f"has {mask_location(location)!r}, {wanted}"
 
 
 def _problems_of_reports(reports: ReportOptions) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Site data: documents for all hosts, in files or on a web server, and the last good copy of each.
+"""Site data: documents for all hosts, signed by the site, in files or on a web server, and the last good copy of each.
 
 * A document is used when it is valid and can be resolved on this host, and then it is kept.
 * A problem with one is told, and its last good copy is used. It never stops a run, also where there is no copy yet.
@@ -6,23 +6,29 @@
 """
 
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import msgspec
 
 from bundles.deadline import Deadline
+from bundles.errors import TransportError
 from bundles.filesystem.atomic import read_limited
+from bundles.format.site_data import SIGNED, SiteDocument
 from bundles.masking import mask_urls
 from bundles.transport.settings import TransportSettings, Validators
 from puller.data.sources import SIZE_LIMIT, DataSource, Origin, Surroundings, read_trusted
-from puller.errors import file_problem
+from puller.errors import ConfigurationError, file_problem
 from puller.reporting.run_problems import sentence_of
 from puller.state.state_file import write_state
 from puller.state.stored_json import decode
 
 Warn = Callable[[str, Exception], None]
 """Told a sentence, and the error that it is about."""
+
+
+Signed = Mapping[str, SiteDocument]
+"""Documents that were verified, by name."""
 
 
 class Copy(msgspec.Struct, frozen=True):
@@ -44,6 +50,8 @@ class SiteData(msgspec.Struct, frozen=True):
     """How a URL is reached."""
     warn: Warn
     """Told of all problems."""
+    signed: Signed | None = None
+    """The documents that the site has signed; ``None`` when the site could not be asked, which is told elsewhere."""
     deadline: Deadline | None = None
     """Of all that is fetched; ``None``: each document has a limit of its own."""
     noop: bool = False
@@ -95,6 +103,8 @@ class SiteData(msgspec.Struct, frozen=True):
 
     def _fetched(self, location: str, copy: Copy | None) -> Copy:
         """The document as it is now; raises ``BundleError``, ``ConfigurationError`` and ``DocumentError``."""
+        if location.startswith(SIGNED):
+            return self._signed(location, copy)
         if location.startswith("/"):
             return Copy(location, read_trusted(Path(location)))
         from bundles.transport.download import download_if_changed
@@ -106,6 +116,16 @@ class SiteData(msgspec.Struct, frozen=True):
         if found is None and copy is not None:  # not modified since
             return copy
         return Copy(shown(location), _decoded(into.getvalue(), location), found or Validators())
+
+    def _signed(self, location: str, copy: Copy | None) -> Copy:
+        if self.signed is None:
+            if copy is not None:
+                return copy
+            raise TransportError(location, "the site could not be asked")
+        found = self.signed.get(location.removeprefix(SIGNED))
+        if found is None:
+            raise ConfigurationError(f"{location}: the site publishes no such data")
+        return Copy(location, _decoded(found.contents, location))
 
     def _source(self, copy: Copy, below: Iterable[DataSource]) -> DataSource:
         return self.surroundings.resolve(copy.text, copy.location, Origin.SITE, below)

@@ -95,7 +95,7 @@ class Agent(msgspec.Struct, frozen=True):
                     site = None if self.offline else self._refresh(downloads, chooser, fetching)
                 # 4. Facts and data
                 with phases(Phase.RESOLVE):
-                    means = self._means(holds, self._inputs(fetching), phases)
+                    means = self._means(holds, self._inputs(site, fetching), phases)
                 # 5. Bundles
                 reports += [BundleReport(name=choice.name) for choice in self.configuration.bundles]
                 offers = self._offers(site, chooser, downloads, reports)
@@ -191,14 +191,17 @@ class Agent(msgspec.Struct, frozen=True):
 
     # 4. Facts and data
 
-    def _inputs(self, fetching: Deadline) -> Inputs:
+    def _inputs(self, site: SiteView | None, fetching: Deadline) -> Inputs:
         """Facts and data of this host; a problem with site data is noted, and stops nothing."""
 
         def warn(sentence: str, error: Exception) -> None:
             status = ExitStatus.FETCH_FAILED if isinstance(error, MemoryError) else status_of(error)
             self.problems.error(sentence, status or ExitStatus.BUG)
 
-        return self.host.inputs(self.directories.data, warn, deadline=fetching, noop=self.settings.noop)
+        signed = None if site is None else site.indexes.documents
+        return self.host.inputs(
+            self.directories.data, warn, signed=signed, deadline=fetching, noop=self.settings.noop
+        )
 
     # 5. Bundles
 

@@ -15,7 +15,7 @@ from puller.manifest.manifest import Inputs
 
 if TYPE_CHECKING:
     from bundles.deadline import Deadline
-    from puller.data.site_data import SiteData, Warn
+    from puller.data.site_data import Signed, SiteData, Warn
 
 
 def own_facts(configuration: Configuration) -> dict[str, str]:
@@ -43,17 +43,24 @@ class Host(msgspec.Struct, frozen=True):
         return self.configuration.host_name or str(self.facts["networking"]["fqdn"])
 
     def inputs(
-        self, copies: Path, warn: "Warn", *, deadline: "Deadline | None" = None, noop: bool = False
+        self,
+        copies: Path,
+        warn: "Warn",
+        *,
+        signed: "Signed | None",
+        deadline: "Deadline | None" = None,
+        noop: bool = False,
     ) -> Inputs:
         """Facts and data for manifests; ``copies`` is the directory for site data, ``warn`` is told its problems.
 
+        ``signed`` is the site data that the site has signed; ``None`` when it could not be asked.
         ``deadline`` is that of all that is fetched. With ``noop`` nothing is written. Raises ``ConfigurationError``
         for data of this host that is not valid.
         """
         locations = self.configuration.site_data
         if not locations and not copies.exists():  # most hosts have none, and need nothing imported for it
             return self._inputs(())
-        site = self._site_data(copies, warn, deadline, noop=noop)
+        site = self._site_data(copies, warn, deadline, signed, noop=noop)
         if not noop:
             site.forget_others(locations)
         return self._inputs(site.load(locations))
@@ -70,10 +77,18 @@ class Host(msgspec.Struct, frozen=True):
         return Inputs(self.facts, self.environ, sources, self.configuration.eyaml_private_key)
 
     def _site_data(
-        self, copies: Path, warn: "Warn", deadline: "Deadline | None", *, noop: bool
+        self,
+        copies: Path,
+        warn: "Warn",
+        deadline: "Deadline | None",
+        signed: "Signed | None" = None,
+        *,
+        noop: bool,
     ) -> "SiteData":
         from puller.config.transport import settings_for
         from puller.data.site_data import SiteData
 
         surroundings = Surroundings(self.facts, self.environ)
-        return SiteData(copies, surroundings, partial(settings_for, self.configuration), warn, deadline, noop)
+        return SiteData(
+            copies, surroundings, partial(settings_for, self.configuration), warn, signed, deadline, noop
+        )

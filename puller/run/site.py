@@ -38,7 +38,7 @@ class SiteView(Protocol):
 
     @property
     def indexes(self) -> Indexes:
-        """Which version of each bundle a host should run, by channel."""
+        """Which version of each bundle a host should run, by channel; and the site data that it reads."""
 
     @property
     def notes(self) -> list[str]:
@@ -69,7 +69,12 @@ class RefreshedSite(msgspec.Struct, frozen=True):
             mirrors = open_mirrors(configuration.mirrors, transport_settings(configuration.http), deadline)
             anchor = find_trusted(configuration.trust_anchor)
             client = TrustClient(
-                directories.trust, anchor, mirrors, _bundles(configuration), deadline=deadline
+                directories.trust,
+                anchor,
+                mirrors,
+                _bundles(configuration),
+                deadline=deadline,
+                documents=configuration.signed_data,
             )
             # 3. Client workflow
             indexes = client.refresh()
@@ -127,9 +132,15 @@ def _revalidated(
 ) -> SiteView | None:
     settings = transport_settings(configuration.http)
     anchor = find_trusted(configuration.trust_anchor)
-    bundles = _bundles(configuration)
     return revalidate(
-        directories.trust, anchor, configuration.mirrors, bundles, settings, chooser.now, deadline
+        directories.trust,
+        anchor,
+        configuration.mirrors,
+        _bundles(configuration),
+        settings,
+        chooser.now,
+        deadline,
+        configuration.signed_data,
     )
 
 

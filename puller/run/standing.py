@@ -32,7 +32,9 @@ def standing(
     ``facts`` are those that go along, as plain values.
     """
     store, told = Store(directories.bundles), {bundle.name: bundle for bundle in report.bundles}
-    expire = first_expiry(directories.trust, [choice.name for choice in configuration.bundles])
+    expire = first_expiry(
+        directories.trust, [choice.name for choice in configuration.bundles], configuration.signed_data
+    )
     given_up: dict[str, list[str]] = defaultdict(list)
     for one in Quarantine.load(directories, lambda _: None, noop=True).entries:
         given_up[one.bundle].append(one.version)

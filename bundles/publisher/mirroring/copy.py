@@ -24,7 +24,8 @@ from bundles.filesystem.atomic import read_limited
 from bundles.format.artifact import Artifact, Digest
 from bundles.format.description import BundleDescription, worth_asking_for
 from bundles.format.index import Index, index_path, named_by
-from bundles.format.limits import LARGEST_HISTORY, LARGEST_INDEX, LARGEST_STORED
+from bundles.format.limits import LARGEST_HISTORY, LARGEST_INDEX, LARGEST_SITE_DATA, LARGEST_STORED
+from bundles.format.site_data import data_name
 from bundles.progress import transfer
 from bundles.publisher.mirroring.files import Files, Wanted, make_directories
 from bundles.publisher.mirroring.source import Source
@@ -199,15 +200,18 @@ class _Run:
     # What is wanted
 
     def _contents(self, source: Source) -> tuple[dict[str, bytes], dict[str, Wanted]]:
-        """Indexes and histories by path, and the files that the indexes name."""
+        """Indexes, histories and site data by path, and the files that the indexes name.
+
+        Site data is copied whole, whatever bundles were chosen: any host may read it.
+        """
         documents: dict[str, bytes] = {}
         indexes: list[Index] = []
         for bundle, info in source.documents():
-            if self._selection.bundles and bundle not in self._selection.bundles:
+            if bundle and self._selection.bundles and bundle not in self._selection.bundles:
                 continue
-            data = self._document(bundle, info)
+            data = self._files.read_document(info, _largest(info))
             documents[target_path(info)] = data
-            if info.path == index_path(bundle):
+            if bundle and info.path == index_path(bundle):
                 indexes.append(Index.parse(data, bundle, f"{self._mirror}/{target_path(info)}"))
         self._check_selection(indexes)
         wanted = {
@@ -217,10 +221,6 @@ class _Run:
             for each in self._of_artifact(artifact)
         }
         return documents, wanted
-
-    def _document(self, bundle: str, info: TargetFile) -> bytes:
-        limit = LARGEST_INDEX if info.path == index_path(bundle) else LARGEST_HISTORY
-        return self._files.read_document(info, limit)
 
     def _check_selection(self, indexes: list[Index]) -> None:
         """A name that was spelled wrong would otherwise be a copy without it, and all well."""
@@ -320,6 +320,12 @@ class _Run:
             else:
                 kept[path] = until
         return removed, kept
+
+
+def _largest(info: TargetFile) -> int:
+    if data_name(info.path) is not None:
+        return LARGEST_SITE_DATA
+    return LARGEST_INDEX if info.path.endswith("/index.json") else LARGEST_HISTORY
 
 
 def _parsed(timestamp: bytes) -> Metadata[Timestamp] | None:

@@ -23,6 +23,7 @@ from bundles.format.history import history_path
 from bundles.format.identity import parse_name
 from bundles.format.index import index_path
 from bundles.format.limits import LARGEST_METADATA
+from bundles.format.site_data import data_name
 from bundles.transport.mirror import Mirror
 
 
@@ -102,29 +103,30 @@ class Source:
             raise SignatureError(where, f"is version {root.version}, wanted {version - 1}")
         return buffer.getvalue()
 
-    def documents(self) -> Iterator[tuple[str, TargetFile]]:
-        """Each index and each history that a bin names, with its bundle.
+    def documents(self) -> Iterator[tuple[str | None, TargetFile]]:
+        """Each index, each history and each document of site data that a bin names, with its bundle.
 
         Raises `FormatError` for a target that this version does not know: the copy would lack it without a word.
         """
         for name, of_bin in self._bins.items():
             for path, info in of_bin.targets.items():
-                if bundle := self._bundle_of(name, path):
+                bundle = self._bundle_of(path)
+                if bin_of(path, len(self._bins).bit_length() - 1) == name:  # elsewhere no host looks for it
                     if "sha256" not in info.hashes:
                         raise FormatError(str(self.mirror), f"names {path} without its sha256")
                     yield bundle, info
 
-    def _bundle_of(self, bin_name: str, path: str) -> str | None:
-        """The bundle of a document; ``None`` for what is in a bin in which no host looks for it."""
+    def _bundle_of(self, path: str) -> str | None:
+        """The bundle of an index or a history; ``None`` for site data, which is no bundle's."""
+        if data_name(path) is not None:
+            return None
         bundle = path.partition("/")[0]
         if path not in (index_path(bundle), history_path(bundle)):
             raise FormatError(
                 f"{self.mirror}",
                 f"names {path!r}, which this version of Puller cannot copy: upgrade Puller here",
             )
-        parse_name(bundle)
-        bits = len(self._bins).bit_length() - 1
-        return bundle if bin_of(path, bits) == bin_name else None
+        return parse_name(bundle)
 
     def _roots(self) -> dict[str, bytes]:
         names = (

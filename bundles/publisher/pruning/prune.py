@@ -17,7 +17,7 @@ from bundles.format.history import Version
 from bundles.publisher.edition import Edition
 from bundles.publisher.keys import Passphrase
 from bundles.publisher.pruning.rule import PruningRule
-from bundles.publisher.pruning.sweep import Sweep, Swept, bundle_directories
+from bundles.publisher.pruning.sweep import Sweep, Swept, target_directories
 from bundles.publisher.records import Record
 from bundles.publisher.site import Site, explained
 
@@ -50,15 +50,18 @@ def outdated_by_rule(site: Site, records: Iterable[Record]) -> Mapping[str, Sequ
     return _outdated(rule, records, site) if rule.automatic else {}
 
 
-def tidy(site: Site, edition: Edition, records: Sequence[Record] = ()) -> None:
-    """Remove what no host can ask for any more, of the metadata and of bundles that were published.
+def tidy(
+    site: Site, edition: Edition, records: Sequence[Record] = (), directories: Sequence[str] = ()
+) -> None:
+    """Remove what no host can ask for any more: metadata, and files of bundles that were published.
 
+    And in ``directories`` below ``targets/``.
 
     A failure is logged: what was to be published is published, and the next one tries again.
     """
     try:
         sweep = Sweep(site, edition.published, briefly=True)
-        swept = sweep.look(records)
+        swept = sweep.look(records, directories)
         if site.settings().pruning.automatic:
             sweep.remove(swept)
         # Also where nothing is removed: that it waits begins now.
@@ -73,7 +76,7 @@ def plan_pruning(site: Site, rule: PruningRule) -> Pruned:
     with explained(site.directory):
         records = [site.record_of(published, bundle) for bundle in site.bundles(published)]
         after = [rule.applied(record, now) for record in records]
-        swept = Sweep(site, published).look(after, bundle_directories(site.public))
+        swept = Sweep(site, published).look(after, target_directories(site.public))
         return Pruned(_outdated(rule, records, site), swept)
 
 
@@ -97,7 +100,7 @@ def prune_site(site: Site, rule: PruningRule, passphrase: Passphrase) -> Pruned:
             site.announce(edition, [record for record in after if record.index.bundle in versions])
         # 4.
         sweep = Sweep(site, edition.published)
-        directories = bundle_directories(site.public)
+        directories = target_directories(site.public)
         swept = sweep.look(after, directories)
         sweep.note()  # a kill while files are removed must not begin their time anew
         sweep.remove(swept)

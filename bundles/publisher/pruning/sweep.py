@@ -13,16 +13,16 @@ from pathlib import Path
 
 from bundles.errors import FormatError
 from bundles.filesystem.atomic import sync_directory
-from bundles.format.bins import bin_of
 from bundles.format.history import history_path
 from bundles.format.identity import parse_name
 from bundles.format.index import index_path
+from bundles.format.site_data import DIRECTORY, data_path
 from bundles.publisher.pruning.notes import NOTES, load_notes, save_notes
 from bundles.publisher.pruning.shared import SHARED, SharedFiles
 from bundles.publisher.published import Published
 from bundles.publisher.push.contents import Kind, kind_of_file
 from bundles.publisher.records import Record
-from bundles.publisher.site import Site
+from bundles.publisher.site import Site, find_target
 
 
 @dataclass(slots=True)
@@ -131,9 +131,17 @@ class Sweep:
         if path.count("/") != 2:
             return True
         _, bundle, name = path.split("/")
+        if bundle == DIRECTORY:
+            return self._is_data(name)
         if bundle not in self._named:
             self._named[bundle] = self._digests(bundle)
         return name.partition(".")[0] in self._named[bundle]
+
+    def _is_data(self, file: str) -> bool:
+        """Whether ``<sha256>.NAME.yaml`` is the document of that name."""
+        digest, _, rest = file.partition(".")
+        info = find_target(self._published, data_path(rest.removesuffix(".yaml")))
+        return info is not None and info.hashes["sha256"] == digest
 
     def _metadata(self) -> set[str]:
         meta = {f"{named.version}.{name}" for name, named in self._published.snapshot.meta.items()}
@@ -145,7 +153,7 @@ class Sweep:
         versions = record.history.versions.values()
         kept = [*(each.artifact for each in versions if each.pruned is None), *record.index.releases.values()]
         paths = (index_path(bundle), history_path(bundle))
-        infos = (self._published.bin(bin_of(path)).targets.get(path) for path in paths)
+        infos = (find_target(self._published, path) for path in paths)
         signed = {info.hashes["sha256"] for info in infos if info is not None}
         return signed | {digest for each in kept for digest in (each.archive.sha256, each.description.sha256)}
 
@@ -155,12 +163,15 @@ class Sweep:
         return self._records[bundle]
 
 
-def bundle_directories(public: Path) -> list[str]:
-    """The directories below ``targets/`` that may be those of bundles, by name; raises ``OSError``."""
+def target_directories(public: Path) -> list[str]:
+    """The directories below ``targets/`` that may be those of bundles or is that of site data, by name.
+
+    Raises ``OSError``.
+    """
     names = sorted(
         entry.name for entry in os.scandir(public / "targets") if entry.is_dir(follow_symlinks=False)
     )
-    return [name for name in names if name != SHARED and _is_name(name)]
+    return [name for name in names if name == DIRECTORY or (name != SHARED and _is_name(name))]
 
 
 def _is_name(text: str) -> bool:

@@ -9,6 +9,7 @@ import click
 from bundles.errors import SettingsError
 from puller.cli.options import text_format_option
 from puller.cli.output import print_table, show
+from puller.cli.publisher.data import data
 from puller.cli.publisher.keys import keys, rotate, threshold
 from puller.cli.publisher.mirror import mirror
 from puller.cli.publisher.options import passphrase_option, site_directory
@@ -23,6 +24,7 @@ from puller.cli.publisher.watch import watch
 
 if TYPE_CHECKING:
     from bundles.publisher.site import Listed, RoleStatus, Site
+    from bundles.publisher.site_data import PublishedData
 
 
 @click.group("site")
@@ -42,6 +44,7 @@ def site() -> None:
 
 for command in (
     publish,
+    data,
     push,
     mirror,
     promote,
@@ -113,20 +116,33 @@ def list_(directory: Path, output_format: str, *, every: bool) -> None:
     In JSON, `reached` is the part of the hosts in percent, and `rollout` is as in the signed index.
     """
     from bundles.publisher.site import Site
+    from bundles.publisher.site_data import published_data
 
     made, now = Site(directory), datetime.now(UTC)
     if every:
         _list_versions(made, output_format)
         return
-    releases, roles = made.releases(), made.roles()
+    releases, documents, roles = made.releases(), published_data(made), made.roles()
     if output_format == "json":
-        show({"releases": [_listed(item, now) for item in releases], "roles": _plain_roles(roles)}, "json")
+        listed = {
+            "releases": [_listed(item, now) for item in releases],
+            "data": list(map(_plain_data, documents)),
+        }
+        show(listed | {"roles": _plain_roles(roles)}, "json")
         return
     if releases:
         head = ("CHANNEL", "BUNDLE", "VERSION", "SHA256", "SIZE", "HOSTS")
         print_table(head, [_row(item, now) for item in releases])
-    else:
+    elif not documents:
         click.echo(f"{directory}: nothing is published yet")
+    if documents:
+        if releases:
+            click.echo()
+        rows = [
+            (each.name, f"{each.published:%Y-%m-%d %H:%M:%S} UTC", each.sha256[:12], str(each.size))
+            for each in documents
+        ]
+        print_table(("SITE DATA", "PUBLISHED", "SHA256", "SIZE"), rows)
     click.echo()
     _print_roles(roles)
 
@@ -235,6 +251,11 @@ def _listed(item: "Listed", now: datetime) -> dict[str, Any]:
         "reached": reached_by(release, now),
         "rollout": release.fields().get("rollout"),
     }
+
+
+def _plain_data(document: "PublishedData") -> dict[str, Any]:
+    published = f"{document.published:%Y-%m-%dT%H:%M:%SZ}"
+    return {"name": document.name, "published": published, "sha256": document.sha256, "size": document.size}
 
 
 def _plain_roles(roles: "list[RoleStatus]") -> list[dict[str, Any]]:

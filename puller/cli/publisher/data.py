@@ -1,0 +1,108 @@
+"""``puller site data``: a document of values that hosts read beside their bundles, signed as those are."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from puller.cli.completing import files
+from puller.cli.options import text_format_option
+from puller.cli.output import show
+from puller.cli.publisher.options import passphrase_option, site_directory
+from puller.cli.publisher.secrets import passphrase_of_keys
+from puller.errors import ManifestError, UsageError
+
+
+@click.command("data")
+@site_directory
+@click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False), shell_complete=files)
+@click.option(
+    "--name", help="What hosts call the document.  [default: the name of the file without its ending]"
+)
+@click.option("--withdraw", metavar="NAME", help="Publish this document no more.")
+@click.option("--noop", is_flag=True, help="Write and sign nothing; say what would be published.")
+@passphrase_option
+@text_format_option
+def data(
+    directory: Path,
+    file: Path | None,
+    name: str | None,
+    withdraw: str | None,
+    *,
+    noop: bool,
+    passphrase_file: Path | None,
+    output_format: str,
+) -> None:
+    """Publish FILE, a data document in YAML or JSON, as signed site data in the site DIR.
+
+    Hosts that have `site:NAME` under `data:` in their configuration read it with their next run, verified as
+    their bundles are, and keep the last good copy. It is a document as docs/data.md has them. Publishing the
+    same again does nothing. Everybody who can read the site can read it: secrets belong elsewhere.
+
+    After --withdraw hosts stay with the copy that they have, and say that it is not published.
+
+    \b
+    Example:
+      puller fleet exports --store fleet.db --bundle web --site site --to exports.yaml
+      puller site data site exports.yaml
+      puller site data site --withdraw exports
+
+    Exit status: 0 when it is published, or was before; 64 when the document is not valid: then nothing is
+    published.
+    """
+    from bundles.publisher.site import Site
+    from bundles.publisher.site_data import plan_data, publish_data, withdraw_data
+
+    if (file is None) == (withdraw is None):
+        raise click.UsageError("wanted either FILE or --withdraw NAME")
+    site = Site(directory)
+    if file is None or withdraw is not None:
+        if name is not None or noop:
+            raise click.UsageError("--withdraw takes neither --name nor --noop")
+        withdraw_data(site, str(withdraw), passphrase_of_keys(passphrase_file))
+        done: dict[str, Any] = {"name": withdraw, "withdrawn": True}
+        sentence = f"{directory}: site data {withdraw} is published no more"
+    else:
+        contents = _document(file)
+        name = name if name is not None else file.name.partition(".")[0]
+        if noop:
+            found = plan_data(site, name, contents)
+        else:
+            found = publish_data(site, name, contents, passphrase_of_keys(passphrase_file))
+        done = {
+            "name": found.name,
+            "size": found.size,
+            "sha256": found.sha256,
+            "published": f"{found.published:%Y-%m-%dT%H:%M:%SZ}",
+            "changed": found.changed,
+        }
+        verb = "would be published" if noop else "is published"
+        what = verb if found.changed else "is as it was published before"
+        sentence = f"{directory}: site data {name} {what} ({found.size} bytes, sha256 {found.sha256})"
+    if output_format == "json":
+        show(done, "json")
+        return
+    click.echo(sentence)
+
+
+def _document(path: Path) -> bytes:
+    """The text of a document that hosts can read; raises ``ManifestError`` for one that they would refuse."""
+    from bundles.filesystem.atomic import read_limited
+    from bundles.format.limits import LARGEST_SITE_DATA
+    from hiera.document.document import Document
+    from hiera.errors import HieraError
+
+    try:
+        contents = read_limited(path, LARGEST_SITE_DATA)
+        document = Document.parse(contents.decode("utf-8"), str(path))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ManifestError([f"{path}: is not UTF-8 text, at byte {error.start}"]) from None
+    except (HieraError, ValueError) as error:
+        raise ManifestError([str(error)]) from None
+    if document.annotations is not None and (secrets := document.annotations.sensitive):
+        names = ", ".join(sorted(".".join(map(str, key)) for key in secrets))
+        what = f"marks {names} as @sensitive, and everybody who can read the site can read site data"
+        raise ManifestError([f"{path}: {what}; secrets go into bundles encrypted, or to each host by itself"])
+    return contents
