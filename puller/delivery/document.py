@@ -5,7 +5,7 @@ What is too large loses, in this order, until it fits:
 1. differences of contents (``diff``);
 2. the ends of long texts and lists, and facts where they are much;
 3. resources, those that failed last;
-4. all facts and restless resources, and the last of a great many bundles.
+4. all facts, restless resources and exports, and the last of a great many bundles.
 
 What is left out is said in ``left_out``. How the run ended is in every document.
 """
@@ -18,7 +18,7 @@ import msgspec
 
 from puller.reporting.in_order import without_lists
 from puller.reporting.report import BundleReport, Event, Report, State
-from puller.reporting.sent_report import SentReport
+from puller.reporting.sent_report import PublishedBundle, SentReport
 from puller.state.stored_json import decode
 from puller.values.host_name import WANTED, is_host_name
 
@@ -106,7 +106,7 @@ def _smaller_and_smaller(sent: SentReport) -> Iterator[SentReport]:
     # 4.
     fewer, gone = _with_most_severe(sent.report, 1)
     sent = _with_report(sent, _shortened(fewer, _SHORT_TEXT, _SHORT_LIST))
-    left = [*left, f"{gone} resources", "facts", "restless resources"]
+    left = [*left, f"{gone} resources", "facts", "restless resources", "exports"]
     count = _MOST_BUNDLES
     while count:
         yield _saying(_with_few_bundles(sent, count), [*left, f"bundles beyond the first {count}"])
@@ -117,8 +117,14 @@ def _smaller_and_smaller(sent: SentReport) -> Iterator[SentReport]:
 def _with_few_bundles(sent: SentReport, count: int) -> SentReport:
     """What remains of the largest documents; without bundles all of it has a bound."""
     report = msgspec.structs.replace(sent.report, bundles=sent.report.bundles[:count])
-    bundles = [_cut(one, _SHORT_TEXT, _SHORT_LIST) for one in sent.bundles[:count]]
+    bundles = [_cut_standing(one) for one in sent.bundles[:count]]
     return msgspec.structs.replace(sent, facts={}, restless=[], bundles=bundles, report=report)
+
+
+def _cut_standing(bundle: PublishedBundle) -> PublishedBundle:
+    """Without exports: a value that was cut would pass for another one."""
+    cut: PublishedBundle = _cut(msgspec.structs.replace(bundle, exports={}), _SHORT_TEXT, _SHORT_LIST)
+    return cut
 
 
 def _saying(sent: SentReport, left: list[str]) -> SentReport:

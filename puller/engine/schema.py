@@ -19,6 +19,7 @@ from puller.manifest.entries import DEFAULTS, FOR
 from puller.resources.base import ResourceType
 from puller.resources.descriptions import describe_fields, describe_properties
 from puller.resources.registry import find_type, type_names
+from puller.values import exports
 from puller.values.duration import Duration
 from puller.values.file_mode import FileMode
 from puller.values.reference import Reference
@@ -42,6 +43,27 @@ _EXPRESSION: Final[Schema] = {"type": "string", "pattern": "[{][{]"}
 _TEXT: Final[Schema] = {"type": "string"}
 
 
+def _exports() -> Schema:
+    words = {"enum": sorted(exports.TYPES)}
+    value = {"type": ["string", "integer", "boolean", "array"]}
+    declared = {
+        "type": "object",
+        "properties": {
+            "type": {"oneOf": [words, {"type": "array", "items": words, "minItems": 1, "maxItems": 1}]},
+            "value": value,
+        },
+        "required": ["value"],
+        "additionalProperties": False,
+    }
+    return {
+        "description": "Values that the host tells its fleet.",
+        "type": "object",
+        "maxProperties": exports.MOST,
+        "propertyNames": {"pattern": f"^{exports.NAME.pattern}$"},
+        "additionalProperties": {"oneOf": [value, declared]},
+    }
+
+
 def manifest_schema() -> Schema:
     """The JSON Schema of ``manifest.yaml``."""
     kinds = _types()
@@ -51,6 +73,7 @@ def manifest_schema() -> Schema:
         "fail_on_error": {"type": "boolean"},
         "give_up_after": {"type": "integer", "minimum": 0},
         "removed": _OF_OUR_TYPES[Removed],
+        "exports": _exports(),
         "pre_message": _TEXT,
         "post_message": _TEXT,
     }

@@ -103,6 +103,7 @@ def _load(text: ManifestText, inputs: Inputs, family: Family, known: Collection[
     # 8. References and order.
     links = link(declarations, known, family.of_no_item)
     indexes = order(declarations, links)
+    exports, export_problems = _exported(text, home)
     pre_message, post_message = text.message("pre_message", home), text.message("post_message", home)
     # 9. All problems at once.
     family.raise_any()
@@ -116,12 +117,24 @@ def _load(text: ManifestText, inputs: Inputs, family: Family, known: Collection[
         data=home.data,
         fail_on_error=home.fail_on_error,
         give_up_after=text.run.get("give_up_after", 0),
+        exports=exports,
+        export_problems=export_problems,
         pre_message=pre_message,
         post_message=post_message,
         warnings=list(dict.fromkeys(family.warnings)),
         of_no_item=frozenset(family.of_no_item),
         texts=list({(text.source, text.text): text for text in family.texts}.values()),
     )
+
+
+def _exported(text: ManifestText, home: Home) -> tuple[dict[str, Any], list[str]]:
+    """The exports of this host, and why others are none; no fault of theirs refuses the manifest."""
+    declared, _ = text.exports()
+    if not declared or not home.has_data:
+        return {}, []
+    from puller.manifest.exported import exported_values
+
+    return exported_values(text, declared, home.scope)
 
 
 def _declared(

@@ -1,6 +1,6 @@
 """A manifest that is understood, and what it was understood with: plain values, no reading and no doing."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -43,6 +43,10 @@ class Manifest(Catalog, kw_only=True):
     fail_on_error: bool = False
     give_up_after: int = 0
     """Runs in a row with failed resources after which a bundle on trial is given up; 0 is never."""
+    exports: Mapping[str, Any] = {}
+    """Values for the fleet, by name: those that can be had on this host and are of their types."""
+    export_problems: Sequence[str] = ()
+    """A sentence for each other one."""
     pre_message: str = ""
     post_message: str = ""
     warnings: list[str] = msgspec.field(default_factory=list)

@@ -32,6 +32,7 @@ from puller.values.suggestions import unknown_key
 
 if TYPE_CHECKING:
     from hiera.document.annotations import Annotations
+    from puller.values.exports import Export
 
 _DATA_KEYS = ("data", "hierarchy", "overrides")
 _RUN_KEYS = (
@@ -40,10 +41,16 @@ _RUN_KEYS = (
     "fail_on_error",
     "give_up_after",
     "removed",
+    "exports",
     "pre_message",
     "post_message",
 )
-_OF_THE_TOP = {"give_up_after": "counts", "pre_message": "is shown", "post_message": "is shown"}
+_OF_THE_TOP = {
+    "give_up_after": "counts",
+    "exports": "are made",
+    "pre_message": "is shown",
+    "post_message": "is shown",
+}
 _LIBRARIES = "libraries"
 _CCM = "ccm"  # the reference's section for the same keys
 _CCM_TEMPLATE = "resources_jet_file"  # and its name for resources_template
@@ -117,6 +124,8 @@ class ManifestText(msgspec.Struct, frozen=True):
             self.removed(None)
         except ValueError as error:
             self.refuse("removed", f"removed {error}")
+        for place, sentence in self.exports()[1].items():
+            self.problems.add((*self.run_path, "exports", *place), sentence)
         if "resources" not in self.run and "resources_template" not in self.run:
             self.problems.add((), "declares no resources; wanted resources or resources_template")
 
@@ -125,6 +134,14 @@ class ManifestText(msgspec.Struct, frozen=True):
         if (written := self.run.get("removed")) is not None:
             return Removed.parse(written)
         return None if parent is None else parent.properties.removed
+
+    def exports(self) -> "tuple[dict[str, Export], dict[KeyPath, str]]":
+        """The exports that are declared, and what is wrong with them, by its place below them."""
+        if "exports" not in self.run:
+            return {}, {}
+        from puller.values.exports import parse_exports  # few manifests have any
+
+        return parse_exports(self.run["exports"])
 
     def refuse_libraries(self) -> None:
         """Note that a child manifest declares libraries: which they are is said once, for the whole bundle."""

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from puller.reporting.report import Report
+from puller.values.exports import Value
 
 
 class RestlessResource(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -43,6 +44,8 @@ class PublishedBundle(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Why another version than the published one is enforced."""
     quarantined: list[str] = []
     """Versions that this host has given up."""
+    exports: dict[str, Value] = {}
+    """The values that the bundle exports, by name; of the types that its manifest says."""
 
 
 class SentReport(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="format", tag=1):

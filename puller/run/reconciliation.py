@@ -10,6 +10,7 @@ from puller.engine.apply import Applied, apply_catalog
 from puller.engine.engine import Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError, PullerError, UsageError
+from puller.exit_status import ExitStatus
 from puller.manifest.declaration import Declaration
 from puller.manifest.host_catalog import HostCatalog
 from puller.reporting.phases import Phase
@@ -17,6 +18,7 @@ from puller.reporting.report import BundleReport, Event, partial_sentence
 from puller.resources.remote import fetch_url
 from puller.run.application import Means, read_manifest
 from puller.run.enforcement import Choice, Enforcement
+from puller.run.exported import ExportedValues
 from puller.run.site import Offer
 
 
@@ -36,7 +38,8 @@ class Reconciliation(msgspec.Struct, frozen=True):
        (``puller.run.policy.quarantine``).
     7. Rollback: with the last good ones in their place, steps 2 to 6 again, until nothing more is given up.
     8. What is enforced now passes, and is the one to roll back to; or stays on trial.
-    9. Bundles that nobody needs any more are removed (``bundles.store``).
+    9. What they export to the fleet is kept (``puller.run.exported``).
+    10. Bundles that nobody needs any more are removed (``bundles.store``).
     """
 
     means: Means
@@ -82,9 +85,26 @@ class Reconciliation(msgspec.Struct, frozen=True):
             for bundle, choice in self._taking_part():
                 if bundle.begun is not None and not self.means.settings.noop:
                     bundle.conclude(choice.bundle)
-        # 9. Prune
+        # 9. Exports
+        if not self.means.settings.noop:
+            self._export()
+        # 10. Prune
         for bundle in self.bundles:
             bundle.prune()
+
+    # 9. Exports
+
+    def _export(self) -> None:
+        """Keep the exports of what is enforced; what a host cannot export is a failure that is told."""
+        enforced = [(bundle, choice) for bundle, choice in self._taking_part() if not bundle.is_left_out]
+        for _, choice in enforced:
+            for problem in choice.manifest.export_problems:
+                self.means.problems.error(problem, ExitStatus.FAILED)
+        with self.means.problems.remembering():
+            ExportedValues(self.means.directories, self.means.problems.warn).update(
+                {bundle.report.name: choice.manifest.exports for bundle, choice in enforced},
+                [bundle.report.name for bundle in self.bundles],
+            )
 
     # 2. Catalog
 

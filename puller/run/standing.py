@@ -9,12 +9,15 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from bundles.client.expiry import first_expiry
 from bundles.errors import BundleError
 from bundles.store.store import Store
 from puller.config.configuration import BundleChoice, Configuration
 from puller.reporting.report import BundleReport, Report
 from puller.reporting.sent_report import PublishedBundle, RestlessResource, SentReport
+from puller.run.exported import ExportedValues
 from puller.run.policy.pins import Pins
 from puller.run.policy.quarantine import Quarantine
 from puller.state.directories import Directories
@@ -39,13 +42,17 @@ def standing(
     for one in Quarantine.load(directories, lambda _: None, noop=True).entries:
         given_up[one.bundle].append(one.version)
     pins = Pins.load(directories, lambda _: None, noop=True)  # what is damaged is told by the run
+    exported = ExportedValues(directories, lambda _: None).load(noop=True)
     return SentReport(
         host=report.host,
         sent=datetime.now(UTC).isoformat(timespec="milliseconds"),
         facts=dict(facts),
         metadata_expire=expire.isoformat(timespec="seconds") if expire else "",
         bundles=[
-            _bundle(choice, pins.find(choice.name), store, told.get(choice.name), given_up[choice.name])
+            msgspec.structs.replace(
+                _bundle(choice, pins.find(choice.name), store, told.get(choice.name), given_up[choice.name]),
+                exports=exported.get(choice.name, {}),
+            )
             for choice in configuration.bundles
         ],
         restless=list(restless),

@@ -94,6 +94,11 @@ class Directories(msgspec.Struct, frozen=True):
         return self.state / "restless.json"
 
     @property
+    def exports(self) -> Path:
+        """The values that bundles export to the fleet."""
+        return self.state / "exports.json"
+
+    @property
     def spool(self) -> Path:
         """Reports that wait to be sent."""
         return self.state / "spool"

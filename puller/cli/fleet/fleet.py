@@ -8,6 +8,7 @@ _COMMANDS = {
     "import": ("importing:import_reports", "Bring reports that have arrived into the store."),
     "status": ("status:status", "Say how the fleet is, and list hosts."),
     "page": ("page:page", "Make static pages of the fleet."),
+    "exports": ("exports:exports", "Collect what hosts export, as data for other hosts."),
     "facts": ("facts:facts", "Write the facts of hosts into files."),
     "serve-reports": (
         "serve_reports:serve_reports",

@@ -33,7 +33,7 @@ from puller.fleet.views import (
     VersionRow,
 )
 from puller.reporting.report import Report, State
-from puller.reporting.sent_report import SentReport
+from puller.reporting.sent_report import PublishedBundle, SentReport
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -130,6 +130,18 @@ class Reader:
                 if name in documents and name in self.hosts:
                     yield self._details(name, documents[name], runs.get(name, []))
 
+    def exporting(self, bundle: str, names: Collection[str]) -> Iterator[tuple[str, PublishedBundle]]:
+        """Those of the hosts on which a bundle is enforced, each with what it exports.
+
+        Raises ``SourceError`` for a document that is damaged.
+        """
+        having = {row["host"] for row in self._by_bundle.get(bundle, ()) if row["enforced"]}
+        for part in _parts(sorted(having.intersection(names))):
+            with self._store.reading() as connection:
+                documents = self._documents(connection, part)
+            for name, packed in documents.items():
+                yield from ((name, one) for one in self._sent(name, packed).bundles if one.name == bundle)
+
     def _documents(self, connection: "Connection", names: Sequence[str]) -> dict[str, bytes]:
         table = schema.hosts.c
         rows = connection.execute(select(table.host, table.document).where(table.host.in_(names)))
@@ -179,10 +191,7 @@ class Reader:
         return found
 
     def _details(self, name: str, packed: bytes, runs: list[RunView]) -> HostView:
-        try:
-            sent = _decoder.decode(unpack(packed))
-        except (ValueError, msgspec.DecodeError) as error:
-            raise SourceError(f"{self._store.name}: the last report of {name} is damaged: {error}") from error
+        sent = self._sent(name, packed)
         row = self._rows[name]
         notes = [sent.left_out] if sent.left_out else []
         if row.ahead:
@@ -199,6 +208,12 @@ class Reader:
             [RestlessView(one.bundle, one.reference, [name], one.differences) for one in sent.restless],
             notes,
         )
+
+    def _sent(self, name: str, packed: bytes) -> SentReport:
+        try:
+            return _decoder.decode(unpack(packed))
+        except (ValueError, msgspec.DecodeError) as error:
+            raise SourceError(f"{self._store.name}: the last report of {name} is damaged: {error}") from error
 
     # Bundles and releases
 

@@ -1,0 +1,229 @@
+"""``puller fleet exports``: what hosts export, as data for other hosts and as targets for Prometheus."""
+
+import contextlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from puller.cli.fleet.options import (
+    open_reader,
+    opened_store,
+    parse_conditions,
+    silent_option,
+    store_option,
+    where_option,
+)
+from puller.cli.output import say
+from puller.errors import PullerError, SourceError, UsageError, file_problem
+from puller.exit_status import ExitStatus
+
+if TYPE_CHECKING:
+    from puller.fleet.exports import Collected
+    from puller.fleet.store.reading import Reader
+    from puller.values.exports import Export
+
+
+class FewHostsError(PullerError):
+    """So few hosts are left that the file stays as it is."""
+
+    exit_status = ExitStatus.HELD
+
+
+@click.command("exports")
+@store_option
+@click.option(
+    "--bundle",
+    "bundles",
+    required=True,
+    multiple=True,
+    metavar="NAME",
+    help="The bundle; may be given again.",
+)
+@click.option(
+    "--site",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The directory of the site, whose bundles say which types exports have.  [default: ./site]",
+)
+@click.option("--in-order", is_flag=True, help="Only hosts that were heard of and are in order.")
+@where_option
+@silent_option
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["yaml", "json", "file_sd"]),
+    default="yaml",
+    show_default=True,
+)
+@click.option(
+    "--target",
+    metavar="NAME[:NAME]",
+    default="address:port",
+    show_default=True,
+    help="The exports that a target of file_sd consists of.",
+)
+@click.option(
+    "--to", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write into FILE, if it changes."
+)
+@click.option("--force", is_flag=True, help="Write FILE also when fewer than half of its hosts are left.")
+def exports(
+    location: str,
+    bundles: tuple[str, ...],
+    site: Path | None,
+    *,
+    in_order: bool,
+    conditions: tuple[str, ...],
+    silent_after: str | None,
+    output_format: str,
+    target: str,
+    file: Path | None,
+    force: bool,
+) -> None:
+    """Collect the values that hosts export by a bundle, as a data document, or as targets for Prometheus.
+
+    `puller site data` publishes the document, signed; hosts then read `data.exports['web']`, a mapping from the
+    names of hosts to their values. Each host speaks for itself, and each value is held to the type that the
+    manifest of the version on that host states; a host that does not keep to it is left out, and named on
+    standard error.
+
+    FILE is replaced as a whole, and only when something has changed. When fewer than half of the hosts are left
+    that it has, it stays as it is: reports that do not arrive look like hosts that are gone.
+
+    \b
+    Example:
+      puller fleet exports --bundle web --in-order --to exports.yaml
+      puller site data site exports.yaml
+      puller fleet exports --bundle node --format file_sd --to /etc/prometheus/targets/node.json
+
+    Exit status: 0 when the values are written, 20 when FILE stays as it is for want of hosts.
+    """
+    from puller.fleet.exports import as_data, as_targets, collect
+
+    wanted = parse_conditions(conditions)
+    address, _, port = target.partition(":")
+    if not address:
+        raise UsageError(f"--target is {target!r}, wanted the name of an export, or two: address:port")
+    collected = []
+    with opened_store(location) as store, _site_of(site) as types:
+        reader = open_reader(store, silent_after)
+        names = _hosts(reader, in_order=in_order)
+        if conditions:
+            names = [name for name, facts in reader.facts(names) if wanted(facts)]
+        for bundle in dict.fromkeys(bundles):
+            standings = reader.exporting(bundle, names)
+            collected.append(collect(bundle, standings, lambda version, of=bundle: types(of, version)))  # type: ignore[misc]
+    for one in collected:
+        for host, why in one.left_out.items():
+            click.echo(f"{host}: left out of the exports of {one.bundle}: {why}", err=True)
+    if output_format == "file_sd":
+        text = _json(as_targets(collected, address, port))
+    else:
+        text = _json(as_data(collected)) if output_format == "json" else _yaml(as_data(collected))
+    if file is None:
+        click.echo(text, nl=False)
+        return
+    _write(file, text, collected, force=force)
+
+
+def _hosts(reader: "Reader", *, in_order: bool) -> list[str]:
+    from puller.fleet.conditions import Condition
+
+    return [name for name, row in reader.hosts.items() if not in_order or Condition(row.state).is_well]
+
+
+@contextlib.contextmanager
+def _site_of(directory: Path | None) -> Any:
+    """What a version of a bundle declares, by the site that has published it."""
+    from bundles.errors import BundleError
+    from bundles.publisher.site import Site
+    from puller.cli.author.preview_releases import open_release, open_site
+    from puller.manifest.reading import ManifestText
+
+    place = directory or Path("site")
+    if not (place / "public").is_dir():
+        raise UsageError(f"{place} is no site, and the types of exports are those of its bundles: --site DIR")
+    published = Site(place)
+    versions = cache(lambda bundle: published.record(bundle).history.versions.keys())
+    known: dict[tuple[str, str], Mapping[str, Export] | str] = {}
+
+    def look(bundle: str, version: str) -> "Mapping[str, Export] | str":
+        if version not in versions(
+            bundle
+        ):  # before anything is read for it: a host may claim to run anything
+            return f"runs version {ascii(version)[:80]}, which {place} has never published"
+        try:
+            with open_release(site, f"{bundle}={version}") as source:
+                return ManifestText.of_file(source.path, source.name).exports()[0]
+        except (BundleError, PullerError) as error:
+            return f"runs version {version}: {error}"
+
+    def types(bundle: str, version: str) -> "Mapping[str, Export]":
+        if (bundle, version) not in known:
+            known[bundle, version] = look(bundle, version)
+        found = known[bundle, version]
+        if isinstance(found, str):
+            raise ValueError(found)
+        return found
+
+    with open_site(str(place), None) as site:
+        yield types
+
+
+def _write(file: Path, text: str, collected: "Sequence[Collected]", *, force: bool) -> None:
+    """Replace the file, unless it says the same; raises ``FewHostsError`` and ``SourceError``."""
+    from bundles.filesystem.atomic import read_limited, write_file
+    from puller.data.sources import SIZE_LIMIT
+    from puller.fleet.exports import is_suspicious
+
+    count = sum(len(one.values) for one in collected)
+    try:
+        before = _read(lambda: read_limited(file, SIZE_LIMIT))
+        if before == text:
+            say(f"{file}: {count} hosts, as before")
+            return
+        there = _count(before)
+        if not force and is_suspicious(there, count):
+            what = f"{count} hosts are left of {there}, and it stays as it is"
+            raise FewHostsError(f"{file}: {what}; --force writes it all the same")
+        write_file(file, text.encode(), mode=0o644)
+    except OSError as error:
+        raise SourceError(file_problem(error, "cannot be written", where=error.filename or file)) from error
+    say(f"{file}: {count} hosts")
+
+
+def _read(read: Callable[[], bytes]) -> str:
+    try:
+        return read().decode("utf-8")
+    except (FileNotFoundError, ValueError):  # none, or nothing that this command has written
+        return ""
+
+
+def _count(text: str) -> int:
+    """The hosts in a file that this command has written; 0 for any other file."""
+    from hiera.errors import HieraError
+    from hiera.text import yaml_text
+
+    try:
+        found = yaml_text.load(text, "exports")
+    except HieraError:
+        return 0
+    if isinstance(found, list):
+        return len(found)
+    try:
+        return sum(map(len, found["data"]["exports"].values()))
+    except (TypeError, KeyError, AttributeError):
+        return 0
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _yaml(value: Any) -> str:
+    import yaml
+
+    text: str = yaml.dump(value, Dumper=yaml.CSafeDumper, sort_keys=True, allow_unicode=True, width=10_000)
+    return "# Made by puller fleet exports; what is changed here is replaced.\n" + text

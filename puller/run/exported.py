@@ -1,0 +1,37 @@
+"""What the bundles of this host export to the fleet, kept from the run that enforced them last.
+
+A run that applies nothing (a maintenance window, a pause) exports the same as the one before it.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from puller.state.directories import Directories
+from puller.state.state_file import StateFile
+
+Exported = dict[str, dict[str, Any]]
+"""By bundle, then by name."""
+
+
+class ExportedValues:
+    """The exports of all bundles; ``warn`` is told what is damaged. Methods raise ``OSError``."""
+
+    def __init__(self, directories: Directories, warn: Callable[[str], None]) -> None:
+        self._file = StateFile(directories.exports, Exported, "the next run exports anew")
+        self._warn = warn
+
+    def load(self, *, noop: bool = False) -> Exported:
+        """What was exported last; with ``noop`` nothing is changed."""
+        return self._file.load(self._warn, noop=noop) or {}
+
+    def update(self, enforced: Mapping[str, Mapping[str, Any]], configured: Collection[str]) -> None:
+        """Keep the exports of bundles that are enforced now, and none of those that are not ``configured``."""
+        if not self._file.path.exists() and not any(enforced.values()):
+            return
+        before = self.load()
+        now = before | {name: dict(values) for name, values in enforced.items()}
+        now = {name: values for name, values in now.items() if name in configured and values}
+        if now != before:
+            self._file.save(now)
+        if not now:
+            self._file.remove()

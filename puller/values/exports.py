@@ -1,0 +1,181 @@
+"""Exports: values that a host tells the fleet, so that they become data of other hosts.
+
+* A manifest says for each its type; the host holds its own value to it, and whoever collects values of many hosts holds
+  each to it again: a host may have sent anything.
+* They are small and plain: texts of one line, whole numbers, true and false, and lists of these.
+* No text has what would be an expression in the data of the host that reads it.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import msgspec
+
+from puller.values.suggestions import did_you_mean
+
+Scalar = str | int | bool
+Value = Scalar | list[Scalar]
+
+MOST = 32
+"""Exports of one bundle."""
+LARGEST = 8 * 1024
+"""Bytes of JSON that the exports of one bundle have."""
+LONGEST_TEXT = 1024
+"""Characters."""
+MOST_ITEMS = 64
+"""Of one list."""
+
+NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+"""Of an export."""
+_HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(?:\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*")
+_LONGEST_NAME = 253
+_LARGEST_NUMBER = 2**53 - 1
+"""What every reader of JSON has exactly."""
+_OF_EXPRESSIONS = ("{{", "{%", "{#", "${", "%{")
+"""Begin what is replaced somewhere: in expressions, templates, and Hiera's interpolation."""
+
+
+class ExportType(msgspec.Struct, frozen=True):
+    """A type of exports: ``port``, or with ``is_list`` a list of them."""
+
+    word: str
+    is_list: bool = False
+
+    @classmethod
+    def parse(cls, written: object) -> Self:
+        """From a manifest: ``port`` or ``[port]``; raises ``ValueError`` with a sentence that goes on after *type*."""
+        is_list = isinstance(written, list) and len(written) == 1
+        word = written[0] if is_list and isinstance(written, list) else written
+        if not isinstance(word, str) or word not in _PROBLEMS:
+            known = ", ".join(_PROBLEMS)
+            meant = did_you_mean(word, _PROBLEMS) if isinstance(word, str) else ""
+            what = meant if "mean" in meant else f", wanted one of {known}, or a list of one of them"
+            raise ValueError(f"is {written!r}{what}")
+        return cls(word, is_list)
+
+    def problem(self, value: object) -> str:
+        """Why a value is not of this type, as it goes on after the name of the export; empty where it is."""
+        if not self.is_list:
+            return _PROBLEMS[self.word](value)
+        if not isinstance(value, list):
+            return f"is {_shown(value)}, wanted a list"
+        if len(value) > MOST_ITEMS:
+            return f"has {len(value)} items, at most {MOST_ITEMS} are allowed"
+        found = ((index, _PROBLEMS[self.word](item)) for index, item in enumerate(value))
+        return next((f"[{index}] {problem}" for index, problem in found if problem), "")
+
+    def __str__(self) -> str:
+        return f"[{self.word}]" if self.is_list else self.word
+
+
+class Export(msgspec.Struct, frozen=True):
+    """An export as a manifest declares it: ``value`` as it is written, with its expressions."""
+
+    type: ExportType
+    value: Any
+
+
+def parse_exports(written: object) -> tuple[dict[str, Export], dict[tuple[str | int, ...], str]]:
+    """The ``exports`` of a manifest, and what is wrong with them: sentences by their places below it."""
+    if not isinstance(written, Mapping):
+        return {}, {(): f"exports is {_shown(written)}, wanted a mapping of names"}
+    found: dict[str, Export] = {}
+    wrong: dict[tuple[str | int, ...], str] = {}
+    if len(written) > MOST:
+        wrong[()] = f"exports has {len(written)} names, at most {MOST} are allowed"
+    for name, declared in written.items():
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            wrong[(name,)] = f"exports has {name!r}, wanted a name such as address: {NAME.pattern}"
+            continue
+        fields = declared if isinstance(declared, Mapping) else {"value": declared}
+        if unknown := [key for key in fields if key not in ("type", "value")]:
+            meant = did_you_mean(str(unknown[0]), ("type", "value"))
+            wrong[(name, unknown[0])] = f"exports.{name} has unknown key {unknown[0]!r}{meant}"
+        if "value" not in fields:
+            wrong[(name,)] = f"exports.{name} has no value"
+            continue
+        try:
+            found[name] = Export(ExportType.parse(fields.get("type", "text")), fields["value"])
+        except ValueError as error:
+            wrong[(name, "type")] = f"exports.{name}: type {error}"
+    return found, wrong
+
+
+def find_problem(values: Mapping[str, object]) -> str:
+    """Why these are too large to be exported together; empty where they are not."""
+    if len(values) > MOST:
+        return f"{len(values)} exports, at most {MOST} are allowed"
+    size = len(msgspec.json.encode(dict(values)))
+    return f"exports have {size} bytes, at most {LARGEST} are allowed" if size > LARGEST else ""
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        return f"is {_shown(value)}, wanted text"
+    if len(value) > LONGEST_TEXT:
+        return f"has {len(value)} characters, at most {LONGEST_TEXT} are allowed"
+    if not value.isprintable():
+        return f"is {_shown(value)}, wanted one line without control characters"
+    if found := next((mark for mark in _OF_EXPRESSIONS if mark in value), None):
+        return f"is {_shown(value)}, and {found} would begin an expression where it is read"
+    return ""
+
+
+def _integer(value: object) -> str:
+    if type(value) is not int:  # True is an int
+        return f"is {_shown(value)}, wanted a whole number"
+    return "" if abs(value) <= _LARGEST_NUMBER else f"is {_shown(value)}, wanted at most {_LARGEST_NUMBER}"
+
+
+def _port(value: object) -> str:
+    return (
+        "" if type(value) is int and 1 <= value <= 65535 else f"is {_shown(value)}, wanted a port: 1 to 65535"
+    )
+
+
+def _boolean(value: object) -> str:
+    return "" if isinstance(value, bool) else f"is {_shown(value)}, wanted true or false"
+
+
+def _address(what: str, versions: tuple[int, ...]) -> Callable[[object], str]:
+    def problem(value: object) -> str:
+        import ipaddress
+
+        try:
+            if (
+                isinstance(value, str)
+                and "%" not in value
+                and ipaddress.ip_address(value).version in versions
+            ):
+                return ""
+        except ValueError:
+            pass
+        return f"is {_shown(value)}, wanted {what}"
+
+    return problem
+
+
+def _host_name(value: object) -> str:
+    is_name = isinstance(value, str) and len(value) <= _LONGEST_NAME and _HOST_NAME.fullmatch(value)
+    return "" if is_name else f"is {_shown(value)}, wanted the name of a host"
+
+
+_PROBLEMS: dict[str, Callable[[object], str]] = {
+    "text": _text,
+    "integer": _integer,
+    "boolean": _boolean,
+    "ip": _address("an IP address", (4, 6)),
+    "ipv4": _address("an IPv4 address", (4,)),
+    "ipv6": _address("an IPv6 address", (6,)),
+    "hostname": _host_name,
+    "port": _port,
+}
+TYPES = tuple(_PROBLEMS)
+"""The words for types."""
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    text = text if text.isprintable() else ascii(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"

@@ -1,0 +1,143 @@
+"""``docs/exports.md``: its manifests, configuration and commands, on three web servers and a load balancer."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from puller.values.exports import LONGEST_TEXT, MOST, MOST_ITEMS, TYPES
+from tests.conftest import Host
+
+if TYPE_CHECKING:
+    from tests.conftest import Execute, Publisher, WebServer
+
+PAGE = (Path(__file__).parents[1] / "docs/exports.md").read_text()
+COMMANDS = re.findall(r"^\$ puller (.*)$", PAGE, re.MULTILINE)
+
+
+def example(path: str) -> str:
+    """The example that begins with this path in a comment, without the comment."""
+    found = re.search(rf"^    # {re.escape(path)}\n((?:    .*\n|\n(?=    [^#]))+)", PAGE, re.MULTILINE)
+    assert found, path
+    return textwrap.dedent(found[1])
+
+
+class Scene:
+    def __init__(self, directory: Path, publisher: Publisher, web: WebServer, execute: Execute) -> None:
+        self.directory, self.publisher, self.execute = directory, publisher, execute
+        (directory / "reports").mkdir()
+        os.symlink(publisher.site.directory, "site")
+        self.hosts = {name: self._host(name, web.url, "web") for name in ("w1", "w2", "w3")}
+        self.balancer = self._host("lb", web.url, "balancer")
+        of_balancer = yaml.safe_load(example("/etc/puller/config.yaml of the load balancer"))
+        self.balancer.configure(**of_balancer)
+
+    def _host(self, name: str, url: str, bundle: str) -> Host:
+        host = Host(self.directory / name, self.publisher.site.anchor, url, self.execute)
+        reports = {"to": [str(self.directory / "reports")]}
+        host.configure(host_name=name, bundles=[{"name": bundle}], reports=reports)
+        facts = self.directory / name / "facts.d" / "net.json"
+        facts.write_text(json.dumps({"networking": {"ip": f"192.0.2.{name[-1]}", "fqdn": name}}))
+        host.machine.mkdir(parents=True)
+        (host.machine / "serves").touch()
+        return host
+
+    def publish(self, version: str) -> None:
+        """The bundles of the page, with the places of a test for those of a machine."""
+        for name in ("web", "balancer"):
+            text = example(f"{name}/manifest.yaml")
+            text = re.sub(r"/srv/www|/etc/haproxy", "{{ facts.machine }}", text)
+            text = text.replace("owner: root", 'owner: "{{ facts.uid }}"').replace(
+                "group: root", 'group: "{{ facts.gid }}"'
+            )
+            text = re.sub(r"(?m)^( *- )(\{\{ facts.machine \}\}[^:]*):", r'\1"\2":', text)
+            files = {}
+            if name == "balancer":
+                files["templates/haproxy.cfg.j2"] = example("balancer/templates/haproxy.cfg.j2").encode()
+            self.publisher.publish(version, text, name=name, files=files)
+
+    def commands(self) -> list[str]:
+        """What the timer runs."""
+        said = []
+        for line in COMMANDS[:3]:
+            status, output = self.execute(*shlex.split(line.replace("/srv/reports", "reports")))
+            assert status == 0, f"{line}: {output}"
+            said.append(output)
+        self.publisher.deploy()
+        return said
+
+    def servers(self) -> list[str]:
+        text = (self.balancer.machine / "haproxy.cfg").read_text()
+        return re.findall(r"server (\S+ \S+) check", text)
+
+
+@pytest.fixture
+def scene(
+    tmp_path: Path,
+    publisher: Publisher,
+    web: WebServer,
+    execute: Execute,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Scene:
+    monkeypatch.chdir(tmp_path)
+    return Scene(tmp_path, publisher, web, execute)
+
+
+ALL = ["w1 192.0.2.1:8080", "w2 192.0.2.2:8080", "w3 192.0.2.3:8080"]
+
+
+def test_one_server_is_taken_out_and_comes_back(scene: Scene) -> None:
+    assert len(COMMANDS) == 4
+    for version in ("1.0.0", "1.1.0"):
+        scene.publish(version)
+        for host in scene.hosts.values():
+            outcome = host.run()
+            assert outcome.status == 0, outcome.output
+        scene.commands()
+        assert scene.balancer.run().status == 0
+        assert scene.servers() == ALL
+
+        (scene.hosts["w2"].machine / "serves").unlink()
+        assert scene.hosts["w2"].run().status != 0
+        scene.commands()
+        assert scene.balancer.run().status == 0
+        assert scene.servers() == [ALL[0], ALL[2]]
+
+        (scene.hosts["w2"].machine / "serves").touch()
+        assert scene.hosts["w2"].run().status == 0
+        scene.commands()
+        assert scene.balancer.run().status == 0
+        assert scene.servers() == ALL
+
+    said = scene.commands()
+    assert "as before" in said[1]
+    assert "as it was published before" in said[2]
+    assert scene.balancer.run().status == 0
+
+
+def test_targets_are_what_prometheus_reads(scene: Scene) -> None:
+    scene.publish("1.0.0")
+    for host in scene.hosts.values():
+        assert host.run().status == 0
+    scene.commands()
+    status, said = scene.execute(*shlex.split(COMMANDS[3]))
+    assert status == 0, said
+    assert json.loads(Path("targets.json").read_text()) == [
+        {"labels": {"puller_bundle": "web", "puller_host": line.split()[0]}, "targets": [line.split()[1]]}
+        for line in ALL
+    ]
+
+
+def test_the_tables_are_those_of_the_code() -> None:
+    words = re.findall(r"^\| ((?:`[a-z0-9]+`(?:, )?)+) \| (?!is)", PAGE, re.MULTILINE)
+    assert {word for line in words for word in re.findall("[a-z0-9]+", line)} == set(TYPES)
+    for number in (f"{LONGEST_TEXT:,}", f"at most {MOST} values", f"at most {MOST_ITEMS} of"):
+        assert number in PAGE
