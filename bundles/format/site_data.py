@@ -12,10 +12,7 @@ from typing import Any
 import msgspec
 
 from bundles.errors import FormatError
-from bundles.format import fields
 from bundles.format.identity import parse_name
-from bundles.format.release import parse_time, written_time
-from bundles.format.strict_json import excerpt
 
 FORMAT = 1
 DIRECTORY = "_data"
@@ -59,12 +56,18 @@ def parse_data_name(name: str) -> str:
 
 
 def custom_fields(published: datetime) -> dict[str, Any]:
-    """What a bin says of a document beside its length and hashes: the ``custom`` of the TUF specification, 4.5."""
+    """The fields of a document in its bin beside length and hashes: ``custom`` in the TUF specification, 4.5."""
+    from bundles.format.release import written_time  # here and below: a configuration asks for names alone
+
     return {"format": FORMAT, "published": written_time(published)}
 
 
 def read_custom(custom: Any, where: str) -> datetime:
-    """When a document was published; raises `FormatError`, also for a format that this version cannot read."""
+    """The time of publication of a document; raises `FormatError`, also for a format that this version cannot read."""
+    from bundles.format import fields
+    from bundles.format.release import parse_time
+    from bundles.format.strict_json import excerpt
+
     known = fields.mapping(custom, f"{where}: custom")
     if known.get("format") != FORMAT:
         what = (

@@ -1,4 +1,4 @@
-"""What the bundles of this host export to the fleet, kept from the run that enforced them last.
+"""The exports of the bundles of this host, kept from the run that enforced them last.
 
 A run that applies nothing (a maintenance window, a pause) exports the same as the one before it.
 """
@@ -21,7 +21,7 @@ class ExportedValues:
         self._warn = warn
 
     def load(self, *, noop: bool = False) -> Exported:
-        """What was exported last; with ``noop`` nothing is changed."""
+        """The values that were exported last; with ``noop`` nothing is changed."""
         return self._file.load(self._warn, noop=noop) or {}
 
     def update(self, enforced: Mapping[str, Mapping[str, Any]], configured: Collection[str]) -> None:

@@ -57,6 +57,7 @@ class FewHostsError(PullerError):
     type=click.Choice(["yaml", "json", "file_sd"]),
     default="yaml",
     show_default=True,
+    help="A data document in YAML or JSON, or targets for Prometheus.",
 )
 @click.option(
     "--target",

@@ -131,7 +131,7 @@ class Reader:
                     yield self._details(name, documents[name], runs.get(name, []))
 
     def exporting(self, bundle: str, names: Collection[str]) -> Iterator[tuple[str, PublishedBundle]]:
-        """Those of the hosts on which a bundle is enforced, each with what it exports.
+        """The hosts of these names on which a bundle is enforced, each with what it exports.
 
         Raises ``SourceError`` for a document that is damaged.
         """
