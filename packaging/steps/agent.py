@@ -1,6 +1,7 @@
 """The directory of one version: Puller with all that it needs, for the system's Python.
 
     bin/puller                          the command, wherever the directory lies
+    bin/self-test                       whether it starts on this machine: asked by the launcher of the packages
     bin/python3                         a link to the system's Python
     pyvenv.cfg                          makes that Python look here for modules, and nowhere else of the system
     lib/python3.11/site-packages/       Puller, and what packaging/requirements.lock names
@@ -20,7 +21,7 @@ from steps.failure import BuildFailed
 from steps.source import Source
 
 LIBRARIES = "usr/lib/puller"
-"""Where packages put the directories of versions, below the root."""
+"""Where packages have the directories of versions, below the root."""
 
 _BUILD = "/build"
 _OF_THE_INSTALLER = ("INSTALLER", "REQUESTED", "RECORD", "direct_url.json")
@@ -34,12 +35,6 @@ _COMMAND = """\
 self=$0
 [ ! -L "$self" ] || self=$(readlink -f "$self")
 exec "${{self%/*}}/python3" -I -c 'from puller.cli import main; main()' "$@"
-"""
-
-_LAUNCHER = """\
-#!/bin/sh
-# Starts the installed version of Puller by its own directory: a run keeps its modules, whatever is installed meanwhile.
-exec /{libraries}/{version}/bin/puller "$@"
 """
 
 _CONFIGURATION = """\
@@ -98,11 +93,6 @@ def build_agent(source: Source, tree: Tree, work: Path) -> Agent:
 def _fixed(source: Source) -> dict[str, str]:
     """What would otherwise be of this day, this process or this person."""
     return {"SOURCE_DATE_EPOCH": str(source.epoch), "PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "TZ": "UTC"}
-
-
-def launcher(agent: Agent) -> str:
-    """The text of /usr/bin/puller."""
-    return _LAUNCHER.format(libraries=LIBRARIES, version=agent.source.version)
 
 
 def _install(source: Source, tree: Tree, work: Path) -> Path:
@@ -178,7 +168,9 @@ def _add_command(agent: Agent) -> None:
     programs = agent.directory / "bin"
     programs.mkdir()
     (programs / "puller").write_text(_COMMAND.format(version=agent.source.version), encoding="utf-8")
-    (programs / "puller").chmod(0o755)
+    shutil.copyfile(agent.source.directory / "packaging/launcher/self-test", programs / "self-test")
+    for name in ("puller", "self-test"):
+        (programs / name).chmod(0o755)
     (programs / "python3").symlink_to(f"/usr/bin/python{agent.python}")
     text = _CONFIGURATION.format(python=agent.python)
     (agent.directory / "pyvenv.cfg").write_text(text, encoding="utf-8")

@@ -9,7 +9,8 @@ import os
 import shutil
 from pathlib import Path
 
-from steps.agent import LIBRARIES, Agent, launcher
+from steps.agent import LIBRARIES, Agent
+from steps.launcher import script
 
 COMMAND = "/usr/bin/puller"
 _SAMPLE = "etc/puller/config.yaml.sample"
@@ -69,8 +70,9 @@ def stage_host_files(agent: Agent, root: Path, *, units: str, zsh: str, compiled
     }
     for shell, place in places.items():
         stage.file(place, (agent.work / "completions" / shell).read_bytes())
-    stage_version(agent, stage, f"{LIBRARIES}/{agent.source.version}", compiled=compiled)
-    stage.file(COMMAND.lstrip("/"), launcher(agent), 0o755)
+    stage_version(agent, stage, f"{LIBRARIES}/package", compiled=compiled)
+    stage.file(f"{LIBRARIES}/arrange", script(agent.source.directory, "arrange"), 0o755)
+    stage.file(COMMAND.lstrip("/"), script(agent.source.directory, "puller"), 0o755)
     for path in sorted((agent.source.directory / "systemd").iterdir()):
         text = path.read_text(encoding="utf-8").replace("@PULLER@", COMMAND)
         is_unit = path.suffix in {".service", ".timer"}

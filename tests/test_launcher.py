@@ -1,0 +1,376 @@
+"""The launcher of the packages: the newest version that starts, the one before where it does not, and never in silence.
+
+The scripts of ``packaging/launcher``, with versions that are scripts themselves. Who writes records is root; here
+it is whoever ``id`` says so.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SECONDS = 2
+PROVES = 'echo "$0" >>"$(dirname "$0")/../../../tried"'
+"""A self-test that leaves a line."""
+CRASHES = 'echo "Traceback" >&2; echo "ImportError: no module" >&2; exit 1'
+HANGS = 'echo "$0" >>"$(dirname "$0")/../../../tried"; exec sleep 60'
+COMMAND = 'echo "$VERSION $* ${PULLER_FELL_BACK-}"'
+
+
+class Place:
+    """Libraries and records below a directory, and what runs the scripts there."""
+
+    def __init__(self, root: Path, script: object) -> None:
+        self.root = root
+        self.libraries, self.records = root / "lib", root / "records"
+        self.command, self.arrange_script = root / "puller", root / "arrange"
+        self.shims = root / "shims"
+        for directory in (self.libraries, self.shims):
+            directory.mkdir()
+        places = {
+            "LIBRARIES": str(self.libraries), "RECORDS": str(self.records), "COMMAND": str(self.command),
+            "SECONDS": str(SECONDS),
+        }  # fmt: skip
+        assert callable(script)
+        for path, name in ((self.command, "puller"), (self.arrange_script, "arrange")):
+            self.write(path, script(ROOT, name, **places))
+        self.python = root / "python"
+        self.write(self.python, "#!/bin/sh\n")
+        self.be_root(True)
+
+    @staticmethod
+    def write(path: Path, text: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)  # dpkg, too, makes a new file
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def be_root(self, is_root: bool) -> None:
+        self.write(self.shims / "id", f"#!/bin/sh\necho {0 if is_root else 1000}\n")
+
+    def bring(self, version: str, self_test: str = PROVES, command: str = COMMAND) -> None:
+        """What a package manager does: its files, not yet arranged."""
+        package = self.libraries / "package"
+        shutil.rmtree(package, ignore_errors=True)
+        self.write(package / "bin/puller", f"#!/bin/sh\nVERSION={version}\n{command}\n")
+        self.write(package / "bin/self-test", f"#!/bin/sh\n{self_test}\n")
+        self.write(package / "lib/module.py", f"VERSION = {version!r}\n")
+        (package / "bin/python3").symlink_to(self.python)
+
+    def arrange(self, version: str, path: str = "") -> subprocess.CompletedProcess[str]:
+        return self.execute(str(self.arrange_script), version, path=path)
+
+    def install(self, version: str, self_test: str = PROVES) -> str:
+        """What it says on standard error."""
+        self.bring(version, self_test)
+        done = self.arrange(version)
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    def execute(self, *command: str, path: str = "") -> subprocess.CompletedProcess[str]:
+        environment = {"PATH": f"{path or self.shims}:{self.shims}:/usr/bin:/bin"}
+        return subprocess.run(
+            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+            check=False,
+        )  # fmt: skip
+
+    def start(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.execute(str(self.command), *arguments)
+
+    def tried(self) -> int:
+        """How often a self-test was run."""
+        path = self.root / "tried"
+        return len(path.read_text().splitlines()) if path.exists() else 0
+
+    def versions(self) -> str:
+        return (self.libraries / "versions").read_text()
+
+    def directories(self) -> set[str]:
+        return {path.name for path in self.libraries.iterdir() if path.is_dir()} - {"package"}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    monkeypatch.syspath_prepend(ROOT / "packaging")
+    from steps.launcher import script
+
+    yield Place(tmp_path, script)
+
+
+def test_what_is_proven_is_started_without_a_process_more(place: Place) -> None:
+    place.install("1.0")
+    assert place.tried() == 1, "it proves itself when it is installed"
+    for name in ("timeout", "id", "mktemp", "cat", "sed"):  # whatever is no built-in would be found here
+        place.write(place.shims / name, "#!/bin/sh\necho started >&2\nexit 1\n")
+    done = place.start("run", "--noop", "two words")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1.0 run --noop two words \n", "")
+    assert place.tried() == 1
+
+
+def test_the_version_before_is_kept_and_one_before_that_is_not(place: Place) -> None:
+    for version in ("1.0", "1.1", "1.2"):
+        assert place.install(version) == ""
+    assert place.directories() == {"1.1", "1.2"}
+    assert place.versions() == "1 1.2 1.1\n"
+    assert place.start().stdout.startswith("1.2 ")
+    assert {path.name for path in place.records.iterdir()} == {"1.1", "1.2"}
+
+
+def test_arranging_again_changes_nothing(place: Place) -> None:
+    place.install("1.0")
+    place.install("1.1")
+    before = {
+        path: path.lstat().st_mtime_ns for path in place.libraries.rglob("*") if path.name != "versions"
+    }
+    assert place.arrange("1.1").returncode == 0
+    after = {path: path.lstat().st_mtime_ns for path in place.libraries.rglob("*") if path.name != "versions"}
+    assert after == before
+    assert place.versions() == "1 1.1 1.0\n"
+
+
+def test_a_version_that_crashes_gives_way_to_the_one_before_which_is_said(place: Place) -> None:
+    place.install("1.0")
+    sentence = "version 1.1 does not start: ImportError: no module; 1.0 is used in its place"
+    assert sentence in place.install("1.1", CRASHES)
+    done = place.start("run")
+    assert done.returncode == 0
+    assert done.stdout == f"1.0 run {sentence}\n", "the run is told, for its report"
+    assert done.stderr == f"puller: {sentence}\n"
+
+
+def test_a_crash_is_tried_again_by_the_next_start(place: Place) -> None:
+    place.install("1.0")
+    broken = place.root / "broken"
+    broken.touch()
+    place.install("1.1", f"[ ! -e {broken} ] || exit 3")
+    assert "its self-test ended with status 3" in place.start().stderr
+    broken.unlink()
+    assert (place.start().stdout, place.start().stderr) == ("1.1  \n", "")
+
+
+def test_a_version_that_hangs_is_waited_for_once_in_a_boot(place: Place) -> None:
+    place.install("1.0")
+    began = time.monotonic()
+    assert f"1.1 is not ready after {SECONDS} s; 1.0 is used" in place.install("1.1", HANGS)
+    assert time.monotonic() - began < SECONDS + 5
+    tried = place.tried()
+    assert f"1.1 is not ready after {SECONDS} s; 1.0 is used" in place.start().stderr
+    assert place.tried() == tried
+
+    record = place.records / "1.1"
+    times = record.stat()
+    record.write_text(
+        record.read_text().replace(Path("/proc/sys/kernel/random/boot_id").read_text().strip(), "0-0")
+    )
+    os.utime(record, ns=(times.st_atime_ns, times.st_mtime_ns))
+    place.start()
+    assert place.tried() == tried + 1, "another boot"
+
+
+def test_a_version_that_says_much_before_it_fails_is_quoted_in_one_plain_line(place: Place) -> None:
+    place.install("1.0")
+    loud = "i=0; while [ $i -lt 3000 ]; do echo 'the same again and again and again' >&2; i=$((i+1)); done"
+    said = place.install("1.1", f"{loud}; printf 'red \\033[31m end' >&2; exit 1")
+    assert "\033" not in said
+    assert len(said) < 1000
+    assert "1.0 is used in its place" in said
+
+
+@pytest.mark.parametrize("missing", ["bin/puller", "bin/self-test", "bin/python3", ""])
+def test_a_version_that_is_not_whole_gives_way(place: Place, missing: str) -> None:
+    place.install("1.0")
+    place.install("1.1")
+    gone = place.libraries / "1.1" / missing
+    shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+    done = place.start()
+    assert done.stdout.startswith("1.0 ")
+    assert "version 1.1" in done.stderr
+
+
+def test_a_command_that_nobody_may_execute_gives_way(place: Place) -> None:
+    place.install("1.0")
+    place.install("1.1")
+    os.chmod(place.libraries / "1.1/bin/puller", 0o644)
+    assert place.start().stdout.startswith("1.0 ")
+
+
+def test_another_python_is_a_reason_to_try_again(place: Place) -> None:
+    """Whatever the clock says: what counts is that its time is another one."""
+    place.install("1.0")
+    for seconds in (2_000_000_000, 1_000_000_000):
+        tried = place.tried()
+        os.utime(place.python, (seconds, seconds))
+        for _ in range(3):
+            assert (place.start().returncode, place.start().stderr) == (0, "")
+        assert place.tried() == tried + 1
+
+
+def test_who_is_not_root_tries_and_leaves_no_record(place: Place) -> None:
+    place.install("1.0")
+    place.install("1.1", CRASHES)
+    shutil.rmtree(place.records)
+    place.be_root(False)
+    done = place.start()
+    assert done.stdout.startswith("1.0 ")
+    assert "version 1.1 does not start: its self-test ended with status 1" in done.stderr
+    assert not place.records.exists()
+
+
+def test_records_that_cannot_be_written_stop_nothing(place: Place) -> None:
+    place.install("1.0")
+    shutil.rmtree(place.records)
+    place.records.write_text("in the way")
+    assert (place.start("a").stdout, place.start("a").stderr) == ("1.0 a \n", "")
+
+
+@pytest.mark.parametrize("text", ["", "1", "2 proven\n", "1 proven", "9 hung\n", "\0\n", "1 hung\n"])
+def test_damaged_and_later_records_are_no_records(place: Place, text: str) -> None:
+    place.install("1.0")
+    record, times = place.records / "1.0", place.python.stat()
+    record.write_text(text)
+    os.utime(record, ns=(times.st_atime_ns, times.st_mtime_ns))
+    for _ in range(2):
+        assert (place.start().stdout, place.start().stderr) == ("1.0  \n", "")
+
+
+@pytest.mark.parametrize("text", [None, "", "2 1.0 0.9\n", "1.0\n", "1\n", "1 ../../tmp -\n", "1 - -\n"])
+def test_without_a_list_of_versions_nothing_is_guessed(place: Place, text: str | None) -> None:
+    place.install("1.0")
+    (place.libraries / "versions").unlink()
+    if text is not None:
+        (place.libraries / "versions").write_text(text)
+    done = place.start()
+    assert done.returncode == 126
+    assert done.stderr.startswith("puller: ")
+    assert "install" in done.stderr
+    assert done.stdout == ""
+
+
+def test_where_no_version_starts_each_is_named(place: Place) -> None:
+    place.install("1.0")
+    place.install("1.1", CRASHES)
+    place.write(place.python, "#!/bin/sh\nexit 0\n")
+    os.utime(place.python, (1, 1))
+    place.write(place.libraries / "1.0/bin/self-test", f"#!/bin/sh\n{CRASHES}\n")
+    done = place.start()
+    assert done.returncode == 126
+    assert "version 1.1 does not start" in done.stderr
+    assert "version 1.0 does not start" in done.stderr
+
+
+def test_back_to_the_version_before_leaves_the_broken_one_behind(place: Place) -> None:
+    place.install("1.0")
+    place.install("1.1", CRASHES)
+    assert place.install("1.0") == ""
+    assert place.versions() == "1 1.0 -\n"
+    assert place.directories() == {"1.0"}
+    assert place.start().stderr == ""
+
+
+def test_a_broken_version_never_takes_the_place_of_a_good_one_before(place: Place) -> None:
+    place.install("1.0")
+    place.install("1.1", CRASHES)
+    place.install("1.2", CRASHES)
+    assert place.versions() == "1 1.2 1.0\n"
+    assert place.start().stdout.startswith("1.0 ")
+    assert place.install("1.3") == ""
+    assert place.versions() == "1 1.3 1.0\n"
+
+
+def test_other_files_of_the_same_version_get_a_directory_of_their_own(place: Place) -> None:
+    place.install("1.0")
+    place.bring("1.0", CRASHES)
+    assert "version 1.0+2 does not start" in place.arrange("1.0").stderr
+    assert place.versions() == "1 1.0+2 1.0\n"
+    place.install("1.0")
+    assert place.versions() == "1 1.0 -\n"
+
+
+def test_what_failed_is_put_in_place_anew_when_it_is_installed_again(place: Place) -> None:
+    """Its byte code, or its links, may be what is wrong."""
+    place.install("1.0")
+    place.install("1.1")
+    place.write(place.libraries / "1.1/bin/self-test", f"#!/bin/sh\n{CRASHES}\n")
+    os.utime(place.python, (1, 1))
+    assert place.start().stdout.startswith("1.0 ")
+    assert place.install("1.1") == ""
+    assert place.start().stdout.startswith("1.1 ")
+    assert place.versions() == "1 1.1+2 1.0\n"
+
+
+def test_a_version_that_something_runs_with_is_kept(place: Place) -> None:
+    place.install("1.0")
+    program = place.libraries / "1.0/bin/python3"
+    with subprocess.Popen(["sleep", "60"], executable="/bin/sleep") as other:
+        with subprocess.Popen([str(program), "60"], executable="/bin/sleep") as process:
+            for version in ("1.1", "1.2", "1.3"):
+                place.install(version)
+            assert place.directories() == {"1.0", "1.2", "1.3"}
+            process.kill()
+        other.kill()
+    place.install("1.4")
+    assert place.directories() == {"1.3", "1.4"}
+
+
+_COMMANDS = (
+    "rm",
+    "cp",
+    "mv",
+    "sync",
+    "diff",
+    "timeout",
+    "touch",
+    "chmod",
+    "mkdir",
+    "mktemp",
+    "grep",
+    "tail",
+    "cat",
+)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("self_test", [PROVES, CRASHES])
+def test_killed_at_any_step_a_version_starts_and_the_next_attempt_comes_to_the_same(
+    place: Place, moment: str, self_test: str
+) -> None:
+    killers = place.root / "killers"
+    count = place.root / "count"
+    for name in _COMMANDS:
+        kill = '[ "$n" != "$(/bin/cat "$0.at" 2>/dev/null)" ] || kill -9 $PPID'
+        steps = [
+            f"n=$(( $(/bin/cat {count}) + 1 )); echo $n >{count}",
+            f'/usr/bin/env PATH=/usr/bin:/bin {name} "$@"; s=$?',
+        ]
+        lines = [steps[0], kill, steps[1]] if moment == "before" else [steps[0], steps[1], kill]
+        text = "\n".join(["#!/bin/sh", *lines, "exit $s"]).replace('"$0.at"', f"{place.root}/at")
+        place.write(killers / name, text + "\n")
+
+    place.install("1.0")
+    place.install("1.1")
+    step = 0
+    while True:
+        step += 1
+        place.bring(f"2.{step}", self_test)
+        count.write_text("0\n")
+        (place.root / "at").write_text(f"{step}\n")
+        killed = place.arrange(f"2.{step}", path=str(killers)).returncode != 0
+        done = place.start()
+        assert done.returncode == 0, f"step {step}: {done.stderr}"
+        ended = place.arrange(f"2.{step}")
+        assert ended.returncode == 0
+        good = self_test == PROVES
+        assert place.start().stdout.startswith(f"2.{step} " if good else "1.1 "), f"step {step}"
+        assert len(place.directories()) == 2
+        assert not [path.name for path in place.libraries.iterdir() if path.name.startswith(".")]
+        assert not list(place.records.glob(".*"))
+        if not killed and int(count.read_text()) < step:
+            break
+    assert step > 8
