@@ -35,6 +35,8 @@ class ExitStatus(IntEnum):
     """The site could not be reached; the last good bundle is enforced."""
     NOTHING_TO_ENFORCE = 15
     """The site could not be reached, and there is no bundle on this machine yet."""
+    FELL_BACK = 16
+    """The agent that is installed does not start; the one before it has done the run."""
     HELD = 20
     """Held back or disabled by the operator."""
     USAGE = 64
@@ -66,6 +68,7 @@ _SERIOUSNESS = (
     ExitStatus.CHANGED_AND_FAILED,
     ExitStatus.FAILED,
     ExitStatus.NOTHING_TO_ENFORCE,
+    ExitStatus.FELL_BACK,
     ExitStatus.FETCH_FAILED,
     ExitStatus.HELD,
     ExitStatus.CHANGED,

@@ -10,13 +10,12 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SECONDS = 2
+SECONDS = 1
 PROVES = 'echo "$0" >>"$(dirname "$0")/../../../tried"'
 """A self-test that leaves a line."""
 CRASHES = 'echo "Traceback" >&2; echo "ImportError: no module" >&2; exit 1'
@@ -97,11 +96,11 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.syspath_prepend(ROOT / "packaging")
     from steps.launcher import script
 
-    yield Place(tmp_path, script)
+    return Place(tmp_path, script)
 
 
 def test_what_is_proven_is_started_without_a_process_more(place: Place) -> None:

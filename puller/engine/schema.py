@@ -87,6 +87,7 @@ def manifest_schema() -> Schema:
             "hierarchy": _HIERARCHY,
             "libraries": _LIBRARIES,
             "overrides": {"type": ["object", "null"]},
+            "requires": _REQUIRES,
             **run,
             "ccm": {"type": "object", "properties": ccm, "additionalProperties": False},
         },
@@ -144,6 +145,13 @@ _HIERARCHY: Final[Schema] = {
 }
 
 
+_REQUIRES: Final[Schema] = {
+    "description": "The versions of Puller that may apply this: any other refuses it before anything is changed.",
+    "type": "object",
+    "properties": {"puller": {"type": "string", "examples": [">=1.2", ">=1.2, <2"]}},
+    "required": ["puller"],
+    "additionalProperties": False,
+}
 _LIBRARIES: Final[Schema] = {
     "description": "Directories of children, templates, files and data that several bundles share, by name.",
     "type": ["object", "null"],

@@ -52,6 +52,8 @@ _OF_THE_TOP = {
     "post_message": "is shown",
 }
 _LIBRARIES = "libraries"
+_REQUIRES = "requires"
+_PULLER = "puller"
 _CCM = "ccm"  # the reference's section for the same keys
 _CCM_TEMPLATE = "resources_jet_file"  # and its name for resources_template
 _SIZE_LIMIT = 64 * 1024 * 1024  # bytes
@@ -73,7 +75,10 @@ class ManifestText(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_file(cls, path: Path, name: str) -> "ManifestText":
-        """The manifest at ``path``; raises ``SourceError`` and ``ManifestError``."""
+        """The manifest at ``path``.
+
+        Raises ``SourceError``, and ``ManifestError`` also where it asks for another agent than this.
+        """
         text = _read(path, name)
         try:
             value = yaml_text.load(text, name)
@@ -83,7 +88,9 @@ class ManifestText(msgspec.Struct, frozen=True):
         if not isinstance(value, dict):
             problems.add((), "is not a mapping; wanted keys such as data and resources")
             problems.raise_any()
-        return cls.of_value(path.parent, value, problems, annotations_of(text, name))
+        found = cls.of_value(path.parent, value, problems, annotations_of(text, name))
+        found.refuse_other_puller()
+        return found
 
     @classmethod
     def of_value(
@@ -108,7 +115,7 @@ class ManifestText(msgspec.Struct, frozen=True):
 
     def check_keys(self) -> None:
         """Note every key that is unknown, has a value of the wrong kind, or does not go with another."""
-        top = (*_DATA_KEYS, _LIBRARIES, *((_CCM,) if self.run_path else _RUN_KEYS))
+        top = (*_DATA_KEYS, _LIBRARIES, _REQUIRES, *((_CCM,) if self.run_path else _RUN_KEYS))
         for key in self.value:
             if key not in top and key != _CCM:
                 self.problems.add((key,), unknown_key(key, top))
@@ -128,6 +135,33 @@ class ManifestText(msgspec.Struct, frozen=True):
             self.problems.add((*self.run_path, "exports", *place), sentence)
         if "resources" not in self.run and "resources_template" not in self.run:
             self.problems.add((), "declares no resources; wanted resources or resources_template")
+
+    def refuse_other_puller(self) -> None:
+        """Check what the manifest asks of the agent; notes what is wrong with that.
+
+        Raises ``ManifestError`` when this agent is not what it asks for. That is all that is said then: whatever else
+        is not understood may be what a newer one is wanted for.
+        """
+        if _REQUIRES not in self.value:
+            return
+        required = self.value[_REQUIRES]
+        if not isinstance(required, dict) or set(required) != {_PULLER}:
+            what = (
+                f'requires is {required!r}, wanted what is asked of the agent, such as {{{_PULLER}: ">=1.2"}}'
+            )
+            self.problems.add((_REQUIRES,), what)
+            return
+        from puller.values.version_range import VersionRange  # few manifests ask for anything
+        from puller.version import __version__
+
+        try:
+            wanted = VersionRange.parse(required[_PULLER])
+        except ValueError as error:
+            self.problems.add((_REQUIRES, _PULLER), f"requires: {_PULLER} {error}")
+            return
+        if __version__ not in wanted:
+            where = self.problems.where((_REQUIRES, _PULLER))
+            raise ManifestError([f"{where}: requires Puller {wanted.text}, and this is Puller {__version__}"])
 
     def removed(self, parent: Declaration | None) -> Removed | None:
         """The fate of its resources when nobody declares them any more; raises ``ValueError``."""

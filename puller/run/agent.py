@@ -62,6 +62,8 @@ class Agent(msgspec.Struct, frozen=True):
     detailed_exitcodes: bool = False
     offline: bool = False
     """Enforce what is here, without asking the site."""
+    fell_back: str = ""
+    """What the launcher says of the agent that is installed and does not start, in whose place this is; else empty."""
 
     def run(self) -> Report:
         """Pull, verify, apply, report.
@@ -84,6 +86,8 @@ class Agent(msgspec.Struct, frozen=True):
         # 1. Lock
         with self._exclusively(), self._place_for_downloads() as downloads, self._kept_code():
             with self._reported():
+                if self.fell_back:
+                    self.problems.error(f"the agent: {self.fell_back}", ExitStatus.FELL_BACK)
                 # 2. Operator
                 noop, warn = self.settings.noop, self.problems.warn
                 holds = Holds.load(self.configuration, self.directories, started, warn, noop=noop)

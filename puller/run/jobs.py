@@ -5,6 +5,7 @@ Apart from the command line, because a run that finds nothing to do spends most 
 """
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -114,6 +115,7 @@ def run(options: RunOptions) -> int:
                 options.settings(log, stops),
                 options.detailed_exitcodes,
                 options.offline,
+                os.environ.get("PULLER_FELL_BACK", ""),
             )
             return agent.run().exit_status
         except Stopped as stop:

@@ -22,11 +22,11 @@ def run(path: str, **options: Any) -> int:
        2  with --detailed-exitcodes:       13  bundle rejected
           changes were made                14  fetch failed, the last bundle is enforced
        4  resources failed                 15  fetch failed, and there is nothing to enforce
-       6  some failed, others changed      20  held back, or disabled (puller status says why)
-       7  new one given up, back on the    75  another run is at work
-          last good bundle                 78  configuration
-       8  and rolling back failed, too
-      10  signature or checksum is wrong
+       6  some failed, others changed      16  the installed agent does not start; this is
+       7  new one given up, back on the        the one before it
+          last good bundle                 20  held back, or disabled (puller status says why)
+       8  and rolling back failed, too     75  another run is at work
+      10  signature or checksum is wrong   78  configuration
       11  metadata has expired
     """
     from puller.run import jobs

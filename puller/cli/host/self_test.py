@@ -1,7 +1,7 @@
 """Whether this version of Puller starts on this machine: what a run may import is imported.
 
-Installed packages ask it of a version before the first start, and after the Python of the machine was replaced. Status 0
-is *yes*; anything else, or no end, is *no*, and the launcher starts the version before.
+Installed packages ask it of a version before the first start, and after the Python of the machine was replaced. Status
+0 is *yes*; anything else, or no end, is *no*, and the launcher starts the version before.
 """
 
 import importlib

@@ -10,6 +10,7 @@ import pytest
 from puller.errors import ManifestError
 from puller.manifest.manifest import Manifest
 from puller.reporting.report import Event
+from puller.version import __version__
 
 Load = Callable[..., Manifest]
 Apply = Callable[..., dict[str, Event]]
@@ -353,3 +354,12 @@ def test_a_published_bundle_brings_its_children(publisher: Any, host: Any) -> No
     )
     assert host.run().status == 13, "a child that is not valid keeps the bundle from becoming current"
     assert host.enforced == "1.0.0"
+
+
+def test_a_child_that_asks_for_another_puller_is_refused_with_its_parent(load_all: Load) -> None:
+    child = "requires: {puller: '<0.0.1'}\nresources: [of_the_past: [a]]\n"
+    with pytest.raises(ManifestError) as error:
+        load_all({"manifest.yaml": "resources: [apply: [child.yaml]]", "child.yaml": child})
+    assert error.value.problems == (
+        f"web/child.yaml:1: requires Puller <0.0.1, and this is Puller {__version__}",
+    )

@@ -9,6 +9,7 @@ import pytest
 from puller.errors import ManifestError, SourceError
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
+from puller.version import __version__
 
 Load = Callable[..., Manifest]
 
@@ -400,3 +401,39 @@ def test_an_unknown_annotation_is_a_warning(load: Load) -> None:
     assert [warning.split(" wanted")[0] for warning in manifest.warnings] == [
         "web/manifest.yaml:8: unknown annotation @requires,"
     ]
+
+
+def test_a_manifest_may_ask_for_the_puller_that_there_is(load: Load) -> None:
+    for wanted in (">=0.1", ">=0.1, <999", f"=={__version__}"):
+        assert names(load(f"requires: {{puller: '{wanted}'}}\nresources: [exec: [one]]")) == ["exec#one"]
+
+
+def test_one_that_asks_for_another_puller_says_only_that(load: Load) -> None:
+    said = problems(load, """
+        requires:
+          puller: ">=999.1"
+        libraries: 5
+        not_known_yet: 1
+        resources:
+          - of_the_future: [a]
+    """)  # fmt: skip
+    assert said == (f"web/manifest.yaml:3: requires Puller >=999.1, and this is Puller {__version__}",)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "1.2",
+        "['>=1']",
+        "{}",
+        "{puller: 1.2}",
+        "{puller: '~1'}",
+        "{pulller: '>=1'}",
+        "{puller: '>=0', os: a}",
+        "null",
+    ],
+)
+def test_what_is_asked_of_the_agent_is_said_so_or_refused(load: Load, written: str) -> None:
+    (said,) = problems(load, f"requires: {written}\nresources: [exec: [one]]")
+    assert said.startswith("web/manifest.yaml:1: requires")
+    assert "wanted" in said

@@ -1,0 +1,48 @@
+"""The agent's own version in a run: what a bundle asks of it, and that it stands in for one that does not start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from puller.version import __version__
+from tests.conftest import STORY
+
+if TYPE_CHECKING:
+    import pytest
+
+    from tests.conftest import Host, Publisher
+
+
+def test_a_bundle_for_a_newer_agent_is_rejected_before_anything_is_changed(
+    settled: Host, publisher: Publisher
+) -> None:
+    publisher.publish("1.1.0", f'requires: {{puller: ">=999"}}\n{STORY}')
+    for _ in range(2):
+        outcome = settled.run()
+        assert outcome.status == 13
+        sentence = f"manifest.yaml:1: requires Puller >=999, and this is Puller {__version__}"
+        settled.assert_told(f"web-1.1.0/{sentence}", outcome)
+        settled.assert_enforces("1.0.0")
+        (bundle,) = settled.report()["bundles"]
+        assert bundle["held_because"] == "rejected"
+        assert set(settled.states().values()) == {"stable"}
+
+    publisher.publish("1.2.0", f'requires: {{puller: ">={__version__}"}}\n{STORY}')
+    assert settled.run().status == 0
+    settled.assert_enforces("1.2.0")
+
+
+def test_a_run_in_the_place_of_a_version_that_does_not_start_says_so_and_does_the_work(
+    settled: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sentence = "version 2.0 does not start: ImportError: gone; 1.0 is used in its place"
+    monkeypatch.setenv("PULLER_FELL_BACK", sentence)
+    publisher.publish("1.1.0")
+    for options in ((), ("--offline",)):
+        outcome = settled.run(*options)
+        assert outcome.status == 16
+        settled.assert_told(f"the agent: {sentence}", outcome)
+        settled.assert_enforces("1.1.0")
+
+    monkeypatch.delenv("PULLER_FELL_BACK")
+    assert settled.run().status == 0
