@@ -35,23 +35,41 @@ def bundle() -> None:
     type=click.Path(path_type=Path),
     help="Where to write it.  [default: NAME in this directory]",
 )
-def new(name: str, directory: Path | None) -> None:
+@click.option(
+    "--agent",
+    "packages",
+    multiple=True,
+    metavar="PACKAGE",
+    type=click.Path(path_type=Path),
+    help="Write a bundle that brings this package of Puller to its hosts; once for each system.",
+)
+def new(name: str, directory: Path | None, packages: tuple[Path, ...]) -> None:
     """Write a small, commented example to start from, with tests that pass.
 
     It manages a directory that no system uses, /opt/NAME-example, so it can be tried on any machine. Beside it is the
     schema of manifests, against which editors check it; `puller schema manifest` prints the one of this Puller.
+
+    With --agent it is no example: the bundle upgrades Puller itself, each host by the package for its system, with a
+    health check that starts the new version.
 
     \b
     Example:
       puller bundle new web
       puller test web
       puller apply web --noop
+      puller bundle new agent --agent puller_1.4.0-1+deb12_amd64.deb --agent puller_1.4.0-1+deb13_amd64.deb
     """
     from bundles.format.identity import parse_name
 
     parse_name(name)
     target = directory or Path(name)
-    _write_example(target, name)
+    if packages:
+        from puller.cli.author.new_agent import files_of
+
+        _write(target, files_of(name, packages))
+        click.echo(f"{target}: a bundle that upgrades Puller; try: puller test {target}")
+        return
+    _write(target, _example_of(name))
     click.echo(f"{target}: a bundle to start from; try: puller apply {target} --noop")
     click.echo(f"{target}/tests: what it must come to on two kinds of machine; try: puller test {target}")
 
@@ -135,7 +153,17 @@ def inspect(file: Path, output_format: str) -> None:
     click.echo(listing(description, measure(file)))
 
 
-def _write_example(target: Path, name: str) -> None:
+def _example_of(name: str) -> dict[str, bytes]:
+    """The files of the example, by their paths in it."""
+    sources = sorted(path for path in _EXAMPLE.rglob("*") if path.is_file())
+    return {
+        str(source.relative_to(_EXAMPLE)): source.read_text().replace("@name@", name).encode()
+        for source in sources
+    }
+
+
+def _write(target: Path, files: Mapping[str, bytes]) -> None:
+    """Write a new bundle, with the schema of manifests; raises ``PublishError``."""
     from bundles.archive.pack import SCHEMA_FILE
     from bundles.errors import PublishError
     from bundles.filesystem.atomic import write_file
@@ -145,10 +173,10 @@ def _write_example(target: Path, name: str) -> None:
         target.mkdir(parents=True, exist_ok=True)
         if any(target.iterdir()):
             raise PublishError(str(target), "exists already and is not empty")
-        for source in sorted(path for path in _EXAMPLE.rglob("*") if path.is_file()):
-            path = target / source.relative_to(_EXAMPLE)
+        for name, content in files.items():
+            path = target / name
             path.parent.mkdir(exist_ok=True)
-            write_file(path, source.read_text().replace("@name@", name).encode())
+            write_file(path, content)
         write_file(target / SCHEMA_FILE, json.dumps(manifest_schema(), ensure_ascii=False).encode())
     except OSError as error:
         raise PublishError(str(target), f"cannot be written: {error.strerror}") from error
