@@ -1,7 +1,7 @@
 """The packages of `packaging/build`: one commit gives the same bytes; hosts get them, upgrade and lose them cleanly.
 
 Built in trees of both releases of Debian and installed in bare ones, one of which is booted. What is built is the
-commit that is checked out; a second one, of the next version, is made in a clone.
+commit that is checked out. The next version is made of that: as rpm in a clone, as a Debian package by packing it again.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ pytestmark = [pytest.mark.packages, pytest.mark.root]
 ROOT = Path(__file__).parents[2]
 NEXT = "999.1"
 """A version that comes after the one that is checked out."""
+BROKEN = "999.2"
+"""One that comes after that, and does not start."""
 
 AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
 MANIFEST = """\
@@ -84,7 +86,28 @@ def make_release(directory: Path, codename: str) -> None:
         home.mkdir()
         other = {"TZ": "Pacific/Auckland", "LANG": "C", "HOME": str(home), "PYTHONHASHSEED": "7"}
         build(ROOT, tree, directory / "again", codename, *formats, *commit, **other)
-        build(next_version(directory), tree, directory / "next", codename, "deb", "rpm")
+        build(next_version(directory), tree, directory / "next", codename, "rpm")
+        (package,) = (directory / "first").glob("*.deb")
+        packed_again(package, directory / "next", NEXT)
+
+
+def packed_again(package: Path, output: Path, number: str, **appended: str) -> Path:
+    """The same package as another version; ``appended`` are lines for modules of the agent, by their names."""
+    from tests.system.conftest import run_checked
+
+    made = output / package.name.replace(f"_{version()}-", f"_{number}-")
+    with tempfile.TemporaryDirectory() as scratch:
+        root = Path(scratch, "root")
+        run_checked("dpkg-deb", "--raw-extract", package, root)
+        (modules,) = root.glob("usr/lib/puller/package/lib/python3*/site-packages/puller")
+        for path in (modules / "version.py", root / "DEBIAN/control", root / "DEBIAN/postinst"):
+            path.write_text(path.read_text().replace(version(), number))
+        for name, line in appended.items():
+            with (modules / f"{name}.py").open("a") as module:
+                module.write(f"{line}\n")
+        (root / "DEBIAN/md5sums").unlink()
+        run_checked("dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "--build", root, made)
+    return made
 
 
 def next_version(directory: Path) -> Path:
@@ -244,8 +267,8 @@ class Host:
         found = self.type_in("find / -xdev -name '*puller*' -not -path '/proc/*' -not -path '/root/*' -print")
         return set(found.split()) - {"/etc/puller"}
 
-    def byte_code(self) -> int:
-        return len(list((self.machine.root / "usr/lib/puller").rglob("*.pyc")))
+    def byte_code(self, number: str) -> int:
+        return len(list((self.machine.root / "usr/lib/puller" / number).rglob("*.pyc")))
 
 
 @pytest.mark.booted
@@ -264,9 +287,12 @@ def test_a_bare_machine_is_kept_by_the_package_through_upgrade_removal_and_purge
             "ActiveState": "inactive",
         }
         assert sorted(path.name for path in (root / "etc/puller").iterdir()) == ["config.yaml.sample"]
-        assert host.byte_code() == len(list((root / "usr/lib/puller").rglob("*.py")))
+        compiled = host.byte_code(version())
+        assert compiled == len(list((root / "usr/lib/puller" / version()).rglob("*.py"))) > 1000
         started = host.type_in("puller install-units --stdout | grep ^ExecStart=")
-        assert started == "ExecStart=/usr/bin/puller run\nExecStart=/usr/bin/puller check --run\n"
+        assert started == "ExecStart=/usr/bin/puller run
+ExecStart=/usr/bin/puller check --run
+"
         assert "has brought the units already" in host.type_in("puller install-units")
         assert not (root / "etc/systemd/system/puller.service").exists()
         for page in ("man1/puller-run.1.gz", "man5/puller.yaml.5.gz", "man7/puller-operating.7.gz"):
@@ -279,7 +305,6 @@ def test_a_bare_machine_is_kept_by_the_package_through_upgrade_removal_and_purge
         host.publish("1.0.0")
         assert host.run()["exit_status"] == 0
         assert (root / "etc/motd").read_text().startswith("kept by ")
-        compiled = host.byte_code()
         host.type_in("systemctl enable --now puller.timer")
 
         with (root / "etc/puller/config.yaml.sample").open("a") as sample:
@@ -287,8 +312,8 @@ def test_a_bare_machine_is_kept_by_the_package_through_upgrade_removal_and_purge
         host.install(built.package(built.next, ".deb"))
         assert machine.run("puller", "--version").stdout == f"puller, version {NEXT}\n"
         assert (root / "etc/puller/config.yaml.sample").read_text().endswith("# mine\n")
-        assert [path.name for path in (root / "usr/lib/puller").iterdir()] == [NEXT]
-        assert host.byte_code() == compiled
+        assert versions(root) == f"1 {NEXT} {version()}\n"
+        assert host.byte_code(NEXT) == host.byte_code(version()) == compiled
         assert machine.show("puller.timer", "UnitFileState", "ActiveState") == {
             "UnitFileState": "enabled",
             "ActiveState": "active",
@@ -326,6 +351,123 @@ def test_the_package_of_debian_13_is_installed_and_purged_in_a_bare_tree(release
         run_in(root, "apt-get", "purge", "--yes", "puller")
         left = {path for part in ("etc", "usr", "var", "run") for path in (root / part).rglob("*puller*")}
         assert left == set()
+
+
+def versions(root: Path) -> str:
+    """The current one and the one before, as the launcher reads them."""
+    return (root / "usr/lib/puller/versions").read_text()
+
+
+AFTER_THE_UPGRADE = """\
+  - file:
+      - /opt/go: {template: files/go.tmpl, owner: root, group: root, mode: "0644", require: [package#puller]}
+      - /opt/jet:
+          template: files/hello.jet
+          owner: root
+          group: root
+          mode: "0644"
+          require: [package#puller]
+          health_checks: [{disk: {path: /, free: 1}}, {dns: {name: localhost}}]
+"""
+"""What is imported when it is reached: engines of templates, kinds of checks."""
+
+
+class Chroot:
+    """A bare tree with Puller's package, and a site on its disk; nothing in it is booted."""
+
+    def __init__(self, root: Path, work: Path) -> None:
+        self.root, self._work = root, work
+
+    def type_in(self, command: str, *, status: int = 0) -> str:
+        """What a command prints on both streams."""
+        shell = f'export PULLER_PASSPHRASE=correct-horse; cd /srv; exec 2>&1; {command}; echo "status $?"'
+        said, _, ended = run_in(self.root, "bash", "-c", shell).rstrip("\n").rpartition("status ")
+        assert ended == str(status), said
+        return said
+
+    def publish(self, package: Path, number: str, more: str = "") -> None:
+        """A bundle that brings this package."""
+        shutil.copy(package, self.root / "srv")
+        self.type_in(f"rm -rf agent; puller bundle new agent --agent {package.name}")
+        for path in self._work.iterdir():
+            shutil.copy(path, self.root / "srv/agent/files")
+        with (self.root / "srv/agent/manifest.yaml").open("a") as manifest:
+            manifest.write(more)
+        self.type_in(f"puller site publish site agent --version {number}")
+
+    def run(self, status: int = 0) -> dict[str, Any]:
+        """The report of a run."""
+        self.type_in("puller run", status=status)
+        report: dict[str, Any] = json.loads((self.root / "var/lib/puller/last-run.json").read_bytes())
+        return report
+
+    def agent(self) -> str:
+        """The version that starts, without a word about another one."""
+        return self.type_in("puller --version").removeprefix("puller, version ").strip()
+
+
+def test_the_agent_is_upgraded_by_its_own_bundle_to_a_broken_version_and_back(
+    releases: Releases, tmp_path: Path
+) -> None:
+    from tests.system.conftest import copied
+
+    built = releases["bookworm"]
+    first, following = (built.package(where, ".deb") for where in (built.first, built.next))
+    broken = packed_again(first, tmp_path, BROKEN, errors='raise ImportError("broken on purpose")')
+    work = tmp_path / "files"
+    work.mkdir()
+    (work / "go.tmpl").write_text('{{ printf "%s" "go" }}\n')
+    (work / "hello.jet").write_text('{{ len("four") }}\n')
+
+    with copied(built.bare) as root:
+        host = Chroot(root, work)
+        shutil.copy(first, root / "root")
+        install(root, f"/root/{first.name}")
+        host.type_in("puller site init site && cp site/root.json /etc/puller/root.json")
+        (root / "etc/puller/config.yaml").write_text(CONFIGURATION.replace("web", "agent"))
+        host.publish(first, "1.0.0")
+        assert host.run()["bundles"][0]["summary"].get("changed", 0) == 0
+
+        # The run that upgrades ends with the code that it began with, and the next one is the new version.
+        host.publish(following, "1.1.0", AFTER_THE_UPGRADE)
+        report = host.run()
+        assert report["puller"] == version()
+        assert report["problems"] == []
+        assert (root / "opt/go").read_text() == "go\n"
+        assert (root / "opt/jet").read_text() == "4\n"
+        assert host.agent() == NEXT
+        assert versions(root) == f"1 {NEXT} {version()}\n"
+        report = host.run()
+        assert report["puller"] == NEXT
+        assert report["bundles"][0]["summary"].get("changed", 0) == 0
+
+        # A version that does not start: its bundle is given up, and the one before brings its package back.
+        host.publish(broken, "1.2.0")
+        (bundle,) = host.run(7)["bundles"]
+        assert bundle["given_up"]["version"] == "1.2.0"
+        assert "broken on purpose" in json.dumps(bundle)
+        assert host.agent() == NEXT
+        assert versions(root) == f"1 {NEXT} -\n"
+        assert host.run()["problems"] == []
+
+        # By hand, and past the bundle: the version before stands in, says so, and repairs it.
+        shutil.copy(broken, root / "root")
+        sentence = (
+            f"version {BROKEN} does not start: ImportError: broken on purpose; {NEXT} is used in its place"
+        )
+        assert sentence in host.type_in(f"dpkg -i /root/{broken.name}")
+        assert sentence in host.type_in("puller --version")
+        report = host.run(16)
+        assert report["problems"] == [f"the agent: {sentence}"]
+        assert report["puller"] == NEXT
+        assert host.agent() == NEXT
+        assert host.run()["problems"] == []
+
+        # Back to where it began.
+        host.type_in("puller site back site agent --version 1.0.0")
+        assert host.run()["puller"] == NEXT
+        assert host.agent() == version()
+        assert host.run()["puller"] == version()
 
 
 def assert_demo_runs(root: Path, command: str = "puller") -> None:
@@ -388,10 +530,19 @@ def assert_rpm_upgrades(root: Path, built: Built) -> None:
     (root / "var/lib/puller/kept").touch()
     run_in(root, "rpm", "--upgrade", "--nodeps", f"/root/{following.name}")
     assert run_in(root, "puller", "--version") == f"puller, version {NEXT}\n"
-    assert [path.name for path in (root / "usr/lib/puller").iterdir()] == [NEXT]
+    assert versions(root) == f"1 {NEXT} {version()}\n"
+    assert {path.name for path in (root / "usr/lib/puller").iterdir()} == {
+        *("arrange", "package", "versions"),
+        *(NEXT, version()),
+    }
+    assert not list((root / "usr/lib/puller/package/lib").rglob(f"*{version()}*/RECORD"))
+    run_in(root, "rpm", "--upgrade", "--oldpackage", "--nodeps", f"/root/{first.name}")
+    assert run_in(root, "puller", "--version") == f"puller, version {version()}\n"
+    assert versions(root) == f"1 {version()} {NEXT}\n"
 
     run_in(root, "rpm", "--erase", "puller")
     assert not [path for path in (root / "usr").rglob("*puller*") if "/share/doc/" not in str(path)]
+    assert not (root / "var/lib/puller-launcher").exists()
     assert (root / "var/lib/puller/kept").exists()
 
 
