@@ -8,9 +8,18 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Literal
+
+import msgspec
 
 from puller.state.state_file import StateFile
 from puller.values.refresh import reload_of, subscriber_of
+
+
+class _Document(msgspec.Struct, forbid_unknown_fields=True):
+    format: Literal[1] = 1
+    pending: dict[str, list[str]] = {}
+    """Subscribers, by scope."""
 
 
 class PendingRefreshes:
@@ -33,15 +42,13 @@ class PendingRefreshes:
         What other scopes of the file have on record counts, too, where ``shares`` says so: a resource may have been of
         another bundle when its refresh was recorded.
         """
-        self._file = (
-            StateFile(path, dict[str, list[str]], "pending refreshes in it are lost") if path else None
-        )
+        self._file = StateFile(path, _Document, "pending refreshes in it are lost") if path else None
         self._noop = noop
         self._scope = scope
         self._owners = owners or {}
         self.notes: list[str] = []
         """Sentences for people: what was lost."""
-        self._all = (self._file and self._file.load(self.notes.append, noop=noop)) or {}
+        self._all = ((self._file and self._file.load(self.notes.append, noop=noop)) or _Document()).pending
         own = {scope, *self._owners.values()}
         self._pending = {name: set(names) for name, names in self._all.items() if name in own or shares(name)}
         """By scope."""
@@ -85,4 +92,4 @@ class PendingRefreshes:
         pending = {scope: sorted(map(str, names)) for scope, names in self._pending.items()}
         self._all = {scope: names for scope, names in {**self._all, **pending}.items() if names}
         if not self._noop and self._file:
-            self._file.save(self._all)
+            self._file.save(_Document(pending=self._all))

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -29,7 +30,7 @@ class Start(msgspec.Struct, frozen=True):
     """How a session began; ``started`` is UTC in ISO 8601."""
 
     started: str
-    format: int = 1
+    format: Literal[1] = 1
 
 
 class Recorded(msgspec.Struct, frozen=True):

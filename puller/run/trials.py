@@ -13,6 +13,7 @@
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -51,7 +52,7 @@ class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Record(msgspec.Struct, forbid_unknown_fields=True):
     """What is on disk: one trial at the most for each bundle, by name."""
 
-    format: int = 1
+    format: Literal[1] = 1
     trials: dict[str, Trial] = {}
 
 

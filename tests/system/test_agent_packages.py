@@ -1,7 +1,7 @@
 """The packages of `packaging/build`: one commit gives the same bytes; hosts get them, upgrade and lose them cleanly.
 
 Built in trees of both releases of Debian and installed in bare ones, one of which is booted. What is built is the
-commit that is checked out. The next version is made of that: as rpm in a clone, as a Debian package by packing it again.
+commit that is checked out. The next version is made of that: as rpm in a clone, as a Debian package by packing again.
 """
 
 from __future__ import annotations
@@ -366,14 +366,14 @@ AFTER_THE_UPGRADE = """\
           owner: root
           group: root
           mode: "0644"
-          require: [package#puller]
-          health_checks: [{disk: {path: /, free: 1}}, {dns: {name: localhost}}]
+          health_checks: [{disk: {path: /, free: 1}}, {file: {path: /opt/go, contains: go}}]
+          require: [package#puller, file#/opt/go]
 """
 """What is imported when it is reached: engines of templates, kinds of checks."""
 
 
 class Chroot:
-    """A bare tree with Puller's package, and a site on its disk; nothing in it is booted."""
+    """A tree with Puller's package, and a site on its disk; nothing in it is booted."""
 
     def __init__(self, root: Path, work: Path) -> None:
         self.root, self._work = root, work
@@ -419,7 +419,7 @@ def test_the_agent_is_upgraded_by_its_own_bundle_to_a_broken_version_and_back(
     (work / "go.tmpl").write_text('{{ printf "%s" "go" }}\n')
     (work / "hello.jet").write_text('{{ len("four") }}\n')
 
-    with copied(built.bare) as root:
+    with copied(built.tree) as root:
         host = Chroot(root, work)
         shutil.copy(first, root / "root")
         install(root, f"/root/{first.name}")
