@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 import shlex
+import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,3 +51,36 @@ def test_what_it_tells_of_the_launcher_is_in_the_launcher(monkeypatch: pytest.Mo
     assert "timeout --kill-after=5 60 " in launcher
     assert "1 CURRENT BEFORE" in PAGE
     assert "1 CURRENT BEFORE" in arrange
+
+
+def formats() -> dict[str, str]:
+    """What the table of formats says, by each name in code that a row has."""
+    rows = re.findall(r"^\| (.+?) \| ([\d.]+|none) \| .+ \|$", PAGE, re.MULTILINE)
+    return {name: number for cell, number in rows for name in re.findall(r"`([^`]+)`", cell)}
+
+
+def test_the_table_of_formats_has_the_numbers_of_a_state_and_of_the_code() -> None:
+    from bundles.format import description, history, index
+    from puller.resources.archives import receipts
+    from tests.puller.states.make import CASES
+
+    table = formats()
+    assert table["index.json"] == str(index.FORMAT)
+    assert table["history.json"] == str(history.FORMAT)
+    assert table["bundle.json"] == str(description.FORMAT)
+    assert table["archives/"] == str(receipts.FORMAT)
+    with tarfile.open(max(CASES.glob("*.tar.gz"))) as archive:
+        for member in archive:
+            top, _, name = member.name.partition("/")
+            parts = name.split("/")
+            if not member.isreg() or top == "machine" or parts[0] in ("trust", "bundles"):
+                continue
+            told = table.get(parts[0]) or table.get("/".join(parts[:-1]) + "/") or table.get(f"{parts[0]}/")
+            told = told or table[f"/run/puller/{name}"] if name != "lock" else "none"
+            if told == "none":
+                continue
+            content = archive.extractfile(member)
+            assert content is not None
+            data = content.read()
+            document = json.loads(gzip.decompress(data) if name.endswith(".gz") else data)
+            assert str(document["format"]) == told, member.name

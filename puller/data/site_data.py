@@ -31,7 +31,7 @@ Signed = Mapping[str, SiteDocument]
 """Documents that were verified, by name."""
 
 
-class Copy(msgspec.Struct, frozen=True):
+class Copy(msgspec.Struct, frozen=True, tag_field="format", tag=1):
     """A document as it was when it was last good."""
 
     location: str

@@ -18,7 +18,7 @@ from puller.state.stored_json import decode
 _LARGEST_REPORT = 64 * 1024 * 1024  # bytes: an event for each of a hundred thousand resources
 
 
-class Status(msgspec.Struct, frozen=True):
+class Status(msgspec.Struct, frozen=True, tag_field="format", tag=1):
     """The state of an agent, ``running`` or ``idle``; ``since`` is UTC in ISO 8601."""
 
     state: str

@@ -22,6 +22,7 @@ _HEALTH_OF = {
     ExitStatus.HEALTH_FAILED: Health.WARNING,
     ExitStatus.REJECTED: Health.WARNING,
     ExitStatus.FETCH_FAILED: Health.WARNING,
+    ExitStatus.FELL_BACK: Health.WARNING,
     ExitStatus.INTERRUPTED: Health.WARNING,
     ExitStatus.TERMINATED: Health.WARNING,
 }

@@ -27,7 +27,7 @@ _LARGEST = 64 * 1024 * 1024  # bytes
 _LONGEST_NAME = 200  # bytes; file systems take 255
 
 
-class Receipt(msgspec.Struct, omit_defaults=True):
+class Receipt(msgspec.Struct, omit_defaults=True, tag_field="format", tag=1):
     """The files and directories that a resource has made; paths are relative to ``root``."""
 
     target: str
@@ -37,7 +37,6 @@ class Receipt(msgspec.Struct, omit_defaults=True):
     """Each with the SHA-256 of what was written."""
     directories: list[str] = []
     """The empty path is the target itself."""
-    format: int = 1
 
 
 class Receipts:

@@ -25,7 +25,7 @@ _PARTS = re.compile(r'"((?:[^"\\]|\\.)*)"?|([^"#;]+)|([#;].*)')
 _LOCKS = ("index.lock", "HEAD.lock", "config.lock", "packed-refs.lock", "shallow.lock")
 
 
-class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+class Record(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="format", tag=1):
     """The last work of Puller in a repository, kept there: it is lost with it, and says nothing of another one."""
 
     revision: str = ""

@@ -32,12 +32,11 @@ class Made(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str | tuple[str, ...] = ""
 
 
-class Receipt(msgspec.Struct, omit_defaults=True):
+class Receipt(msgspec.Struct, omit_defaults=True, tag_field="format", tag=1):
     """All that edits have put into one file, by reference."""
 
     path: str
     edits: dict[str, Made] = {}
-    format: int = 1
 
 
 class Receipts:

@@ -13,7 +13,7 @@ from puller.state.state_file import StateFile
 _LOSS = "lines of parameters in files of their own stay when nobody declares them any more"
 
 
-class _Places(msgspec.Struct, forbid_unknown_fields=True):
+class _Places(msgspec.Struct, forbid_unknown_fields=True, tag_field="format", tag=1):
     """The files by normalised key."""
 
     paths: dict[str, str] = {}

@@ -7,11 +7,17 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from puller.state.state_file import StateFile
 from puller.system.protocol import System
 
 _Record = dict[str, tuple[int, int] | None]
 """By unit, inode and time of the last change (nanoseconds) of the link; ``None``: it was about to be made."""
+
+
+class _Document(msgspec.Struct, forbid_unknown_fields=True, tag_field="format", tag=1):
+    units: _Record = {}
 
 
 class Masks:
@@ -25,7 +31,7 @@ class Masks:
         self._warn = warn
         self._noop = noop
         loss = "units that Puller has masked stay so until somebody unmasks them"
-        self._file = StateFile(path, _Record, loss) if path else None
+        self._file = StateFile(path, _Document, loss) if path else None
 
     def is_ours(self, unit: str) -> bool:
         """Whether Puller has masked a unit, and nobody else has since."""
@@ -49,8 +55,8 @@ class Masks:
         return (found.st_ino, found.st_ctime_ns) if found else None
 
     def _load(self) -> _Record:
-        return (self._file and self._file.load(self._warn, noop=self._noop)) or {}
+        return ((self._file and self._file.load(self._warn, noop=self._noop)) or _Document()).units
 
     def _save(self, record: _Record) -> None:
         if self._file:
-            self._file.save(record)
+            self._file.save(_Document(record))

@@ -30,7 +30,7 @@ def report(exit_status: int = 0, *, minutes: float = 12, **fields: Any) -> Repor
 
 
 CRITICAL = {1, 4, 6, 8, 10, 11, 12, 15, 64, 75, 78}
-WARNING = {7, 13, 14, 130, 143}
+WARNING = {7, 13, 14, 16, 130, 143}
 
 
 @pytest.mark.parametrize("status", ExitStatus)

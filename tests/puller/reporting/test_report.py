@@ -55,7 +55,7 @@ def test_a_report_says_its_format_and_another_one_is_refused(directories: Direct
     text = directories.last_run.read_text()
     assert text.startswith('{"format":2,"run":')
     directories.last_run.write_text(text.replace('"format":2', '"format":1', 1))
-    with pytest.raises(ValueError, match="Invalid value 1"):
+    with pytest.raises(ValueError, match="is of format 1, which Puller"):
         load_last_report(directories)
 
 
