@@ -107,26 +107,32 @@ _INSTALL = """\
 cd /build
 lock=source/packaging
 
-# 1. What builds, by its own lock; pip is the one of this release of Debian.
-python3 -m venv tools
-tools/bin/pip install --quiet --only-binary=:all: --require-hashes --requirement $lock/requirements-build.lock
+# 1. What builds, by its own lock; pip is the one of this release of Debian. A tree that is kept has it already.
+cache=/var/cache/puller-build
+tools=$cache/$(sha256sum <$lock/requirements-build.lock | cut -c 1-64)
+if [ ! -e $tools/complete ]; then
+    rm -rf $cache
+    python3 -m venv $tools
+    $tools/bin/pip install --quiet --only-binary=:all: --require-hashes --requirement $lock/requirements-build.lock
+    touch $tools/complete
+fi
 
 # 2. The wheel of this commit.
-tools/bin/pip wheel --quiet --no-index --no-deps --no-build-isolation --wheel-dir wheels ./source
+$tools/bin/pip wheel --quiet --no-index --no-deps --no-build-isolation --wheel-dir wheels ./source
 
 # 3. The locked dependencies and the wheel, and whether that is all.
 python3 -m venv --without-pip environment
-tools/bin/pip --python environment install --quiet --no-compile --only-binary=:all: --require-hashes \\
+$tools/bin/pip --python environment install --quiet --no-compile --only-binary=:all: --require-hashes \\
     --requirement $lock/requirements.lock
-tools/bin/pip --python environment install --quiet --no-compile --no-index --no-deps wheels/puller-*.whl
-tools/bin/pip --python environment check --quiet
+$tools/bin/pip --python environment install --quiet --no-compile --no-index --no-deps wheels/puller-*.whl
+$tools/bin/pip --python environment check --quiet
 
 # 4. The bill of materials.
-tools/bin/cyclonedx-py environment --output-reproducible --output-format JSON --spec-version 1.6 \\
+$tools/bin/cyclonedx-py environment --output-reproducible --output-format JSON --spec-version 1.6 \\
     --pyproject source/pyproject.toml --output-file agent.cdx.json environment/bin/python3
 
 # 5. Man pages and completions, as this very version has them.
-PYTHONPATH=$(echo environment/lib/python3*/site-packages) tools/bin/python -B source/packaging/man manual
+PYTHONPATH=$(echo environment/lib/python3*/site-packages) $tools/bin/python -B source/packaging/man manual
 mkdir completions
 for shell in bash zsh fish; do
     environment/bin/python3 -IB environment/bin/puller completion $shell >completions/$shell
