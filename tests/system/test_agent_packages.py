@@ -469,6 +469,12 @@ def test_the_agent_is_upgraded_by_its_own_bundle_to_a_broken_version_and_back(
         assert host.agent() == version()
         assert host.run()["puller"] == version()
 
+        # Without the directory of its version, a run cannot do what the first one has done.
+        away = f"mv /usr/lib/puller/{version()} /usr/lib/puller/away"
+        manifest = f"resources:\n  - exec: [away: {{command: {away}, path: /usr/bin}}]\n{AFTER_THE_UPGRADE}"
+        (root / "srv/agent/manifest.yaml").write_text(manifest.replace("package#puller", "exec#away"))
+        assert "No module named 'puller.templates" in host.type_in("puller apply agent", status=6)
+
 
 def assert_demo_runs(root: Path, command: str = "puller") -> None:
     """Publish, pull, verify, apply, attack, with child processes of its own Python: all that is installed works."""
