@@ -62,6 +62,7 @@ class Place:
         self.write(package / "bin/self-test", f"#!/bin/sh\n{self_test}\n")
         self.write(package / "lib/module.py", f"VERSION = {version!r}\n")
         (package / "bin/python3").symlink_to(self.python)
+        (self.libraries / "brought").write_text(f"1 {version}\n")
 
     def arrange(self, version: str, path: str = "") -> subprocess.CompletedProcess[str]:
         return self.execute(str(self.arrange_script), version, path=path)
@@ -191,6 +192,18 @@ def test_a_version_that_is_not_whole_gives_way(place: Place, missing: str) -> No
     done = place.start()
     assert done.stdout.startswith("1.0 ")
     assert "version 1.1" in done.stderr
+
+
+def test_a_version_that_was_brought_and_not_arranged_is_told(place: Place) -> None:
+    place.install("1.0")
+    place.bring("1.1")
+    sentence = (
+        "version 1.1 is not in its place, as its installation was not finished; 1.0 is used in its place"
+    )
+    done = place.start("run")
+    assert (done.stdout, done.stderr) == (f"1.0 run {sentence}\n", f"puller: {sentence}\n")
+    assert place.arrange("1.1").stderr == ""
+    assert (place.start().stdout, place.start().stderr) == ("1.1  \n", "")
 
 
 def test_a_command_that_nobody_may_execute_gives_way(place: Place) -> None:

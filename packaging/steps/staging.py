@@ -71,6 +71,7 @@ def stage_host_files(agent: Agent, root: Path, *, units: str, zsh: str, compiled
     for shell, place in places.items():
         stage.file(place, (agent.work / "completions" / shell).read_bytes())
     stage_version(agent, stage, f"{LIBRARIES}/package", compiled=compiled)
+    stage.file(f"{LIBRARIES}/brought", f"1 {agent.source.version}\n")
     stage.file(f"{LIBRARIES}/arrange", script(agent.source.directory, "arrange"), 0o755)
     stage.file(COMMAND.lstrip("/"), script(agent.source.directory, "puller"), 0o755)
     for path in sorted((agent.source.directory / "systemd").iterdir()):

@@ -100,7 +100,8 @@ def packed_again(package: Path, output: Path, number: str, **appended: str) -> P
         root = Path(scratch, "root")
         run_checked("dpkg-deb", "--raw-extract", package, root)
         (modules,) = root.glob("usr/lib/puller/package/lib/python3*/site-packages/puller")
-        for path in (modules / "version.py", root / "DEBIAN/control", root / "DEBIAN/postinst"):
+        controls = (root / "DEBIAN/control", root / "DEBIAN/postinst", root / "usr/lib/puller/brought")
+        for path in (modules / "version.py", *controls):
             path.write_text(path.read_text().replace(version(), number))
         for name, line in appended.items():
             with (modules / f"{name}.py").open("a") as module:
@@ -538,7 +539,7 @@ def assert_rpm_upgrades(root: Path, built: Built) -> None:
     assert run_in(root, "puller", "--version") == f"puller, version {NEXT}\n"
     assert versions(root) == f"1 {NEXT} {version()}\n"
     assert {path.name for path in (root / "usr/lib/puller").iterdir()} == {
-        *("arrange", "package", "versions"),
+        *("arrange", "brought", "package", "versions"),
         *(NEXT, version()),
     }
     assert not list((root / "usr/lib/puller/package/lib").rglob(f"*{version()}*/RECORD"))
