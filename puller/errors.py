@@ -14,10 +14,14 @@ PullerError
 """
 
 import errno
+import os
 from collections.abc import Sequence
 from typing import ClassVar
 
 from puller.exit_status import ExitStatus
+
+UNIT_PROFILE = "PULLER_UNIT_PROFILE"
+"""The variable in which a profile of the unit gives its name, so that what it forbids can be told."""
 
 
 class PullerError(Exception):
@@ -94,4 +98,7 @@ def reason(error: OSError) -> str:
     """The system's own words for an error, without Python's numbers."""
     if error.errno == errno.ENOSPC:
         return "no space left on the file system"
-    return error.strerror.lower() if error.strerror else str(error)
+    said = error.strerror.lower() if error.strerror else str(error)
+    if error.errno in (errno.EROFS, errno.EPERM) and (profile := os.environ.get(UNIT_PROFILE)):
+        return f"{said} (this run has the {profile} profile of its unit: docs/units.md)"
+    return said

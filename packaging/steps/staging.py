@@ -13,6 +13,8 @@ from steps.agent import LIBRARIES, Agent
 from steps.launcher import script
 
 COMMAND = "/usr/bin/puller"
+_ON_DEMAND = ("puller-tight.", "puller-user.")
+"""Files of systemd/ that are in force only where somebody asks for them."""
 _SAMPLE = "etc/puller/config.yaml.sample"
 CONFIGURATION_FILES = (f"/{_SAMPLE}",)
 """What an operator may change, and an upgrade keeps then."""
@@ -75,6 +77,8 @@ def stage_host_files(agent: Agent, root: Path, *, units: str, zsh: str, compiled
     stage.file(f"{LIBRARIES}/arrange", script(agent.source.directory, "arrange"), 0o755)
     stage.file(COMMAND.lstrip("/"), script(agent.source.directory, "puller"), 0o755)
     for path in sorted((agent.source.directory / "systemd").iterdir()):
+        if path.name.startswith(_ON_DEMAND):
+            continue  # `puller install-units` has them from the version's own copy
         text = path.read_text(encoding="utf-8").replace("@PULLER@", COMMAND)
         is_unit = path.suffix in {".service", ".timer"}
         stage.file(f"{units}/{path.name}" if is_unit else "usr/lib/tmpfiles.d/puller.conf", text)

@@ -1,5 +1,7 @@
 """Whether a unit of systemd is active, and enabled."""
 
+import os
+
 import msgspec
 
 from bundles.deadline import Deadline
@@ -40,7 +42,7 @@ class Unit(msgspec.Struct, frozen=True):
 
 def ask(wanted: Service, deadline: Deadline, system: System) -> Answer:
     """Ask systemd. Raises ``NotCarriedOut``, and ``OSError`` when systemctl cannot be started."""
-    unit = look(wanted.unit, deadline, system)
+    unit = look(wanted.unit, deadline, system, wanted.scope)
     wrong = []
     if unit.load in ("error", "bad-setting"):
         wrong.append(f"{wanted.unit} cannot be loaded: {unit.load}")
@@ -53,11 +55,13 @@ def ask(wanted: Service, deadline: Deadline, system: System) -> Answer:
     return Answer(wrong, f"{wanted.unit} is {unit}")
 
 
-def look(name: str, deadline: Deadline, system: System) -> Unit:
+def look(name: str, deadline: Deadline, system: System, scope: str = "system") -> Unit:
     """The unit as systemd knows it; raises ``NotCarriedOut`` and ``OSError``."""
     options = [f"--property={','.join(_PROPERTIES)}", "--", name]
     limit = deadline.at_most(deadline.seconds)
-    completed = system.query(Command(["systemctl", "show", "--no-pager", *options], timeout=limit))
+    words = ["systemctl", f"--{scope}", "show", "--no-pager", *options]
+    place = {"XDG_RUNTIME_DIR": f"/run/user/{os.geteuid()}"} if scope == "user" else {}
+    completed = system.query(Command(words, place, timeout=limit))
     if completed.exit_code != 0:
         raise NotCarriedOut(f"systemctl show: {completed.outcome}: {completed.tail(2) or 'no output'}")
     found = dict(line.partition("=")[::2] for line in completed.stdout.splitlines())

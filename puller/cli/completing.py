@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from puller.state.places import DEFAULT_CONFIGURATION
+from puller.state.places import configuration_file
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -120,7 +120,8 @@ def _host(context: click.Context) -> "tuple[Configuration, Directories]":
     from puller.config.configuration import load_configuration
     from puller.state.directories import Directories
 
-    found = load_configuration(Path(context.params.get("path") or DEFAULT_CONFIGURATION))
+    as_user = bool(context.params.get("as_user"))
+    found = load_configuration(configuration_file(context.params.get("path"), as_user=as_user))
     return found, Directories(Path(found.state_directory), Path(found.run_directory))
 
 

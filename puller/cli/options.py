@@ -4,13 +4,14 @@
 * A document that is asked for by name must be readable: unlike a custom fact, a broken ``--facts`` file is an error.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import click
 
 from puller.cli.completing import resources_of_host
-from puller.state.places import DEFAULT_CONFIGURATION, PRIVATE_KEY
+from puller.state.places import DEFAULT_CONFIGURATION, PRIVATE_KEY, configuration_file
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -26,9 +27,26 @@ def together(*options: Decorator) -> Decorator:
     return add
 
 
+as_user_option: Decorator = click.option(
+    "--as-user",
+    is_flag=True,
+    help="For this user's own agent, with configuration and state in this user's own places.",
+)
+
+
 def configuration_option(help: str, *, name: str = "path", **more: Any) -> Decorator:  # noqa: A002  click's word
-    """``--config``, this host's own by default; its value is the parameter ``name``."""
-    return click.option("--config", name, default=DEFAULT_CONFIGURATION, show_default=True, help=help, **more)
+    """``--config``, this host's own by default, and ``--as-user``; the file is the parameter ``name``."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def with_file(*arguments: Any, as_user: bool, **options: Any) -> Any:
+            options[name] = configuration_file(options[name], as_user=as_user)
+            return function(*arguments, **options)
+
+        option = click.option("--config", name, show_default=DEFAULT_CONFIGURATION, help=help, **more)
+        return option(as_user_option(with_file))
+
+    return add
 
 
 def _format_option(*formats: str, help: str) -> Decorator:  # noqa: A002  click's word

@@ -18,6 +18,7 @@ _FLAGS: dict[str, tuple[str, bool]] = {
     "-v": ("verbose", True),
     "--quiet": ("quiet", True),
     "-q": ("quiet", True),
+    "--as-user": ("as_user", True),
 }
 _RUN_FLAGS = {**_FLAGS, "--offline": ("offline", True)}
 _SINGLE = {"--state-directory": "state_directory", "--private-key": "private_key"}
@@ -64,9 +65,10 @@ def _find_run(arguments: Sequence[str]) -> Callable[[], int] | None:
         return None
     # 5.
     from puller.run import jobs
-    from puller.state.places import DEFAULT_CONFIGURATION
+    from puller.state.places import configuration_file
 
-    options = jobs.RunOptions(**{"config": DEFAULT_CONFIGURATION, **found})
+    config = configuration_file(found.pop("config", None), as_user=found.pop("as_user", False))
+    options = jobs.RunOptions(config=config, **found)
     return lambda: jobs.run(options)
 
 

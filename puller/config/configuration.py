@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -22,7 +22,13 @@ from hiera.values.secrets import Secret
 from puller.config.destinations import DestinationOptions, find_destination_problem
 from puller.config.maintenance_windows import Window, find_problem
 from puller.errors import ConfigurationError, file_problem
-from puller.state.places import PRIVATE_KEY
+from puller.state.places import (
+    PRIVATE_KEY,
+    UserConfigurationFile,
+    users_configuration,
+    users_run,
+    users_state,
+)
 from puller.system.trusted import trusted
 from puller.values.convert import explain, parse_value
 from puller.values.duration import Duration
@@ -112,6 +118,9 @@ class ReportOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The whole configuration. Paths are absolute."""
 
+    as_user: ClassVar[bool] = False
+    """Whether it is that of the agent of an ordinary user."""
+
     site: str | tuple[str, ...]
     bundles: tuple[BundleChoice, ...]
     trust_anchor: str = "/etc/puller/root.json"
@@ -150,8 +159,62 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         return tuple(each.removeprefix(SIGNED) for each in self.site_data if each.startswith(SIGNED))
 
 
-def load_configuration(path: Path) -> Configuration:
-    """Read and check it; raises ``ConfigurationError`` with every problem and its line, or if others may write it."""
+class UserConfiguration(Configuration, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The configuration of the agent of an ordinary user, whose paths are that user's where it names none."""
+
+    as_user: ClassVar[bool] = True
+
+
+def load_configuration(path: Path | str) -> Configuration:
+    """Read and check it; raises ``ConfigurationError`` with every problem and its line, or if others may write it.
+
+    A ``UserConfigurationFile`` is read for the agent of the running user: so is what it names, and root is refused
+    (``UsageError``).
+    """
+    if isinstance(path, UserConfigurationFile):
+        return _load_of_user(Path(path))
+    return _load(Path(path), Configuration)
+
+
+def _load_of_user(path: Path) -> Configuration:
+    from puller.config.as_user import require_own, require_user
+
+    require_user()
+    require_own(path)
+    configuration = _load(path, UserConfiguration)
+    for named in _files_of(configuration):
+        require_own(Path(named))
+    return configuration
+
+
+def _files_of(configuration: Configuration) -> Iterator[str]:
+    """The files and directories that it names, and that decide what is done."""
+    yield from (getattr(configuration, key) for key in _PATHS)
+    yield from (location for location in configuration.site_data if location.startswith("/"))
+    transports: tuple[HttpOptions | DestinationOptions, ...]
+    transports = (configuration.http, *configuration.reports.destinations)
+    for of in transports:
+        paths = (of.password_file, of.token_file, of.client_key, of.client_certificate, of.ca_bundle)
+        yield from filter(None, paths)
+    if os.path.isdir(directory := configuration.host_data_directory):
+        yield from (os.path.join(directory, name) for name in sorted(os.listdir(directory)))
+
+
+def _users_places() -> dict[str, str]:
+    """What takes the place of the machine's paths."""
+    directory = users_configuration()
+    return {
+        "trust_anchor": f"{directory}/root.json",
+        "host_data": f"{directory}/data.yaml",
+        "host_data_directory": f"{directory}/data.d",
+        "eyaml_private_key": f"{directory}/keys/private_key.pkcs7.pem",
+        "facts_directory": f"{directory}/facts.d",
+        "state_directory": users_state(),
+        "run_directory": users_run(),
+    }
+
+
+def _load(path: Path, kind: type[Configuration]) -> Configuration:
     try:
         data = read_limited(trusted(path), _SIZE_LIMIT)
         value = yaml_text.load(data, str(path))
@@ -165,12 +228,13 @@ def load_configuration(path: Path) -> Configuration:
         raise ConfigurationError(str(error)) from error
     if not isinstance(value, dict):
         raise ConfigurationError(f"{path}: is not a mapping; `puller config sample` prints one to start from")
-    return _decode(value, data.decode(), path)
+    return _decode(value, data.decode(), path, kind)
 
 
-def _decode(value: dict[str, Any], text: str, path: Path) -> Configuration:
+def _decode(value: dict[str, Any], text: str, path: Path, kind: type[Configuration]) -> Configuration:
+    given = {**_users_places(), **value} if kind.as_user else value
     try:
-        configuration = msgspec.convert(value, Configuration, dec_hook=parse_value)
+        configuration = msgspec.convert(given, kind, dec_hook=parse_value)
     except msgspec.ValidationError:  # it names the first problem only, and no line
         problems = [
             f"{path}:{yaml_text.locate(text, place)[0]}: {sentence}"

@@ -70,6 +70,7 @@ def manifest_schema() -> Schema:
     run = {
         "resources": {"type": "array", "items": {"$ref": "#/$defs/resource"}},
         "resources_template": _TEXT,
+        "as_user": {"type": "boolean"},
         "fail_on_error": {"type": "boolean"},
         "give_up_after": {"type": "integer", "minimum": 0},
         "removed": _OF_OUR_TYPES[Removed],

@@ -1,6 +1,7 @@
 """One declared resource, and the manifest that it stands in."""
 
 from collections.abc import Iterator
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,6 +24,15 @@ HIDDEN = "(sensitive)"
 """What is shown in the place of a property that must not be."""
 
 
+class Agent(Enum):
+    """Whose agent a manifest is read for."""
+
+    OF_THE_MACHINE = "machine"
+    OF_THIS_USER = "user"
+    SOME_USERS = "users"
+    """That of no user in particular: it is read, and not applied."""
+
+
 class Home(msgspec.Struct, frozen=True):
     """A manifest as its resources see it."""
 
@@ -39,6 +49,7 @@ class Home(msgspec.Struct, frozen=True):
     """Whether its data is known; what cannot be resolved without it is not the resources' mistake."""
     removed: Removed | None = None
     """What becomes of its resources when nobody declares them any more, where they do not say so themselves."""
+    agent: Agent = Agent.OF_THE_MACHINE
 
 
 class Child(msgspec.Struct, eq=False):

@@ -14,7 +14,7 @@ import msgspec
 from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope, has_expression, resolve_tree
 from hiera.values.secrets import has_secret, revealed
-from puller.manifest.declaration import Declaration, Home, Late, label
+from puller.manifest.declaration import Agent, Declaration, Home, Late, label
 from puller.manifest.entries import FOR, Entry
 from puller.manifest.manifest import Inputs
 from puller.manifest.problems import Problems
@@ -51,7 +51,7 @@ def declare(
     resource_type = find_type(entry.type_name)
     if resource_type is None:  # read_entries has reported it
         return None
-    draft = Draft(entry, resource_type, problems)
+    draft = Draft(entry, resource_type, problems, agent=home.agent)
     # 1. Spellings.
     if not draft.accept():
         return None
@@ -77,7 +77,7 @@ def declare_unlooped(entry: Entry, problems: Problems, home: Home, why: str) -> 
     resource_type = find_type(entry.type_name)
     if resource_type is None:
         return None
-    draft = Draft(entry, resource_type, problems)
+    draft = Draft(entry, resource_type, problems, agent=home.agent)
     if not draft.accept():
         return None
     draft.leave_open()
@@ -104,6 +104,7 @@ class Draft(msgspec.Struct):
     """Why it cannot be applied on this machine, by property."""
     open: set[str] = set()
     """Properties whose expressions give nothing."""
+    agent: Agent = Agent.OF_THE_MACHINE
 
     def accept(self) -> bool:
         """Take the type's other spellings; false with the reason noted when nothing can be made of them."""
@@ -119,7 +120,17 @@ class Draft(msgspec.Struct):
                 # Without it, so that all that is wrong with the others is found, too.
                 written = {key: value for key, value in written.items() if key != error.property}
             else:
-                return True
+                return self.agent is Agent.OF_THE_MACHINE or self._accept_of_user()
+
+    def _accept_of_user(self) -> bool:
+        """Take what a user's agent can manage, and say what is its own; false with the reason noted otherwise."""
+        from puller.manifest import of_user  # the machine's own agent needs none of it
+
+        if sentence := of_user.refusal(self.entry.type_name):
+            self.problems.add(self.entry.path, sentence, self._subject("name"))
+            return False
+        of_user.complete(self.entry.type_name, self.raw)
+        return True
 
     def resolve(self, scope: Scope, repeated: "Mapping[str, Repeated]" = _NO_TEXTS) -> None:
         """Replace what holds expressions; ``repeated`` are texts that are read already."""
@@ -187,6 +198,8 @@ class Draft(msgspec.Struct):
 
     def declaration(self, home: Home) -> Declaration | None:
         """The declaration; ``None`` with the reason noted for a resource without a name that could be referred to."""
+        if self.agent is not Agent.OF_THE_MACHINE:
+            self._refuse_what_wants_root()
         declaration = self.typed(home)
         if self.secret and self._shows_secret():  # as anything else would that is said of it
             return None
@@ -197,6 +210,13 @@ class Draft(msgspec.Struct):
             self.problems.add(self.entry.path, self.failures["name"], self._subject("name"))
         declaration.check()
         return None
+
+    def _refuse_what_wants_root(self) -> None:
+        from puller.manifest import of_user
+
+        is_here = self.agent is Agent.OF_THIS_USER
+        for error in of_user.problems(self.entry.type_name, self.raw, is_here=is_here):
+            self._note(error)
 
     def typed(self, home: Home) -> Declaration:
         """The declaration, whatever its name is."""

@@ -33,6 +33,7 @@ def evaluate_again(declaration: Declaration) -> list[str]:
     problems = Problems(around.source, around.locate, around.original, around.text, around.mask)
     given, secret = dict(late.given), set(late.secret)
     draft = Draft(late.entry, declaration.type, problems, dict(late.raw), given, secret)
+    draft.agent = declaration.home.agent
     draft.resolve_again(late, _noting(declaration.scope, declaration.home.files, asked))
     now = draft.declaration(declaration.home)
     if now is not None:

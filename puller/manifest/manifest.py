@@ -25,6 +25,9 @@ class Inputs(msgspec.Struct, frozen=True):
     """Data from outside of the manifest, lowest precedence first; merged over its own."""
     private_key: str = PRIVATE_KEY
     """The file of this host's key for encrypted values."""
+    as_user: bool | None = None
+    """Whether it is for the agent of an ordinary user, by the rules of ``of_user``; ``None``: for reading only, and the
+    manifest says whom it is for."""
     watch: Callable[[str, KeyPath, Scope, Scope, BundleFiles], Scope] | None = None
     """Makes the scope for a resource from that of its manifest; told the text and the place in it (``recording``)."""
 

@@ -23,7 +23,7 @@ from puller.data.hiera_tree import open_tree
 from puller.data.sources import DataSource, Origin, merged
 from puller.errors import ManifestError, SourceError, file_problem
 from puller.manifest.children import Family
-from puller.manifest.declaration import Child, Declaration, Home
+from puller.manifest.declaration import Agent, Child, Declaration, Home
 from puller.manifest.manifest import Inputs
 from puller.manifest.problems import Problems
 from puller.values.removed import Removed
@@ -38,6 +38,7 @@ _DATA_KEYS = ("data", "hierarchy", "overrides")
 _RUN_KEYS = (
     "resources",
     "resources_template",
+    "as_user",
     "fail_on_error",
     "give_up_after",
     "removed",
@@ -46,6 +47,7 @@ _RUN_KEYS = (
     "post_message",
 )
 _OF_THE_TOP = {
+    "as_user": "counts",
     "give_up_after": "counts",
     "exports": "are made",
     "pre_message": "is shown",
@@ -124,6 +126,8 @@ class ManifestText(msgspec.Struct, frozen=True):
                 self.refuse(key, unknown_key(key, _RUN_KEYS))
         if not isinstance(self.run.get("fail_on_error", False), bool):
             self.refuse("fail_on_error", "fail_on_error is not true or false")
+        if not isinstance(self.run.get("as_user", False), bool):
+            self.refuse("as_user", "as_user is not true or false")
         runs = self.run.get("give_up_after", 0)
         if type(runs) is not int or runs < 0:  # a bool is an int, and no number of runs
             self.refuse("give_up_after", f"give_up_after is {runs!r}, wanted a number of runs")
@@ -162,6 +166,17 @@ class ManifestText(msgspec.Struct, frozen=True):
         if __version__ not in wanted:
             where = self.problems.where((_REQUIRES, _PULLER))
             raise ManifestError([f"{where}: requires Puller {wanted.text}, and this is Puller {__version__}"])
+
+    def agent(self, inputs: Inputs) -> Agent:
+        """Whose agent it is read for; one for users only is refused to the machine's own."""
+        is_for_users = self.run.get("as_user") is True
+        if inputs.as_user is None:
+            return Agent.SOME_USERS if is_for_users else Agent.OF_THE_MACHINE
+        if is_for_users and not inputs.as_user:
+            self.refuse(
+                "as_user", "as_user is true: it is for agents of ordinary users (puller run --as-user)"
+            )
+        return Agent.OF_THIS_USER if inputs.as_user else Agent.OF_THE_MACHINE
 
     def removed(self, parent: Declaration | None) -> Removed | None:
         """The fate of its resources when nobody declares them any more; raises ``ValueError``."""
@@ -248,7 +263,8 @@ def home_of(text: ManifestText, inputs: Inputs, family: Family, child: Child | N
     with contextlib.suppress(ValueError):  # ``check_keys`` has noted it
         removed = text.removed(first)
     scope = _scope(files, inputs, data)
-    return Home(files, scope, data, fail_on_error, child, has_data, removed)
+    agent = text.agent(inputs) if first is None else first.home.agent
+    return Home(files, scope, data, fail_on_error, child, has_data, removed, agent)
 
 
 def _checked_data(

@@ -74,7 +74,8 @@ class Host(msgspec.Struct, frozen=True):
     def _inputs(self, site: tuple[DataSource, ...]) -> Inputs:
         paths = host_files(Path(self.configuration.host_data), Path(self.configuration.host_data_directory))
         sources = Surroundings(self.facts, self.environ).load(paths, Origin.HOST, site)
-        return Inputs(self.facts, self.environ, sources, self.configuration.eyaml_private_key)
+        key, as_user = self.configuration.eyaml_private_key, self.configuration.as_user
+        return Inputs(self.facts, self.environ, sources, key, as_user)
 
     def _site_data(
         self,

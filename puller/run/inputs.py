@@ -24,7 +24,8 @@ class CommandInputs(msgspec.Struct, frozen=True):
         here = Surroundings(self.facts, dict(os.environ))
         sources = here.load(map(Path, self.options["data_files"]), Origin.COMMAND_LINE)
         given = assigned(self.options["data_pairs"])
-        return Inputs(self.facts, here.environ, (*sources, *given), self.options["private_key"])
+        as_user = self.options.get("as_user")
+        return Inputs(self.facts, here.environ, (*sources, *given), self.options["private_key"], as_user)
 
     def problems(self) -> list[str]:
         """Sentences about facts that could not be read so far; they are gathered when they are asked for."""

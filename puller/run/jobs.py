@@ -17,6 +17,7 @@ from bundles.progress import watched_by
 from puller.engine.apply import Applied, apply_catalog
 from puller.engine.engine import Settings
 from puller.engine.pending_refreshes import PendingRefreshes
+from puller.errors import UNIT_PROFILE
 from puller.exit_status import ExitStatus, worst
 from puller.manifest.catalog import Catalog
 from puller.manifest.loader import load_manifest
@@ -32,6 +33,13 @@ from puller.state.directories import Directories
 from puller.state.lock import only_run
 from puller.state.places import PRIVATE_KEY
 from puller.system.signals import Stopped, StopRequests
+
+_AFTER_FAILURES = (
+    ExitStatus.FAILED,
+    ExitStatus.CHANGED_AND_FAILED,
+    ExitStatus.HEALTH_FAILED,
+    ExitStatus.HEALTH_FAILED_TWICE,
+)
 
 
 class Options(msgspec.Struct, kw_only=True):
@@ -67,6 +75,7 @@ class RunOptions(Options, kw_only=True):
     """Options of ``puller run``."""
 
     config: str
+    """As ``puller.state.places.configuration_file`` gives it."""
     offline: bool = False
 
 
@@ -83,6 +92,8 @@ class ApplyOptions(Options, kw_only=True):
     data_files: tuple[str, ...] = ()
     data_pairs: tuple[str, ...] = ()
     private_key: str = PRIVATE_KEY
+    as_user: bool = False
+    """For the agent of an ordinary user."""
     state_directory: str | None = None
 
     @property
@@ -100,7 +111,7 @@ def run(options: RunOptions) -> int:
     from puller.run.agent import Agent
     from puller.run.host import Host
 
-    configuration = load_configuration(Path(options.config))
+    configuration = load_configuration(options.config)
     log = options.log()
     stops = StopRequests(log.at_once)
     directories = Directories(Path(configuration.state_directory), Path(configuration.run_directory))
@@ -117,14 +128,22 @@ def run(options: RunOptions) -> int:
                 options.offline,
                 os.environ.get("PULLER_FELL_BACK", ""),
             )
-            return agent.run().exit_status
+            status = agent.run().exit_status
         except Stopped as stop:
             log.error(str(stop))
             return stop.exit_status
+    if status in _AFTER_FAILURES and (profile := os.environ.get(UNIT_PROFILE)):
+        what = f"the {profile} profile of the unit may have forbidden what failed"
+        log.warn(f"{what}; docs/units.md says which line, and how a drop-in allows it")
+    return status
 
 
 def apply(options: ApplyOptions) -> int:
     """Apply a manifest, a directory or a bundle file; gives the exit status."""
+    if options.as_user:
+        from puller.config.as_user import require_user
+
+        require_user()
     log = options.log()
     stops = StopRequests(log.at_once)
     with stops.handled(), watched_by(Fetching(log)):

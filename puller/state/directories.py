@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from puller.state.places import users_run, users_state
 from puller.state.state_file import set_aside
 
 _ROOT_STATE = Path("/var/lib/puller")
@@ -28,10 +29,7 @@ class Directories(msgspec.Struct, frozen=True):
         """For commands without a configuration: the system's for root, else the user's own (XDG base directories)."""
         if os.geteuid() == 0:
             return cls(_ROOT_STATE, _ROOT_RUN)
-        home = Path(os.environ.get("HOME", "/"))
-        state = Path(os.environ.get("XDG_STATE_HOME") or home / ".local" / "state") / "puller"
-        run = os.environ.get("XDG_RUNTIME_DIR")
-        return cls(state, Path(run) / "puller" if run else state)
+        return cls(Path(users_state()), Path(users_run()))
 
     @property
     def trust(self) -> Path:

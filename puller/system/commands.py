@@ -152,6 +152,8 @@ def _start(command: Command) -> "subprocess.Popen[bytes]":
     adopt_orphans()
     identity = command.identity
     login = identity.environment if identity else {}
+    if identity is not None and _is_this_process(identity):
+        identity = None  # only root may say so of itself once more: setgroups(2) wants it
     environment = {**base_environment(), **login, **command.environment}
     program = _find(command.arguments[0], environment["PATH"])
     with _working_directory(command.directory) as directory, _standard_input(command.input) as stdin:
@@ -168,6 +170,11 @@ def _start(command: Command) -> "subprocess.Popen[bytes]":
             group=identity.gid if identity else None,
             extra_groups=identity.groups if identity else None,
         )
+
+
+def _is_this_process(identity: Identity) -> bool:
+    uid, gid = os.geteuid(), os.getegid()
+    return uid != 0 and (uid, gid) == (os.getuid(), os.getgid()) == (identity.uid, identity.gid)
 
 
 @contextlib.contextmanager

@@ -27,14 +27,18 @@ class Judged(msgspec.Struct, frozen=True):
     """Why it must not be read or run; empty when it may."""
 
 
-def judge(path: str) -> Judged:
-    """Judge all of a path; raises ``OSError`` when nobody can tell."""
+def judge(path: str, *, private_group: bool = False) -> Judged:
+    """Judge all of a path; raises ``OSError`` when nobody can tell.
+
+    With ``private_group`` the group of the running user may write, if it is of nobody else.
+    """
     # The working directory is not asked for in vain: it may have been removed.
     walk = _Judging(path if os.path.isabs(path) else os.path.join(os.getcwd(), path))
+    walk.group = _private_group() if private_group else None
     try:
         walk.go()
         found = os.fstat(walk.here)
-        return Judged(walk.real, found, walk.reason or _distrust(walk.real, found))
+        return Judged(walk.real, found, walk.reason or _distrust(walk.real, found, walk.group))
     finally:
         os.close(walk.here)
 
@@ -68,6 +72,8 @@ class _Judging(Walk):
     """The first thing on the way that is not to be trusted is the ``reason``."""
 
     reason = ""
+    group: int | None = None
+    """One that may write."""
 
     def saw(self, name: str, found: os.stat_result) -> None:
         place = os.path.join(self.real, name)
@@ -78,7 +84,7 @@ class _Judging(Walk):
     def _of_directory(self, place: str, found: os.stat_result) -> str:
         directory = os.fstat(self.here)
         if not directory.st_mode & stat.S_ISVTX or directory.st_uid not in _trusted_users():
-            return _distrust(self.real, directory)
+            return _distrust(self.real, directory, self.group)
         # In a sticky directory, such as /tmp, nobody can rename or remove what belongs to somebody else, but may be
         # able to give a second name to it.
         if not stat.S_ISDIR(found.st_mode) and found.st_nlink > 1:
@@ -86,10 +92,11 @@ class _Judging(Walk):
         return ""
 
 
-def _distrust(path: str, found: os.stat_result) -> str:
+def _distrust(path: str, found: os.stat_result, group: int | None = None) -> str:
     if reason := _distrust_of_owner(path, found):
         return reason
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    others = stat.S_IWOTH if found.st_gid == group else stat.S_IWGRP | stat.S_IWOTH
+    if found.st_mode & others:
         return f"{path} has mode {stat.S_IMODE(found.st_mode):04o}, wanted it writable by its owner only"
     return ""
 
@@ -98,6 +105,20 @@ def _distrust_of_owner(path: str, found: os.stat_result) -> str:
     if found.st_uid in _trusted_users():
         return ""
     return f"{path} belongs to user {found.st_uid}, wanted root or the running user {os.geteuid()}"
+
+
+def _private_group() -> int | None:
+    """The primary group of the running user, if it has the user's name and nobody else is in it."""
+    import grp
+    import pwd
+
+    try:
+        user = pwd.getpwuid(os.geteuid())
+        group = grp.getgrgid(user.pw_gid)
+    except KeyError:
+        return None
+    is_private = user.pw_uid != 0 and group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
+    return group.gr_gid if is_private else None
 
 
 def _trusted_users() -> tuple[int, int]:

@@ -6,6 +6,7 @@ import click
 
 from puller.cli.completing import files
 from puller.cli.options import (
+    as_user_option,
     before_option,
     data_options,
     fact_options,
@@ -21,6 +22,7 @@ from puller.cli.options import (
 @fact_options
 @no_system_facts_option
 @data_options
+@as_user_option
 @click.option("--state-directory", metavar="DIR", help="Keep the lock and pending refreshes in DIR.")
 def apply(**options: Any) -> int:
     """Apply SOURCE to this machine: a manifest, a directory with a manifest.yaml, or a bundle file.

@@ -129,10 +129,10 @@ def _subjects(
         )
     ):
         raise UsageError("explain: options for facts and data are for a SOURCE; a run does not have them")
-    yield from _enforced(Path(path))
+    yield from _enforced(path)
 
 
-def _enforced(path: Path) -> Iterator[_Subject]:
+def _enforced(path: str) -> Iterator[_Subject]:
     from bundles.store.store import Store
     from puller.config.configuration import load_configuration
     from puller.run.application import read_manifest

@@ -15,7 +15,7 @@ config_option = configuration_option("The configuration to use.")
 
 def load_host(path: str) -> tuple[Configuration, Directories]:
     """The configuration, and where it keeps state; raises ``ConfigurationError``."""
-    configuration = load_configuration(Path(path))
+    configuration = load_configuration(path)
     return configuration, Directories(Path(configuration.state_directory), Path(configuration.run_directory))
 
 

@@ -1,7 +1,5 @@
 """``puller config``: the configuration of this host."""
 
-from pathlib import Path
-
 import click
 
 from bundles.masking import mask_location
@@ -31,7 +29,7 @@ def check(path: str) -> None:
 
     Exit status: 0 when it is valid, 78 when not; every problem is listed with its line.
     """
-    configuration = load_configuration(Path(path))
+    configuration = load_configuration(path)
     click.echo(f"{path}: valid")
     # A mirror may have a password in its URL.
     click.echo(f"site: {', '.join(map(mask_location, configuration.mirrors))}")

@@ -1,7 +1,9 @@
 """``puller install-units``: systemd services and timers, with the path of this very command in them."""
 
+import os
 import shutil
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -19,11 +21,23 @@ _PLACES = {
     "puller-check.timer": "etc/systemd/system/puller-check.timer",
     "puller-tmpfiles.conf": "etc/tmpfiles.d/puller.conf",
 }
+_TIGHT_PLACES = {
+    "puller.service": "etc/systemd/system/puller.service.d/50-tight.conf",
+    "puller-check.service": "etc/systemd/system/puller-check.service.d/50-tight.conf",
+}
+"""By the units that the one drop-in is for."""
+_TIGHT = "puller-tight.conf"
+_USERS_PLACES = {"puller-user.service": "puller.service", "puller-user.timer": "puller.timer"}
 _PUBLISHERS_PLACES = {
     "puller-site-refresh@.service": "etc/systemd/system/puller-site-refresh@.service",
     "puller-site-refresh@.timer": "etc/systemd/system/puller-site-refresh@.timer",
 }
 _NEXT = "systemctl daemon-reload && systemctl enable --now puller.timer"
+_TIGHT_NEXT = "systemctl daemon-reload; systemd-analyze security puller.service shows what it does"
+_USERS_NEXT = (
+    "systemctl --user daemon-reload && systemctl --user enable --now puller.timer\n"
+    "to let it run also while you are not logged in: loginctl enable-linger"
+)
 _PUBLISHERS_NEXT = (
     "put the passphrase of the keys of /srv/site into /etc/puller/publisher/srv-site.passphrase, then\n"
     "  systemctl daemon-reload && systemctl enable --now puller-site-refresh@srv-site.timer"
@@ -36,13 +50,22 @@ _PUBLISHERS_NEXT = (
 @click.option(
     "--publisher", is_flag=True, help="Install what signs sites anew every day, where they are published."
 )
-def install_units(root: str, stdout: bool, publisher: bool) -> None:
+@click.option("--tight", is_flag=True, help="Install the tight profile: drop-ins for hosts without packages.")
+@click.option(
+    "--user", "as_user", is_flag=True, help="Install the units of this user's own agent, without root."
+)
+def install_units(root: str, stdout: bool, publisher: bool, tight: bool, as_user: bool) -> None:
     """Install puller.service, puller-check.service, their timers and tmpfiles into /etc.
 
     With --publisher puller-site-refresh@.service and its timer instead; the instance is the path of a site, as
     `systemd-escape --path` writes it.
 
     puller-check.timer asks the health checks every minute and repairs by a run; it is off until you enable it.
+
+    With --tight a drop-in for both services instead, which forbids what hosts without packages do not need
+    (docs/units.md). To take it away: remove 50-tight.conf from puller.service.d and puller-check.service.d.
+
+    With --user a service and a timer for the systemd of the user who runs this (docs/as-user.md).
 
     The services start the command that you are running now, by its absolute path. Local changes belong into drop-ins
     (`systemctl edit puller.timer`), which are kept. Where a package has brought the units, nothing is installed.
@@ -51,14 +74,49 @@ def install_units(root: str, stdout: bool, publisher: bool) -> None:
       puller install-units
       systemctl daemon-reload && systemctl enable --now puller.timer
     """
+    if publisher + tight + as_user > 1:
+        raise UsageError("install-units: --publisher, --tight and --user are each for themselves")
+    if as_user:
+        _install_users(root, stdout=stdout)
+        return
+    if tight:
+        text = (_shipped() / _TIGHT).read_text(encoding="utf-8")
+        _give([(place, text) for place in _TIGHT_PLACES.values()], root, _TIGHT_NEXT, stdout=stdout)
+        return
     following = _PUBLISHERS_NEXT if publisher else _NEXT
     if _is_packaged() and root == "/" and not stdout:
         # In /etc they would stand before those that the package keeps up to date.
         click.echo(f"the package of Puller has brought the units already\nnext: {following}")
         return
+    places = _PUBLISHERS_PLACES if publisher else _PLACES
+    _give(_with_command(places), root, following, stdout=stdout)
+
+
+def _install_users(root: str, *, stdout: bool) -> None:
+    """Into the place of the user's configuration, which is nobody else's."""
+    from puller.config.as_user import require_user
+    from puller.state.places import users_configuration
+
+    if root != "/":
+        raise UsageError("install-units: --root is for what is installed for a machine, and not with --user")
+    require_user()
+    directory = f"{os.path.dirname(users_configuration())}/systemd/user"
+    places = {name: f"{directory.lstrip('/')}/{unit}" for name, unit in _USERS_PLACES.items()}
+    _give(_with_command(places), root, _USERS_NEXT, stdout=stdout)
+
+
+def _with_command(places: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The places of units, and their texts with the path of this command."""
     command = _command_path()
-    for name, place in (_PUBLISHERS_PLACES if publisher else _PLACES).items():
-        text = (_shipped() / name).read_text(encoding="utf-8").replace(_PLACEHOLDER, command)
+    return [
+        (place, (_shipped() / name).read_text(encoding="utf-8").replace(_PLACEHOLDER, command))
+        for name, place in places.items()
+    ]
+
+
+def _give(files: Sequence[tuple[str, str]], root: str, following: str, *, stdout: bool) -> None:
+    """Print files, or install them and say what comes next."""
+    for place, text in files:
         if stdout:
             click.echo(f"# /{place}\n{text}")
         else:

@@ -1,0 +1,105 @@
+"""Manifests as the agent of an ordinary user (``--as-user``) reads them: the one place for what wants root.
+
+* Owner, group and the systemd of a service are the user's own where nobody says otherwise.
+* What wants root refuses the manifest, so that nothing of it is applied: a type that manages what all users share, or
+  a property that names somebody else. A condition (``control``) does not save it: it may hold after all.
+* Types of other distributions are not known here, and say by themselves what they cannot do.
+"""
+
+import grp
+import os
+import pwd
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from puller.resources.base import PropertyError
+
+WANTS_ROOT: Mapping[str, str] = MappingProxyType(
+    {
+        "cron": "jobs below /etc/cron.d are of the machine; a timer of systemd --user does the same",
+        "group": "accounts are of the machine",
+        "kernel_module": "modules are of the kernel",
+        "mount": "file systems are mounted for the machine",
+        "package": "packages are installed for the machine",
+        "repository": "package repositories are of the machine",
+        "sysctl": "these settings are of the kernel",
+        "user": "accounts are of the machine",
+    }
+)
+"""Why a type wants root."""
+
+_OWNED = frozenset({"archive", "file"})
+"""Types that want an owner and a group to be said."""
+
+
+def refusal(type_name: str) -> str:
+    """Why no resource of a type can be managed; empty where some can."""
+    why = WANTS_ROOT.get(type_name)
+    return f"{type_name} resources want root ({why}), and this is the agent of a user" if why else ""
+
+
+def complete(type_name: str, raw: dict[str, Any]) -> None:
+    """Say what is the user's own where the manifest says nothing."""
+    if type_name in _OWNED and raw.get("create", True) is not False:
+        for name, own in (("owner", _user_name()), ("group", _group_name())):
+            if raw.get(name) in (None, ""):
+                raw[name] = own
+    if type_name == "service" and raw.get("scope", "user") == "user" and raw.get("user") is None:
+        raw["scope"], raw["user"] = "user", _user_name()
+
+
+def problems(type_name: str, raw: Mapping[str, Any], *, is_here: bool) -> Iterator[PropertyError]:
+    """The properties that want root, once their expressions are resolved.
+
+    With ``is_here`` the running user is the one whose agent it is; otherwise nobody knows yet who that will be.
+    """
+    if type_name == "service" and raw.get("scope") == "system":
+        yield PropertyError("scope", "is 'system', which wants root, and this is the agent of a user")
+    if raw.get("validate_in_place") is True:
+        yield PropertyError("validate_in_place", "is true, which wants root, and this is the agent of a user")
+    if not is_here:
+        return
+    for name in ("owner", "user"):
+        if _is_given(raw.get(name)) and not _is_me(raw[name]):
+            yield PropertyError(
+                name, f"is {raw[name]!r}, and this is the agent of {_user_name()}, wanted no other"
+            )
+    if _is_given(raw.get("group")) and not _is_my_group(raw["group"]):
+        what = f"is {raw['group']!r}, wanted a group that {_user_name()} is in"
+        yield PropertyError("group", f"{what}: this is the agent of a user")
+
+
+def _is_given(value: Any) -> bool:
+    return isinstance(value, str | int) and not isinstance(value, bool) and value != ""
+
+
+def _is_me(who: str | int) -> bool:
+    if str(who).isdecimal():
+        return int(who) == os.geteuid()
+    try:
+        return pwd.getpwnam(str(who)).pw_uid == os.geteuid()
+    except KeyError:  # there is no such user, which its type says
+        return True
+
+
+def _is_my_group(which: str | int) -> bool:
+    try:
+        gid = int(which) if str(which).isdecimal() else grp.getgrnam(str(which)).gr_gid
+    except KeyError:
+        return True
+    return gid in (os.getegid(), *os.getgroups())
+
+
+def _user_name() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
+def _group_name() -> str:
+    try:
+        return grp.getgrgid(os.getegid()).gr_name
+    except KeyError:
+        return str(os.getegid())
