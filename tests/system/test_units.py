@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import re
 import shutil
+import subprocess
 from collections.abc import Callable
 from itertools import zip_longest
 from pathlib import Path
@@ -130,3 +131,81 @@ def test_whatever_cannot_be_tightened_has_a_reason_before_it() -> None:
     assert len(reasons) == len(lines)
     assert all(reason.startswith("**") for reason in reasons)
     assert all(settings_in(block) and "✓" not in block for block in lines)
+
+
+# --- profiles, as docs/units.md has them ---------------------------------------------------------------------
+
+PROFILES = Path(__file__).parents[2] / "docs/units.md"
+TIGHT = UNITS / "puller-tight.conf"
+SERVICES = ("puller.service", "puller-check.service")
+
+# Each of these puts something else in the place of what it protects, so that a run would find what is not so.
+HIDING = re.compile(
+    r"""^(
+        Private\w+ | ProtectHome=(yes|tmpfs) | ProtectProc | ProcSubset | ProtectKernelModules | ProtectKernelLogs
+        | InaccessiblePaths | TemporaryFileSystem | Bind(ReadOnly)?Paths | RootDirectory | RootImage | DynamicUser
+    )""",
+    re.MULTILINE | re.VERBOSE,
+)
+
+
+def exposure(directory: Path, name: str, *drop_ins: Path) -> str:
+    """The score of a service, without a machine that runs it: ``9.2 UNSAFE``."""
+    unit = directory / name
+    unit.write_text((UNITS / name).read_text().replace("@PULLER@", "/bin/true"))
+    for drop_in in drop_ins:
+        (directory / f"{name}.d").mkdir()
+        shutil.copy(drop_in, directory / f"{name}.d/50-tight.conf")
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--no-pager", str(unit)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    (score,) = re.findall(rf"→ Overall exposure level for {re.escape(name)}: (\S+ \w+)", done.stdout)
+    return str(score)
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
+def test_the_page_of_profiles_has_the_figures_of_this_systemd(tmp_path: Path) -> None:
+    table = re.findall(
+        r"^\| (ordinary|tight) \|.*\| (\S+ \w+) \| (\S+ \w+) \|$", PROFILES.read_text(), re.MULTILINE
+    )
+    said = {
+        profile: tuple(exposure(tmp_path / profile, name, *drop_ins) for name in SERVICES)
+        for profile, drop_ins in (("ordinary", ()), ("tight", (TIGHT,)))
+        if not (tmp_path / profile).mkdir()  # type: ignore[func-returns-value]
+    }
+    assert {profile: tuple(scores) for profile, *scores in table} == said
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
+def test_systemd_finds_nothing_wrong_with_the_tight_profile(
+    tmp_path: Path, run_checked: Callable[..., CompletedProcess[str]]
+) -> None:
+    for name in SERVICES:
+        exposure(tmp_path, name, TIGHT)
+        assert run_checked("systemd-analyze", "verify", "--man=no", tmp_path / name).stdout == ""
+
+
+def test_the_tight_profile_hides_nothing_from_a_run() -> None:
+    assert not HIDING.search(TIGHT.read_text())
+
+
+def test_every_line_that_forbids_is_in_the_table_of_symptoms() -> None:
+    rows = PROFILES.read_text().split("### What it forbids")[1].split("### To allow")[0]
+    lines = set(re.findall(r"^(\w+)=", TIGHT.read_text(), re.MULTILINE))
+    told_otherwise = {"Environment", "SystemCallErrorNumber", "ProtectControlGroups"}
+    assert {line for line in lines - told_otherwise if f"`{line}=" not in rows} == set()
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
+def test_the_drop_in_of_the_page_opens_what_it_says(
+    tmp_path: Path, run_checked: Callable[..., CompletedProcess[str]]
+) -> None:
+    exposure(tmp_path, "puller.service", TIGHT)
+    (example,) = re.findall(r"^```ini\n(.*?)^```", PROFILES.read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "puller.service.d/60-own.conf").write_text(example)
+    assert run_checked("systemd-analyze", "verify", "--man=no", tmp_path / "puller.service").stdout == ""
+    said = run_checked(
+        "systemd-analyze", "security", "--offline=true", "--no-pager", tmp_path / "puller.service"
+    ).stdout
+    assert re.search(r"✗ ProtectHome= .*full access to home directories", said)

@@ -1,5 +1,6 @@
 """The command ``puller`` as users type it: what it prints, and what it exits with."""
 
+import errno
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from puller.cli import main
+from puller.errors import UsageError, reason
 
 Puller = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -223,6 +225,55 @@ def test_units_of_a_package_are_left_alone_and_name_the_command_of_every_version
     )
     assert run_click(["install-units", "--stdout"]) == 0
     assert "\nExecStart=/usr/bin/puller run\n" in capsys.readouterr().out
+
+
+def test_the_tight_profile_is_a_drop_in_of_both_services_also_beside_a_package(
+    puller: Puller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from puller.cli.commands import run_click
+
+    assert puller("install-units", "--tight", "--root", "root").returncode == 0
+    made = sorted(
+        path.relative_to(tmp_path / "root") for path in (tmp_path / "root").rglob("*.*") if path.is_file()
+    )
+    assert [str(path) for path in made] == [
+        f"etc/systemd/system/{name}.service.d/50-tight.conf" for name in ("puller-check", "puller")
+    ]
+    monkeypatch.setattr(sys, "prefix", "/usr/lib/puller/1.0.0")
+    assert run_click(["install-units", "--tight", "--root", str(tmp_path / "packaged")]) == 0
+    assert "50-tight.conf" in capsys.readouterr().out
+    assert puller("install-units", "--tight", "--user").returncode == 64
+
+
+def test_the_units_of_a_user_start_the_user_s_agent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from puller.cli.commands import run_click
+    from puller.config import as_user
+
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr(as_user, "require_user", lambda: None)
+    monkeypatch.setattr("puller.cli.host.units._find_command", lambda: "/home/alice/venv/bin/puller")
+    assert run_click(["install-units", "--user"]) == 0
+    assert "loginctl enable-linger" in capsys.readouterr().out
+    service = (tmp_path / "systemd/user/puller.service").read_text()
+    assert "\nExecStart=/home/alice/venv/bin/puller run --as-user\n" in service
+    assert (tmp_path / "systemd/user/puller.timer").exists()
+    monkeypatch.undo()
+    if os.geteuid() == 0:
+        with pytest.raises(UsageError, match="--as-user is for ordinary users"):
+            run_click(["install-units", "--user"])
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EPERM])
+def test_what_a_profile_may_have_forbidden_is_said_in_the_sentence(
+    monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    error = OSError(number, os.strerror(number))
+    assert reason(error) == os.strerror(number).lower()
+    monkeypatch.setenv("PULLER_UNIT_PROFILE", "tight")
+    assert reason(error).endswith(" (this run has the tight profile of its unit: docs/units.md)")
+    assert reason(OSError(errno.ENOENT, "No such file")) == "no such file"
 
 
 def test_output_into_a_closed_pipe_is_no_error(tmp_path: Path) -> None:

@@ -1,0 +1,193 @@
+"""The configuration of a user's agent: where it is, who may have written it, and whom it is refused to."""
+
+import grp
+import os
+import pwd
+import stat
+from pathlib import Path
+from types import SimpleNamespace
+
+import click
+import pytest
+
+from puller.cli.commands import cli
+from puller.cli.quick import find_job
+from puller.config import as_user
+from puller.config.configuration import load_configuration
+from puller.errors import ConfigurationError, UsageError
+from puller.run import jobs
+from puller.state import places
+from puller.state.places import UserConfigurationFile, configuration_file
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with a configuration; root passes for a user."""
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    home = tmp_path / "home"
+    directory = home / ".config/puller"
+    directory.mkdir(parents=True, mode=0o755)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setattr(as_user, "require_user", lambda: None)
+    (directory / "config.yaml").write_text("site: https://www.example.org/p\nbundles: [{name: web}]\n")
+    return home
+
+
+def load() -> object:
+    return load_configuration(configuration_file(None, as_user=True))
+
+
+def test_everything_is_below_the_directories_of_the_user(home: Path) -> None:
+    found = load_configuration(configuration_file(None, as_user=True))
+    own = home / ".config/puller"
+    assert found.as_user
+    assert found.trust_anchor == str(own / "root.json")
+    assert (found.host_data, found.host_data_directory) == (str(own / "data.yaml"), str(own / "data.d"))
+    assert found.facts_directory == str(own / "facts.d")
+    assert found.eyaml_private_key == str(own / "keys/private_key.pkcs7.pem")
+    assert found.state_directory == str(home / ".local/state/puller")
+    assert not found.run_directory.startswith("/run/puller")
+
+
+def test_the_variables_of_xdg_count_when_they_are_absolute(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(home))
+    assert places.users_configuration() == str(home / ".config/puller")
+    assert places.users_state() == str(home / "state/puller")
+    assert places.users_run() == str(home / "puller")
+
+
+def test_without_a_directory_of_the_login_the_lock_is_in_the_state(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(home / "gone"))
+    monkeypatch.setattr(os, "geteuid", lambda: 4_000_000)
+    assert places.users_run() == str(home / ".local/state/puller/run")
+
+
+def test_what_the_file_says_wins_over_the_user_s_places(home: Path) -> None:
+    with (home / ".config/puller/config.yaml").open("a") as file:
+        file.write(f"state_directory: {home}/elsewhere\n")
+    assert load_configuration(configuration_file(None, as_user=True)).state_directory == f"{home}/elsewhere"
+
+
+@pytest.mark.attack("configuration.user")
+@pytest.mark.parametrize(
+    "name",
+    ["config.yaml", "root.json", "data.yaml", "data.d/one.yaml", "keys/private_key.pkcs7.pem", "token"],
+)
+def test_what_others_may_write_is_not_read(home: Path, name: str) -> None:
+    path = home / ".config/puller" / name
+    path.parent.mkdir(exist_ok=True)
+    if not path.exists():
+        path.write_text("")
+    with (home / ".config/puller/config.yaml").open("a") as file:
+        file.write(f"http: {{token_file: {home}/.config/puller/token}}\n")
+    path.chmod(0o644)
+    load()
+    path.chmod(0o666)
+    with pytest.raises(ConfigurationError, match=rf"{name}: is not read: .* has mode 0666"):
+        load()
+
+
+@pytest.mark.attack("configuration.user")
+def test_what_others_may_put_there_is_not_read_either(home: Path) -> None:
+    with (home / ".config/puller/config.yaml").open("a") as file:
+        file.write(f"host_data: {home}/open/below/data.yaml\n")
+    (home / "open").mkdir()
+    load()
+    (home / "open").chmod(0o777)
+    with pytest.raises(ConfigurationError, match="open has mode 0777, wanted it writable by its owner only"):
+        load()
+
+
+@pytest.mark.attack("configuration.user")
+def test_a_group_may_write_that_has_nobody_but_the_user_in_it(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = home / ".config/puller/config.yaml"
+    path.chmod(0o664)
+    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid or 4711)
+    monkeypatch.setattr("puller.system.trusted._trusted_users", lambda: (0, path.stat().st_uid))
+    me = SimpleNamespace(pw_uid=4711, pw_gid=path.stat().st_gid, pw_name="alice")
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: me)
+    group = SimpleNamespace(gr_gid=me.pw_gid, gr_name="alice", gr_mem=["alice"])
+    monkeypatch.setattr(grp, "getgrgid", lambda gid: group)
+    load()
+    group.gr_mem.append("bob")
+    with pytest.raises(ConfigurationError, match="has mode 0664"):
+        load()
+    group.gr_mem, group.gr_name = [], "users"
+    with pytest.raises(ConfigurationError, match="has mode 0664"):
+        load()
+
+
+def test_root_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    for refused in (
+        lambda: load_configuration(UserConfigurationFile(tmp_path / "config.yaml")),
+        lambda: jobs.apply(jobs.ApplyOptions(source=str(tmp_path), as_user=True)),
+    ):
+        with pytest.raises(UsageError, match="--as-user is for ordinary users"):
+            refused()
+
+
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], click.Command]]:
+    found: list[tuple[tuple[str, ...], click.Command]] = []
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        below = (*path, name)
+        found += commands(command, below) if isinstance(command, click.Group) else [(below, command)]
+    return found
+
+
+def test_every_command_that_reads_a_host_s_configuration_takes_it() -> None:
+    of_others = {("site", "mirror")}  # which takes only how to reach the site from it
+    with_configuration, with_user = (
+        {
+            path
+            for path, command in commands(cli)
+            if any(option in parameter.opts for parameter in command.params)
+        }
+        for option in ("--config", "--as-user")
+    )
+    of_hiera = {path for path in with_configuration if path[0] == "hiera"}  # theirs is a hiera.yaml
+    assert with_user - {("apply",)} == with_configuration - of_others - of_hiera
+    assert {("run",), ("status",), ("check",), ("pin",), ("rollback",)} <= with_user
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root is refused")
+def test_a_run_of_a_user_keeps_to_the_places_of_the_user(
+    home: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bundles.publisher.new_site import make_site
+    from bundles.publisher.publication import publish_bundle
+
+    monkeypatch.undo()
+    monkeypatch.setenv("HOME", str(home))
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"):
+        monkeypatch.setenv(name, str(home / name))
+        (home / name).mkdir(mode=0o700)
+    site, source, own = make_site(home / "site", None), home / "source", home / "XDG_CONFIG_HOME/puller"
+    source.mkdir()
+    out = home / "out"
+    (source / "manifest.yaml").write_text(
+        f"as_user: true\nresources:\n  - file:\n      - {out}: {{content: hello, mode: '0600'}}\n"
+    )
+    publish_bundle(site, source, lambda key: b"", name="web", version="1.0.0")
+    own.mkdir()
+    (own / "root.json").write_bytes(site.anchor.read_bytes())
+    (own / "config.yaml").write_text(f"site: {site.public}\nbundles: [{{name: web}}]\n")
+    job = find_job(["run", "--as-user", "--detailed-exitcodes"])
+    assert job is not None
+    assert job() == 2, capfd.readouterr()
+    assert job() == 0
+    assert (out.read_text(), stat.S_IMODE(out.stat().st_mode)) == ("hello", 0o600)
+    assert (home / "XDG_STATE_HOME/puller/last-run.json").exists()
+    assert (home / "XDG_RUNTIME_DIR/puller/lock").exists()

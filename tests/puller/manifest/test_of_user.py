@@ -1,0 +1,121 @@
+"""Manifests for agents of ordinary users: what is theirs by itself, and what wants root."""
+
+import os
+import pwd
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from puller.errors import ManifestError
+from puller.manifest.loader import load_manifest
+from puller.manifest.manifest import Inputs, Manifest
+from puller.manifest.of_user import WANTS_ROOT
+from puller.resources.registry import type_names
+
+HERE = Inputs({}, {}, as_user=True)
+"""The agent of the user that the tests run as."""
+MACHINE = Inputs({}, {}, as_user=False)
+READER = Inputs({}, {})
+OTHER = "daemon"
+"""A user that nobody runs tests as."""
+
+
+def load(directory: Path, *resources: dict[str, Any], inputs: Inputs, **more: Any) -> Manifest:
+    path = directory / "manifest.yaml"
+    path.write_text(yaml.safe_dump({**more, "resources": list(resources)}))
+    return load_manifest(path, "web/manifest.yaml", inputs)
+
+
+def refused(directory: Path, *resources: dict[str, Any], inputs: Inputs = HERE, **more: Any) -> list[str]:
+    with pytest.raises(ManifestError) as caught:
+        load(directory, *resources, inputs=inputs, **more)
+    return [problem.split(": ", 1)[1] for problem in caught.value.problems]
+
+
+def one(type_name: str, name: str, **properties: Any) -> dict[str, Any]:
+    return {type_name: [{name: properties}]}
+
+
+def test_owner_group_and_the_manager_of_services_are_the_user_s_own(tmp_path: Path) -> None:
+    manifest = load(tmp_path, one("file", "/tmp/x", mode="0644"), one("service", "x"), inputs=HERE)
+    file, service = (declaration.properties for declaration in manifest.declarations)
+    me = pwd.getpwuid(os.geteuid()).pw_name
+    assert (file.owner, service.scope, service.user) == (me, "user", me)  # type: ignore[attr-defined]
+    assert file.group  # type: ignore[attr-defined]
+
+
+def test_a_file_that_is_not_made_gets_no_owner_that_nobody_asked_for(tmp_path: Path) -> None:
+    manifest = load(tmp_path, one("file", "/tmp/x", mode="0644", create=False), inputs=HERE)
+    assert manifest.declarations[0].properties.owner is None  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("type_name", sorted(WANTS_ROOT))
+def test_a_type_that_manages_what_all_users_share_refuses_the_manifest(
+    tmp_path: Path, type_name: str
+) -> None:
+    resource = one(type_name, "/x" if type_name == "mount" else "x", control={"if": False})
+    (problem,) = refused(tmp_path, resource, one("file", "/tmp/x", mode="0644"))
+    assert f"{type_name} resources want root ({WANTS_ROOT[type_name]})" in problem
+    assert problem.startswith("resources[0]")
+
+
+def test_every_type_of_ours_is_said_to_want_root_or_is_known_not_to() -> None:
+    no_root = {"apply", "archive", "block", "checkout", "exec", "file", "line", "link", "scaffold", "service"}
+    assert {*WANTS_ROOT, *no_root, "setting"} == set(type_names())
+
+
+@pytest.mark.parametrize(
+    ("resource", "sentence"),
+    [
+        (one("file", "/tmp/x", mode="0644", owner=OTHER), f"owner is '{OTHER}', and this is the agent of"),
+        (one("file", "/tmp/x", mode="0644", group=54321), "group is 54321, wanted a group that"),
+        (
+            one("link", "/tmp/x", target="/tmp/y", owner=OTHER),
+            f"owner is '{OTHER}', and this is the agent of",
+        ),
+        (one("exec", "true", user=OTHER), f"user is '{OTHER}', and this is the agent of"),
+        (one("service", "x", scope="user", user=OTHER), f"user is '{OTHER}', and this is the agent of"),
+        (one("service", "x", scope="system"), "scope is 'system', which wants root"),
+        (
+            one("file", "/tmp/x", mode="0644", content="x", validate="true", validate_in_place=True),
+            "validate_in_place is true, which wants root",
+        ),
+    ],
+)
+def test_a_property_that_wants_root_refuses_the_manifest(
+    tmp_path: Path, resource: dict[str, Any], sentence: str
+) -> None:
+    (problem,) = refused(tmp_path, resource)
+    assert sentence in problem
+
+
+def test_what_an_expression_gives_is_held_to_the_same_rules(tmp_path: Path) -> None:
+    resource = one("file", "/tmp/x", mode="0644", owner="{{ data.who }}")
+    manifest = load(tmp_path, resource, inputs=HERE, data={"who": OTHER})
+    assert f"owner is '{OTHER}', and this is the agent of" in manifest.declarations[0].failure
+
+
+def test_a_child_manifest_is_held_to_the_rules_of_its_parent(tmp_path: Path) -> None:
+    (tmp_path / "child.yaml").write_text(yaml.safe_dump({"resources": [one("package", "curl")]}))
+    (problem,) = refused(tmp_path, one("apply", "child.yaml"))
+    assert "package resources want root" in problem
+
+
+def test_a_manifest_for_users_is_refused_to_the_machine_s_own_agent(tmp_path: Path) -> None:
+    resource = one("file", "/tmp/x", mode="0644", owner="root", group="root")
+    (problem,) = refused(tmp_path, resource, inputs=MACHINE, as_user=True)
+    assert problem == "as_user is true: it is for agents of ordinary users (puller run --as-user)"
+
+
+def test_a_manifest_for_users_is_read_by_authors_as_that_of_any_user(tmp_path: Path) -> None:
+    of_somebody = one("file", "/tmp/x", mode="0644", owner=OTHER)
+    load(tmp_path, one("file", "/tmp/y", mode="0644"), of_somebody, inputs=READER, as_user=True)
+    (problem,) = refused(tmp_path, one("package", "curl"), inputs=READER, as_user=True)
+    assert "package resources want root" in problem
+    assert refused(tmp_path, one("file", "/tmp/y", mode="0644"), inputs=READER)  # owner and group are missing
+
+
+def test_as_user_is_true_or_false(tmp_path: Path) -> None:
+    assert "as_user is not true or false" in refused(tmp_path, inputs=READER, as_user="yes")
