@@ -23,9 +23,12 @@ from puller.config.destinations import DestinationOptions, find_destination_prob
 from puller.config.maintenance_windows import Window, find_problem
 from puller.errors import ConfigurationError, file_problem
 from puller.state.places import (
+    DEFAULT_CONFIGURATION,
     PRIVATE_KEY,
     UserConfigurationFile,
     users_configuration,
+    users_facts,
+    users_private_key,
     users_run,
     users_state,
 )
@@ -207,8 +210,8 @@ def _users_places() -> dict[str, str]:
         "trust_anchor": f"{directory}/root.json",
         "host_data": f"{directory}/data.yaml",
         "host_data_directory": f"{directory}/data.d",
-        "eyaml_private_key": f"{directory}/keys/private_key.pkcs7.pem",
-        "facts_directory": f"{directory}/facts.d",
+        "eyaml_private_key": users_private_key(),
+        "facts_directory": users_facts(),
         "state_directory": users_state(),
         "run_directory": users_run(),
     }
@@ -323,6 +326,14 @@ def _problems_of_bundles(bundles: Sequence[BundleChoice]) -> Iterator[tuple[str,
     yield from (("bundles", f"names {name!r} twice") for name in names if names.count(name) > 1)
 
 
-def sample() -> str:
-    """The documented sample, with every key."""
-    return Path(__file__).with_name("samples").joinpath("config.yaml").read_text(encoding="utf-8")
+def sample(*, as_user: bool = False) -> str:
+    """The documented sample, with every key; paths of a user's agent are shown, and left to their defaults."""
+    text = Path(__file__).with_name("samples").joinpath("config.yaml").read_text(encoding="utf-8")
+    if not as_user:
+        return text
+    lines = text.replace(
+        f"{os.path.dirname(DEFAULT_CONFIGURATION)}/", f"{users_configuration()}/"
+    ).splitlines()
+    places = _users_places()
+    named = ((line.partition(":")[0], line) for line in lines)
+    return "".join(f"# {key}: {places[key]}\n" if key in places else f"{line}\n" for key, line in named)

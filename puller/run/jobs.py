@@ -31,7 +31,7 @@ from puller.run.inputs import CommandInputs, load_inputs
 from puller.run.template_code import kept_code
 from puller.state.directories import Directories
 from puller.state.lock import only_run
-from puller.state.places import PRIVATE_KEY
+from puller.state.places import PRIVATE_KEY, users_facts, users_private_key
 from puller.system.signals import Stopped, StopRequests
 
 _AFTER_FAILURES = (
@@ -144,6 +144,9 @@ def apply(options: ApplyOptions) -> int:
         from puller.config.as_user import require_user
 
         require_user()
+        if options.private_key == PRIVATE_KEY:
+            options.private_key = users_private_key()
+        options.facts_directories = options.facts_directories or (users_facts(),)
     log = options.log()
     stops = StopRequests(log.at_once)
     with stops.handled(), watched_by(Fetching(log)):

@@ -30,6 +30,16 @@ def users_configuration() -> str:
     return _below("XDG_CONFIG_HOME", ".config")
 
 
+def users_private_key() -> str:
+    """Where the running user's key for encrypted values is."""
+    return os.path.join(users_configuration(), "keys/private_key.pkcs7.pem")
+
+
+def users_facts() -> str:
+    """The directory of the running user's custom facts."""
+    return os.path.join(users_configuration(), "facts.d")
+
+
 def users_state() -> str:
     """The directory of the running user's state."""
     return _below("XDG_STATE_HOME", ".local/state")

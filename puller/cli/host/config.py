@@ -3,7 +3,7 @@
 import click
 
 from bundles.masking import mask_location
-from puller.cli.options import configuration_option
+from puller.cli.options import as_user_option, configuration_option
 from puller.config.configuration import load_configuration, sample
 
 
@@ -13,13 +13,15 @@ def config() -> None:
 
 
 @config.command("sample")
-def print_sample() -> None:
+@as_user_option
+def print_sample(as_user: bool) -> None:
     """Print a configuration with every key, its default and what it means.
 
     \b
       puller config sample > /etc/puller/config.yaml
+      puller config sample --as-user > ~/.config/puller/config.yaml
     """
-    click.echo(sample(), nl=False)
+    click.echo(sample(as_user=as_user), nl=False)
 
 
 @config.command()

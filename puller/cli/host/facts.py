@@ -12,7 +12,7 @@ from puller.cli.output import show, warn
 from puller.errors import UsageError
 from puller.exit_status import ExitStatus
 from puller.facts.given import chosen_facts, facts_from
-from puller.state.places import DEFAULT_CONFIGURATION
+from puller.state.places import DEFAULT_CONFIGURATION, UserConfigurationFile, users_facts
 
 _PRIVATE = 0o600
 """What a machine says of itself is for who asked."""
@@ -123,6 +123,8 @@ def _save(shown: dict[str, Any], path: str) -> None:
 def _facts(options: Mapping[str, Any]) -> Iterator[Any]:
     """The facts of a machine, or those that a bundle sees on it, for as long as the block runs."""
     bundle, configuration = options["bundle"], options["configuration"]
+    if isinstance(configuration, UserConfigurationFile) and not options["facts_directories"]:
+        options = {**options, "facts_directories": (users_facts(),)}
     if bundle is None:
         yield chosen_facts(options)
         return

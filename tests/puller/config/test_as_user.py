@@ -1,6 +1,7 @@
 """The configuration of a user's agent: where it is, who may have written it, and whom it is refused to."""
 
 import grp
+import json
 import os
 import pwd
 import stat
@@ -13,7 +14,7 @@ import pytest
 from puller.cli.commands import cli
 from puller.cli.quick import find_job
 from puller.config import as_user
-from puller.config.configuration import load_configuration
+from puller.config.configuration import load_configuration, sample
 from puller.errors import ConfigurationError, UsageError
 from puller.run import jobs
 from puller.state import places
@@ -158,7 +159,8 @@ def test_every_command_that_reads_a_host_s_configuration_takes_it() -> None:
         for option in ("--config", "--as-user")
     )
     of_hiera = {path for path in with_configuration if path[0] == "hiera"}  # theirs is a hiera.yaml
-    assert with_user - {("apply",)} == with_configuration - of_others - of_hiera
+    without = {("apply",), ("config", "sample")}
+    assert with_user - without == with_configuration - of_others - of_hiera
     assert {("run",), ("status",), ("check",), ("pin",), ("rollback",)} <= with_user
 
 
@@ -191,3 +193,28 @@ def test_a_run_of_a_user_keeps_to_the_places_of_the_user(
     assert (out.read_text(), stat.S_IMODE(out.stat().st_mode)) == ("hello", 0o600)
     assert (home / "XDG_STATE_HOME/puller/last-run.json").exists()
     assert (home / "XDG_RUNTIME_DIR/puller/lock").exists()
+
+
+def test_the_sample_of_a_user_is_valid_and_leaves_paths_to_their_defaults(home: Path) -> None:
+    (home / ".config/puller/config.yaml").write_text(sample(as_user=True))
+    found = load_configuration(configuration_file(None, as_user=True))
+    assert found.state_directory == str(home / ".local/state/puller")
+    assert "/etc/puller" not in sample(as_user=True)
+    assert "/var/lib/puller" not in sample(as_user=True)
+
+
+def test_facts_and_the_key_of_apply_are_the_user_s_own(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = home / ".config/puller/facts.d"
+    facts.mkdir()
+    (facts / "own.json").write_text('{"color": "green"}')
+    command = {"echo {{ facts.color }} > out": {"provider": "shell", "cwd": str(home)}}
+    manifest = {"as_user": True, "resources": [{"exec": [command]}]}
+    (home / "manifest.yaml").write_text(json.dumps(manifest))
+    options = jobs.ApplyOptions(
+        source=str(home / "manifest.yaml"), as_user=True, state_directory=str(home / "s")
+    )
+    assert jobs.apply(options) == 0, capsys.readouterr()
+    assert (home / "out").read_text() == "green\n"
+    assert options.private_key == str(home / ".config/puller/keys/private_key.pkcs7.pem")
