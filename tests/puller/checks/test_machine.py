@@ -14,6 +14,7 @@ from puller.checks import kinds
 from puller.checks.kinds import Disk, File, HealthCheck, Process
 from puller.engine.health_checks import check_health
 from puller.reporting.report import Health, HealthResult
+from puller.system.commands import Command, Completed
 from puller.system.local import LocalSystem
 from puller.values.convert import parse_value
 from puller.values.duration import Duration
@@ -186,3 +187,21 @@ def test_numbers_and_expressions_are_values_of_a_check() -> None:
     raw = {"process": {"name": "x", "count": 2}, "timeout": "5s"}
     check = msgspec.convert(raw, HealthCheck, dec_hook=parse_value)
     assert (check.kind, check.wanted.count, check.timeout) == ("process", 2, 5.0)
+
+
+@pytest.mark.parametrize(("scope", "runtime"), [("system", None), ("user", f"/run/user/{os.geteuid()}")])
+def test_the_systemd_is_asked_that_is_meant(
+    monkeypatch: pytest.MonkeyPatch, scope: Any, runtime: str | None
+) -> None:
+    asked_for: list[Command] = []
+
+    def answer(self: LocalSystem, command: Command) -> Completed:
+        asked_for.append(command)
+        shown = "LoadState=loaded\nActiveState=active\nSubState=running\nUnitFileState=enabled\n"
+        return Completed(0, None, False, shown, "", 0.0)
+
+    monkeypatch.setattr(LocalSystem, "query", answer)
+    assert asked(service=kinds.Service(unit="greeter", scope=scope)).status is Health.OK
+    (command,) = asked_for
+    assert command.arguments[:3] == ["systemctl", f"--{scope}", "show"]
+    assert command.environment.get("XDG_RUNTIME_DIR") == runtime

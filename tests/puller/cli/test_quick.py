@@ -19,6 +19,9 @@ PLAIN = [
     "run --offline -q",
     "run --config here.yaml -v",
     "run --detailed-exitcodes --no-diff -q",
+    "run --as-user --noop",
+    "run --config here.yaml --as-user",
+    "apply --as-user web",
     "apply web",
     "apply --noop web --diff",
     "apply web --fact a=b --fact c=d --verbose",
@@ -93,6 +96,8 @@ def test_both_readings_of_a_plain_line_are_the_same(line: str, seen: list[Any], 
     run_click(arguments)
     quick, click = (msgspec.structs.asdict(options) for options in seen)
     assert quick == click
+    # The path of a user's configuration is of a type of its own.
+    assert [type(value) for value in quick.values()] == [type(value) for value in click.values()]
 
 
 @pytest.mark.parametrize("line", LOOKUPS)
