@@ -218,19 +218,21 @@ def _users_places() -> dict[str, str]:
 
 
 def _load(path: Path, kind: type[Configuration]) -> Configuration:
+    option = " --as-user" if kind.as_user else ""
     try:
         data = read_limited(trusted(path), _SIZE_LIMIT)
         value = yaml_text.load(data, str(path))
     except FileNotFoundError:
         raise ConfigurationError(
-            f"{path}: there is no configuration; `puller config sample` prints one to start from"
+            f"{path}: there is no configuration; `puller config sample{option}` prints one to start from"
         ) from None
     except OSError as error:
         raise ConfigurationError(file_problem(error, "cannot be read", where=path)) from error
     except (ValueError, HieraError) as error:
         raise ConfigurationError(str(error)) from error
     if not isinstance(value, dict):
-        raise ConfigurationError(f"{path}: is not a mapping; `puller config sample` prints one to start from")
+        what = f"is not a mapping; `puller config sample{option}` prints one to start from"
+        raise ConfigurationError(f"{path}: {what}")
     return _decode(value, data.decode(), path, kind)
 
 
