@@ -1,0 +1,76 @@
+"""How documents that link to each other in a checkout become pages.
+
+* Documents outside of ``docs/`` that readers need are pages as well (``_PAGES``).
+* A link to a page leads to it, wherever the document lies in the checkout.
+* A link to code, tests or examples leads to ``PULLER_SOURCE`` (the URL of a checkout, up to the path). Without one it
+  is text: the pages have no copy of the code. Either way what it names must exist.
+* A link that leads nowhere is a warning of mkdocs, which fails the build.
+"""
+
+import os
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[2]
+_ADDED = ("documents.css", "iframe-worker.js")
+_PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "examples/configurations/README.md": "examples/configurations/README.md",
+    "examples/site/README.md": "examples/site/README.md",
+}
+"""Page by path in the checkout; what is in ``docs/`` keeps its path there."""
+
+_LINK = re.compile(r"(?<!!)\[((?:`[^`\n]*`|[^\]`])*)\]\((?!\w+:|#)([^)\s#]+)(#[^)\s]*)?\)")
+_FENCED = re.compile(r"^( *)(```+).*?^\1\2[ ]*$", re.MULTILINE | re.DOTALL)
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the documents outside of ``docs/`` and what the pages load."""
+    for source, page in _PAGES.items():
+        files.append(File.generated(config, page, content=(ROOT / source).read_text()))
+    for name in _ADDED:
+        files.append(File.generated(config, name, content=(Path(__file__).parent / name).read_text()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Map the links of a document, those in code blocks aside."""
+    name = page.file.src_uri
+    parts, end = [], 0
+    for fenced in _FENCED.finditer(markdown):
+        parts += [mapped(markdown[end : fenced.start()], name), fenced[0]]
+        end = fenced.end()
+    return "".join([*parts, mapped(markdown[end:], name)])
+
+
+def mapped(text: str, page: str) -> str:
+    """The text of a page with its links as they are among pages."""
+    source = next((source for source, name in _PAGES.items() if name == page), f"docs/{page}")
+
+    def link(found: re.Match[str]) -> str:
+        label, target, anchor = found[1], found[2], found[3] or ""
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+        if path.startswith("../") or not (ROOT / path).exists():
+            return found[0]  # mkdocs warns of it
+        if (other := page_of(path)) is not None:
+            return f"[{label}]({posixpath.relpath(other, posixpath.dirname(page) or '.')}{anchor})"
+        if base := os.environ.get("PULLER_SOURCE"):
+            return f"[{label}]({base.rstrip('/')}/{path}{anchor})"
+        return label
+
+    return _LINK.sub(link, text)
+
+
+def page_of(path: str) -> str | None:
+    """The page that a path in the checkout is, if it is one."""
+    if path in ("docs/resources", "docs"):
+        return {"docs/resources": "resources/common.md", "docs": "index.md"}[path]
+    if path.startswith("docs/") and path.endswith(".md"):
+        return path.removeprefix("docs/")
+    return _PAGES.get(path) or _PAGES.get(f"{path}/README.md")

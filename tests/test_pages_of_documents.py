@@ -1,0 +1,106 @@
+"""The documents as a site: built without a warning, every link leads somewhere, nothing is loaded from elsewhere."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SHOWN = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs", "examples", "packaging"]
+LINKED = [
+    "tests",
+    "puller",
+    "hiera",
+    "bundles",
+    "systemd",
+    "LICENSE",
+    "pyproject.toml",
+    ".pre-commit-hooks.yaml",
+]
+
+
+def build(directory: Path, *arguments: str, root: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(root / "packaging/pages"), str(directory), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All pages; two seconds."""
+    directory = tmp_path_factory.mktemp("pages") / "site"
+    done = build(directory)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    return directory
+
+
+def test_every_document_is_a_page(pages: Path) -> None:
+    documents = {
+        str(path.relative_to(ROOT / "docs").with_suffix(".html")) for path in (ROOT / "docs").rglob("*.md")
+    }
+    found = {str(path.relative_to(pages)) for path in pages.rglob("*.html")}
+    assert documents | {"index.html", "changelog.html", "contributing.html"} <= found
+
+
+def test_nothing_is_loaded_from_elsewhere(pages: Path) -> None:
+    for page in pages.rglob("*.html"):
+        text = page.read_text()
+        assert not re.findall(r'<(?:script|img|iframe)[^>]+src="?(?:https?:)?//', text), page
+        assert not re.findall(r'<link[^>]+href="?(?:https?:)?//', text), page
+    for style in pages.rglob("*.css"):
+        assert not re.findall(r"url\([\"']?(?:https?:)?//|@import", style.read_text()), style
+
+
+def test_links_to_code_are_text_where_no_place_of_the_code_is_named(pages: Path) -> None:
+    text = (pages / "security.html").read_text()
+    assert "tests/hostile" not in "".join(re.findall(r'href="([^"]+)"', text))
+    assert 'href="mirrors.html"' in text
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """The documents of a checkout, to change; the rest of it by links."""
+    root = tmp_path / "checkout"
+    root.mkdir()
+    for name in SHOWN:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
+        copy(ROOT / name, root / name)
+    for name in LINKED:
+        os.symlink(ROOT / name, root / name)
+    return root
+
+
+def test_what_leads_nowhere_fails_the_build_by_name(checkout: Path, tmp_path: Path) -> None:
+    with open(checkout / "docs/shell.md", "a") as page:
+        page.write("\n[a](gone.md) [b](data.md#gone) [c](../tests/gone.py)\n")
+    (checkout / "docs/stray.md").write_text("# In no list\n")
+    done = build(tmp_path / "site", root=checkout)
+    assert done.returncode == 1
+    for said in ("'gone.md'", "no anchor '#gone'", "'../tests/gone.py'", "stray.md"):
+        assert said.replace("no anchor", "not contain an anchor") in done.stderr, said
+
+
+def test_links_to_code_lead_to_where_the_code_is_shown(checkout: Path, tmp_path: Path) -> None:
+    for page in (checkout / "docs").rglob("*.md"):
+        if page.name == "security.md":
+            assert "](../tests/hostile/" in page.read_text()
+    done = build(tmp_path / "site", "--source", "https://git.example.com/puller/blob/1.0/", root=checkout)
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "site/security.html").read_text()
+    assert 'href="https://git.example.com/puller/blob/1.0/tests/hostile/test_archives.py"' in text
+
+
+@pytest.mark.chromium
+def test_the_search_finds_in_pages_that_are_opened_as_files(pages: Path) -> None:
+    """Six seconds: a browser, started and waited for."""
+    arguments = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage"]
+    arguments += ["--disable-background-networking", "--virtual-time-budget=8000", "--dump-dom"]
+    chromium = shutil.which("chromium") or "chromium"
+    command = [chromium, *arguments, f"{(pages / 'resources/file.html').as_uri()}?q=quarantine"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    results = re.findall(r'href="([^"]+)" class="md-search-result__link"', done.stdout)
+    assert any("/operating.html" in link for link in results)
