@@ -62,10 +62,12 @@ def _report(error: Exception) -> int:
 
     if (status := status_of(error)) is not None:
         from bundles.masking import mask_urls
+        from puller.values.colour import coloured, is_wanted
         from puller.values.visible import visible
 
+        name = coloured("puller:", "red") if is_wanted(sys.stderr) else "puller:"
         for line in str(error).splitlines():
-            print(visible(f"puller: {mask_urls(line)}"), file=sys.stderr)
+            print(f"{name} {visible(mask_urls(line))}", file=sys.stderr)
         return status
     import traceback
 

@@ -5,7 +5,9 @@ from importlib import import_module
 
 import click
 
+from puller.cli.colour import with_colour_option
 from puller.exit_status import ExitStatus
+from puller.values import colour
 from puller.version import __version__
 
 # With their summaries, so that `puller --help` imports none of them.
@@ -71,7 +73,7 @@ class _Commands(click.Group):
             return None
         module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(import_module(module), attribute)
-        return command
+        return with_colour_option(command)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -102,11 +104,17 @@ def cli() -> None:
     """
 
 
+with_colour_option(cli)
+
+
 def run_click(arguments: Sequence[str]) -> int:
     """Run a command line; gives its exit status. Raises what commands raise."""
+    colour.choose("auto")
     try:
         # Not standalone: there click ends the process, with statuses of its own.
-        status = cli.main(args=list(arguments), prog_name="puller", standalone_mode=False)
+        status = cli.main(
+            args=list(arguments), prog_name="puller", standalone_mode=False, color=colour.decided()
+        )
         return status if isinstance(status, int) else ExitStatus.OK
     except click.ClickException as error:
         error.show()

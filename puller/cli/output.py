@@ -40,11 +40,15 @@ def show(value: Any, output_format: str) -> None:
     )
 
 
-def say(sentence: object) -> None:
-    """Print a line for people, in which others may have had words: none of them is a command of the terminal."""
+def say(sentence: object, colour: str | None = None) -> None:
+    """Print a line for people, in which others may have had words: none of them is a command of the terminal.
+
+    ``colour`` is for terminals that want it (``puller.values.colour``).
+    """
     import click  # takes longer to import than some commands to answer
 
-    click.echo(visible(str(sentence)))
+    text = visible(str(sentence))
+    click.echo(click.style(text, fg=colour) if colour else text)
 
 
 def warn(sentence: str) -> None:

@@ -21,6 +21,7 @@ from puller.reporting.log import Log
 from puller.state.directories import Directories
 from puller.state.state_file import read_state, write_state
 from puller.state.stored_json import decode
+from puller.values.colour import can_redraw
 from puller.values.visible import visible
 
 _LARGE = 10_000_000
@@ -82,7 +83,7 @@ class Fetching:
         self._log = log
         self._directories = directories
         stream = terminal or sys.stderr
-        self._terminal = stream if stream.isatty() else None
+        self._terminal = stream if can_redraw(stream) else None
         self._clock = clock
         self._transfer: Transfer | None = None
         self._began = self._line_at = self._record_at = 0.0

@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from puller.reporting.fields import Fields
+from puller.values.colour import coloured, coloured_diff, is_wanted
 
 if TYPE_CHECKING:
     from puller.reporting.journal import Journal
@@ -31,7 +32,7 @@ class Level(IntEnum):
     DEBUG = 7
 
 
-_COLOURS = {Level.ERROR: "31", Level.WARN: "33", Level.DEBUG: "2"}
+_COLOURS = {Level.ERROR: "red", Level.WARN: "yellow", Level.NOTICE: "green", Level.DEBUG: "dim"}
 
 
 class Sink(Protocol):
@@ -50,7 +51,7 @@ class Sink(Protocol):
 def find_sink(stream: TextIO, *, colour: bool | None = None, journal: str = JOURNAL) -> Sink:
     """The sink that suits a stream; ``colour`` is ``None`` for what the terminal wants."""
     if not _is_journal(stream):
-        is_coloured = stream.isatty() and "NO_COLOR" not in os.environ if colour is None else colour
+        is_coloured = is_wanted(stream) if colour is None else colour
         return Lines(stream, _coloured if is_coloured else _plain)
     # Imported before the first signal can come, whose handler must not begin to import.
     from puller.reporting.journal import Journal
@@ -128,7 +129,7 @@ def _plain(level: Level, sentence: str) -> str:
 
 def _coloured(level: Level, sentence: str) -> str:
     name = f"{level.name:7}"
-    return _indented(f"\x1b[{_COLOURS[level]}m{name}\x1b[0m" if level in _COLOURS else name, sentence)
+    return _indented(coloured(name, _COLOURS[level]) if level in _COLOURS else name, coloured_diff(sentence))
 
 
 def _indented(name: str, sentence: str) -> str:

@@ -543,6 +543,7 @@ def test_no_command_says_a_canary(aviary: Aviary, monkeypatch: pytest.MonkeyPatc
     # What somebody types on a command line is seen there anyway; what is said of it is not.
     said = {command.split(" #")[0]: text for command, text in aviary.said.items()}
     assert not [command for command, text in said.items() if "bug in Puller" in text]
+    assert not [command for command, text in said.items() if "\x1b" in text], "colour, and no terminal"
     assert aviary.songs() == {}
     assert heard(json.dumps([str(path) for path in home.rglob("*")])) == set()
     kept = [

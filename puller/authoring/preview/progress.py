@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 
 from puller.authoring.preview.machines import Machine, Machines
+from puller.values.colour import can_redraw
 
 _CLEAR_LINE = "\r\x1b[K"
 _SECONDS = 0.5
@@ -15,7 +16,7 @@ _SECONDS = 0.5
 @contextlib.contextmanager
 def watched_on_a_terminal(machines: Machines) -> Iterator[Machines]:
     """Machines, counted on stderr when that is a terminal."""
-    if not sys.stderr.isatty():
+    if not can_redraw(sys.stderr):
         yield machines
         return
     try:

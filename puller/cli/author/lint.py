@@ -1,6 +1,7 @@
 """``puller lint``: everything that can be known about a bundle without applying it."""
 
 import contextlib
+import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from puller.cli.options import before_option, data_options, fact_options, other_
 from puller.exit_status import ExitStatus
 from puller.manifest.source import open_source
 from puller.run.inputs import load_inputs
+from puller.values.colour import is_wanted
 
 if TYPE_CHECKING:
     from puller.authoring.lint.check import Linted
@@ -87,7 +89,7 @@ def _lines(linted: "Linted", output_format: str, verbose: bool) -> Iterable[str]
     if output_format == "text":
         from puller.authoring.lint.formats import text
 
-        return text.lines(linted, verbose=verbose)
+        return text.lines(linted, verbose=verbose, colours=is_wanted(sys.stdout))
     from puller.authoring.lint.formats import documents
 
     return [documents.as_sarif(linted) if output_format == "sarif" else documents.as_json(linted)]

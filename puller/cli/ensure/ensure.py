@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from bundles.progress import watched_by
+from puller.cli.colour import with_colour_option
 from puller.cli.ensure.options import ensure_options, run_one
 from puller.cli.ensure.property_options import properties_from, property_options
 from puller.engine.ensure import Wanted
@@ -28,9 +29,9 @@ class _Types(click.Group):
         if cmd_name == _API:
             from puller.cli.ensure.pipe import api
 
-            return api
+            return with_colour_option(api)
         resource_type = find_type(cmd_name)
-        return None if resource_type is None else _command(resource_type)
+        return None if resource_type is None else with_colour_option(_command(resource_type))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Types"):

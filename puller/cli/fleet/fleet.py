@@ -4,6 +4,8 @@ from importlib import import_module
 
 import click
 
+from puller.cli.colour import with_colour_option
+
 _COMMANDS = {
     "import": ("importing:import_reports", "Bring reports that have arrived into the store."),
     "status": ("status:status", "Say how the fleet is, and list hosts."),
@@ -29,7 +31,7 @@ class _Fleet(click.Group):
             return None
         module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(import_module(f"puller.cli.fleet.{module}"), attribute)
-        return command
+        return with_colour_option(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

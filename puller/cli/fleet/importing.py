@@ -11,6 +11,7 @@ from puller.cli.fleet.options import opened_store, parse_time, store_option
 from puller.cli.options import text_format_option
 from puller.cli.output import say, show, warn
 from puller.exit_status import ExitStatus
+from puller.values.colour import can_redraw
 
 if TYPE_CHECKING:
     from puller.fleet.importing.importer import Imported
@@ -98,7 +99,7 @@ class _Progress:
     """On stderr, where somebody watches: one line that is written over."""
 
     def __init__(self) -> None:
-        self._is_watched = sys.stderr.isatty()
+        self._is_watched = can_redraw(sys.stderr)
         self._drawn = time.monotonic()
 
     def show(self, imported: "Imported") -> None:

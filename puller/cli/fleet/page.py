@@ -9,6 +9,7 @@ import click
 from puller.cli.fleet.options import open_reader, opened_store, silent_option, store_option
 from puller.cli.output import say
 from puller.errors import UsageError
+from puller.values.colour import can_redraw
 
 _REDRAWN_AFTER = 0.2
 
@@ -53,7 +54,7 @@ class _Progress:
     """On stderr, where somebody watches: one line that is written over."""
 
     def __init__(self) -> None:
-        self._is_watched = sys.stderr.isatty()
+        self._is_watched = can_redraw(sys.stderr)
         self._drawn = time.monotonic()
 
     def show(self, done: int, count: int) -> None:

@@ -240,15 +240,22 @@ def _print(found: dict[str, Any]) -> None:
     if last is None:
         say(f"last run: {found['problem'] or 'none yet'}")
         return
-    say(f"last run: {last['finished']}, exit status {last['exit_status']}")
+    say(f"last run: {last['finished']}, exit status {last['exit_status']}", _colour_of(last["exit_status"]))
     if last["only"]:
         say(f"  partial: only {', '.join(last['only'])}, and what that requires")
     for name, summary in last["summaries"].items():
         say(f"  {name}: {summary}")
     for problem in last["problems"]:
-        say("  problem: " + problem.replace("\n", "\n    "))
+        say("  problem: " + problem.replace("\n", "\n    "), "red")
     for failure in last["failed"]:
-        say(f"  failed: {failure['resource']}: {', '.join(failure['errors'])}")
+        say(f"  failed: {failure['resource']}: {', '.join(failure['errors'])}", "red")
+
+
+def _colour_of(exit_status: int) -> str:
+    """Green for what is in order, yellow for what waits, red for what somebody must mend."""
+    if exit_status in (ExitStatus.OK, ExitStatus.CHANGED):
+        return "green"
+    return "yellow" if exit_status in (ExitStatus.HELD, ExitStatus.BUSY) else "red"
 
 
 def _print_bundle(bundle: dict[str, Any]) -> None:
@@ -258,9 +265,9 @@ def _print_bundle(bundle: dict[str, Any]) -> None:
         failed = f", resources failed in the last {count} run{'s' * (count > 1)}" if count else ""
         say(f"  on trial since {shown(parse_moment(trial['since']))}{failed}")
     if bundle["held"]:
-        say(f"  held: {bundle['held']}")
+        say(f"  held: {bundle['held']}", "yellow")
     if bundle.get("problem"):
-        say(f"  problem: {bundle['problem']}")
+        say(f"  problem: {bundle['problem']}", "red")
     for one in bundle.get("left_behind", ()):
         origin = "made by Puller" if one["made"] else "there before Puller came"
         since = shown(parse_moment(one["since"]))

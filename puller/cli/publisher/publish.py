@@ -21,6 +21,7 @@ from puller.cli.publisher.secrets import passphrase_of_keys
 from puller.cli.publisher.sentences import ended_rollout, next_step, print_statement, publication_line
 from puller.errors import ManifestError, SourceError
 from puller.state.places import PRIVATE_KEY
+from puller.values.colour import can_redraw
 
 if TYPE_CHECKING:
     from bundles.archive.pack import Libraries
@@ -167,7 +168,7 @@ def _libraries_of_all(sources: Sequence[Path]) -> "dict[Path, Libraries]":
 @contextlib.contextmanager
 def _progress(count: int) -> "Iterator[Progress]":
     """On stderr, where somebody watches: one line that is written over, until the last one stays."""
-    watched = count > 1 and sys.stderr.isatty()
+    watched = count > 1 and can_redraw(sys.stderr)
 
     def show_number(number: int, source: Path) -> None:
         if watched:

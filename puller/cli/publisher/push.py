@@ -13,6 +13,7 @@ from puller.cli.completing import files
 from puller.cli.options import text_format_option
 from puller.cli.output import show
 from puller.cli.publisher.options import site_directory
+from puller.values.colour import can_redraw
 
 if TYPE_CHECKING:
     from bundles.publisher.push.destination import Destination
@@ -89,7 +90,7 @@ class _Progress:
 
     def __init__(self, destination: str) -> None:
         self._destination = destination
-        self._is_watched = sys.stderr.isatty()
+        self._is_watched = can_redraw(sys.stderr)
         self._files = self._bytes = self._all_files = self._all_bytes = 0
         self._started = self._drawn = 0.0
 

@@ -85,7 +85,8 @@ def test_a_terminal_gets_colours_unless_it_asks_not_to(monkeypatch: pytest.Monke
             return True
 
     coloured, plain = Terminal(), Terminal()
-    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name in ("NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TERM"):
+        monkeypatch.delenv(name, raising=False)
     Log(coloured).warn("careful")
     monkeypatch.setenv("NO_COLOR", "1")
     Log(plain).warn("careful")

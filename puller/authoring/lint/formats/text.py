@@ -4,17 +4,27 @@ import os
 from collections.abc import Iterator
 
 from puller.authoring.lint.check import Linted
-from puller.authoring.lint.findings import Severity
+from puller.authoring.lint.findings import Finding, Severity
+from puller.values.colour import coloured
 
+_COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.UNCHECKED: "dim"}
 _UNCHECKED = "expression not checked", "expressions not checked"
 
 
-def lines(linted: Linted, *, verbose: bool = False) -> Iterator[str]:
-    """All lines; what is unchecked is listed only when ``verbose``, and always counted."""
+def lines(linted: Linted, *, verbose: bool = False, colours: bool = False) -> Iterator[str]:
+    """All lines; what is unchecked is listed only when ``verbose``, and always counted.
+
+    With ``colours`` the severity of each is in one.
+    """
     for found in linted.findings:
         if verbose or found.severity is not Severity.UNCHECKED:
-            yield str(found)
+            yield _in_colour(found) if colours else str(found)
     yield summary(linted)
+
+
+def _in_colour(found: Finding) -> str:
+    severity = coloured(str(found.severity), _COLOURS[found.severity])
+    return f"{found.place}: {severity}: {found.message} [{found.rule}]"
 
 
 def summary(linted: Linted) -> str:

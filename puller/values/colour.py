@@ -1,0 +1,62 @@
+"""Whether a stream gets colour, for every command: ``--color`` decides, then the environment, then the stream.
+
+1. ``--color always`` and ``--color never`` are obeyed.
+2. ``NO_COLOR`` that is not empty: no colour (no-color.org).
+3. ``CLICOLOR_FORCE`` that is neither empty nor ``0``: colour, also in pipes.
+4. ``TERM=dumb`` and ``CLICOLOR=0``: no colour.
+5. Otherwise terminals get colour, and nothing else does.
+
+What programs read (JSON, YAML, reports, the journal) is never made with colour, whatever was chosen.
+"""
+
+import os
+from typing import Literal, TextIO
+
+Choice = Literal["auto", "always", "never"]
+
+_CODES = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1", "dim": "2"}
+_choice: Choice = "auto"
+
+
+def choose(choice: Choice) -> None:
+    """From here on, for this process, what ``--color`` says."""
+    global _choice
+    _choice = choice
+
+
+def decided() -> bool | None:
+    """Whether every stream gets colour; ``None`` where terminals get colour and nothing else does."""
+    if _choice != "auto":
+        return _choice == "always"
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("CLICOLOR_FORCE", "0") not in ("", "0"):
+        return True
+    return False if os.environ.get("TERM") == "dumb" or os.environ.get("CLICOLOR") == "0" else None
+
+
+def is_wanted(stream: TextIO) -> bool:
+    """Whether this stream gets colour."""
+    found = decided()
+    return stream.isatty() if found is None else found
+
+
+def coloured(text: str, colour: str) -> str:
+    """The text in a colour (``red``, ``green``, ``yellow``, ``cyan``, ``bold``, ``dim``), whatever is wanted."""
+    return f"\x1b[{_CODES[colour]}m{text}\x1b[0m"
+
+
+def coloured_diff(text: str) -> str:
+    """A text of lines, in which unified diffs are coloured, whatever is wanted."""
+    lines, before, inside = [], "", False
+    for line in text.split("\n"):
+        inside = inside or (before.startswith("--- ") and line.startswith("+++ "))
+        colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1]) if inside else None
+        lines.append(coloured(line, colour) if colour and not line.startswith("+++ ") else line)
+        before = line
+    return "\n".join(lines)
+
+
+def can_redraw(stream: TextIO) -> bool:
+    """Whether a line of progress may be drawn over and over on this stream."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
