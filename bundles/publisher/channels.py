@@ -3,7 +3,7 @@
 Each is one new signed statement of the site. ``bundles.publisher.statements`` has the rules.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from bundles.errors import PublishError
 from bundles.format.identity import parse_name, parse_version
@@ -76,6 +76,23 @@ class Channels:
         return self._say(
             bundles, channel, lambda record, edition: halted(_said(record, channel), edition.now)
         )
+
+    def stop_judged(self, judged: Mapping[str, str], channel: str, *, back: bool = False) -> list[Statement]:
+        """Halt the rollouts of the versions that were judged, by bundle, or name the releases before them.
+
+        Nothing is said where the channel has come to name another version since, or its rollout is over or was
+        halted: that was somebody's decision, and nobody judged what it names.
+        """
+
+        def rule(record: Record, edition: Edition) -> Release | None:
+            current = record.index.find(channel)
+            if current is None or current.version != judged[current.bundle]:
+                return current
+            if current.rollout is None or current.rollout.halted:
+                return current
+            return release_before(current) if back else halted(current, edition.now)
+
+        return self._say(list(judged), channel, rule)
 
     def roll_back(self, bundle: str, channel: str, version: str | None = None) -> Statement:
         """`roll_back_all` of one."""

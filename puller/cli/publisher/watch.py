@@ -35,11 +35,12 @@ def watch(
 ) -> int:
     """Halt the rollouts of the site DIR that hosts report no good of.
 
-    Every rollout that is going on is judged by the hosts that have the release, or were to have it by now: how
-    many of them failed, gave it up or were not heard of since. Beyond the limits of `watch` in site.yaml it
-    is halted by a signed statement, as by `puller site halt`, or taken back as by `puller site back` where
-    `may: back` says so. A rollout that is halted stays halted until somebody goes on with it, or publishes
-    what mends it.
+    Every rollout that is going on, or has come to its end not long ago, is judged by the hosts that have the
+    release, or were to have it by now: how many of them failed, gave it up or were not heard of since. Beyond the
+    limits of `watch` in site.yaml, or when no host at all is heard of any more, it is halted by a signed
+    statement, as by `puller site halt`; or taken back as by `puller site back` where `may: back` says so and hosts
+    have told of failures. A rollout that is halted stays halted until somebody goes on with it, or publishes what
+    mends it. What was published since it was judged is left alone.
 
     To be run by a timer, after `puller fleet import` and before `puller fleet page`.
 
@@ -60,13 +61,15 @@ def watch(
         from puller.fleet.store.reading import Reader
 
         reader = Reader(store, datetime.now(UTC), rule.silent_after)
-        found = [_judged(reader, release, channel, rule) for channel, release in _rollouts(site)]
+        found = [
+            _judged(reader, release, channel, rule)
+            for channel, release in _rollouts(site)
+            if not _is_long_over(reader, release)
+        ]
     for one in found:
         if one.verdict.reasons and not (one.is_halted or one.done or noop):
             mates = [other for other in found if other is one or other.goes_with(one)]
-            one.done = _act(site, one, [other.release.bundle for other in mates], rule, passphrase_file)
-            for other in mates:
-                other.done = one.done
+            _act(site, one, mates, rule, passphrase_file)
     if output_format == "json":
         show([one.plain() for one in found], "json")
     else:
@@ -86,6 +89,8 @@ class _Watched:
     reached: str
     done: str = ""
     """What was signed: ``halted`` or ``taken back``."""
+    problem: str = ""
+    """Why nothing could be signed."""
 
     def goes_with(self, other: "_Watched") -> bool:
         """Whether both are of one wave, whose releases belong together."""
@@ -104,11 +109,23 @@ class _Watched:
             "reasons": list(self.verdict.reasons),
             "halted_before": self.is_halted,
             "done": self.done,
+            "problem": self.problem,
         }
 
 
+def _is_long_over(reader: "Reader", release: "Release") -> bool:
+    """Whether it has reached all hosts so long ago that those that cannot report are known to be silent.
+
+    What fails much later says nothing against it, and the release before it may have been given up everywhere.
+    """
+    rollout = release.rollout
+    if rollout is None or rollout.start is None or rollout.duration is None:
+        return False
+    return rollout.start + rollout.duration + 2 * reader.silent_after < reader.now
+
+
 def _rollouts(site: "Site") -> "Iterator[tuple[str, Release]]":
-    """The rollouts that have not reached all hosts, each with its channel."""
+    """The releases that are for a part of the hosts, or were until all were reached, each with its channel."""
     published = site.published()
     for bundle in site.bundles(published):
         index = site.record_of(published, bundle).index
@@ -121,43 +138,70 @@ def _rollouts(site: "Site") -> "Iterator[tuple[str, Release]]":
 def _judged(reader: "Reader", release: "Release", channel: str, rule: "WatchRule") -> _Watched:
     from bundles.format.release import shown_percent
     from puller.fleet.watching.judging import Verdict, judge
-    from puller.fleet.watching.outcomes import outcomes_of
+    from puller.fleet.watching.outcomes import blindness, outcomes_of
 
     rollout = release.rollout
     is_halted = rollout is not None and rollout.halted
     outcomes, usual = outcomes_of(reader, release, channel, rule.kinds)
     verdict = judge(outcomes, rule, usual)
     if rule.prometheus and not is_halted:
-        from puller.fleet.watching.prometheus import failure_of
+        from puller.fleet.watching.prometheus import doubt_of
 
-        if why := failure_of(rule.prometheus, rule.query):
-            verdict = Verdict(verdict.counts, [*verdict.reasons, why])
+        if doubt := doubt_of(rule.prometheus, rule.query):
+            is_told = verdict.is_told or doubt.is_told
+            verdict = Verdict(verdict.counts, [*verdict.reasons, doubt.why], is_told)
+    if not is_halted and (why := blindness(reader, release, channel)):
+        verdict = Verdict(verdict.counts, [*verdict.reasons, why], verdict.is_told)
     reached = shown_percent(rollout.reached(reader.now)) if rollout is not None else "100%"
     return _Watched(channel, release, verdict, is_halted, reached)
 
 
 def _act(
-    site: "Site", one: _Watched, bundles: list[str], rule: "WatchRule", passphrase_file: Path | None
-) -> str:
-    """Sign what the rule allows about all of a wave, then tell who is to be told; gives what was signed."""
+    site: "Site", one: _Watched, mates: list[_Watched], rule: "WatchRule", passphrase_file: Path | None
+) -> None:
+    """Sign what the rule allows about all of a wave, and tell who is to be told, also that it could not be signed."""
+    from bundles.errors import BundleError
+    from bundles.publisher.watch_rule import May
+    from puller.errors import PullerError
+
+    if rule.may is May.NOTHING:
+        _tell(one, "to be halted", rule)
+        return
+    try:
+        signed = _sign(site, one, mates, rule, passphrase_file)
+    except (BundleError, PullerError, click.ClickException, OSError, ValueError) as error:
+        one.problem = str(error) or type(error).__name__
+        warn(f"{one.release} in channel {one.channel} could not be halted: {one.problem}")
+        _tell(one, f"to be halted, which failed ({one.problem}),", rule)
+        return
+    for mate in mates:
+        mate.done = signed.get(mate.release.bundle, "")
+    if one.done:
+        _tell(one, one.done, rule)
+    else:
+        warn(
+            f"{one.release} in channel {one.channel} was judged, which names another release by now, or was halted"
+        )
+
+
+def _sign(
+    site: "Site", one: _Watched, mates: list[_Watched], rule: "WatchRule", passphrase_file: Path | None
+) -> dict[str, str]:
+    """What was signed of each bundle: ``halted`` or ``taken back``."""
     from bundles.publisher.channels import Channels
     from bundles.publisher.watch_rule import May
 
-    done = ""
-    if rule.may is not May.NOTHING:
-        channels = Channels(site, passphrase_of_keys(passphrase_file))
-        if (
-            rule.may is May.BACK
-            and one.release.rollout is not None
-            and one.release.rollout.before is not None
-        ):
-            channels.roll_back_all(bundles, one.channel)
-            done = "taken back"
-        else:
-            channels.halt_all(bundles, one.channel)
-            done = "halted"
-    _tell(one, done or "to be halted", rule)
-    return done
+    # A host that is silent is not reached by the way back either, and all others may be well.
+    is_back = rule.may is May.BACK and one.verdict.is_told
+    is_back = is_back and all(
+        mate.release.rollout is not None and mate.release.rollout.before is not None for mate in mates
+    )
+    judged = {mate.release.bundle: mate.release.version for mate in mates}
+    statements = Channels(site, passphrase_of_keys(passphrase_file)).stop_judged(
+        judged, one.channel, back=is_back
+    )
+    said = "taken back" if is_back else "halted"
+    return {bundle: said for bundle, statement in zip(judged, statements, strict=True) if statement.changed}
 
 
 def _tell(one: _Watched, done: str, rule: "WatchRule") -> None:

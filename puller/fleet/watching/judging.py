@@ -40,6 +40,8 @@ class Verdict:
     counts: Mapping[Became, int]
     reasons: Sequence[str]
     """Why not, a sentence each; none when it may."""
+    is_told: bool = False
+    """Whether failures were told of. What is only not known is a reason to halt, and none to go back."""
 
     @property
     def hosts(self) -> int:
@@ -61,10 +63,13 @@ def judge(outcomes: Iterable[HostOutcome], rule: WatchRule, usual: float = 0.0) 
         for kind, of_kind in sorted(by_kind.items()):
             reasons += _reasons(of_kind, kind or "an unknown kind", rule, usual)
     counts = {became: sum(one.became is became for one in every) for became in Became}
-    return Verdict(counts, reasons)
+    return Verdict(counts, [sentence for sentence, _ in reasons], any(is_told for _, is_told in reasons))
 
 
-def _reasons(outcomes: Sequence[HostOutcome], kind: str, rule: WatchRule, usual: float) -> Iterable[str]:
+def _reasons(
+    outcomes: Sequence[HostOutcome], kind: str, rule: WatchRule, usual: float
+) -> Iterable[tuple[str, bool]]:
+    """Sentences, each with whether hosts have told so."""
     for what, limit, words in (
         ((Became.FAILED, Became.GAVE_UP), rule.failed, "failed or gave it up"),
         ((Became.SILENT,), rule.silent, "were not heard of since they got it"),
@@ -77,7 +82,8 @@ def _reasons(outcomes: Sequence[HostOutcome], kind: str, rule: WatchRule, usual:
             names = ", ".join(one.host for one in bad[:_NAMED])
             more = f" and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
             why = next((f": {one.why}" for one in bad if one.why), "")
-            yield f"{len(bad)} of {len(outcomes)} hosts{of} {words} (limit {limit:g}%): {names}{more}{why}"
+            said = f"{len(bad)} of {len(outcomes)} hosts{of} {words} (limit {limit:g}%): {names}{more}{why}"
+            yield said, Became.FAILED in what
 
 
 def _is_chance(count: int, expected: float) -> bool:

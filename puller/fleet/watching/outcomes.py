@@ -2,7 +2,7 @@
 
 * A host that failed before it had the release says nothing against it when it fails still.
 * A host that was to get the release by now, was heard of before, and has sent nothing since counts as silent: a release
-  that takes the network away is never reported.
+  that takes the network away is never reported, also where no host at all could tell that it had got it.
 """
 
 import json
@@ -29,6 +29,9 @@ def outcomes_of(
     facts = dict(reader.facts([row["host"] for row in rows]))
     before = reader.conditions_before(release.bundle, release.version)
     first = reader.first_of(release.bundle, release.version)
+    begin = release.rollout.start if release.rollout is not None else None
+    if begin is not None:
+        first = begin.timestamp() if first is None else min(first, begin.timestamp())
     found = []
     failed_without = 0
     for row in rows:
@@ -40,6 +43,29 @@ def outcomes_of(
             why = host.why if became is not Became.IN_ORDER else ""
             found.append(HostOutcome(host.name, kind_of(facts.get(host.name, {}), kinds), became, why))
     return found, failed_without / len(rows) if rows else 0.0
+
+
+def blindness(reader: Reader, release: Release, channel: str) -> str:
+    """Why nothing is known of a rollout; empty when any host of its channel was heard of of late.
+
+    No hosts at all are expected for a while only after it began.
+    """
+    heard = [
+        reader.hosts[row["host"]].heard
+        for row in reader.standings(release.bundle)
+        if row["channel"] == channel
+    ]
+    latest = max((one for one in heard if one is not None), default=None)
+    begin = release.rollout.start if release.rollout is not None else None
+    if latest is None and begin is None:
+        return ""
+    since = max(one for one in (latest, begin) if one is not None)
+    if reader.now - since <= reader.silent_after:
+        return ""
+    hours = reader.silent_after / timedelta(hours=1)
+    return (
+        f"no host of channel {channel} was heard of for more than {hours:g} h: nobody knows what became of it"
+    )
 
 
 def _became(

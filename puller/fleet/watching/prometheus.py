@@ -1,43 +1,62 @@
 """Prometheus as a judge: a query that must hold (its HTTP API, `/api/v1/query`)."""
 
 import json
+from dataclasses import dataclass
 
 import requests
+import urllib3
+
+from bundles.deadline import Deadline, aside
 
 _SECONDS = 20
 _MOST_BYTES = 4 * 1024 * 1024
 
 
-def failure_of(url: str, query: str) -> str:
-    """Why ``query`` does not hold at the server ``url``; empty when it does.
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why a query does not hold."""
 
-    It holds when its answer has at least one number, and all of them are other than 0. A server that cannot be asked
-    is a reason, too: what nobody knows is not in order.
+    why: str
+    is_told: bool = False
+    """Whether its answer says so. An answer that is not there says nothing."""
+
+
+def doubt_of(url: str, query: str, seconds: float = _SECONDS) -> Doubt | None:
+    """Why ``query`` does not hold at the server ``url``; ``None`` when it does.
+
+    It holds when its answer has at least one number, and all of them are other than 0. A server that cannot be asked,
+    or has not answered after so many seconds, is a reason, too: what nobody knows is not in order.
     """
     try:
-        with requests.get(
-            f"{url.rstrip('/')}/api/v1/query",
-            params={"query": query},
-            timeout=_SECONDS,
-            stream=True,
-            allow_redirects=False,
-        ) as response:
-            data = response.raw.read(_MOST_BYTES + 1, decode_content=True)
-        if response.status_code != 200:
-            return f"Prometheus answers with status {response.status_code} to {query}"
+        status, data = aside(lambda: _fetch(url, query, seconds), Deadline(seconds))
+        if status != 200:
+            return Doubt(f"Prometheus answers with status {status} to {query}")
         if len(data) > _MOST_BYTES:
-            return f"Prometheus answers with more than {_MOST_BYTES} bytes to {query}"
+            return Doubt(f"Prometheus answers with more than {_MOST_BYTES} bytes to {query}")
         values = _values(json.loads(data))
-    except (requests.RequestException, OSError) as error:
-        return f"Prometheus cannot be asked: {type(error).__name__}"
-    except (ValueError, KeyError, TypeError, IndexError):
-        return f"the answer of Prometheus is not understood, to {query}"
+    except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+        return Doubt(f"Prometheus cannot be asked: {type(error).__name__}")
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+        return Doubt(f"the answer of Prometheus is not understood, to {query}")
     if not values:
-        return f"the query of Prometheus gives nothing: {query}"
-    wrong = sum(not value for value in values)
-    return (
-        f"the query of Prometheus does not hold for {wrong} of {len(values)} series: {query}" if wrong else ""
+        return Doubt(f"the query of Prometheus gives nothing: {query}")
+    if not (wrong := sum(not value for value in values)):
+        return None
+    return Doubt(
+        f"the query of Prometheus does not hold for {wrong} of {len(values)} series: {query}", is_told=True
     )
+
+
+def _fetch(url: str, query: str, seconds: float) -> tuple[int, bytes]:
+    """The status and the body."""
+    with requests.get(
+        f"{url.rstrip('/')}/api/v1/query",
+        params={"query": query},
+        timeout=seconds,
+        stream=True,
+        allow_redirects=False,
+    ) as response:
+        return response.status_code, response.raw.read(_MOST_BYTES + 1, decode_content=True)
 
 
 def _values(answer: dict[str, object]) -> list[bool]:

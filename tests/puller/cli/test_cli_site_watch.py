@@ -258,3 +258,87 @@ def test_the_rule_in_the_documents_is_understood() -> None:
     assert rule.query
     assert rule.command
     assert replace(rule, command=(), url="", prometheus="", query="", silent_after=None) == standard
+
+
+def test_a_fix_that_is_published_while_its_predecessor_is_judged_is_left_alone(
+    execute: Execute, reported: Callable[..., None]
+) -> None:
+    reported(good=40, bad=5, **FAILED)
+    allow("{may: back, prometheus: {url: 'http://127.0.0.1:9/', query: 'errors < 1'}}")
+
+    def publish_the_fix(request: Any) -> tuple[int, dict[str, str], str]:
+        publish("web", "1.5.1", now(), RolloutRequest(over=OVER, start=now()))
+        return (
+            200,
+            {},
+            json.dumps({"status": "success", "data": {"resultType": "scalar", "result": [1, "0"]}}),
+        )
+
+    with responses.RequestsMock() as server:
+        server.add_callback("GET", "http://127.0.0.1:9/api/v1/query", publish_the_fix)
+        status, said = execute("site", "watch", "site")
+    release = Site(Path("site").resolve()).record("web").index.find("stable")
+    assert release is not None
+    assert (release.version, halted()) == ("1.5.1", False)
+    assert (status, "names another release by now" in said) == (4, True), said
+
+
+def test_hosts_that_are_silent_are_no_reason_to_take_it_from_the_others(
+    execute: Execute, reported: Callable[..., None]
+) -> None:
+    reported(good=40, bad=5, silent=True)
+    allow("{may: back}")
+    assert execute("site", "watch", "site")[0] == 4
+    assert halted()
+
+
+def test_a_prometheus_that_is_down_is_no_reason_to_go_back(
+    execute: Execute, reported: Callable[..., None]
+) -> None:
+    reported(good=50, bad=0)
+    allow("{may: back, prometheus: {url: 'http://127.0.0.1:9/', query: 'errors < 1'}}")
+    assert execute("site", "watch", "site")[0] == 4
+    assert halted()
+
+
+def test_somebody_is_told_when_the_halt_cannot_be_signed(
+    execute: Execute, reported: Callable[..., None]
+) -> None:
+    reported(good=40, bad=5, **FAILED)
+    allow("{tell: {command: [sh, -c, 'echo \"$0\" > told']}}")
+    shutil.move("site/keys", "elsewhere")
+    status, said = execute("site", "watch", "site")
+    assert (status, halted(), "could not be halted" in said) == (4, False, True), said
+    assert "is to be halted, which failed (" in Path("told").read_text()
+    shutil.move("elsewhere", "site/keys")
+    assert execute("site", "watch", "site")[0] == 4
+    assert halted()
+
+
+@pytest.mark.parametrize("hours", [1, 3])
+def test_reports_that_stop_altogether_halt_it(execute: Execute, began: datetime, hours: int) -> None:
+    last = now() - timedelta(hours=hours)
+    documents = [simulated.sent(host, last, "1.4.0") for host in HOSTS]
+    simulated.deliver(Path("reports"), documents)
+    execute("fleet", "import", "reports")
+    status, said = execute("site", "watch", "site")
+    assert (status, halted()) == ((0, False) if hours == 1 else (4, True)), said
+    assert ("nobody knows what became of it" in said) is (hours == 3)
+
+
+def test_a_store_without_hosts_is_no_consent(execute: Execute) -> None:
+    Path("reports").mkdir()
+    execute("fleet", "import", "reports")
+    status, said = execute("site", "watch", "site")
+    assert (status, halted()) == (4, True), said
+
+
+def test_a_release_that_hosts_had_long_ago_is_not_taken_back_for_what_fails_now(
+    execute: Execute, reported: Callable[..., None], began: datetime
+) -> None:
+    publish("web", "1.6.0", began, AT_ONCE)
+    long_ago = now() - timedelta(days=20)
+    publish("web", "1.5.0", long_ago, RolloutRequest(over=OVER, start=long_ago))
+    reported(good=40, bad=15, **FAILED)
+    assert execute("site", "watch", "site") == (0, "site: no rollout is going on\n")
+    assert not halted()

@@ -1,0 +1,93 @@
+"""Judges and listeners of a rollout that hang, lie or fail: each is over after its time, and none ends the look."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from puller.fleet.watching.prometheus import doubt_of
+from puller.fleet.watching.telling import tell_command, tell_url
+
+
+@contextmanager
+def server(pieces: list[bytes], pause: float = 0.0) -> Iterator[str]:
+    """One that says these pieces to whoever comes, with pauses between them, then closes: its URL."""
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            try:
+                stream, _ = listening.accept()
+            except OSError:
+                return
+            with stream:
+                stream.recv(65536)
+                for piece in pieces:
+                    try:
+                        stream.sendall(piece)
+                    except OSError:
+                        return
+                    if ended.wait(pause):
+                        return
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        ended.set()
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
+DEEP = b"[" * 200_000
+
+
+@pytest.mark.parametrize(
+    ("pieces", "pause", "words"),
+    [
+        ([b"H"] * 200, 0.1, "DeadlineError"),
+        ([HEAD, *[b" "] * 200], 0.1, "DeadlineError"),
+        ([HEAD, b"{"], 0.0, "cannot be asked"),
+        ([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"], 0.0, ""),
+        ([b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\nno gzip"], 0.0, "cannot be asked"),
+        ([b"HTTP/1.1 200 OK\r\n\r\n" + DEEP], 0.0, "not understood"),
+        ([b"SSH-2.0-OpenSSH\r\n"], 0.0, "cannot be asked"),
+    ],
+)
+def test_a_prometheus_that_is_slow_or_answers_nonsense_is_doubted_in_time(
+    pieces: list[bytes], pause: float, words: str
+) -> None:
+    began = time.monotonic()
+    with server(pieces, pause) as url:
+        doubt = doubt_of(url, "up", 1.0)
+    assert doubt is not None
+    assert (words in doubt.why, doubt.is_told) == (True, False), doubt
+    assert time.monotonic() - began < 5
+
+
+def test_a_url_that_never_answers_to_its_end_is_given_up() -> None:
+    began = time.monotonic()
+    with server([b"HTTP/1.1 200 OK\r\n", *[b"X: y\r\n"] * 200], 0.1) as url:
+        assert "cannot be reached: DeadlineError" in tell_url(url, {"text": "halted"}, 1.0)
+    assert time.monotonic() - began < 5
+
+
+def test_a_command_that_hangs_is_ended_with_what_it_has_started(tmp_path: Path) -> None:
+    proof = tmp_path / "proof"
+    script = f"(sleep 2; touch {proof}) & wait"
+    began = time.monotonic()
+    assert "has not ended within 0.5 s" in tell_command(["sh", "-c", script], "halted", 0.5)
+    assert time.monotonic() - began < 1.9
+    time.sleep(2.2)  # longer than what it has started would have needed
+    assert not proof.exists()
+
+
+def test_what_a_hostile_host_wrote_keeps_nobody_from_being_told(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    script = f"import sys; open({str(told)!r}, 'w').write(sys.argv[1])"
+    assert tell_command([sys.executable, "-c", script], "web: nothing\0 works") == ""
+    assert told.read_text() == "web: nothing works"
