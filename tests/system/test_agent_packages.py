@@ -291,9 +291,7 @@ def test_a_bare_machine_is_kept_by_the_package_through_upgrade_removal_and_purge
         compiled = host.byte_code(version())
         assert compiled == len(list((root / "usr/lib/puller" / version()).rglob("*.py"))) > 1000
         started = host.type_in("puller install-units --stdout | grep ^ExecStart=")
-        assert started == "ExecStart=/usr/bin/puller run
-ExecStart=/usr/bin/puller check --run
-"
+        assert started == "ExecStart=/usr/bin/puller run\nExecStart=/usr/bin/puller check --run\n"
         assert "has brought the units already" in host.type_in("puller install-units")
         assert not (root / "etc/systemd/system/puller.service").exists()
         for page in ("man1/puller-run.1.gz", "man5/puller.yaml.5.gz", "man7/puller-operating.7.gz"):

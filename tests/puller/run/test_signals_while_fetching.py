@@ -168,7 +168,9 @@ def test_hundreds_of_signals_each_end_a_run_in_two_seconds_on_a_busy_machine(
     with busy(2 * (os.cpu_count() or 1)):
         lasted = sorted(assert_signals_end_runs(host, server, count, seed=int.from_bytes(os.urandom(4))))
     with capsys.disabled():
-        print(f"\n{server.url.partition(':')[0]}: median {lasted[count // 2]:.3f} s, longest {lasted[-1]:.3f} s")
+        print(
+            f"\n{server.url.partition(':')[0]}: median {lasted[count // 2]:.3f} s, longest {lasted[-1]:.3f} s"
+        )
     assert lasted[-1] < AT_MOST
 
 
