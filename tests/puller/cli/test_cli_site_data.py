@@ -1,0 +1,93 @@
+"""``puller site data``, as whoever publishes types it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Execute, Publisher
+
+
+@pytest.fixture
+def site(publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    return str(publisher.site.directory)
+
+
+def test_a_document_is_published_listed_and_withdrawn(site: str, tmp_path: Path, execute: Execute) -> None:
+    file = tmp_path / "exports.yaml"
+    for text in ("data: {a: 1}\n", "data: {a: 2}\n", "data: {a: 1}\n"):
+        file.write_text(text)
+        status, said = execute("site", "data", site, str(file), "--noop")
+        assert (status, "site data exports would be published" in said) == (0, True)
+        status, said = execute("site", "data", site, str(file))
+        assert (status, f"site data exports is published ({len(text)} bytes, sha256 " in said) == (0, True)
+        status, said = execute("site", "data", site, str(file))
+        assert (status, "is as it was published before" in said) == (0, True)
+    status, said = execute("site", "list", site)
+    assert "SITE DATA" in said
+    assert "exports" in said
+    (listed,) = json.loads(execute("site", "list", site, "--format", "json")[1])["data"]
+    assert (listed["name"], listed["size"]) == ("exports", 13)
+    assert "1 published files" in execute("site", "verify", site)[1]
+    status, said = execute("site", "data", site, "--withdraw", "exports")
+    assert (status, said) == (0, f"{site}: site data exports is published no more\n")
+    assert "nothing is published yet" in execute("site", "list", site)[1]
+
+
+def test_the_name_is_that_of_the_file_or_another_one(site: str, tmp_path: Path, execute: Execute) -> None:
+    (tmp_path / "one.two.json").write_text('{"data": {"a": 1}}')
+    said = execute("site", "data", site, "one.two.json", "--format", "json")[1]
+    assert json.loads(said)["name"] == "one"
+    said = execute("site", "data", site, "one.two.json", "--name", "other", "--format", "json")[1]
+    assert json.loads(said)["changed"] is True
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "said"),
+    [
+        (b"data: [1]\n", 13, "file.yaml:1"),
+        (b"data: {a: 1, a: 2}\n", 13, "file.yaml:1"),
+        (b"dta: {a: 1}\n", 13, "dta"),
+        (b"data: {a: 'x\n", 13, "file.yaml"),
+        (b"data: \xff\n", 13, "is not UTF-8 text, at byte 6"),
+        (b"data:\n  # @sensitive\n  key: CANARY\n", 13, "marks key as @sensitive"),
+        (b" " * 4_000_001, 13, "4000000"),
+        (None, 64, "no such file"),
+    ],
+)
+def test_what_hosts_could_not_read_is_refused(
+    site: str, tmp_path: Path, execute: Execute, text: bytes | None, status: int, said: str
+) -> None:
+    if text is not None:
+        (tmp_path / "file.yaml").write_bytes(text)
+    ended, output = execute("site", "data", site, "file.yaml")
+    assert ended == status, output
+    assert said in output.lower() or said in output
+    assert "CANARY" not in output
+    assert "Traceback" not in output
+    assert "nothing is published yet" in execute("site", "list", site)[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        ((), 64, "wanted either FILE or --withdraw NAME"),
+        (("x.yaml", "--withdraw", "x"), 64, "wanted either FILE or --withdraw NAME"),
+        (("--withdraw", "x", "--noop"), 64, "--withdraw takes neither"),
+        (("--withdraw", "x"), 64, "publishes no site data 'x'"),
+        (("Bad.yaml",), 13, "site data"),
+    ],
+)
+def test_words_that_make_no_sense(
+    site: str, tmp_path: Path, execute: Execute, words: tuple[str, ...], status: int, said: str
+) -> None:
+    (tmp_path / "Bad.yaml").write_text("data: {}\n")
+    ended, output = execute("site", "data", site, *words)
+    assert said in output
+    assert ended == status, output
