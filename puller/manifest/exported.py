@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from puller.manifest.reading import ManifestText
 
 
+NEVER = "is a secret, which is never exported"
+
+
 def exported_values(
     text: "ManifestText", declared: Mapping[str, Export], scope: Scope
 ) -> tuple[dict[str, Any], list[str]]:
@@ -40,6 +43,6 @@ def _value(export: Export, scope: Scope) -> tuple[Any, str]:
     except HieraError as error:
         return None, f"cannot be had on this host: {error}"
     if has_secret(value):
-        return None, "is a secret, which is not exported"
+        return None, NEVER
     value = list(value) if isinstance(value, tuple) else value
     return value, export.type.problem(value)

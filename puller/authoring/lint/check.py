@@ -33,6 +33,7 @@ _CHECKS: Final[tuple[str, ...]] = (
     "annotations",
     "called_files",
     "commands",
+    "exports",
     "failures",
     "files",
     "health_checks",

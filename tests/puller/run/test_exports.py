@@ -131,7 +131,7 @@ def test_a_secret_is_not_exported(host: Host, publisher: Publisher, arrived: Pat
     publisher.publish("1.0.0", text, files={})
     outcome = host.run()
     assert outcome.status == 4
-    host.assert_told("exports.name is a secret", outcome)
+    host.assert_told("exports.name is a secret, which is never", outcome)
     assert "CANARY" not in outcome.output
     assert "name" not in exported(arrived)
     for path in (*arrived.rglob("*.gz"), host.state / "exports.json"):

@@ -22,7 +22,7 @@ Path = tuple[str | int, ...]
 def check(subject: Subject) -> Iterator[Finding]:
     """One finding for each such call."""
     for manifest in bundle_of(subject).manifests.values():
-        for key in ("resources", "pre_message", "post_message"):
+        for key in ("resources", "exports", "pre_message", "post_message"):
             path = (*manifest.run_path, key)
             for where, parsed in _parsed(manifest.run.get(key), path):
                 yield from _found(manifest, where, parsed)

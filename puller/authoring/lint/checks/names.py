@@ -72,7 +72,7 @@ class _Checking:
         self._document(manifest, self.bundle.known_in_data(manifest))
         for entry in manifest.resources:
             self._entry(manifest, entry, known)
-        for key in ("pre_message", "post_message"):
+        for key in ("exports", "pre_message", "post_message"):
             self._texts(manifest, (*manifest.run_path, key), manifest.run.get(key), known, Guards())
         written = manifest.run.get("resources_template", manifest.run.get("resources_jet_file"))
         engine = "jet" if "resources_jet_file" in manifest.run else None

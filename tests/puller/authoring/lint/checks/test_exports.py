@@ -1,0 +1,48 @@
+"""Lint of ``exports``: secrets, values that do not fit, and names that nobody has."""
+
+from pathlib import Path
+
+import pytest
+
+from puller.authoring.lint.check import lint_bundle
+from puller.authoring.lint.findings import Severity
+from puller.manifest.manifest import Inputs
+from puller.manifest.source import ManifestSource
+
+TEXT = """\
+data:
+  # @sensitive
+  password: hunter2hunter2
+  port: 80
+exports:
+  port: {type: port, value: "%s"}
+resources:
+  - exec: {name: /bin/true}
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "severity", "message"),
+    [
+        ("{{ data.password }}", Severity.ERROR, "exports.port is a secret, which is never exported"),
+        ("{{ data.prt }}", Severity.ERROR, "did you mean"),
+        ("{{ data.port * 1000 }}", Severity.WARNING, "exports.port is 80000, wanted a port"),
+        ("{{ facts.bios.port }}", Severity.UNCHECKED, "facts.bios has no key"),
+    ],
+)
+def test_an_export_that_no_host_could_report(
+    tmp_path: Path, value: str, severity: Severity, message: str
+) -> None:
+    path = tmp_path / "manifest.yaml"
+    path.write_text(TEXT % value)
+    linted = lint_bundle(ManifestSource(path, "web/manifest.yaml"), Inputs({"bios": {}}, {}))
+    found = [one for one in linted.findings if one.place.line == 6]
+    assert any(one.severity is severity and message in one.message for one in found), linted.findings
+    assert "hunter2" not in str(linted)
+
+
+def test_an_export_that_fits_is_no_finding(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.yaml"
+    path.write_text(TEXT % "{{ data.port }}")
+    linted = lint_bundle(ManifestSource(path, "web/manifest.yaml"), Inputs({}, {}))
+    assert not [one for one in linted.findings if one.place.line == 6]
