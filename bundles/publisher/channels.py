@@ -4,6 +4,7 @@ Each is one new signed statement of the site. ``bundles.publisher.statements`` h
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 
 from bundles.errors import PublishError
 from bundles.format.identity import parse_name, parse_version
@@ -21,6 +22,7 @@ from bundles.publisher.statements import (
     for_all,
     halted,
     published,
+    reached_by,
     release_before,
     rolled_back,
     steered,
@@ -91,6 +93,34 @@ class Channels:
             if current.rollout is None or current.rollout.halted:
                 return current
             return release_before(current) if back else halted(current, edition.now)
+
+        return self._say(list(judged), channel, rule)
+
+    def grow_judged(
+        self, judged: Mapping[str, str], channel: str, by: float, each: timedelta, heard: datetime | None
+    ) -> list[Statement]:
+        """Let the rollouts of the versions that were judged grow by so many percent of all hosts: all, or none.
+
+        That is said only ``each`` after the last statement about them, by whoever, and when hosts were ``heard`` of
+        since then: a second look at the same time, a clock that jumps and reports that stopped let nothing grow
+        further than one step. Those that grow by a schedule, that are halted or of another version are left alone.
+        """
+
+        def may_grow(record: Record, now: datetime) -> bool:
+            current = record.index.find(channel)
+            if current is None or current.rollout is None or current.version != judged[current.bundle]:
+                return False
+            said = max((one.at for one in record.history.statements if one.channel == channel), default=None)
+            is_due = said is not None and now - said >= each and heard is not None and heard > said
+            return is_due and current.rollout.percent is not None and not current.rollout.halted
+
+        def rule(record: Record, edition: Edition) -> Release | None:
+            current = record.index.find(channel)
+            records = [self._site.record_of(edition.published, bundle) for bundle in judged]
+            if current is None or not all(may_grow(one, edition.now) for one in records):
+                return current
+            reached = min(round(reached_by(current, edition.now) + by, 2), 100)
+            return steered(current, RolloutRequest(percent=reached), edition.now)
 
         return self._say(list(judged), channel, rule)
 

@@ -14,7 +14,7 @@ from typing import Any
 from bundles.errors import PublishError
 from bundles.publisher.expiry import parse_duration
 
-KEYS = ("failed", "silent", "at_least", "silent_after", "kinds", "may", "tell", "prometheus")
+KEYS = ("failed", "silent", "at_least", "silent_after", "kinds", "may", "grow", "each", "tell", "prometheus")
 _TELL = ("command", "url")
 _PROMETHEUS = ("url", "query")
 
@@ -44,6 +44,10 @@ class WatchRule:
     kinds: tuple[str, ...] = ("os.name", "os.release.major")
     """Facts by which hosts are of one kind."""
     may: May = May.HALT
+    grow: float = 0.0
+    """Percent of all hosts by which a rollout without a schedule grows at a look that finds it in order."""
+    each: timedelta = timedelta(minutes=30)
+    """How long after the last statement about it that may be."""
     command: tuple[str, ...] = ()
     """Called with a sentence as its last argument when something is halted."""
     url: str = ""
@@ -61,6 +65,8 @@ def parse_rule(written: Any, where: str) -> WatchRule:
     prometheus = _mapping(fields.get("prometheus", {}), f"{where}: prometheus", _PROMETHEUS)
     if prometheus and set(prometheus) != set(_PROMETHEUS):
         raise PublishError(f"{where}: prometheus", "wanted both 'url' and 'query'")
+    if "each" in fields and "grow" not in fields:
+        raise PublishError(f"{where}: each", "is for 'grow', which is not given")
     rule = WatchRule()
     return WatchRule(
         _percent(fields["failed"], f"{where}: failed") if "failed" in fields else rule.failed,
@@ -71,6 +77,8 @@ def parse_rule(written: Any, where: str) -> WatchRule:
         else None,
         _texts(fields["kinds"], f"{where}: kinds") if "kinds" in fields else rule.kinds,
         _may(fields["may"], f"{where}: may") if "may" in fields else rule.may,
+        _percent(fields["grow"], f"{where}: grow") if "grow" in fields else rule.grow,
+        parse_duration(fields["each"], f"{where}: each") if "each" in fields else rule.each,
         _texts(tell["command"], f"{where}: tell: command") if "command" in tell else (),
         _url(tell["url"], f"{where}: tell: url") if "url" in tell else "",
         _url(prometheus["url"], f"{where}: prometheus: url") if prometheus else "",

@@ -85,6 +85,8 @@ class Records(msgspec.Struct, frozen=True):
     """What the operator has said against changing this machine."""
     restless: list[str] = []
     """What changes in run after run, sentences."""
+    unsent: list[str] = []
+    """The reports that could not be sent for long, sentences."""
 
 
 def unknown(why: str) -> Verdict:
@@ -96,7 +98,9 @@ def judge(records: Records, now: datetime, oldest: timedelta) -> Verdict:
     """The verdict on a host whose last run may be ``oldest``."""
     report = records.report
     findings = [Finding(Health.CRITICAL, sentence) for sentence in records.damaged]
-    findings += [Finding(Health.WARNING, sentence) for sentence in (*records.notes, *records.restless)]
+    findings += [
+        Finding(Health.WARNING, sentence) for sentence in (*records.notes, *records.restless, *records.unsent)
+    ]
     if records.cut_short:
         findings.append(Finding(Health.WARNING, "the last run was cut short"))
     if report is None:

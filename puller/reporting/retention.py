@@ -49,7 +49,12 @@ class Kept(msgspec.Struct, frozen=True, order=True):
 
     @property
     def began(self) -> datetime:
-        return datetime.strptime(self.run, _RUN).replace(tzinfo=UTC)
+        return began(self.run)
+
+
+def began(run: str) -> datetime:
+    """When the run of this identity began; raises ``ValueError`` for what is none."""
+    return datetime.strptime(run, _RUN).replace(tzinfo=UTC)
 
 
 def identity(started: datetime) -> str:

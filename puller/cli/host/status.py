@@ -20,6 +20,7 @@ from puller.reporting.fetching import load_fetching
 from puller.reporting.history import find_unfinished, load_last_report, load_status
 from puller.reporting.report import BundleReport, Report
 from puller.reporting.restless import load_restless, restless_file, sentences
+from puller.reporting.retention import began
 from puller.run.forget import Unconfigured, find_unconfigured
 from puller.run.left.managed import Left, Managed
 from puller.run.policy.holds import Holds
@@ -46,7 +47,7 @@ _MOST_CHECKED = 3
     default="2h",
     show_default=True,
     metavar="DURATION",
-    help="With --check: how long ago the last run may have ended.",
+    help="With --check: how long ago the last run may have ended, and reports may wait to be sent.",
 )
 def status(path: str, output_format: str, check: bool, max_age: str) -> int:
     """Show what is enforced on this host and since when, how the last run went, and what is held back and why.
@@ -91,7 +92,7 @@ def _check(path: str, output_format: str, oldest: timedelta) -> int:
 def _judge(found: dict[str, Any], report: Report | None, oldest: timedelta) -> "Verdict":
     from puller.reporting.monitoring import Records, judge
 
-    since = found["running_since"]
+    since, now = found["running_since"], datetime.now(UTC)
     records = Records(
         report,
         running_since=parse_moment(since) if since else None,
@@ -102,8 +103,17 @@ def _judge(found: dict[str, Any], report: Report | None, oldest: timedelta) -> "
         enforced={bundle["name"]: bundle["enforced"] for bundle in found["bundles"]},
         held=found["holds"]["lines"],
         restless=found["restless_lines"][:_MOST_CHECKED],
+        unsent=[one["says"] for one in found["unsent"] if _waits_since(one["oldest"]) < now - oldest],
     )
-    return judge(records, datetime.now(UTC), oldest)
+    return judge(records, now, oldest)
+
+
+def _waits_since(run: str) -> datetime:
+    """When the run of this identity began; the beginning of time for one that no run has."""
+    try:
+        return began(run)
+    except ValueError:
+        return datetime.min.replace(tzinfo=UTC)
 
 
 def _look(path: str) -> tuple[dict[str, Any], Report | None]:

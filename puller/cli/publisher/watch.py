@@ -16,6 +16,7 @@ from puller.exit_status import ExitStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
     from bundles.format.release import Release
     from bundles.publisher.site import Site
@@ -40,7 +41,8 @@ def watch(
     limits of `watch` in site.yaml, or when no host at all is heard of any more, it is halted by a signed
     statement, as by `puller site halt`; or taken back as by `puller site back` where `may: back` says so and hosts
     have told of failures. A rollout that is halted stays halted until somebody goes on with it, or publishes what
-    mends it. What was published since it was judged is left alone.
+    mends it. With `grow` in site.yaml, a rollout that has no schedule grows by a step when it is in order. What was
+    published since it was judged is left alone.
 
     To be run by a timer, after `puller fleet import` and before `puller fleet page`.
 
@@ -70,6 +72,8 @@ def watch(
         if one.verdict.reasons and not (one.is_halted or one.done or noop):
             mates = [other for other in found if other is one or other.goes_with(one)]
             _act(site, one, mates, rule, passphrase_file)
+    if rule.grow and not noop:
+        _grow(site, found, rule, passphrase_file)
     if output_format == "json":
         show([one.plain() for one in found], "json")
     else:
@@ -87,16 +91,22 @@ class _Watched:
     is_halted: bool
     """Before this look."""
     reached: str
+    heard: "datetime | None"
+    """When any host of the channel was heard of last."""
     done: str = ""
-    """What was signed: ``halted`` or ``taken back``."""
+    """What was signed: ``halted``, ``taken back`` or ``grown to 15%``."""
     problem: str = ""
     """Why nothing could be signed."""
 
     def goes_with(self, other: "_Watched") -> bool:
-        """Whether both are of one wave, whose releases belong together."""
+        """Whether both are of one wave, whose releases belong together, and this one may still be halted."""
+        return self.is_beside(other) and not self.is_halted
+
+    def is_beside(self, other: "_Watched") -> bool:
+        """Whether both are of one wave, also when one of them is halted."""
         mine, its = self.release.rollout, other.release.rollout
         wave = its.wave if its is not None else None
-        is_of_it = wave is not None and mine is not None and mine.wave == wave and not mine.halted
+        is_of_it = wave is not None and mine is not None and mine.wave == wave
         return is_of_it and self.channel == other.channel
 
     def plain(self) -> dict[str, Any]:
@@ -138,7 +148,7 @@ def _rollouts(site: "Site") -> "Iterator[tuple[str, Release]]":
 def _judged(reader: "Reader", release: "Release", channel: str, rule: "WatchRule") -> _Watched:
     from bundles.format.release import shown_percent
     from puller.fleet.watching.judging import Verdict, judge
-    from puller.fleet.watching.outcomes import blindness, outcomes_of
+    from puller.fleet.watching.outcomes import blindness, last_heard, outcomes_of
 
     rollout = release.rollout
     is_halted = rollout is not None and rollout.halted
@@ -153,7 +163,8 @@ def _judged(reader: "Reader", release: "Release", channel: str, rule: "WatchRule
     if not is_halted and (why := blindness(reader, release, channel)):
         verdict = Verdict(verdict.counts, [*verdict.reasons, why], verdict.is_told)
     reached = shown_percent(rollout.reached(reader.now)) if rollout is not None else "100%"
-    return _Watched(channel, release, verdict, is_halted, reached)
+    heard = last_heard(reader, release.bundle, channel)
+    return _Watched(channel, release, verdict, is_halted, reached, heard)
 
 
 def _act(
@@ -204,6 +215,26 @@ def _sign(
     return {bundle: said for bundle, statement in zip(judged, statements, strict=True) if statement.changed}
 
 
+def _grow(site: "Site", found: list[_Watched], rule: "WatchRule", passphrase_file: Path | None) -> None:
+    """Let each wave that is in order as a whole grow by a step, when it is time."""
+    from bundles.format.release import shown_percent
+    from bundles.publisher.channels import Channels
+    from bundles.publisher.statements import reached_by
+
+    for one in found:
+        mates = [other for other in found if other is one or other.is_beside(one)]
+        is_in_order = not any(mate.verdict.reasons or mate.is_halted or mate.done for mate in mates)
+        if not is_in_order or one.release.rollout is None or one.release.rollout.percent is None:
+            continue
+        heard = min((mate.heard for mate in mates if mate.heard is not None), default=None)
+        judged = {mate.release.bundle: mate.release.version for mate in mates}
+        channels = Channels(site, passphrase_of_keys(passphrase_file))
+        statements = channels.grow_judged(judged, one.channel, rule.grow, rule.each, heard)
+        for mate, statement in zip(mates, statements, strict=True):
+            if statement.changed and statement.after is not None:
+                mate.done = f"grown to {shown_percent(reached_by(statement.after, statement.now))}"
+
+
 def _tell(one: _Watched, done: str, rule: "WatchRule") -> None:
     from puller.fleet.watching.telling import tell_command, tell_url
 
@@ -225,7 +256,7 @@ def _print(found: list[_Watched], directory: Path, *, noop: bool) -> None:
         elif one.verdict.reasons:
             say(f"{said}; {one.done or ('would be halted' if noop else 'is to be halted')}:")
         else:
-            say(f"{said}; goes on")
+            say(f"{said}; goes on{f', {one.done}' if one.done else ''}")
         for reason in one.verdict.reasons:
             say(f"  {reason}")
     if not found:

@@ -7,7 +7,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from bundles.format.release import Release
@@ -50,12 +50,7 @@ def blindness(reader: Reader, release: Release, channel: str) -> str:
 
     No hosts at all are expected for a while only after it began.
     """
-    heard = [
-        reader.hosts[row["host"]].heard
-        for row in reader.standings(release.bundle)
-        if row["channel"] == channel
-    ]
-    latest = max((one for one in heard if one is not None), default=None)
+    latest = last_heard(reader, release.bundle, channel)
     begin = release.rollout.start if release.rollout is not None else None
     if latest is None and begin is None:
         return ""
@@ -66,6 +61,13 @@ def blindness(reader: Reader, release: Release, channel: str) -> str:
     return (
         f"no host of channel {channel} was heard of for more than {hours:g} h: nobody knows what became of it"
     )
+
+
+def last_heard(reader: Reader, bundle: str, channel: str) -> datetime | None:
+    """When any host that follows this channel of a bundle was heard of last."""
+    rows = [row for row in reader.standings(bundle) if row["channel"] == channel]
+    heard = [reader.hosts[row["host"]].heard for row in rows]
+    return max((one for one in heard if one is not None), default=None)
 
 
 def _became(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import responses
 
+from bundles.publisher.channels import Channels
 from bundles.publisher.publication import publish_bundle
 from bundles.publisher.settings import SiteSettings
 from bundles.publisher.site import Site
@@ -232,6 +233,7 @@ def test_prometheus_is_a_judge_whose_silence_is_no_consent(
         ("{may: stop}", "is 'stop', wanted nothing or halt or back"),
         ("{prometheus: {url: 'http://x'}}", "wanted both 'url' and 'query'"),
         ("{at_least: 0}", "wanted a number of hosts"),
+        ("{each: 1h}", "is for 'grow', which is not given"),
     ],
 )
 def test_a_rule_that_nobody_understands_is_refused(execute: Execute, text: str, words: str) -> None:
@@ -252,7 +254,8 @@ def test_programs_read_all_of_it(execute: Execute, reported: Callable[..., None]
 
 def test_the_rule_in_the_documents_is_understood() -> None:
     page = (Path(__file__).parents[3] / "docs/rollouts.md").read_text()
-    (text,) = re.findall(r"```yaml\n(watch:\n.*?)```", page, re.DOTALL)
+    text, growing = re.findall(r"```yaml\n(watch:\n.*?)```", page, re.DOTALL)
+    assert SiteSettings.parse(growing.encode(), "site.yaml").watching == replace(WatchRule(), grow=10)
     rule = SiteSettings.parse(text.encode(), "site.yaml").watching
     standard = WatchRule()
     assert rule.query
@@ -342,3 +345,79 @@ def test_a_release_that_hosts_had_long_ago_is_not_taken_back_for_what_fails_now(
     reported(good=40, bad=15, **FAILED)
     assert execute("site", "watch", "site") == (0, "site: no rollout is going on\n")
     assert not halted()
+
+
+def halt_at(when: datetime, bundle: str) -> None:
+    Channels(Site(Path("site").resolve(), lambda: when), no_passphrase).halt(bundle, "stable")
+
+
+def reached() -> float | None:
+    release = Site(Path("site").resolve()).record("web").index.find("stable")
+    assert release is not None
+    return release.rollout.percent if release.rollout is not None else 100
+
+
+def test_a_rollout_without_a_schedule_grows_by_one_step_for_each_look_that_finds_it_in_order(
+    execute: Execute, reported: Callable[..., None], began: datetime
+) -> None:
+    publish("web", "1.6.0", began, RolloutRequest(percent=10))
+    reported(good=0, bad=0)
+    assert execute("site", "watch", "site")[0] == 0
+    assert reached() == 10, "nothing grows where site.yaml does not say so"
+    allow("{grow: 50%, each: 1h}")
+    status, said = execute("site", "watch", "site")
+    assert (status, "goes on, grown to 60 %" in said, reached()) == (0, True, 60), said
+    assert execute("site", "watch", "site")[0] == 0
+    assert reached() == 60, "a second look within the hour lets nothing grow"
+
+
+def test_it_does_not_grow_unseen(execute: Execute, began: datetime) -> None:
+    publish("web", "1.6.0", began, RolloutRequest(percent=10))
+    allow("{grow: 50%, each: 1h}")
+    simulated.deliver(
+        Path("reports"), [simulated.sent(host, began - timedelta(minutes=1), "1.4.0") for host in HOSTS]
+    )
+    execute("fleet", "import", "reports")
+    execute("site", "watch", "site")
+    assert reached() == 10
+
+
+def test_one_that_somebody_halted_does_not_grow(
+    execute: Execute, reported: Callable[..., None], began: datetime
+) -> None:
+    publish("web", "1.6.0", began, RolloutRequest(percent=60))
+    reported(good=0, bad=0)
+    allow("{grow: 50%, each: 1h}")
+    halt_at(began + timedelta(minutes=1), "web")
+    assert execute("site", "watch", "site")[0] == 4
+    assert (reached(), halted()) == (60, True)
+
+
+def test_the_last_step_is_for_all(execute: Execute, reported: Callable[..., None], began: datetime) -> None:
+    publish("web", "1.6.0", began, RolloutRequest(percent=60))
+    reported(good=0, bad=0)
+    allow("{grow: 50%, each: 1h}")
+    status, said = execute("site", "watch", "site")
+    assert (status, "goes on, grown to 100 %" in said, reached()) == (0, True, 100), said
+
+
+def test_a_clock_that_was_set_back_lets_nothing_grow(execute: Execute, reported: Callable[..., None]) -> None:
+    publish("web", "1.6.0", now() + timedelta(days=1), RolloutRequest(percent=10))
+    reported(good=0, bad=0)
+    allow("{grow: 50%, each: 1h}")
+    assert execute("site", "watch", "site")[0] == 0
+    assert reached() == 10
+
+
+def test_bundles_of_one_wave_grow_together_or_not_at_all(
+    execute: Execute, reported: Callable[..., None], began: datetime
+) -> None:
+    wave = RolloutRequest(percent=10, wave="shop-8")
+    publish("web", "1.6.0", began, wave)
+    publish("web-conf", "1.0.0", began, AT_ONCE)
+    publish("web-conf", "1.6.0", began, wave)
+    reported(good=0, bad=0)
+    allow("{grow: 50%, each: 1h}")
+    halt_at(began + timedelta(minutes=1), "web-conf")
+    assert execute("site", "watch", "site")[0] == 4
+    assert reached() == 10

@@ -61,6 +61,7 @@ def test_what_an_exit_status_comes_to(status: ExitStatus) -> None:
         (Records(report(), cut_short=True), "WARNING", "the last run was cut short"),
         (Records(report(), damaged=["web: is damaged"]), "CRITICAL", "web: is damaged"),
         (Records(report(), notes=["PINS ARE LOST"]), "WARNING", "PINS ARE LOST"),
+        (Records(report(), unsent=["3 reports wait to be sent"]), "WARNING", "3 reports wait to be sent"),
         (Records(None, unreadable="is not a report"), "UNKNOWN", "PULLER UNKNOWN - is not a report"),
         (Records(report(), enforced={"web": None}), "CRITICAL", "web: nothing is enforced"),
         (Records(report(problems=["a mirror\nis away"])), "WARNING", "a mirror is away"),

@@ -277,6 +277,18 @@ def test_what_a_server_that_is_away_misses_is_sent_later_the_newest_first(
     assert sender.waiting() == sender.host.status()["unsent"] == []
 
 
+def test_monitoring_hears_of_reports_that_wait_for_long(sender: Sender) -> None:
+    sender.to(f"http://127.0.0.1:{free_port()}/reports/")
+    sender.run()
+    assert "to be sent" not in sender.host.puller("status", "--check").output
+    (waiting,) = sender.host.state.glob("spool/*/*.json.gz")
+    run, rest = waiting.name[:4], waiting.name[4:]
+    waiting.rename(waiting.with_name(f"{int(run) - 1}{rest}"))
+    judged = sender.host.puller("status", "--check")
+    assert judged.output.startswith("PULLER WARNING - "), judged.output
+    assert "1 report waits to be sent" in judged.output
+
+
 @pytest.mark.parametrize("status", [301, 302, 307, 308, 401, 403, 404, 408, 429, 500, 503, 507])
 def test_what_may_be_over_keeps_the_report(sender: Sender, status: int) -> None:
     sender.server.answer = lambda path: status
