@@ -9,6 +9,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ import msgspec
 from hiera.errors import HieraError
 from hiera.values.secrets import revealed
 from puller.engine.conditions import why_unmanaged
-from puller.errors import ResourceError
+from puller.errors import PullerError, ResourceError
 from puller.manifest.declaration import Declaration
 from puller.manifest.host_catalog import load_together
 from puller.manifest.manifest import Inputs, Manifest
@@ -162,7 +163,9 @@ class _Resolving:
             reference=str(declaration.reference),
             names=tuple(map(str, declaration.names())),
             where=declaration.origin,
-            properties={} if declaration.failure else declaration.shown(),
+            properties={}
+            if declaration.failure
+            else {**declaration.shown(), **dict(_asked_by_files(declaration))},
             contents=contents,
             failure=failure,
             is_late=bool(failure) and self.is_late(declaration),
@@ -233,6 +236,19 @@ class _Resolving:
 def _all_properties(declaration: Declaration) -> Iterator[bytes]:
     properties = msgspec.to_builtins(declaration.properties, enc_hook=_encoded)
     yield json.dumps(properties, sort_keys=True, default=str).encode("utf-8", "surrogateescape")
+
+
+def _asked_by_files(declaration: Declaration) -> Iterator[tuple[str, str]]:
+    """The SHA-256 of each file of health checks: its tests decide about a release, and its name may stay the same."""
+    for place in declaration.united or [declaration]:
+        for check in place.properties.health_checks:
+            if check.goss is None:
+                continue
+            try:
+                data = Path(place.home.files.find(check.goss)).read_bytes()
+            except (PullerError, OSError):
+                continue  # it fails on the host; lint says so
+            yield f"health_checks: {check.goss}", f"sha256 {hashlib.sha256(data).hexdigest()[:12]}"
 
 
 def _encoded(value: Any) -> Any:

@@ -302,5 +302,8 @@ def _touched(changes: Any, after: Mapping[str, ResolvedResource]) -> set[str]:
         for change in changes
         if change.kind in (Kind.ADDED, Kind.CHANGED, Kind.MANAGED, Kind.RECOVERS)
         and after[change.reference].properties.get("noop") is not True
-        and (change.contents or any(one.name not in _OF_THE_CATALOG for one in change.properties))
+        and (
+            change.contents
+            or any(one.name.partition(":")[0] not in _OF_THE_CATALOG for one in change.properties)
+        )
     }

@@ -467,3 +467,22 @@ def test_a_machine_has_the_legacy_names_of_its_facts(
     (tmp_path / "web01.json").write_text(json.dumps(facts))
     status, output = execute("preview", "new", "--from", "old", "--facts", "web01.json")
     assert (status, "+web01.example.com of Debian" in output) == (2, True), output
+
+
+def test_tests_of_a_goss_file_that_change_are_told(execute: Execute, tmp_path: Path) -> None:
+    for name, content in (("old", "true"), ("new", "false")):
+        files = tmp_path / name / "files"
+        files.mkdir(parents=True)
+        (files / "goss.yaml").write_text(f"file: {{/etc/motd: {{exists: {content}}}}}\n")
+        (files.parent / "manifest.yaml").write_text(
+            "resources: [{exec: [{look: {command: id, health_checks: [{goss: files/goss.yaml}]}},"
+            " {after: {command: id, subscribe: [exec#look]}}]}]\n"
+        )
+    (tmp_path / "a.json").write_text('{"os": {"name": "Debian"}}')
+    sources = (str(tmp_path / "new"), "--from", str(tmp_path / "old"))
+    status, said = execute("preview", *sources, "--facts", str(tmp_path / "a.json"))
+    assert status == 2
+    assert "health_checks: files/goss.yaml: sha256 " in said
+    assert "exec#after" not in said, "another question is no change of the machine"
+    shutil.copytree(tmp_path / "old", tmp_path / "new", dirs_exist_ok=True)
+    assert execute("preview", *sources, "--facts", str(tmp_path / "a.json"))[0] == 0
