@@ -130,9 +130,7 @@ def exports(
 
 
 def _hosts(reader: "Reader", *, in_order: bool) -> list[str]:
-    from puller.fleet.conditions import Condition
-
-    return [name for name, row in reader.hosts.items() if not in_order or Condition(row.state).is_well]
+    return [name for name in reader.hosts if not in_order or reader.is_well(name)]
 
 
 @contextlib.contextmanager

@@ -336,6 +336,30 @@ class Reader:
             failures,
         )
 
+    def is_well(self, host: str) -> bool:
+        """Whether a host was heard of and is in order.
+
+        A report of a host on which nothing is applied says nothing of its resources: it is as it was before the pause,
+        and where that is not known any more, nobody can say that it is in order.
+        """
+        state = Condition(self.hosts[host].state)
+        if state is not Condition.PAUSED:
+            return state.is_well
+        known = (
+            (row.began, Condition(row.condition))
+            for row in self._conditions_of.get(host, ())
+            if Condition(row.condition) is not Condition.PAUSED
+        )
+        _, before = max(known, default=(0.0, Condition.FAILED))
+        return before.is_well
+
+    @cached_property
+    def _conditions_of(self) -> dict[str, list[Any]]:
+        found: dict[str, list[Any]] = defaultdict(list)
+        for row in self._periods_of.get("", ()):
+            found[row.host].append(row)
+        return found
+
     def first_of(self, bundle: str, version: str) -> float | None:
         """When the first host had a version, in seconds since 1970; ``None`` when none had it."""
         return self._first.get(bundle, {}).get(version)

@@ -238,6 +238,9 @@ def test_hosts_are_chosen_by_how_they_are_and_by_facts(scene: Fleet) -> None:
     assert set(scene.written()) == {"fine", "failed", "silent"}
     assert set(scene.written("--in-order", "--force")) == {"fine"}
     assert set(scene.written("--in-order", "--silent-after", "10h")) == {"fine", "silent"}
+    paused = {"paused": "disabled by an operator"}
+    scene.arrive(*(sent(host, -1, **paused) for host in ("fine", "failed", "new")))
+    assert set(scene.written("--in-order", "--force")) == {"fine"}, "a pause mends nothing"
     family = fleet.facts_of("fine")["os"]["family"]
     assert "fine" in scene.written("--where", f"os.family={family}")
     scene.exports("--where", "os.family=none", "--to", str(scene.file), status=20)
@@ -291,6 +294,7 @@ def test_values_are_the_same_after_yaml_and_the_resolver(scene: Fleet) -> None:
         "'{'",
         "2001-01-01",
         " x ",
+        "\U0001d400 \U0001f600",
         "|",
         ">",
         "a #b",
