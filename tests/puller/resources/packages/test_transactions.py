@@ -151,7 +151,7 @@ def test_a_refresh_stays_on_record_while_what_a_transaction_has_not_changed_is_t
     save = StateFile.save
 
     def noting(file: StateFile[Any], document: Any) -> None:
-        records.append("exec#reload" in document.get("web", []))
+        records.append("exec#reload" in document.pending.get("web", []))
         save(file, document)
 
     monkeypatch.setattr(StateFile, "save", noting)
