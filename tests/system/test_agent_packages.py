@@ -304,7 +304,7 @@ def test_a_bare_machine_is_kept_by_the_package_through_upgrade_removal_and_purge
         host.publish("1.0.0")
         assert host.run()["exit_status"] == 0
         assert (root / "etc/motd").read_text().startswith("kept by ")
-        host.type_in("systemctl enable --now puller.timer")
+        host.type_in("systemctl enable --now puller.timer puller-check.timer")
 
         with (root / "etc/puller/config.yaml.sample").open("a") as sample:
             sample.write("# mine\n")
@@ -320,14 +320,16 @@ def test_a_bare_machine_is_kept_by_the_package_through_upgrade_removal_and_purge
         assert host.run()["exit_status"] == 0
 
         host.type_in("apt-get remove -y puller")
-        assert machine.run("systemctl", "is-active", "puller.timer", check=False).stdout.strip() != "active"
+        for timer in ("puller.timer", "puller-check.timer"):
+            assert machine.run("systemctl", "is-active", timer, check=False).stdout.strip() != "active", timer
         assert (root / "var/lib/puller/last-run.json").exists()
         assert (root / "etc/puller/config.yaml").exists()
         assert not (root / "usr/lib/puller").exists()
         assert not (root / "usr/bin/puller").exists()
 
         host.install(built.package(built.next, ".deb"))
-        assert machine.show("puller.timer", "UnitFileState")["UnitFileState"] == "enabled"
+        for timer in ("puller.timer", "puller-check.timer"):
+            assert machine.show(timer, "UnitFileState")["UnitFileState"] == "enabled", timer
         assert host.run()["exit_status"] == 0
 
         host.type_in("apt-get purge -y puller")

@@ -26,12 +26,12 @@ import pytest
 
 from bundles.filesystem.trees import remove_tree
 from bundles.store.contents import Installed
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.exit_status import ExitStatus
 from puller.run.policy.pins import Pins
 from puller.run.policy.quarantine import Quarantine
 from puller.run.trials import Trials
 from puller.state.directories import Directories
-from puller.state.state_file import StateFile
 
 if TYPE_CHECKING:
     from tests.conftest import Host, Publisher, WebServer
@@ -198,7 +198,7 @@ def full(settled: Host, publisher: Publisher, web: WebServer) -> Host:
     Trials(directories, print, noop=False).begin(other, {})
     outcome = settled.run()
     assert outcome.status == 0, outcome.output
-    StateFile(directories.pending_refreshes, dict[str, list[str]], "").save({"other": ["exec#other"]})
+    PendingRefreshes(directories.pending_refreshes, "other").record(["exec#other"])
     return settled
 
 
