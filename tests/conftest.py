@@ -276,9 +276,15 @@ STORY_FILES = {"files/app.conf": b"workers = 2\n"}
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The places of root, for commands without a configuration, are not this machine's, nor another worker's."""
+    """The places of commands without a configuration are not this machine's or user's, nor another worker's.
+
+    Two workers that share the lock of a user would find each other at work.
+    """
     places = tmp_path_factory.mktemp("places")
+    (places / "login").mkdir(mode=0o700)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(places / "users"))
+        patch.setenv("XDG_RUNTIME_DIR", str(places / "login"))
         patch.setattr("puller.state.directories._ROOT_STATE", places / "state")
         patch.setattr("puller.state.directories._ROOT_RUN", places / "run")
         yield
