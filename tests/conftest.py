@@ -26,6 +26,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -115,6 +116,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[left_out] = Counter()
     config.stash[stderr] = os.dup(2)  # while a test runs, its output is caught
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's `&`; tests interrupt what they start
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if "TMPDIR" not in os.environ and has_room(MEMORY):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
