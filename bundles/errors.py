@@ -4,6 +4,7 @@ BundleError
 * TransportError      the network or the server: try again at the next timer tick
   - NotFoundError        the server answered that there is no such file
   - OversizeError       the server sends more than the file may have
+  - UnchangedError      the server answers that what it gave before is still right
 * TrustError          the publisher or an attacker: keep the current bundle, say so loudly
   - SignatureError      bytes, signatures or thresholds do not match what was signed
   - ExpiredError        signed once, but its time is over
@@ -49,6 +50,10 @@ class NotFoundError(TransportError):
 
 class OversizeError(TransportError):
     """More bytes than the file may have; nothing beyond the limit was read."""
+
+
+class UnchangedError(TransportError):
+    """The server says that what it gave before is still right; only who asks for that gets this answer."""
 
 
 class TrustError(BundleError):

@@ -24,8 +24,15 @@ if TYPE_CHECKING:
         def ended(self, transfer: Transfer, *, well: bool) -> None:
             """Called once, when all is done or has failed."""
 
+    class Relay(Protocol):
+        """Where another process notes what begins in this one."""
+
+        def begin_file(self, name: str, held: int, of: int | None) -> None:
+            """See ``Transfer.begin_file``."""
+
 
 _watcher: Watcher | None = None
+_relay: Relay | None = None
 _current: Transfer | None = None
 
 
@@ -149,6 +156,17 @@ def transfer(
             watcher.ended(mine, well=well)
 
 
+@contextlib.contextmanager
+def relayed_to(relay: Relay) -> Iterator[None]:
+    """While the block runs, ``relay`` is told which files begin."""
+    global _relay  # as ``watched_by``
+    before, _relay = _relay, relay
+    try:
+        yield
+    finally:
+        _relay = before
+
+
 def expect(size: int) -> None:
     """Note how many bytes more will come in the transfer that is going on."""
     if _current is not None:
@@ -157,6 +175,8 @@ def expect(size: int) -> None:
 
 def begin_file(name: str, held: int, of: int | None) -> None:
     """Note the beginning of a file within the transfer that is going on; see ``Transfer.begin_file``."""
+    if _relay is not None:
+        _relay.begin_file(name, held, of)
     if _current is not None:
         _current.begin_file(name, held, of)
 

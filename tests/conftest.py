@@ -43,6 +43,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, settings
 
+from bundles.confined.network import Network, confined
 from bundles.publisher.channels import Channels
 from bundles.publisher.keys import make_key
 from bundles.publisher.new_site import make_site
@@ -291,6 +292,25 @@ def _own_places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setattr("puller.state.directories._ROOT_STATE", places / "state")
         patch.setattr("puller.state.directories._ROOT_RUN", places / "run")
         yield
+
+
+@pytest.fixture
+def _one_process() -> Iterator[None]:
+    """What is run in this process speaks to the network by itself: workers for thousands of runs take minutes.
+
+    Tests of workers ask for the fixture ``workers``; what is started as a program has them in any case.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("puller.run.jobs", "puller.cli.ensure.ensure"):
+            patch.setattr(f"{module}.confined", lambda **_: contextlib.nullcontext(Network()))
+        yield
+
+
+@pytest.fixture
+def workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is run in this process speaks to the network by workers, as the agent does."""
+    for module in ("puller.run.jobs", "puller.cli.ensure.ensure"):
+        monkeypatch.setattr(f"{module}.confined", lambda **_: confined())
 
 
 class Outcome(NamedTuple):

@@ -15,7 +15,6 @@ redirect, a proxy, a client certificate, failures of any kind) is *cannot be tol
 """
 
 import hashlib
-import http.client
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from http import HTTPStatus
@@ -25,6 +24,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from bundles.confined.network import current
 from bundles.deadline import Deadline, aside
 from bundles.errors import BundleError
 from bundles.filesystem.atomic import read_limited
@@ -33,13 +33,9 @@ from bundles.format.index import Index, Indexes, index_path
 from bundles.format.limits import LARGEST_STORED
 from bundles.format.release import Release
 from bundles.format.site_data import SiteDocument, data_path, read_custom
-from bundles.transport.credentials import credentials
+from bundles.transport.credentials import request_headers
 from bundles.transport.location import Location
-from bundles.transport.plain import connect_plainly, goes_through_proxy
-from bundles.transport.reading import Reading, answers_under
-from bundles.transport.settings import TransportSettings, locate
-
-_LONGEST_REFUSAL = 64 * 1024  # bytes of what a server says beside a 404
+from bundles.transport.settings import TransportSettings, goes_through_proxy, locate
 
 _Mirrors = list[tuple[Location, TransportSettings]]
 
@@ -96,7 +92,6 @@ def revalidate(
             return Known(indexes, notes)
     except (
         OSError,
-        http.client.HTTPException,
         ValueError,
         LookupError,
         TypeError,
@@ -129,18 +124,32 @@ def _is_unchanged(
         return False
     # Two small files: a site that takes longer than one silence may is not looked at any longer.
     own = deadline.within(settings.read_timeout)
-    return aside(lambda: _has_the_same(stored, location, settings, own), own)
+    # 3a. and 3b.
+    newer_root = f"metadata/{stored.root_version + 1}.root.json"
+    status, timestamp = _glance(
+        location, settings, (newer_root, "metadata/timestamp.json", len(stored.timestamp)), own
+    )
+    return status == HTTPStatus.NOT_FOUND and timestamp == stored.timestamp
 
 
-def _has_the_same(
-    stored: "_Stored", location: Location, settings: TransportSettings, deadline: Deadline
-) -> bool:
-    with _Session(location, settings, deadline) as session:
-        # 3a.
-        if session.status_of(f"metadata/{stored.root_version + 1}.root.json") != HTTPStatus.NOT_FOUND:
-            return False
-        # 3b.
-        return session.content_of("metadata/timestamp.json", len(stored.timestamp)) == stored.timestamp
+def _glance(
+    location: Location, settings: TransportSettings, asked: tuple[str, str, int], deadline: Deadline
+) -> tuple[int, bytes]:
+    """What ``bundles.transport.glance`` says of a mirror; raises ``OSError``, ``ValueError`` and `TransportError`."""
+    parts = urlsplit(location.base)
+    headers = request_headers(location, settings)
+    times = (settings.connect_timeout, settings.read_timeout)
+    place = (parts.scheme, parts.netloc, parts.path, headers, *times, settings.ca_bundle)
+    if (network := current()) is not None:
+        connection = network.open("bundles.transport.glance:open_glance", place, str(location))
+        try:
+            status, content = connection.call((*asked, deadline.left), deadline)
+        finally:
+            connection.close()
+        return int(status), content
+    from bundles.transport.glance import open_glance
+
+    return aside(lambda: open_glance(place).take(*asked, deadline), deadline)
 
 
 class _Stored:
@@ -206,44 +215,6 @@ class _Stored:
         _require(signed["_type"] == role)
         _require(datetime.fromisoformat(signed["expires"]) > self._now)
         return signed
-
-
-class _Session:
-    """Requests over one connection, bounded in time and size."""
-
-    def __init__(self, location: Location, settings: TransportSettings, deadline: Deadline) -> None:
-        parts = urlsplit(location.base)
-        self._base = parts.path
-        self._headers = {
-            "User-Agent": settings.user_agent or "puller",
-            "Accept-Encoding": "identity",
-            **credentials(location, settings),
-        }
-        reading = Reading(deadline, settings.read_timeout)
-        self._connection = connect_plainly(parts.scheme, parts.netloc, settings)
-        self._connection.response_class = answers_under(lambda: reading)  # type: ignore[assignment]  # a hook
-
-    def __enter__(self) -> "_Session":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._connection.close()
-
-    def status_of(self, path: str) -> int:
-        response = self._get(path)
-        _require(
-            len(response.read(_LONGEST_REFUSAL)) < _LONGEST_REFUSAL
-        )  # to its end: the connection is used again
-        return response.status
-
-    def content_of(self, path: str, length: int) -> bytes:
-        response = self._get(path)
-        _require(response.status == HTTPStatus.OK)
-        return response.read(length + 1)
-
-    def _get(self, path: str) -> http.client.HTTPResponse:
-        self._connection.request("GET", f"{self._base}/{path}", headers=self._headers)
-        return self._connection.getresponse()
 
 
 def _is_out_of_the_ordinary(location: Location, settings: TransportSettings) -> bool:

@@ -5,14 +5,9 @@ Raised is what `bundles.transport.mirror.Mirror.download` raises, and `SettingsE
 
 from typing import BinaryIO
 
-import requests
-
+from bundles.confined.network import current
 from bundles.deadline import Deadline
-from bundles.errors import SettingsError
-from bundles.transport.location import Location
 from bundles.transport.settings import TransportSettings, Validators
-from bundles.transport.web import WebMirror
-from bundles.transport.web_failures import UnchangedError
 
 
 def download_url(
@@ -26,8 +21,7 @@ def download_url(
 
     Credentials in the URL are for its origin; those of a site do not belong in ``settings`` here.
     """
-    mirror, place = _open_url(url, settings, deadline)
-    mirror.fetch(place, limit, into)
+    download_if_changed(url, limit, into, Validators(), settings, deadline)
 
 
 def download_if_changed(
@@ -39,29 +33,11 @@ def download_if_changed(
     deadline: Deadline | None = None,
 ) -> Validators | None:
     """Like `download_url`, unless what ``known`` stands for is still what the server has: then ``None``."""
-    mirror, place = _open_url(url, settings, deadline)
-    found = Validators()
+    settings = settings or TransportSettings()
+    if (network := current()) is not None:
+        from bundles.transport.confined_web import fetch_file
 
-    def note(response: requests.Response, _start: bytes) -> None:
-        nonlocal found
-        found = Validators.of(response.headers)
+        return fetch_file(network, url, limit, into, known, settings, deadline)
+    from bundles.transport.web_file import WebFile  # and with it requests, which is slow to import
 
-    try:
-        mirror.fetch(place, limit, into, note, known.headers())
-    except UnchangedError:
-        return None
-    return found
-
-
-def _open_url(
-    url: str, settings: TransportSettings | None, deadline: Deadline | None
-) -> tuple[WebMirror, str]:
-    """The mirror that fetches a URL, and the URL as it is asked for."""
-    # A location has no query, because paths are added to it. Here it belongs to the one file that is asked for.
-    base, mark, query = url.partition("#")[0].partition("?")
-    location = Location.parse(base)
-    if location.is_directory:
-        raise SettingsError(url, "wanted an http or https URL")
-    slash = "/" if base.endswith("/") else ""
-    opened = WebMirror(location, settings or TransportSettings(), deadline=deadline)
-    return opened, f"{location.base}{slash}{mark}{query}"
+    return WebFile(url, settings).download(limit, into, known, deadline)

@@ -7,6 +7,7 @@
 from collections.abc import Sequence
 from typing import BinaryIO, Protocol
 
+from bundles.confined.network import current
 from bundles.deadline import Deadline
 from bundles.transport.location import Location
 from bundles.transport.settings import TransportSettings, locate
@@ -46,6 +47,10 @@ def _open(location: Location, settings: TransportSettings, deadline: Deadline | 
         from bundles.transport.directory import DirectoryMirror
 
         return DirectoryMirror(location.base, deadline)
+    if (network := current()) is not None:
+        from bundles.transport.confined_web import ConfinedMirror
+
+        return ConfinedMirror(network, location, settings, deadline)
     # requests takes long to import, and a directory needs none of it.
     from bundles.transport.web import WebMirror
 

@@ -4,13 +4,27 @@
 (a proxy, authorities that the system does not name in one place) is left to it.
 """
 
+from __future__ import annotations
+
 import http.client
 import os
 import socket
 
-from bundles.transport.settings import TransportSettings
+TYPE_CHECKING = False  # as in ``bundles.deadline``
+if TYPE_CHECKING:
+    from typing import Protocol
 
-_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+    class Reach(Protocol):
+        """What of settings counts here."""
+
+        @property
+        def connect_timeout(self) -> float: ...
+        @property
+        def ca_bundle(self) -> str | None: ...
+        @property
+        def client_cert(self) -> str | None: ...
+        @property
+        def client_key(self) -> str | None: ...
 
 
 class _Connection(http.client.HTTPConnection):
@@ -22,7 +36,7 @@ class _Connection(http.client.HTTPConnection):
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-def connect_plainly(scheme: str, netloc: str, settings: TransportSettings) -> http.client.HTTPConnection:
+def connect_plainly(scheme: str, netloc: str, settings: Reach) -> http.client.HTTPConnection:
     """A connection that is made by its first request, with the client certificate if there is one.
 
     Raises ``ValueError`` for authorities that are a case for ``bundles.transport.web``, ``OSError`` for files that are
@@ -41,9 +55,3 @@ def connect_plainly(scheme: str, netloc: str, settings: TransportSettings) -> ht
     if settings.client_cert is not None:
         context.load_cert_chain(settings.client_cert, settings.client_key)
     return http.client.HTTPSConnection(netloc, timeout=settings.connect_timeout, context=context)
-
-
-def goes_through_proxy(settings: TransportSettings) -> bool:
-    """Whether a proxy is configured, or the environment names one, be it for other URLs."""
-    environment = {name.lower() for name, value in os.environ.items() if value}
-    return bool(settings.proxy and settings.proxy.reveal()) or not environment.isdisjoint(_PROXIES)

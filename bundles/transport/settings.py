@@ -6,6 +6,7 @@
 * Nothing here talks to anybody, or imports what does: a run that finds nothing new needs no HTTP library.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -19,6 +20,7 @@ CHUNK = 64 * 1024
 LONGEST_VALIDATOR = 1024  # characters
 MOST_RETRIES_OF_SEVERAL = 1
 """Retries on each of several mirrors, whatever is configured."""
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 class TransportSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -102,6 +104,25 @@ def locate(locations: Sequence[str], settings: TransportSettings) -> list[tuple[
         settings = msgspec.structs.replace(settings, retries=min(settings.retries, MOST_RETRIES_OF_SEVERAL))
     own = settings.without_credentials()
     return [(place, settings if place.origin == parsed[0].origin else own) for place in parsed]
+
+
+def goes_through_proxy(settings: TransportSettings) -> bool:
+    """Whether a proxy is configured, or the environment names one, be it for other URLs."""
+    environment = {name.lower() for name, value in os.environ.items() if value}
+    return bool(settings.proxy and settings.proxy.reveal()) or not environment.isdisjoint(_PROXIES)
+
+
+def require_files(settings: TransportSettings) -> None:
+    """Raise `SettingsError` for a file of ``settings`` that cannot be read."""
+    for name in ("ca_bundle", "client_cert", "client_key"):
+        if (path := getattr(settings, name)) is not None:
+            require_readable(name, path)
+
+
+def require_readable(name: str, path: str) -> None:
+    """Raise `SettingsError` for a file, of the setting ``name``, that cannot be read."""
+    if not os.access(path, os.R_OK):
+        raise SettingsError(path, f"the file that {name} names cannot be read")
 
 
 def _is_header_text(text: str) -> bool:

@@ -28,13 +28,14 @@ from requests.utils import get_environ_proxies
 
 from bundles import progress
 from bundles.deadline import Deadline, DeadlineError, aside
-from bundles.errors import OversizeError, SettingsError, TransportError
+from bundles.errors import OversizeError, SettingsError, TransportError, UnchangedError
 from bundles.masking import MASK
 from bundles.transport.credentials import credentials
 from bundles.transport.location import Location, origin_of
 from bundles.transport.reading import Reading, answers_under
-from bundles.transport.settings import CHUNK, TransportSettings
-from bundles.transport.web_failures import PassingError, UnchangedError, explain, refusal, url_of
+from bundles.transport.settings import CHUNK, TransportSettings, require_readable
+from bundles.transport.time_limits import deadline_of, too_late
+from bundles.transport.web_failures import PassingError, explain, refusal, url_of
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -94,7 +95,8 @@ class WebMirror:
         self._location = location
         self._settings = settings
         self._sleep = sleep
-        self._common_deadline = deadline
+        self.deadline = deadline
+        """That of all downloads together, of now and later."""
         self._reading = Reading(Deadline(0), settings.read_timeout)  # of the download that is going on
         self._authorities = authorities(settings)
         self._certificate = certificate(settings)
@@ -127,14 +129,16 @@ class WebMirror:
         transfer = copy.copy(
             self
         )  # what is left behind keeps all that it works with, and changes nothing here
-        transfer._reading = Reading(self._deadline(url), self._settings.read_timeout)
+        transfer._reading = Reading(
+            deadline_of(url, self._settings, self.deadline), self._settings.read_timeout
+        )
         self._adapter.reading = transfer._reading
         attempt = partial(transfer._attempt, url, limit, into, check_start, conditions or {}, resume)
         try:
             transfer._run(attempt)
         except DeadlineError:
             self._adapter = LimitedAdapter()
-            raise transfer._too_late(url) from None
+            raise too_late(url, transfer._reading.deadline) from None
 
     def _run(self, attempt: Callable[[], None]) -> None:
         """Make as many attempts as it takes; raises `TransportError` and ``DeadlineError``."""
@@ -142,19 +146,6 @@ class WebMirror:
             aside(attempt, self._reading.deadline)
         except PassingError as failure:
             self._try_again(partial(aside, attempt, self._reading.deadline), failure)
-
-    def _deadline(self, url: str) -> Deadline:
-        """Of one download; raises `TransportError` when the one of all is over."""
-        if self._common_deadline is None:
-            return Deadline(self._settings.total_timeout)
-        if self._common_deadline.is_over:
-            limit = self._common_deadline.seconds
-            raise TransportError(url, f"is not asked for: the {limit:g} s of total_timeout are over")
-        return self._common_deadline.within(self._common_deadline.seconds)
-
-    def _too_late(self, url: str) -> TransportError:
-        seconds = f"{self._reading.deadline.seconds:.1f}".removesuffix(".0")
-        return TransportError(url, f"took longer than the {seconds} s that it may take")
 
     def _try_again(self, attempt: Callable[[], None], failure: PassingError) -> None:
         import tenacity  # most runs have nothing to try again
@@ -310,7 +301,7 @@ class WebMirror:
         # All that requests, urllib3, http.client, sockets and the codecs for host names raise.
         except (requests.RequestException, urllib3.HTTPError, HTTPException, OSError, ValueError) as error:
             if self._reading.deadline.is_over:
-                raise self._too_late(url) from None
+                raise too_late(url, self._reading.deadline) from None
             passing, what = explain(error, self._settings)
             kind = PassingError if passing else TransportError
             raise kind(url, self._without_secrets(what)) from None
@@ -375,7 +366,7 @@ def authorities(settings: TransportSettings) -> str | bool:
     Raises `SettingsError` for a file that cannot be read.
     """
     if settings.ca_bundle is not None:
-        _check_readable("ca_bundle", settings.ca_bundle)
+        require_readable("ca_bundle", settings.ca_bundle)
         return settings.ca_bundle
     system = ssl.get_default_verify_paths()  # honours SSL_CERT_FILE and SSL_CERT_DIR
     return system.cafile or system.capath or True
@@ -385,13 +376,8 @@ def certificate(settings: TransportSettings) -> str | tuple[str, str] | None:
     """The client certificate and its key; raises `SettingsError` for a file that cannot be read."""
     if settings.client_cert is None:
         return None
-    _check_readable("client_cert", settings.client_cert)
+    require_readable("client_cert", settings.client_cert)
     if settings.client_key is None:
         return settings.client_cert
-    _check_readable("client_key", settings.client_key)
+    require_readable("client_key", settings.client_key)
     return settings.client_cert, settings.client_key
-
-
-def _check_readable(name: str, path: str) -> None:
-    if not os.access(path, os.R_OK):
-        raise SettingsError(path, f"the file that {name} names cannot be read")

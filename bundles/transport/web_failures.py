@@ -28,10 +28,6 @@ class PassingError(TransportError):
         self.pause = min(pause, LONGEST_PAUSE)
 
 
-class UnchangedError(TransportError):
-    """The server says that what it gave before is still right; only who asks for that gets this answer."""
-
-
 def explain(error: Exception, settings: TransportSettings) -> tuple[bool, str]:
     """Whether such a failure can pass, and a sentence for it; ``settings`` has the limits that were exceeded."""
     cause = _root_cause(error)

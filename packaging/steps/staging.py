@@ -16,6 +16,7 @@ COMMAND = "/usr/bin/puller"
 _ON_DEMAND = ("puller-tight.", "puller-user.")
 """Files of systemd/ that are in force only where somebody asks for them."""
 _SAMPLE = "etc/puller/config.yaml.sample"
+_USERS = 'u _puller - "Processes of Puller that speak to the network"\n'
 CONFIGURATION_FILES = (f"/{_SAMPLE}",)
 """What an operator may change, and an upgrade keeps then."""
 
@@ -82,6 +83,7 @@ def stage_host_files(agent: Agent, root: Path, *, units: str, zsh: str, compiled
         text = path.read_text(encoding="utf-8").replace("@PULLER@", COMMAND)
         is_unit = path.suffix in {".service", ".timer"}
         stage.file(f"{units}/{path.name}" if is_unit else "usr/lib/tmpfiles.d/puller.conf", text)
+    stage.file("usr/lib/sysusers.d/puller.conf", _USERS)
     stage.file(_SAMPLE, (agent.packages / "puller/config/samples/config.yaml").read_bytes())
     return stage
 

@@ -140,6 +140,8 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Whether packages that a version on trial has installed are removed when it is given up."""
     http: HttpOptions = HttpOptions()
     reports: ReportOptions = ReportOptions()
+    network_user: str = ""
+    """Of the processes that speak to the network, where the agent is root; empty: ``_puller``, else ``nobody``."""
     state_directory: str = "/var/lib/puller"
     run_directory: str = "/run/puller"
 

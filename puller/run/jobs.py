@@ -10,9 +10,11 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from bundles.confined.network import confined
 from bundles.progress import watched_by
 from puller.engine.apply import Applied, apply_catalog
 from puller.engine.engine import Settings
@@ -33,6 +35,9 @@ from puller.state.directories import Directories
 from puller.state.lock import only_run
 from puller.state.places import PRIVATE_KEY, users_facts, users_private_key
 from puller.system.signals import Stopped, StopRequests
+
+if TYPE_CHECKING:
+    from puller.config.configuration import Configuration
 
 _AFTER_FAILURES = (
     ExitStatus.FAILED,
@@ -107,15 +112,30 @@ class ApplyOptions(Options, kw_only=True):
 def run(options: RunOptions) -> int:
     """Pull and apply what is published for this host; gives the exit status."""
     from puller.config.configuration import load_configuration
+
+    # Before the configuration, with its passwords, and data are read: what speaks to the network knows none of them.
+    with confined(at_once=not options.offline) as network:
+        configuration = load_configuration(options.config)
+        network.user = configuration.network_user
+        status = _run(options, configuration)
+    if status in _AFTER_FAILURES and (profile := os.environ.get(UNIT_PROFILE)):
+        what = f"the {profile} profile of the unit may have forbidden what failed"
+        options.log().warn(f"{what}; docs/units.md says which line, and how a drop-in allows it")
+    return status
+
+
+def _run(options: RunOptions, configuration: "Configuration") -> int:
     from puller.reporting.run_problems import RunProblems
     from puller.run.agent import Agent
     from puller.run.host import Host
 
-    configuration = load_configuration(options.config)
     log = options.log()
     stops = StopRequests(log.at_once)
     directories = Directories(Path(configuration.state_directory), Path(configuration.run_directory))
-    with stops.handled(), watched_by(Fetching(log, None if options.noop else directories)):
+    with (
+        stops.handled(),
+        watched_by(Fetching(log, None if options.noop else directories)),
+    ):
         try:
             agent = Agent(
                 configuration,
@@ -128,14 +148,10 @@ def run(options: RunOptions) -> int:
                 options.offline,
                 os.environ.get("PULLER_FELL_BACK", ""),
             )
-            status = agent.run().exit_status
+            return agent.run().exit_status
         except Stopped as stop:
             log.error(str(stop))
             return stop.exit_status
-    if status in _AFTER_FAILURES and (profile := os.environ.get(UNIT_PROFILE)):
-        what = f"the {profile} profile of the unit may have forbidden what failed"
-        log.warn(f"{what}; docs/units.md says which line, and how a drop-in allows it")
-    return status
 
 
 def apply(options: ApplyOptions) -> int:
@@ -149,7 +165,7 @@ def apply(options: ApplyOptions) -> int:
         options.facts_directories = options.facts_directories or (users_facts(),)
     log = options.log()
     stops = StopRequests(log.at_once)
-    with stops.handled(), watched_by(Fetching(log)):
+    with stops.handled(), watched_by(Fetching(log)), confined():
         try:
             return _apply(options, log, stops)
         except Stopped as stop:

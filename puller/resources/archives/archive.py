@@ -317,7 +317,8 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         return find_kind(self.properties.name) or Kind.TAR  # never neither: checked at load
 
     def _download(self, stack: ExitStack) -> "Opened":
-        from puller.resources.archives.download import Request, download  # and with it what talks HTTP
+        from puller.resources.archives.download import download
+        from puller.resources.archives.fetching import Request
         from puller.resources.archives.limits import LIMITS
 
         properties = self.properties

@@ -9,50 +9,24 @@
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
-import msgspec
-import requests
-
 from bundles import progress
-from bundles.deadline import Deadline
 from bundles.errors import BundleError, TransportError
 from bundles.filesystem.free_space import readable
 from bundles.filesystem.trees import Counted, pieces_of
-from bundles.format.paths import shown
-from bundles.masking import Hidden
-from bundles.transport.location import Location
-from bundles.transport.settings import TransportSettings
-from bundles.transport.web import WebMirror
 from puller.errors import ResourceError, StoppedDownload
-from puller.resources.archives.kinds import Kind
+from puller.resources.archives.fetching import Request, fetch_archive
 from puller.resources.archives.opened import Opened
 from puller.resources.archives.space import needing_space
-from puller.system import signals
 from puller.system.safe_paths import open_safely
 
 MODE = 0o600
 """Of the archive's file."""
 
 _PARTIAL = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-_STARTS = {Kind.TAR_GZ: (b"\x1f\x8b",), Kind.ZIP: (b"PK\3\4", b"PK\5\6")}
-
-
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A file to fetch, and how; ``timeout`` is seconds for all of it, ``limit`` bytes."""
-
-    url: str
-    kind: Kind
-    checksum: str | None
-    """SHA-256, in hexadecimal."""
-    timeout: float
-    limit: int
-    username: str | None = None
-    password: Hidden | None = None
-    headers: Mapping[str, Hidden] = {}
 
 
 def download(
@@ -133,61 +107,13 @@ def _fetch(request: Request, partial: BinaryIO) -> str:
 
 
 def _fetch_once(request: Request, partial: BinaryIO) -> str:
-    mirror = _ResumingMirror(request)
-    mirror.fetch(request.url.partition("#")[0], request.limit, partial, mirror.check_start, resume=True)
+    fetch_archive(request, partial)
     return _sha256(partial)
 
 
 def _sha256(partial: BinaryIO) -> str:
     partial.seek(0)
     return Counted(pieces_of(partial)).exhaust().sha256
-
-
-class _ResumingMirror(WebMirror):
-    """A web server that is asked for the rest of a file, when a part of it is there already."""
-
-    def __init__(self, request: Request) -> None:
-        location = Location.parse(request.url.partition("#")[0].partition("?")[0])
-        own = any(name.lower() == "authorization" for name in request.headers)
-        settings = TransportSettings(
-            total_timeout=request.timeout,
-            username=None if own else request.username,
-            password=None if own else request.password,
-            headers=request.headers,
-        )
-        place = Location(location.base) if own else location
-        super().__init__(place, settings, deadline=Deadline(request.timeout, signals.check_download))
-        self._request = request
-        self._validator = ""
-        """What the server calls the version of the file that the bytes so far belong to."""
-
-    def check_start(self, response: requests.Response, start: bytes) -> None:
-        """Refuse what is plainly no archive, such as the page of a login."""
-        wanted = _STARTS.get(self._request.kind)
-        if start.lstrip()[:1] == b"<" or (wanted and not start.startswith(wanted)):
-            kind = "a web page" if start.lstrip()[:1] == b"<" else f"no {self._request.kind}"
-            raise TransportError(response.url, f"is {kind}: it starts with {shown(start[:12])}")
-
-    def _open_rest(self, url: str, held: int, conditions: Mapping[str, str]) -> tuple[requests.Response, int]:
-        response, start = super()._open_rest(url, held, conditions)
-        # A weak one says that two versions mean the same, not that their bytes are: no range is asked for by it (RFC
-        # 9110 section 13.1.5).
-        etag, date = (response.headers.get(name, "") for name in ("ETag", "Last-Modified"))
-        self._validator = date if not etag or etag.startswith("W/") else etag
-        return response, start
-
-    def _rest(self, held: int) -> Mapping[str, str]:
-        # Without a name for its version, only a checksum can tell whether both parts are of one file.
-        if not self._validator and not self._request.checksum:
-            return {}
-        condition = {"If-Range": self._validator} if self._validator else {}
-        return {**super()._rest(held), **condition}
-
-    def _check_encoding(self, response: requests.Response) -> None:
-        encoding = response.headers.get("Content-Encoding", "identity").lower()
-        # Web servers are often set up to call a .tar.gz file gzip encoded; its bytes are right all the same.
-        if encoding != "identity" and not (self._request.kind is Kind.TAR_GZ and encoding.endswith("gzip")):
-            raise TransportError(response.url, f"Content-Encoding is {encoding[:40]!r}, wanted 'identity'")
 
 
 @contextmanager

@@ -20,8 +20,8 @@ import pytest
 
 from bundles.deadline import Deadline
 from bundles.transport.location import Location
+from bundles.transport.plain_uploads import PlainUploads
 from bundles.transport.settings import TransportSettings
-from bundles.transport.uploads import PlainUploads
 from bundles.transport.web_uploads import WebUploads
 from puller.delivery.document import pack
 from puller.fleet.receiving import server as module

@@ -18,7 +18,8 @@ import tenacity
 from bundles.progress import Transfer, watched_by
 from hiera.values.secrets import Secret
 from puller.errors import ResourceError
-from puller.resources.archives.download import Request, download
+from puller.resources.archives.download import download
+from puller.resources.archives.fetching import Request
 from puller.resources.archives.kinds import Kind
 
 if TYPE_CHECKING:

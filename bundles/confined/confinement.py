@@ -1,0 +1,91 @@
+"""The rights that a process gives up before it speaks to the network; none of them can be had back.
+
+=================  ====================================================================================================
+user and group     those of ``_puller``, or of ``nobody`` on a host that has none, where the agent is root
+capabilities       none; no new privileges by starting a program
+files              read: the system's, and the agent's own code. Written, made, removed: none (Landlock, kernel 5.13)
+system calls       no programs, no processes, no signals, nothing of other processes (``seccomp.py``)
+limits             no byte into a file, no core dump, 1 GiB of memory
+=================  ====================================================================================================
+"""
+
+import ctypes
+import os
+import pwd
+import resource
+import sys
+from collections.abc import Iterable
+
+from bundles.confined import landlock, seccomp
+
+USERS = ("_puller", "nobody")
+"""The users that are tried, in this order, where none is named."""
+_NOBODY = 65534
+
+_MEMORY = 1 << 30
+_SET_DUMPABLE, _SET_NO_NEW_PRIVILEGES = 4, 38
+_CAPABILITIES_VERSION = 0x20080522
+
+# What names, certificates and the loading of libraries need.
+_SYSTEM = (
+    "/usr", "/lib", "/lib64", "/dev/null", "/dev/urandom", "/etc/ca-certificates", "/etc/crypto-policies",
+    "/etc/gai.conf", "/etc/host.conf", "/etc/hosts", "/etc/ld.so.cache", "/etc/localtime", "/etc/nsswitch.conf",
+    "/etc/pki", "/etc/protocols", "/etc/resolv.conf", "/etc/services", "/etc/ssl", "/proc/self", "/run/systemd/resolve",
+)  # fmt: skip
+
+
+def confine(user: str, readable: Iterable[str] = ()) -> None:
+    """Give up all that speaking to the network does not need.
+
+    ``user`` is a name or a number; empty: the first of `USERS`; ``root``: root's user, without its capabilities. It is
+    looked at only where this process is root. ``readable`` are files and directories beside the system's. Raises
+    ``OSError`` and ``LookupError`` where that cannot be done.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    allowed = [*_SYSTEM, sys.prefix, sys.base_prefix, *filter(None, sys.path), *readable]
+    _limit()
+    if os.geteuid() == 0:
+        _become(*_identity(user))
+    _drop_capabilities(libc)
+    if libc.prctl(_SET_NO_NEW_PRIVILEGES, ctypes.c_ulong(1), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "no new privileges")
+    # Others with the same user may not look into this one's memory, which has credentials.
+    libc.prctl(_SET_DUMPABLE, ctypes.c_ulong(0), 0, 0, 0)
+    landlock.restrict(libc, allowed)
+    seccomp.restrict(libc)
+
+
+def _limit() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    memory = _MEMORY if hard == resource.RLIM_INFINITY else min(_MEMORY, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+
+
+def _identity(user: str) -> tuple[int, int]:
+    for name in (user,) if user else USERS:
+        try:
+            found = pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return found.pw_uid, found.pw_gid
+    if user.isdecimal():
+        return int(user), int(user)
+    if user:
+        raise LookupError(f"there is no user {user}")
+    return _NOBODY, _NOBODY
+
+
+def _become(uid: int, gid: int) -> None:
+    if uid == 0:
+        return
+    os.setgroups([])
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+
+
+def _drop_capabilities(libc: ctypes.CDLL) -> None:
+    header = _CAPABILITIES_VERSION.to_bytes(4, sys.byteorder) + bytes(4)
+    if libc.capset(header, bytes(24)) != 0:
+        raise OSError(ctypes.get_errno(), "capabilities cannot be given up")

@@ -1,0 +1,405 @@
+"""The network as the agent has it: calls to workers without privileges, and what they send, as far as it is allowed.
+
+A worker may be anybody's by now. What it can do is to withhold: the bytes that it sends are verified by whoever asked
+for them, as those of a server are; their number is bounded here, and so is the time; its sentences are made plain text,
+and nothing else of it is interpreted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+
+from bundles import progress
+from bundles.confined.frames import (
+    ANSWER,
+    BEGIN,
+    DATA,
+    ERROR,
+    LOG,
+    TRUNCATE,
+    FrameError,
+    Messages,
+    order,
+)
+from bundles.confined.worker import DESCRIPTOR
+from bundles.deadline import DeadlineError
+from bundles.errors import (
+    NotFoundError,
+    OversizeError,
+    SettingsError,
+    TransportError,
+    UnchangedError,
+)
+
+TYPE_CHECKING = False  # as in ``bundles.deadline``
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator, Mapping
+    from typing import Any, BinaryIO
+
+    from bundles.deadline import Deadline
+
+_LOOK = 0.1  # seconds between two looks at whether to go on
+_AT_ONCE = 256 * 1024  # bytes
+_LONGEST_NAME, _LONGEST_TEXT = 255, 4000  # characters
+_LARGEST = 1 << 62
+_ERRORS = {
+    each.__name__: each
+    for each in (TransportError, NotFoundError, OversizeError, SettingsError, UnchangedError)
+}
+# What Python, names, proxies and authorities depend on; all else of the environment is the agent's own affair.
+_ENVIRONMENT = frozenset(
+    {
+        "LD_LIBRARY_PATH",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "RES_OPTIONS",
+        "LOCALDOMAIN",
+        "HOSTALIASES",
+        "TZ",
+        "LANG",
+        "LC_ALL",
+    }
+)
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+
+_current: Network | None = None
+
+
+@contextlib.contextmanager
+def confined(*, at_once: bool = False) -> Iterator[Network]:
+    """While the block runs, what is fetched and sent over the network is so by workers without privileges.
+
+    ``at_once``: the worker of the first session is split off now, before anything secret is read. That is a fraction of
+    the work of starting a new program, which the others are from, when they are needed.
+    """
+    global _current  # as ``bundles.progress``: one process has one way to the network
+    before = _current
+    _current = mine = Network()
+    try:
+        if at_once:
+            mine.split_off()
+        yield mine
+    finally:
+        _current = before
+        mine.close()
+
+
+def current() -> Network | None:
+    """How the network is to be spoken to; ``None``: by this process itself."""
+    return _current
+
+
+class Network:
+    """The workers of this process."""
+
+    def __init__(self) -> None:
+        self.user = ""
+        """Of the workers, as for ``bundles.confined.confinement.confine``."""
+        self._first: tuple[socket.socket, int] | None = None
+        self._server: tuple[socket.socket, int] | None = None
+        self._alone: dict[int, int] = {}
+        self._open: dict[int, Connection] = {}
+        self._opened = 0
+
+    def split_off(self) -> None:
+        """Make the first worker, of a process that has one thread and holds nothing yet that is secret."""
+        import socket
+
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                pid = os.fork()
+            except OSError:  # then it is one of the others
+                ours.close()
+                return
+            if pid == 0:
+                _be_worker(theirs.fileno())
+        self._first = ours, pid
+
+    def open(self, operation: str, arguments: object, where: str) -> Connection:
+        """A session of ``operation`` (``module:function``), of which ``arguments`` are made of Python's own types.
+
+        ``where`` names the other end in messages. Raises `TransportError` where no process can be started.
+        """
+        self._opened += 1
+        number = self._opened
+        session = (operation, arguments, self.user)
+        try:
+            connection = (
+                self._from_server(number, session) if self._first is None else self._given(number, session)
+            )
+        except OSError as error:
+            what = f"the process for the network cannot be started: {error.strerror or error}"
+            raise TransportError(where, what) from None
+        self._open[number] = opened = Connection(self, number, connection, where)
+        return opened
+
+    def end(self, number: int) -> None:
+        """Let the worker of a session be gone, whatever it does."""
+        self._open.pop(number, None)
+        if (pid := self._alone.pop(number, 0)) != 0:
+            _end(pid)
+        elif self._server is not None:
+            with contextlib.suppress(OSError):
+                self._server[0].sendall(order(("end", number)))
+
+    def close(self) -> None:
+        """End all that was started; when this returns, nothing of it is left."""
+        for session in list(self._open.values()):
+            session.close()
+        if self._first is not None:
+            connection, pid = self._first
+            self._first = None
+            connection.close()
+            _end(pid)
+        if self._server is not None:
+            control, pid = self._server
+            self._server = None
+            control.close()
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+    def _given(self, number: int, session: tuple[object, ...]) -> socket.socket:
+        """The connection to the first worker, which gets this session; raises ``OSError``."""
+        assert self._first is not None  # noqa: S101  for the reader, and for mypy
+        (connection, self._alone[number]), self._first = self._first, None
+        try:
+            connection.sendall(order(session))
+        except BaseException:
+            connection.close()
+            self.end(number)
+            raise
+        return connection
+
+    def _from_server(self, number: int, session: tuple[object, ...]) -> socket.socket:
+        """The connection to a worker that the server starts; raises ``OSError``."""
+        import socket  # as few runs of ``apply`` do
+
+        if self._server is None:
+            control, its = socket.socketpair()
+            try:
+                with its:
+                    self._server = control, _start(its.fileno())
+            except BaseException:
+                control.close()
+                raise
+        control, _ = self._server
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                data = order(("open", number, *session))
+                sent = socket.send_fds(control, [data], [theirs.fileno()])
+                control.sendall(data[sent:])
+        except BaseException:
+            ours.close()
+            raise
+        return ours
+
+
+def _end(pid: int) -> None:
+    """End a child of this process, whatever it does. Its number is its own until it is waited for."""
+    import signal
+
+    with contextlib.suppress(ProcessLookupError, ChildProcessError):
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+class Connection:
+    """A session with a worker; not to be used by two threads at once."""
+
+    def __init__(self, network: Network, number: int, connection: socket.socket, where: str) -> None:
+        self._network = network
+        self._number = number
+        self._connection: socket.socket | None = connection
+        self._messages = Messages()
+        self._where = where
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the session has come to its end."""
+        return self._connection is None
+
+    def call(
+        self,
+        arguments: object,
+        deadline: Deadline,
+        into: BinaryIO | None = None,
+        limit: int = 0,
+        *,
+        resume: bool = False,
+    ) -> list[bytes]:
+        """The fields of the answer to a call; what comes of it is written to ``into``, up to ``limit`` bytes in all.
+
+        ``resume``: what ``into`` holds stays until the worker says otherwise. Raises what the worker says (a
+        `TransportError`, or a `SettingsError`), ``DeadlineError``, what the deadline's ``check`` raises, and the
+        ``OSError`` of ``into``. After anything but an answer of the worker the session is at its end.
+        """
+        if self._connection is None:
+            raise TransportError(self._where, "the process for the network has ended")
+        held = into.seek(0, os.SEEK_END) if into is not None and resume else 0
+        received = _Received(into, held, limit, self._where)
+        try:
+            self._send(order((held, arguments)), deadline)
+            for kind, fields in self._received(deadline):
+                if kind == ANSWER:
+                    return fields
+                if kind == ERROR:
+                    break
+                received.take(kind, fields)
+        except FrameError as error:
+            self.close()
+            raise TransportError(
+                self._where, f"the process for the network says what it may not: {error}"
+            ) from None
+        except BaseException:
+            self.close()
+            raise
+        raise self._error(fields)
+
+    def close(self) -> None:
+        """End the session, whatever the worker does."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+            self._network.end(self._number)
+
+    def _send(self, data: bytes, deadline: Deadline) -> None:
+        rest = memoryview(data)
+        while rest:
+            self._socket.settimeout(deadline.at_most(_LOOK))
+            try:
+                rest = rest[self._socket.send(rest) :]
+            except TimeoutError:
+                continue
+            except OSError:
+                raise self._ended() from None
+
+    def _received(self, deadline: Deadline) -> Iterator[tuple[bytes, list[bytes]]]:
+        while True:
+            self._socket.settimeout(deadline.at_most(_LOOK))
+            try:
+                data = self._socket.recv(_AT_ONCE)
+            except TimeoutError:
+                continue
+            except OSError:
+                raise self._ended() from None
+            if not data:
+                raise self._ended()
+            yield from self._messages.add(data)
+
+    @property
+    def _socket(self) -> socket.socket:
+        if self._connection is None:
+            raise self._ended()
+        return self._connection
+
+    def _ended(self) -> TransportError:
+        return TransportError(self._where, "the process for the network ended before it answered")
+
+    def _error(self, fields: list[bytes]) -> Exception:
+        name, where, what = (*(_plain(field, _LONGEST_TEXT) for field in fields[:3]), "", "", "")[:3]
+        if name == DeadlineError.__name__:
+            return DeadlineError(what)
+        return _ERRORS.get(name, TransportError)(where or self._where, what)
+
+
+class _Received:
+    """What a worker sends of a file, taken as far as it may go."""
+
+    def __init__(self, into: BinaryIO | None, held: int, limit: int, where: str) -> None:
+        self._into = into
+        self._held = held
+        self._limit = limit
+        self._where = where
+        self._name = ""
+
+    def take(self, kind: bytes, fields: list[bytes]) -> None:
+        """Act upon one message; raises ``FrameError`` for what is none, and `OversizeError`."""
+        if kind == LOG and len(fields) == 1:
+            import logging
+
+            logging.getLogger("bundles.transport.web").info("%s", _plain(fields[0], _LONGEST_TEXT))
+        elif kind == DATA and len(fields) == 1 and self._into is not None:
+            self._add(self._into, fields[0])
+        elif kind == TRUNCATE and len(fields) == 1 and self._into is not None:
+            self._truncate(self._into, _number(fields[0]))
+        elif kind == BEGIN and len(fields) == 3:
+            self._name = _plain(fields[0], _LONGEST_NAME)
+            progress.begin_file(self._name, self._held, _number(fields[2]) if fields[2] else None)
+        else:
+            raise FrameError(f"kind {kind!r} with {len(fields)} fields")
+
+    def _add(self, into: BinaryIO, data: bytes) -> None:
+        if self._held + len(data) > self._limit:
+            raise OversizeError(self._where, f"has more than the {self._limit} bytes that are allowed")
+        into.write(data)
+        self._held += len(data)
+        if self._name:
+            progress.note(self._name, self._held)
+
+    def _truncate(self, into: BinaryIO, position: int) -> None:
+        if position > self._held:
+            raise FrameError("a position behind the end")
+        into.seek(position)
+        into.truncate()
+        self._held = position
+
+
+def _number(field: bytes) -> int:
+    if not field.isdigit() or len(field) > 19 or int(field) > _LARGEST:
+        raise FrameError(f"{field[:20]!r} for a number")
+    return int(field)
+
+
+def _plain(field: bytes, longest: int) -> str:
+    """A text of whoever, without what a terminal or a log would obey."""
+    text = field.decode("utf-8", "replace")[:longest]
+    return text if text.isprintable() else "".join(each if each.isprintable() else "?" for each in text)
+
+
+def _start(descriptor: int) -> int:
+    """Start the server with the socket ``descriptor``; gives its process number, raises ``OSError``."""
+    import bundles
+
+    # The code of this very agent, wherever it was found: a package, a checkout, an archive.
+    path = [os.path.dirname(os.path.dirname(os.path.abspath(bundles.__file__))), *sys.path]
+    boot = "import sys; sys.path[:] = sys.argv[1:]; from bundles.confined import server; server.serve()"
+    flags = ["-I", "-S", *(["-B"] if sys.dont_write_bytecode else [])]
+    actions = [
+        (os.POSIX_SPAWN_DUP2, descriptor, DESCRIPTOR),
+        *((os.POSIX_SPAWN_OPEN, each, "/dev/null", os.O_RDWR, 0) for each in (0, 1, 2)),
+    ]
+    arguments = [sys.executable, *flags, "-c", boot, *filter(None, path)]
+    return os.posix_spawn(sys.executable, arguments, _environment(os.environ), file_actions=actions)
+
+
+def _be_worker(descriptor: int) -> None:
+    """Be the first worker; what this process has of the agent's is given up. Does not return."""
+    try:
+        import gc
+        import socket
+
+        from bundles.confined import worker
+
+        gc.disable()  # it would look at all that the agent has imported
+        os.dup2(descriptor, DESCRIPTOR)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for each in (0, 1, 2):
+            os.dup2(nothing, each)
+        kept = _environment(os.environ)
+        os.environ.clear()
+        os.environ.update(kept)
+        worker.settle()
+        worker.work_first(socket.socket(fileno=DESCRIPTOR))
+    finally:
+        os._exit(0)
+
+
+def _environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        name: value for name, value in environment.items() if name in _ENVIRONMENT or name.lower() in _PROXIES
+    }

@@ -1,0 +1,98 @@
+"""A web server, spoken to by a worker without privileges: what `bundles.transport.web` does, done elsewhere."""
+
+from typing import BinaryIO
+from urllib.parse import quote
+
+from bundles.confined.network import Connection, Network
+from bundles.deadline import Deadline, DeadlineError
+from bundles.errors import TransportError
+from bundles.transport.handed_over import handed_over
+from bundles.transport.location import Location
+from bundles.transport.settings import LONGEST_VALIDATOR, TransportSettings, Validators, require_files
+from bundles.transport.time_limits import deadline_of, too_late
+
+_SESSIONS = "bundles.transport.sessions"
+
+
+class ConfinedMirror:
+    """A mirror; methods are those of ``bundles.transport.mirror.Mirror``."""
+
+    def __init__(
+        self,
+        network: Network,
+        location: Location,
+        settings: TransportSettings,
+        deadline: Deadline | None,
+    ) -> None:
+        """Connects to nothing yet; raises `SettingsError` for a file of ``settings`` that cannot be read."""
+        require_files(settings)
+        self._network = network
+        self._location = location
+        self._settings = settings
+        self._common_deadline = deadline
+        self._connection: Connection | None = None
+
+    def __str__(self) -> str:
+        return str(self._location)
+
+    def download(self, path: str, limit: int, into: BinaryIO, *, resume: bool = False) -> None:
+        """See ``Mirror``; raises as it says, and what the deadline's ``check`` raises."""
+        url = f"{self._location.base}/{quote(path, safe='/+~%')}"
+        deadline = deadline_of(url, self._settings, self._common_deadline)
+        if self._connection is None or self._connection.is_over:
+            arguments = handed_over(self._location, self._settings)
+            self._connection = self._network.open(f"{_SESSIONS}:open_mirror", arguments, str(self))
+        try:
+            self._connection.call((path, limit, resume, deadline.left), deadline, into, limit, resume=resume)
+        except DeadlineError:
+            raise too_late(url, deadline) from None
+
+
+class ConfinedUploads:
+    """Documents for one origin; methods are those of ``bundles.transport.uploads.Uploads``."""
+
+    def __init__(self, network: Network, location: Location, settings: TransportSettings) -> None:
+        """Connects to nothing yet; raises `SettingsError` for a file of ``settings`` that cannot be read."""
+        require_files(settings)
+        self._connection = network.open(
+            f"{_SESSIONS}:open_uploads", handed_over(location, settings), str(location)
+        )
+
+    def send(self, method: str, url: str, data: bytes, kind: str, deadline: Deadline) -> int:
+        """See ``Uploads``; raises as it says."""
+        status, *_ = [*self._connection.call((method, url, data, kind, deadline.left), deadline), b""]
+        if not (len(status) == 3 and status.isdigit()):
+            raise TransportError(url, "the process for the network gives no status")
+        return int(status)
+
+    def close(self) -> None:
+        """See ``Uploads``."""
+        self._connection.close()
+
+
+def fetch_file(
+    network: Network,
+    url: str,
+    limit: int,
+    into: BinaryIO,
+    known: Validators,
+    settings: TransportSettings,
+    common: Deadline | None,
+) -> Validators | None:
+    """A URL, as ``bundles.transport.download.download_if_changed`` gives it, and raises."""
+    require_files(settings)
+    deadline = deadline_of(url, settings, common)
+    base = url.partition("#")[0].partition("?")[0]
+    arguments = (url, *handed_over(Location(base), settings))
+    connection = network.open(f"{_SESSIONS}:open_file", arguments, url)
+    try:
+        call = (limit, (known.etag, known.last_modified), deadline.left)
+        fields = connection.call(call, deadline, into, limit)
+    except DeadlineError:
+        raise too_late(url, deadline) from None
+    finally:
+        connection.close()
+    if len(fields) != 2:
+        return None
+    found = [field.decode("ascii", "replace")[: LONGEST_VALIDATOR + 1] for field in fields]
+    return Validators.of({"ETag": found[0], "Last-Modified": found[1]})

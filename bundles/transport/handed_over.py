@@ -1,0 +1,45 @@
+"""Settings and locations on their way to a worker, as Python's own types, and back."""
+
+from typing import Any
+
+import msgspec
+
+from bundles.transport.location import Location
+from bundles.transport.settings import TransportSettings
+
+
+class Clear(str):
+    """A secret in the process that needs it."""
+
+    __slots__ = ()
+
+    def reveal(self) -> str:
+        """The text itself."""
+        return str(self)
+
+
+def handed_over(location: Location, settings: TransportSettings) -> tuple[Any, ...]:
+    """Both, with their secrets."""
+    return msgspec.structs.astuple(location), {
+        name: _bare(value) for name, value in msgspec.structs.asdict(settings).items()
+    }
+
+
+def taken_over(arguments: tuple[Any, ...]) -> tuple[Location, TransportSettings]:
+    """The location and the settings that `handed_over` was given."""
+    location, values = arguments
+    headers = {name: Clear(value) for name, value in values.pop("headers").items()}
+    hidden: Any = {
+        name: Clear(value)
+        for name in ("proxy", "password", "token")
+        if (value := values.pop(name)) is not None
+    }
+    return Location(*location), TransportSettings(**values, **hidden, headers=headers)
+
+
+def _bare(value: Any) -> Any:
+    if hasattr(value, "reveal"):
+        return value.reveal()
+    if hasattr(value, "items"):
+        return {name: _bare(each) for name, each in value.items()}
+    return value

@@ -1,0 +1,104 @@
+"""Work over HTTP that is done without privileges: operations for ``bundles.confined.server``.
+
+All that is imported while they work is imported here: the code of the agent may be unreadable for their user.
+"""
+
+import encodings.idna  # noqa: F401
+from typing import Any
+
+import tenacity  # noqa: F401
+
+from bundles.confined.worker import AgentsFile
+from bundles.deadline import Deadline
+from bundles.errors import BundleError
+from bundles.transport.handed_over import taken_over
+from bundles.transport.held_files import HeldFiles
+from bundles.transport.location import Location
+from bundles.transport.settings import TransportSettings, Validators
+from bundles.transport.uploads import open_uploads_here
+from bundles.transport.web import WebMirror
+from bundles.transport.web_file import WebFile
+
+
+class HttpSession:
+    """A session whose settings may name files."""
+
+    def __init__(self, settings: TransportSettings) -> None:
+        """Raises as `HeldFiles`."""
+        self._held = HeldFiles(settings)
+        self.readable = self._held.readable
+        """See ``bundles.confined.worker.Session``."""
+        self.settings = self._held.settings
+
+    def __call__(self, arguments: Any, into: AgentsFile) -> tuple[bytes, ...]:
+        """See ``bundles.confined.worker.Session``; the last of ``arguments`` are the seconds that all may take."""
+        *asked, seconds = arguments
+        try:
+            return self.do(asked, into, Deadline(seconds))
+        except BundleError as error:
+            raise type(error)(error.where, self._held.named(error.what)) from None
+
+    def do(self, asked: list[Any], into: Any, deadline: Deadline) -> tuple[bytes, ...]:
+        """The call itself; raises `BundleError`, and what ``into`` raises."""
+        raise NotImplementedError
+
+
+class MirrorSession(HttpSession):
+    """Files of a site; a call has path, limit, and whether the file of the agent has its beginning."""
+
+    def __init__(self, location: Location, settings: TransportSettings) -> None:
+        super().__init__(settings)
+        self._mirror = WebMirror(location, self.settings)
+
+    def do(self, asked: list[Any], into: Any, deadline: Deadline) -> tuple[bytes, ...]:
+        """See `HttpSession`."""
+        path, limit, resume = asked
+        self._mirror.deadline = deadline
+        self._mirror.download(path, limit, into, resume=resume)
+        return ()
+
+
+class FileSession(HttpSession):
+    """One URL; a call has the limit, and the validators of what is there already, and gives the new ones.
+
+    Without a field in the answer the file has not changed.
+    """
+
+    def __init__(self, url: str, settings: TransportSettings) -> None:
+        super().__init__(settings)
+        self._file = WebFile(url, self.settings)
+
+    def do(self, asked: list[Any], into: Any, deadline: Deadline) -> tuple[bytes, ...]:
+        """See `HttpSession`."""
+        limit, known = asked
+        found = self._file.download(limit, into, Validators(*known), deadline)
+        return (found.etag.encode(), found.last_modified.encode()) if found else ()
+
+
+class UploadSession(HttpSession):
+    """Documents for one origin; a call has method, URL, document and media type, and gives the status."""
+
+    def __init__(self, location: Location, settings: TransportSettings) -> None:
+        super().__init__(settings)
+        self._uploads = open_uploads_here(location, self.settings)
+
+    def do(self, asked: list[Any], into: Any, deadline: Deadline) -> tuple[bytes, ...]:
+        """See `HttpSession`."""
+        method, url, data, kind = asked
+        return (b"%d" % self._uploads.send(method, url, data, kind, deadline),)
+
+
+def open_mirror(arguments: Any) -> MirrorSession:
+    """The operation for files of a site."""
+    return MirrorSession(*taken_over(arguments))
+
+
+def open_file(arguments: Any) -> FileSession:
+    """The operation for a URL, which comes before the rest of the arguments."""
+    url, *rest = arguments
+    return FileSession(url, taken_over(tuple(rest))[1])
+
+
+def open_uploads(arguments: Any) -> UploadSession:
+    """The operation for documents."""
+    return UploadSession(*taken_over(arguments))

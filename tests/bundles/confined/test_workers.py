@@ -1,0 +1,333 @@
+"""Workers without privileges: what they are asked for arrives, and one of somebody else can only withhold."""
+
+import contextlib
+import io
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bundles import progress
+from bundles.confined.frames import DATA, ERROR, LOG, message
+from bundles.confined.network import Connection, Network, confined, current
+from bundles.deadline import Deadline, DeadlineError
+from bundles.errors import OversizeError, SettingsError, TransportError
+
+Ask = Callable[..., list[bytes]]
+
+OPERATION = "tests.bundles.confined.operations:open_session"
+
+
+@pytest.fixture(params=["split off", "from the server"])
+def network(request: pytest.FixtureRequest) -> Iterator[Network]:
+    """Workers of both kinds: the first one, and those that follow."""
+    with confined(at_once=request.param == "split off") as opened:
+        opened.user = "nobody" if os.geteuid() == 0 else ""
+        yield opened
+
+
+@pytest.fixture
+def session(network: Network) -> Iterator[Connection]:
+    connection = network.open(OPERATION, (), "http://a.example/x")
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def ask(session: Connection) -> Ask:
+    """A call of ``operations``."""
+    return lambda name, *arguments, **options: session.call((name, *arguments), Deadline(20), **options)
+
+
+@pytest.fixture
+def attempt(ask: Ask) -> Callable[..., str]:
+    """What becomes of an attempt of a worker."""
+    return lambda *arguments: ask("attempt", *arguments)[0].decode()
+
+
+# What arrives
+
+
+def test_calls_are_answered_one_after_the_other(ask: Ask) -> None:
+    assert ask("echo", "one") == [b"one"]
+    assert ask("echo", "zwei ü") == ["zwei ü".encode()]
+
+
+def test_each_session_has_a_process_of_its_own(network: Network) -> None:
+    pids = set()
+    for _ in range(3):
+        connection = network.open(OPERATION, (), "x")
+        pids.add(int(connection.call(("pid",), Deadline(20))[0]))
+    assert len(pids) == 3
+    assert os.getpid() not in pids
+    network.close()
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def test_what_is_written_arrives_in_the_file(ask: Ask) -> None:
+    into = io.BytesIO()
+    ask("write", 200_000, into=into, limit=200_000)
+    assert into.getvalue() == b"x" * 200_000
+
+
+def test_what_is_held_is_gone_on_with_or_given_up(ask: Ask) -> None:
+    into = io.BytesIO(b"abcdef")
+    ask("rewrite", 6, b"ghi", into=into, limit=100, resume=True)
+    assert into.getvalue() == b"abcdefghi"
+    ask("rewrite", 0, b"new", into=into, limit=100, resume=True)
+    assert into.getvalue() == b"new"
+
+
+def test_a_file_that_cannot_be_written_is_an_error_of_this_machine(ask: Ask) -> None:
+    class Full(io.BytesIO):
+        def write(self, data: object) -> int:
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        ask("write", 10, into=Full(), limit=100)
+
+
+def test_nothing_is_left_when_the_block_ends(network: Network) -> None:
+    connection = network.open(OPERATION, (), "x")
+    pid = int(connection.call(("pid",), Deadline(20))[0])
+    network.close()
+    assert not Path(f"/proc/{pid}").exists()
+    with pytest.raises(TransportError):
+        connection.call(("pid",), Deadline(1))
+
+
+def test_there_is_one_way_to_the_network_at_a_time() -> None:
+    assert current() is None
+    with confined() as outer:
+        assert current() is outer
+        with confined() as inner:
+            assert current() is inner
+        assert current() is outer
+    assert current() is None
+
+
+def test_a_session_that_cannot_be_opened_says_why(network: Network) -> None:
+    connection = network.open(OPERATION, "fails", "x")
+    with pytest.raises(SettingsError, match=r"network_user: .*No such file.*/etc/puller/ca\.pem"):
+        connection.call(("pid",), Deadline(20))
+
+
+@pytest.mark.root
+def test_a_user_that_is_not_there_is_named() -> None:
+    with confined() as network:
+        network.user = "nosuchuser"
+        connection = network.open(OPERATION, (), "x")
+        with pytest.raises(SettingsError, match=r"network_user: .*there is no user nosuchuser"):
+            connection.call(("pid",), Deadline(20))
+
+
+def test_signals_to_all_processes_are_the_agents(ask: Ask, session: Connection) -> None:
+    """A terminal and systemd send them to workers, too."""
+    pid = int(ask("pid")[0])
+    with contextlib.suppress(PermissionError):  # of a test that is no root, once the user is another
+        for number in (1, 2, 3, 15):
+            os.kill(pid, number)
+    time.sleep(0.05)
+    assert ask("echo", "still here") == [b"still here"]
+
+
+# What a worker may
+
+
+def test_it_has_no_privileges(ask: Ask) -> None:
+    lines = dict(line.split(":\t", 1) for line in ask("status")[0].decode().splitlines() if ":\t" in line)
+    assert lines["NoNewPrivs"] == "1"
+    assert lines["Seccomp"] == "2"
+    assert {lines[name] for name in ("CapPrm", "CapEff", "CapInh", "CapAmb")} == {"0" * 16}
+    if os.geteuid() == 0:
+        assert set(lines["Uid"].split()) == set(lines["Gid"].split()) == {"65534"}
+        assert lines["Groups"].split() == []
+
+
+@pytest.mark.root
+def test_as_root_it_has_none_of_roots_either() -> None:
+    with confined() as network:
+        network.user = "root"
+        connection = network.open(OPERATION, (), "x")
+        fields = connection.call(("status",), Deadline(20))
+        assert b"CapEff:\t0000000000000000" in fields[0]
+        assert connection.call(("attempt", "read", "/etc/shadow"), Deadline(20))[0] == b"PermissionError"
+        assert connection.call(("attempt", "write", "/root/theirs"), Deadline(20))[0] != b"done"
+    assert not Path("/root/theirs").exists()
+
+
+def test_it_does_not_know_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "verysecret")
+    monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
+    with confined() as network:
+        found = network.open(OPERATION, (), "x").call(("environment",), Deadline(20))
+    assert b"https_proxy=http://proxy.example:3128" in found
+    assert b"verysecret" not in b" ".join(found)
+
+
+@pytest.mark.attack("worker.opens")
+@pytest.mark.parametrize("what", ["write", "mkdir", "read", "listdir", "unlink", "chmod"])
+def test_it_reaches_no_file(attempt: Callable[..., str], tmp_path: Path, what: str) -> None:
+    tmp_path.chmod(0o777)
+    there = tmp_path / "there"
+    there.write_text("mine")
+    there.chmod(0o666)
+    target = (
+        tmp_path if what == "listdir" else there if what in ("read", "unlink", "chmod") else tmp_path / "new"
+    )
+    assert attempt(what, str(target)) in ("PermissionError", "OSError")
+    assert [each.name for each in tmp_path.iterdir()] == ["there"]
+    assert there.read_text() == "mine"
+    assert there.stat().st_mode & 0o777 == 0o666
+
+
+@pytest.mark.attack("worker.opens")
+def test_it_reads_no_state_and_no_secret(attempt: Callable[..., str]) -> None:
+    assert attempt("read", "/etc/shadow") == "PermissionError"
+    assert attempt("read", f"/proc/{os.getpid()}/environ") in ("PermissionError", "FileNotFoundError")
+    assert attempt("read", f"/proc/{os.getpid()}/mem") in ("PermissionError", "FileNotFoundError")
+
+
+@pytest.mark.attack("worker.processes")
+@pytest.mark.parametrize("what", ["exec", "fork", "spawn", "setuid", "packet", "chroot", "setsid"])
+def test_it_starts_nothing_and_becomes_nobody(attempt: Callable[..., str], what: str) -> None:
+    assert attempt(what) == "PermissionError"
+
+
+@pytest.mark.attack("worker.processes")
+def test_it_ends_no_other_process(attempt: Callable[..., str]) -> None:
+    for pid in (os.getpid(), os.getppid(), 1):
+        assert attempt("kill", pid) == "PermissionError"
+
+
+def test_it_may_start_threads_and_ask_for_names(ask: Ask) -> None:
+    """What speaking HTTP needs; `aside` has a thread for each transfer."""
+    assert ask("thread") == [b"127.0.0.1"]
+
+
+# What one that belongs to somebody else can do
+
+
+@pytest.mark.attack("worker.sends")
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xff\xff\xff" + b"x" * 100,
+        b"\0\0\0\0",
+        b"HTTP/1.1 200 OK\r\n\r\n",
+        message(b"?", b"what"),
+        message(DATA),
+        message(DATA, b"a", b"b"),
+        message(b"T", b"-1"),
+        message(b"T", b"9" * 30),
+        message(b"B", b"name"),
+        message(b"B", b"name", b"x", b"y"),
+        b"\0\0\0\x06D\0\0\1\0x",
+        message(ERROR),
+        message(ERROR, b"SystemExit", b"", b"no"),
+        message(ERROR, b"BaseException"),
+    ],
+    ids=range(14),
+)
+def test_what_is_no_message_is_a_failed_transfer(ask: Ask, session: Connection, data: bytes) -> None:
+    into = io.BytesIO()
+    with pytest.raises(TransportError) as raised:
+        ask("send", data, into=into, limit=1000)
+    assert raised.value.where == "http://a.example/x"
+    assert into.getvalue() == b""
+
+
+@pytest.mark.attack("worker.sends")
+def test_more_than_the_file_may_have_is_not_written(ask: Ask, network: Network) -> None:
+    into = io.BytesIO()
+    with pytest.raises(OversizeError, match="more than the 100000 bytes"):
+        ask("flood", into=into, limit=100_000)
+    assert len(into.getvalue()) <= 100_000
+
+
+@pytest.mark.attack("worker.sends")
+def test_a_file_does_not_grow_by_saying_so(ask: Ask) -> None:
+    into = io.BytesIO()
+    with pytest.raises(TransportError, match="what it may not: a position behind the end"):
+        ask("grow", into=into, limit=1000)
+    assert into.getvalue() == b""
+
+
+@pytest.mark.attack("worker.sends")
+def test_its_sentences_move_no_cursor_and_are_short(ask: Ask, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"), pytest.raises(TransportError) as raised:
+        ask(
+            "send",
+            message(LOG, b"\x1b[2Jold") + message(ERROR, b"TransportError", b"", b"a\x1b[31m" + b"b" * 9999),
+        )
+    assert "\x1b" not in str(raised.value)
+    assert len(str(raised.value)) < 4100
+    assert caplog.messages == ["?[2Jold"]
+
+
+@pytest.mark.attack("worker.sends")
+def test_the_name_that_is_shown_moves_no_cursor(ask: Ask) -> None:
+    seen: list[str] = []
+
+    class Watcher:
+        def moved(self, transfer: progress.Transfer) -> None:
+            seen.extend(transfer._files)
+
+        def ended(self, transfer: progress.Transfer, *, well: bool) -> None: ...
+
+    begin = message(b"B", b"a\x1b]0;title\x07" + b"c" * 999, b"0", b"5") + message(DATA, b"12345")
+    with progress.watched_by(Watcher()), progress.transfer("a file"):
+        ask("send", begin, into=io.BytesIO(), limit=5)
+    assert seen
+    assert all(name.isprintable() and len(name) < 300 for name in seen)
+
+
+@pytest.mark.attack("worker.ends")
+@pytest.mark.parametrize("how", ["hang", "trickle"])
+def test_one_that_never_ends_is_ended(session: Connection, ask: Ask, how: str) -> None:
+    pid = int(ask("pid")[0])
+    into = io.BytesIO()
+    with pytest.raises(DeadlineError):
+        session.call((how,), Deadline(0.3), into, 1000)
+    wait_until_gone(pid)
+
+
+@pytest.mark.attack("worker.ends")
+def test_one_that_has_died_is_a_failed_transfer(ask: Ask) -> None:
+    with pytest.raises(TransportError, match="ended before it answered"):
+        ask("die")
+
+
+@pytest.mark.attack("worker.ends")
+def test_one_that_hangs_keeps_no_run_from_ending(network: Network) -> None:
+    """The signal is seen within a tenth of a second, and at the end of the block the process is gone."""
+    connection = network.open(OPERATION, (), "x")
+    pid = int(connection.call(("pid",), Deadline(20))[0])
+    stopped = threading.Event()
+
+    def check() -> None:
+        if stopped.is_set():
+            raise KeyboardInterrupt
+
+    threading.Timer(0.2, stopped.set).start()
+    with pytest.raises(KeyboardInterrupt):
+        connection.call(("hang",), Deadline(60, check))
+    network.close()
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_one_that_has_failed_keeps_no_other_from_its_work(network: Network, ask: Ask) -> None:
+    with pytest.raises(TransportError):
+        ask("die")
+    assert network.open(OPERATION, (), "x").call(("echo", "here"), Deadline(20)) == [b"here"]
+
+
+def wait_until_gone(pid: int) -> None:
+    """A worker of the server is ended by another process."""
+    end = time.monotonic() + 20
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < end
+        time.sleep(0.01)

@@ -1,0 +1,167 @@
+"""Runs whose words to the network are spoken by workers: they do what a run does otherwise, and a lie is refused."""
+
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from runpy import run_path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bundles.confined.network import Network
+from puller.exit_status import ExitStatus
+
+if TYPE_CHECKING:
+    from tests.conftest import Host, Publisher
+
+_SIMULATORS = Path(__file__).parents[2] / "simulators"
+fileserver: Any = SimpleNamespace(**run_path(str(_SIMULATORS / "fileserver.py")))
+reportserver: Any = SimpleNamespace(**run_path(str(_SIMULATORS / "reportserver.py")))
+
+pytestmark = pytest.mark.usefixtures("workers")
+
+_HOSTILE = "tests.puller.run.hostile_workers"
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The operations that are opened, in this order."""
+    seen: list[str] = []
+    real = Network.open
+
+    def noted(self: Network, operation: str, *rest: Any) -> Any:
+        seen.append(operation.rpartition(":")[2])
+        return real(self, operation, *rest)
+
+    monkeypatch.setattr(Network, "open", noted)
+    return seen
+
+
+@pytest.fixture
+def hostile(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    """Operations in the place of ours: name of the function, name of the one in ``hostile_workers``."""
+    instead: dict[str, str] = {}
+    real = Network.open
+
+    def replaced(self: Network, operation: str, *rest: Any) -> Any:
+        name = operation.rpartition(":")[2]
+        return real(self, f"{_HOSTILE}:{instead[name]}" if name in instead else operation, *rest)
+
+    monkeypatch.setattr(Network, "open", replaced)
+    yield instead
+    assert instead  # or the test shows nothing
+
+
+def test_each_step_of_a_run_is_taken_by_workers(
+    host: "Host", publisher: "Publisher", opened: list[str]
+) -> None:
+    publisher.publish("1.0.0")
+    assert host.run().status == 0
+    assert opened == ["open_mirror"]  # there was nothing to compare with
+    del opened[:]
+    assert host.run().status == 0
+    assert opened == ["open_glance"]
+    del opened[:]
+    publisher.publish("1.1.0")
+    assert host.run().status == 0
+    assert opened == ["open_glance", "open_mirror"]
+
+
+def test_two_releases_and_the_way_back(settled: "Host", publisher: "Publisher") -> None:
+    publisher.publish("1.1.0")
+    assert settled.run("--detailed-exitcodes").status == ExitStatus.CHANGED
+    assert settled.run("--detailed-exitcodes").status == ExitStatus.OK
+    publisher.say(lambda channels: channels.roll_back("web", "stable", "1.0.0"))
+    assert settled.run("--detailed-exitcodes").status == ExitStatus.CHANGED
+
+
+EVERYTHING = """\
+resources:
+  - file:
+      - "{{ facts.machine }}/remote":
+          {source: URL/remote, owner: "{{ facts.uid }}", group: "{{ facts.gid }}", mode: "0644"}
+  - archive:
+      - "{{ facts.machine }}/app.tar.gz":
+          {url: URL/app.tar.gz, owner: "{{ facts.uid }}", group: "{{ facts.gid }}",
+           extract_parent: "{{ facts.machine }}/app", creates: "{{ facts.machine }}/app/made"}
+"""
+
+
+def test_all_that_a_run_fetches_and_sends_goes_by_workers(
+    host: "Host", publisher: "Publisher", opened: list[str], tmp_path: Path
+) -> None:
+    """Site data, remote sources, archives, reports: forth, again, and forth once more."""
+    (tmp_path / "made").write_text("of the archive")
+    with tarfile.open(tmp_path / "app.tar.gz", "w:gz") as tar:
+        tar.add(tmp_path / "made", "made")
+    host.machine.mkdir(exist_ok=True)
+    with fileserver.serving() as server, reportserver.receiving() as reports:
+        server.files["/remote"] = b"from afar"
+        server.files["/data.yaml"] = b"data: {workers: 8}"
+        server.files["/app.tar.gz"] = (tmp_path / "app.tar.gz").read_bytes()
+        host.configure(data=f"{server.url}/data.yaml", reports={"to": [f"{reports.url}/"]})
+        publisher.publish("1.0.0", EVERYTHING.replace("URL", server.url))
+        ended = host.run("--detailed-exitcodes")
+        assert ended.status == ExitStatus.CHANGED, ended.output
+        assert opened == ["open_mirror", "open_file", "open_file", "open_archive", "open_uploads"]
+        assert (host.machine / "remote").read_bytes() == b"from afar"
+        assert (host.machine / "app/made").read_text() == "of the archive"
+        assert host.run("--detailed-exitcodes").status == ExitStatus.OK
+        server.files["/remote"] = b"from afar, later"
+        assert host.run("--detailed-exitcodes").status == ExitStatus.CHANGED
+        assert (host.machine / "remote").read_bytes() == b"from afar, later"
+        assert len(reports.documents) == 3
+
+
+@pytest.mark.attack("worker.sends")
+@pytest.mark.parametrize(
+    ("operation", "lie", "status"),
+    [
+        ("open_glance", "unchanged", ExitStatus.OK),
+        ("open_glance", "garbage", ExitStatus.OK),
+        ("open_mirror", "other_bytes", ExitStatus.SIGNATURE),
+        ("open_mirror", "garbage", ExitStatus.FETCH_FAILED),
+        ("open_mirror", "not_there", ExitStatus.FETCH_FAILED),
+        ("open_mirror", "death", ExitStatus.FETCH_FAILED),
+    ],
+)
+def test_a_worker_of_somebody_else_can_withhold_and_nothing_else(
+    settled: "Host",
+    publisher: "Publisher",
+    hostile: dict[str, str],
+    operation: str,
+    lie: str,
+    status: ExitStatus,
+) -> None:
+    """The last good bundle is enforced; where the other worker is ours, the new one is."""
+    publisher.publish("1.1.0")
+    hostile[operation] = lie
+    before = tree(settled.state / "bundles")
+    ended = settled.run()
+    assert ended.status == status, ended.output
+    if operation == "open_mirror":
+        assert "1.0.0" in ended.output
+        assert tree(settled.state / "bundles") == before
+    assert "Traceback" not in ended.output
+
+
+@pytest.mark.attack("worker.ends")
+@pytest.mark.parametrize("operation", ["open_glance", "open_mirror"])
+def test_a_worker_that_never_ends_ends_with_the_time_for_fetching(
+    settled: "Host", publisher: "Publisher", hostile: dict[str, str], operation: str
+) -> None:
+    publisher.publish("1.1.0")
+    settled.configure(http={"total_timeout": "2s", "read_timeout": "1s"})
+    hostile[operation] = "silence"
+    began = time.monotonic()
+    ended = settled.run()
+    assert time.monotonic() - began < 20
+    assert ended.status in (ExitStatus.OK, ExitStatus.FETCH_FAILED), ended.output
+    assert ("took longer than" in ended.output) == (operation == "open_mirror")
+
+
+def tree(directory: Path) -> list[str]:
+    """What is there, by name."""
+    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
