@@ -10,6 +10,7 @@ the bytes of requests and answers (headers included, TCP and IP not); its proces
 import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -99,11 +100,35 @@ def measure(directory: Path, nginx: Nginx, anchor: Path, runs: int, http: dict[s
     print(
         f"processor time of a run: {(own_time() - own) / runs * 1000:.0f} ms, {elapsed * 1000:.0f} ms in all"
     )
+    print(f"of these for the process that speaks to the network: {worker_time(command[1:], runs) * 1000:.0f} ms")
     own, check = own_time(), [*command[:1], "check", *command[2:]]
     for _ in range(runs):
         subprocess.run(check, check=True, stdout=subprocess.DEVNULL)
     print(f"processor time of puller check: {(own_time() - own) / runs * 1000:.0f} ms")
     print(f"processor time of nginx for a run: {(server_time(nginx) - busy) / runs * 1000:.2f} ms")
+
+
+# With it, the agent speaks to the network itself.
+ALONE = """\
+import contextlib
+import puller.run.jobs as jobs
+from bundles.confined.network import Network
+jobs.confined = lambda **_: contextlib.nullcontext(Network())
+"""
+MAIN = "import sys; from puller.cli import main; main(sys.argv[1:])"
+
+
+def worker_time(arguments: list[str], runs: int) -> float:
+    """Seconds that a run takes more with a worker than without, in pairs; the median."""
+    differences = []
+    for _ in range(runs):
+        taken = []
+        for code in ("import puller.run.jobs\n" + MAIN, ALONE + MAIN):
+            began = own_time()
+            subprocess.run([sys.executable, "-c", code, *arguments], check=True, stdout=subprocess.DEVNULL)
+            taken.append(own_time() - began)
+        differences.append(taken[0] - taken[1])
+    return statistics.median(differences)
 
 
 def own_time() -> float:

@@ -288,6 +288,7 @@ def test_a_bare_machine_is_kept_by_the_package_through_upgrade_removal_and_purge
             "ActiveState": "inactive",
         }
         assert sorted(path.name for path in (root / "etc/puller").iterdir()) == ["config.yaml.sample"]
+        assert machine.run("getent", "passwd", "_puller").stdout.endswith(":/:/usr/sbin/nologin\n")
         compiled = host.byte_code(version())
         assert compiled == len(list((root / "usr/lib/puller" / version()).rglob("*.py"))) > 1000
         started = host.type_in("puller install-units --stdout | grep ^ExecStart=")

@@ -7,10 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from bundles import progress
+from bundles.confined import confinement
 from bundles.confined.frames import DATA, ERROR, LOG, message
 from bundles.confined.network import Connection, Network, confined, current
 from bundles.deadline import Deadline, DeadlineError
@@ -122,6 +124,18 @@ def test_a_user_that_is_not_there_is_named() -> None:
         connection = network.open(OPERATION, (), "x")
         with pytest.raises(SettingsError, match=r"network_user: .*there is no user nosuchuser"):
             connection.call(("pid",), Deadline(20))
+
+
+def test_the_user_of_the_packages_goes_before_the_one_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    users = {"nobody": SimpleNamespace(pw_uid=65534, pw_gid=65533)}
+    monkeypatch.setattr("pwd.getpwnam", users.__getitem__)
+    assert confinement._identity("") == (65534, 65533)
+    users["_puller"] = SimpleNamespace(pw_uid=990, pw_gid=991)
+    assert confinement._identity("") == (990, 991)
+    assert confinement._identity("nobody") == (65534, 65533)
+    users.clear()
+    assert confinement._identity("") == (65534, 65534)
+    assert confinement._identity("64999") == (64999, 64999)
 
 
 def test_signals_to_all_processes_are_the_agents(ask: Ask, session: Connection) -> None:
