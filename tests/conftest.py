@@ -294,7 +294,7 @@ def _own_places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.fixture
+@pytest.fixture(scope="session", autouse=True)
 def _one_process() -> Iterator[None]:
     """What is run in this process speaks to the network by itself: workers for thousands of runs take minutes.
 
@@ -304,6 +304,12 @@ def _one_process() -> Iterator[None]:
         for module in ("puller.run.jobs", "puller.cli.ensure.ensure"):
             patch.setattr(f"{module}.confined", lambda **_: contextlib.nullcontext(Network()))
         yield
+
+
+@pytest.fixture
+def operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules of tests that workers import: a worker is told where the agent finds its modules."""
+    monkeypatch.syspath_prepend(Path(__file__).parent / "simulators/workers")
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@
 user and group     those of ``_puller``, or of ``nobody`` on a host that has none, where the agent is root
 capabilities       none; no new privileges by starting a program
 files              read: the system's, and the agent's own code. Written, made, removed: none (Landlock, kernel 5.13)
-system calls       no programs, no processes, no signals, nothing of other processes (``seccomp.py``)
+system calls       no programs, no processes, no signals, nothing of other processes, no attributes of files; where
+                   it has the user of the agent, no services of this machine (``seccomp.py``)
 limits             no byte into a file, no core dump, 1 GiB of memory
 =================  ====================================================================================================
 """
@@ -44,7 +45,8 @@ def confine(user: str, readable: Iterable[str] = ()) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     allowed = [*_SYSTEM, sys.prefix, sys.base_prefix, *filter(None, sys.path), *readable]
     _limit()
-    if os.geteuid() == 0:
+    agents = os.geteuid()
+    if agents == 0:
         _become(*_identity(user))
     _drop_capabilities(libc)
     if libc.prctl(_SET_NO_NEW_PRIVILEGES, ctypes.c_ulong(1), 0, 0, 0) != 0:
@@ -52,7 +54,8 @@ def confine(user: str, readable: Iterable[str] = ()) -> None:
     # Others with the same user may not look into this one's memory, which has credentials.
     libc.prctl(_SET_DUMPABLE, ctypes.c_ulong(0), 0, 0, 0)
     landlock.restrict(libc, allowed)
-    seccomp.restrict(libc)
+    # Services of this machine do for a user what it may do: as much as the agent, where it has that user.
+    seccomp.restrict(libc, local=os.geteuid() != agents)
 
 
 def _limit() -> None:

@@ -69,16 +69,15 @@ def work(connection: socket.socket, operation: str, arguments: Any, user: str) -
     What fails is told as the answer to the next call.
     """
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # nobody waits for the answer any more
-        # 1.
-        opened = import_operation(operation)
-        from bundles.confined.confinement import confine
-
-        _relay_log(connection)
         try:
-            session = opened(arguments)
+            # 1.
+            session = import_operation(operation)(arguments)
+            from bundles.confined.confinement import confine
+
+            _relay_log(connection)
             # 2.
             confine(user, session.readable)
-        except (BundleError, OSError, LookupError, ValueError) as error:
+        except (BundleError, OSError, LookupError, ValueError, ImportError, AttributeError) as error:
             read_order(connection.recv)
             connection.sendall(_refusal(error))
             return
@@ -129,7 +128,7 @@ class AgentsFile:
 def _refusal(error: Exception) -> bytes:
     if isinstance(error, BundleError):
         return message(ERROR, type(error).__name__.encode(), _text(error.where), _text(error.what))
-    what = f"the process for the network cannot give up its privileges: {reason_of(error)}"
+    what = f"the process for the network cannot be made: {reason_of(error)}"
     return message(ERROR, b"SettingsError", b"network_user", _text(what))
 
 

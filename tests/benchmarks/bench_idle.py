@@ -100,7 +100,9 @@ def measure(directory: Path, nginx: Nginx, anchor: Path, runs: int, http: dict[s
     print(
         f"processor time of a run: {(own_time() - own) / runs * 1000:.0f} ms, {elapsed * 1000:.0f} ms in all"
     )
-    print(f"of these for the process that speaks to the network: {worker_time(command[1:], runs) * 1000:.0f} ms")
+    print(
+        f"of these for the process that speaks to the network: {worker_time(command[1:], runs) * 1000:.0f} ms"
+    )
     own, check = own_time(), [*command[:1], "check", *command[2:]]
     for _ in range(runs):
         subprocess.run(check, check=True, stdout=subprocess.DEVNULL)

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,11 +21,13 @@ from bundles.errors import OversizeError, SettingsError, TransportError
 
 Ask = Callable[..., list[bytes]]
 
-OPERATION = "tests.bundles.confined.operations:open_session"
+OPERATION = "operations_of_workers:open_session"
+
+pytestmark = pytest.mark.usefixtures("operations")
 
 
 @pytest.fixture(params=["split off", "from the server"])
-def network(request: pytest.FixtureRequest) -> Iterator[Network]:
+def network(request: pytest.FixtureRequest, operations: None) -> Iterator[Network]:
     """Workers of both kinds: the first one, and those that follow."""
     with confined(at_once=request.param == "split off") as opened:
         opened.user = "nobody" if os.geteuid() == 0 else ""
@@ -138,6 +141,13 @@ def test_the_user_of_the_packages_goes_before_the_one_of_many(monkeypatch: pytes
     assert confinement._identity("64999") == (64999, 64999)
 
 
+def test_an_operation_that_cannot_be_imported_keeps_no_other_from_its_work(network: Network) -> None:
+    for name in ("no_such_module:open_session", "operations_of_workers:no_such_function"):
+        with pytest.raises(SettingsError, match="no_such"):
+            network.open(name, (), "x").call(("pid",), Deadline(20))
+    assert network.open(OPERATION, (), "x").call(("echo", "here"), Deadline(20)) == [b"here"]
+
+
 def test_signals_to_all_processes_are_the_agents(ask: Ask, session: Connection) -> None:
     """A terminal and systemd send them to workers, too."""
     pid = int(ask("pid")[0])
@@ -182,16 +192,19 @@ def test_it_does_not_know_the_environment(monkeypatch: pytest.MonkeyPatch) -> No
     assert b"verysecret" not in b" ".join(found)
 
 
+OF_A_FILE = ("read", "unlink", "chmod", "utime", "truncate")
+
+
 @pytest.mark.attack("worker.opens")
-@pytest.mark.parametrize("what", ["write", "mkdir", "read", "listdir", "unlink", "chmod"])
+@pytest.mark.parametrize(
+    "what", ["write", "mkdir", "read", "listdir", "unlink", "chmod", "utime", "truncate"]
+)
 def test_it_reaches_no_file(attempt: Callable[..., str], tmp_path: Path, what: str) -> None:
     tmp_path.chmod(0o777)
     there = tmp_path / "there"
     there.write_text("mine")
     there.chmod(0o666)
-    target = (
-        tmp_path if what == "listdir" else there if what in ("read", "unlink", "chmod") else tmp_path / "new"
-    )
+    target = tmp_path if what == "listdir" else there if what in OF_A_FILE else tmp_path / "new"
     assert attempt(what, str(target)) in ("PermissionError", "OSError")
     assert [each.name for each in tmp_path.iterdir()] == ["there"]
     assert there.read_text() == "mine"
@@ -203,6 +216,28 @@ def test_it_reads_no_state_and_no_secret(attempt: Callable[..., str]) -> None:
     assert attempt("read", "/etc/shadow") == "PermissionError"
     assert attempt("read", f"/proc/{os.getpid()}/environ") in ("PermissionError", "FileNotFoundError")
     assert attempt("read", f"/proc/{os.getpid()}/mem") in ("PermissionError", "FileNotFoundError")
+
+
+@pytest.mark.attack("worker.processes")
+def test_it_asks_no_service_of_its_user(attempt: Callable[..., str], tmp_path: Path) -> None:
+    """With the user of the agent it could have the manager of that user start whatever it likes."""
+    tmp_path.chmod(0o755)
+    with socket.socket(socket.AF_UNIX) as service:
+        service.bind(str(tmp_path / "bus"))
+        (tmp_path / "bus").chmod(0o666)
+        service.listen()
+        if os.geteuid() != 0:
+            assert attempt("connect", str(tmp_path / "bus")) == "PermissionError"
+
+
+@pytest.mark.root
+def test_with_roots_user_it_asks_no_service_either(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as service, confined() as network:
+        service.bind(str(tmp_path / "bus"))
+        service.listen()
+        network.user = "root"
+        call = ("attempt", "connect", str(tmp_path / "bus"))
+        assert network.open(OPERATION, (), "x").call(call, Deadline(20))[0] == b"PermissionError"
 
 
 @pytest.mark.attack("worker.processes")

@@ -20,9 +20,9 @@ _SIMULATORS = Path(__file__).parents[2] / "simulators"
 fileserver: Any = SimpleNamespace(**run_path(str(_SIMULATORS / "fileserver.py")))
 reportserver: Any = SimpleNamespace(**run_path(str(_SIMULATORS / "reportserver.py")))
 
-pytestmark = pytest.mark.usefixtures("workers")
+pytestmark = pytest.mark.usefixtures("workers", "operations")
 
-_HOSTILE = "tests.puller.run.hostile_workers"
+_HOSTILE = "hostile_workers"
 
 
 @pytest.fixture
