@@ -65,7 +65,8 @@ _SECOND_TABLE = 0x40000000
 def restrict(libc: ctypes.CDLL, *, local: bool) -> None:
     """Refuse the calls from now on, and without ``local`` sockets of this machine, too.
 
-    No new privileges must be said before. Raises ``OSError`` when the kernel refuses. Does nothing on other architectures, and where the kernel has no seccomp.
+    No new privileges must be said before. Raises ``OSError`` when the kernel refuses. Does nothing on other
+    architectures, and where the kernel has no seccomp.
     """
     machine = _MACHINES.get(os.uname().machine)
     if machine is None:
