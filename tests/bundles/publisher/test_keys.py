@@ -32,11 +32,11 @@ def test_a_key_signs_the_same_after_it_was_stored(tmp_path: Path, passphrase: by
 
 
 def test_a_stored_key_is_for_its_owner_alone(tmp_path: Path) -> None:
-    os.umask(0o000)
+    before = os.umask(0o000)
     try:
         generate_key(tmp_path / "keys", "root", b"open sesame")
     finally:
-        os.umask(0o022)
+        os.umask(before)
     assert stat.S_IMODE((tmp_path / "keys").stat().st_mode) == 0o700
     assert stat.S_IMODE(the_only_key(tmp_path / "keys").stat().st_mode) == 0o600
 

@@ -34,9 +34,11 @@ def test_what_was_saved_is_loaded(path: Path) -> None:
 def make_socket(path: Path) -> None:
     here = os.getcwd()
     os.chdir(path.parent)
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(path.name)
-    os.chdir(here)
+    try:
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(path.name)
+    finally:
+        os.chdir(here)
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
