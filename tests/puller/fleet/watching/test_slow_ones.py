@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import socket
 import sys
 import threading
@@ -77,13 +79,21 @@ def test_a_url_that_never_answers_to_its_end_is_given_up() -> None:
 
 
 def test_a_command_that_hangs_is_ended_with_what_it_has_started(tmp_path: Path) -> None:
-    proof = tmp_path / "proof"
-    script = f"(sleep 2; touch {proof}) & wait"
-    began = time.monotonic()
-    assert "has not ended within 0.5 s" in tell_command(["sh", "-c", script], "halted", 0.5)
-    assert time.monotonic() - began < 1.9
-    time.sleep(2.2)  # longer than what it has started would have needed
-    assert not proof.exists()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        script = f"exec 3>{pipe}; echo started >&3; sleep 300 & wait"
+        began = time.monotonic()
+        assert "has not ended within 2 s" in tell_command(["sh", "-c", script], "halted", 2.0)
+        assert time.monotonic() - began < 60
+        os.set_blocking(reading, True)
+        assert os.read(reading, 100) == b"started\n"
+        readable, _, _ = select.select([reading], [], [], 60)
+        assert readable, "what it has started has the pipe open"
+        assert os.read(reading, 100) == b""
+    finally:
+        os.close(reading)
 
 
 def test_what_a_hostile_host_wrote_keeps_nobody_from_being_told(tmp_path: Path) -> None:
