@@ -1,9 +1,9 @@
 """One run at a time; the lock ends with its holder."""
 
 import os
+import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,12 +48,17 @@ def test_a_killed_holder_leaves_no_lock(tmp_path: Path) -> None:
 
 @pytest.mark.attack("overlap.child")
 def test_a_child_that_lives_on_does_not_keep_the_lock(tmp_path: Path) -> None:
-    then = "import subprocess; subprocess.Popen(['sleep', '5'], close_fds=False); print('held', flush=True)"
+    then = "import subprocess; child = subprocess.Popen(['sleep', '300'], close_fds=False); "
+    then += "print('held', flush=True); print(child.pid, flush=True)"
     with hold(tmp_path, then) as holder:
-        holder.wait(timeout=10)
-        started = time.monotonic()
-        with only_run(tmp_path):
-            assert time.monotonic() - started < 4
+        assert holder.stdout is not None
+        child = int(holder.stdout.readline())
+        try:
+            holder.wait(timeout=60)
+            with only_run(tmp_path):
+                os.kill(child, 0)  # it lives on
+        finally:
+            os.kill(child, signal.SIGKILL)
 
 
 def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
