@@ -22,6 +22,8 @@ from tests.simulators.moodyserver import serving
 
 Talk = Callable[[Any], None]
 LIMIT = 1.0
+PATIENCE = 40
+"""Seconds: more than a busy machine needs beyond ``LIMIT``, and less than the servers here are silent."""
 
 
 def asked(timeout: float = 10.0, **kind: Any) -> HealthResult:
@@ -189,7 +191,7 @@ def test_a_server_that_takes_too_long_is_not_waited_for(slow: str) -> None:
     with talking(SLOW[slow]) as port:
         began = time.monotonic()
         result = http(port, timeout=LIMIT)
-        assert time.monotonic() - began < LIMIT + 2
+        assert time.monotonic() - began < PATIENCE
         assert not result.status.in_order
 
 
@@ -197,7 +199,7 @@ def test_a_handshake_that_does_not_end_is_not_waited_for() -> None:
     with talking(lambda stream: time.sleep(60)) as port:
         began = time.monotonic()
         result = asked(LIMIT, http=Http(url=f"https://127.0.0.1:{port}/"))
-        assert time.monotonic() - began < LIMIT + 2
+        assert time.monotonic() - began < PATIENCE
         assert not result.status.in_order
 
 
