@@ -159,7 +159,7 @@ def test_a_version_that_hangs_is_waited_for_once_in_a_boot(place: Place) -> None
     place.install("1.0")
     began = time.monotonic()
     assert f"1.1 is not ready after {SECONDS} s; 1.0 is used" in place.install("1.1", HANGS)
-    assert time.monotonic() - began < SECONDS + 5
+    assert time.monotonic() - began < 40  # of the 60 that it hangs
     tried = place.tried()
     assert f"1.1 is not ready after {SECONDS} s; 1.0 is used" in place.start().stderr
     assert place.tried() == tried
