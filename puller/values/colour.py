@@ -51,10 +51,15 @@ def coloured_diff(text: str) -> str:
     lines, before, inside = [], "", False
     for line in text.split("\n"):
         inside = inside or (before.startswith("--- ") and line.startswith("+++ "))
-        colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1]) if inside else None
-        lines.append(coloured(line, colour) if colour and not line.startswith("+++ ") else line)
+        lines.append(coloured_diff_line(line) if inside else line)
         before = line
     return "\n".join(lines)
+
+
+def coloured_diff_line(line: str) -> str:
+    """A line of a unified diff in its colour, whatever is wanted; those that name the files have none."""
+    colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
+    return coloured(line, colour) if colour and not line.startswith(("+++ ", "--- ")) else line
 
 
 def can_redraw(stream: TextIO) -> bool:

@@ -2,12 +2,13 @@
 
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
 from puller.authoring.cases.results import Failure, Result
+from puller.values.colour import coloured, coloured_diff_line
 
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -17,18 +18,22 @@ def title(result: Result) -> str:
     return f"{result.bundle}: {result.case}" if result.bundle else result.case
 
 
-def text_lines(result: Result) -> Iterator[str]:
-    """A line for a case, and its failures below it."""
-    yield f"{'ok  ' if result.passed else 'FAIL'}  {title(result)}"
+def text_lines(result: Result, *, colours: bool = False) -> Iterator[str]:
+    """A line for a case, and its failures below it; with ``colours``, in those of a terminal."""
+    word, colour = ("ok  ", "green") if result.passed else ("FAIL", "red")
+    yield f"{coloured(word, colour) if colours else word}  {title(result)}"
     for failure in result.failures:
-        yield from (f"      {line}" if line else "" for line in _lines(failure))
+        yield from (
+            f"      {line}" if line else ""
+            for line in _lines(failure, coloured_diff_line if colours else str)
+        )
 
 
-def _lines(failure: Failure) -> Iterator[str]:
+def _lines(failure: Failure, paint: Callable[[str], str]) -> Iterator[str]:
     declared = f" (declared in {failure.declared})" if failure.declared else ""
     first, *more = str(failure).splitlines()
     yield from (f"{first}{declared}", *more)
-    yield from (f"  {line}" for line in failure.diff.splitlines())
+    yield from (f"  {paint(line)}" for line in failure.diff.splitlines())
 
 
 def summary(results: Sequence[Result], seconds: float) -> str:
@@ -93,7 +98,7 @@ def _add_case(suite: ET.Element, result: Result) -> None:
     )
     if result.failures:  # one element: not every reader takes several
         failure = ET.SubElement(case, "failure", {"message": _xml(str(result.failures[0]))})
-        failure.text = _xml("\n".join(line for one in result.failures for line in _lines(one)))
+        failure.text = _xml("\n".join(line for one in result.failures for line in _lines(one, str)))
 
 
 def _xml(text: str) -> str:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from puller.cli.options import before_option, data_options
 from puller.errors import UsageError, reason
 from puller.exit_status import ExitStatus
 from puller.manifest.source import ManifestSource, open_source
+from puller.values.colour import is_wanted
 
 if TYPE_CHECKING:
     from puller.authoring.preview.groups import Preview
@@ -97,7 +99,7 @@ def preview(
         others = tuple(opened.enter_context(open_source(one)) for one in before)
         machines = _machines((*facts, *more_facts), fleet, opened)
         found = _previewed(sides, others, machines, options, notes)
-    written = _written(found, output_format)
+    written = _written(found, output_format, colours=output is None and is_wanted(sys.stdout))
     if output is None:
         click.echo(written, nl=False)
     else:
@@ -205,12 +207,14 @@ def _previewed(
         return groups.preview(old, new, watched, (*notes, *unknown))
 
 
-def _written(found: "Preview", output_format: str) -> str:
+def _written(found: "Preview", output_format: str, *, colours: bool) -> str:
     write: Callable[[Preview], str]
     if output_format == "json":
         from puller.authoring.preview.formats.document import as_json as write
     elif output_format == "markdown":
         from puller.authoring.preview.formats.markdown import text as write
     else:
-        from puller.authoring.preview.formats.text import text as write
+        from puller.authoring.preview.formats.text import text
+
+        return text(found, colours=colours)
     return write(found)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from puller.errors import ConfigurationError, UsageError, file_problem
 from puller.exit_status import ExitStatus
 from puller.manifest.source import open_source
 from puller.state.places import PRIVATE_KEY
+from puller.values.colour import is_wanted
 
 if TYPE_CHECKING:
     from puller.authoring.cases.results import Result
@@ -173,7 +175,7 @@ def _run_one(
     results = []
     for result in run_suite(suite, settings, jobs):
         results.append(result)
-        for line in text_lines(result):
+        for line in text_lines(result, colours=is_wanted(sys.stdout)):
             tell(line)
     for line in update_snapshots(suite, results) if settings.update else notes_on_snapshots(suite):
         tell(line)

@@ -82,6 +82,22 @@ def test_machines_with_equal_changes_are_told_together(
     assert "1 of 5 machines (web04): file#/etc/who fails as before: " in output
 
 
+def test_diffs_have_colour_where_it_is_wanted(
+    execute: Execute, old: Path, new: Path, fleet: Path, tmp_path: Path
+) -> None:
+    (new / "templates/app.conf.j2").write_text("two\nport = {{ data.port }}\nname = {{ facts.name }}\n")
+    command = ("preview", str(new), "--from", str(old), "--facts", str(fleet))
+    said = execute(*command, "--color", "always")[1]
+    assert "      \x1b[31m-one\x1b[0m\n      \x1b[32m+two\x1b[0m\n" in said
+    assert (
+        said.replace("\x1b[31m", "").replace("\x1b[32m", "").replace("\x1b[36m", "").replace("\x1b[0m", "")
+        == execute(*command)[1]
+    )
+    for options in (("--format", "json"), ("--format", "markdown"), ("-o", str(tmp_path / "it"))):
+        assert "\x1b" not in execute(*command, "--color", "always", *options)[1]
+    assert "\x1b" not in (tmp_path / "it").read_text()
+
+
 def test_two_files_may_follow_one_option(execute: Execute, old: Path, new: Path, fleet: Path) -> None:
     files = sorted(map(str, fleet.iterdir()))
     status, output = execute("preview", str(new), "--from", str(old), "--facts", *files)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -410,3 +411,25 @@ def test_a_site_can_require_tests_of_all_that_is_published(execute: Execute, sit
 def test_without_being_asked_for_no_test_is_run(execute: Execute, site: str) -> None:
     write("web/tests/web01.yaml", BAD)
     assert execute("site", "publish", site, "web", "--version", "1.0.0")[0] == 0
+
+
+def test_verdicts_and_diffs_have_colour_where_it_is_wanted(
+    execute: Execute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("web/tests/web01.yaml", GOOD)
+    write(
+        "web/tests/web02.yaml", 'os: debian-12\nexpect:\n  file#/etc/app.conf: {content: "workers = 9\\n"}\n'
+    )
+    said = execute("test", "web", "--color", "always")[1]
+    assert "\x1b[32mok  \x1b[0m  web: web01\n" in said
+    assert "\x1b[31mFAIL\x1b[0m  web: web02\n" in said
+    assert "\x1b[31m-workers = 9\x1b[0m" in said
+    assert "\x1b[32m+workers = 2\x1b[0m" in said
+    plain = without_time(execute("test", "web")[1])
+    assert without_time(re.sub("\x1b\\[[0-9;]*m", "", said)) == plain
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert without_time(execute("test", "web")[1]) == plain
+    for form in ("json", "junit"):
+        assert "\x1b" not in execute("test", "web", "--color", "always", "--format", form)[1]
+    execute("test", "web", "--color", "always", "-o", "results.txt")
+    assert "\x1b" not in Path("results.txt").read_text()

@@ -1,10 +1,11 @@
 """A preview as text: a block for each group, with its diffs."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from puller.authoring.preview.differences import Change
 from puller.authoring.preview.formats import sentences
 from puller.authoring.preview.groups import Preview
+from puller.values.colour import coloured_diff_line
 
 _MOST_LINES = 200
 """Lines of one diff that are shown."""
@@ -12,16 +13,16 @@ _LONGEST_LINE = 400
 """Characters of one of them."""
 
 
-def text(preview: Preview) -> str:
-    """The whole, with the end of its last line."""
-    return "".join(f"{line}\n" for line in _lines(preview))
+def text(preview: Preview, *, colours: bool = False) -> str:
+    """The whole, with the end of its last line; ``colours`` are for its diffs."""
+    return "".join(f"{line}\n" for line in _lines(preview, coloured_diff_line if colours else str))
 
 
-def _lines(preview: Preview) -> Iterator[str]:
+def _lines(preview: Preview, paint: Callable[[str], str]) -> Iterator[str]:
     for group in preview.groups:
         yield f"{sentences.title(group, preview)}:"
         for change in group.changes:
-            yield from (f"  {line}" for line in _change(change))
+            yield from (f"  {line}" for line in _change(change, paint))
         yield ""
     if line := sentences.unchanged_line(preview):
         yield line
@@ -30,14 +31,14 @@ def _lines(preview: Preview) -> Iterator[str]:
         yield f"note: {note}"
 
 
-def _change(change: Change) -> Iterator[str]:
+def _change(change: Change, paint: Callable[[str], str]) -> Iterator[str]:
     yield sentences.headline(change)
     for one in change.properties:
         yield f"  {sentences.property_line(one)}"
     for content in change.contents:
         if line := sentences.content_line(change, content):
             yield f"  {line}"
-        yield from (f"    {line}" for line in shown_diff(content.diff))
+        yield from (f"    {paint(line)}" for line in shown_diff(content.diff))
 
 
 def shown_diff(diff: str, most: int = _MOST_LINES) -> list[str]:
