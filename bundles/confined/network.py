@@ -195,8 +195,16 @@ class Network:
                 control.sendall(data[sent:])
         except BaseException:
             ours.close()
+            self._end_server()  # the next session has another one
             raise
         return ours
+
+    def _end_server(self) -> None:
+        if self._server is not None:
+            control, pid = self._server
+            self._server = None
+            control.close()
+            _end(pid)
 
 
 def _end(pid: int) -> None:

@@ -374,6 +374,18 @@ def test_one_that_has_failed_keeps_no_other_from_its_work(network: Network, ask:
     assert network.open(OPERATION, (), "x").call(("echo", "here"), Deadline(20)) == [b"here"]
 
 
+def test_a_server_that_was_killed_is_started_again() -> None:
+    with confined() as network:
+        assert network.open(OPERATION, (), "x").call(("echo", "one"), Deadline(20)) == [b"one"]
+        assert network._server is not None
+        _, server = network._server
+        os.kill(server, 9)
+        os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(TransportError, match="cannot be started"):
+            network.open(OPERATION, (), "x")
+        assert network.open(OPERATION, (), "x").call(("echo", "two"), Deadline(20)) == [b"two"]
+
+
 def wait_until_gone(pid: int) -> None:
     """A worker of the server is ended by another process."""
     end = time.monotonic() + 20
