@@ -20,6 +20,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -277,4 +278,17 @@ CALL(pid_t, fork, (void), (), "", NO_ROOM)
 pid_t vfork(void)
 {
 	return fork();
+}
+
+/* A program that is started without a copy of this process; what fails is given, and not -1. */
+int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
+		const posix_spawnattr_t *attributes, char *const arguments[], char *const environment[])
+{
+	int result;
+
+	if (refused("fork", "", NO_ROOM))
+		return errno;
+	result = REAL(posix_spawn)(pid, path, actions, attributes, arguments, environment);
+	done();
+	return result;
 }
