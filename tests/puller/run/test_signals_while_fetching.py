@@ -115,10 +115,13 @@ class Signalled:
 
 
 def assert_signals_end_runs(host: Host, server: MoodyServer, count: int, seed: int) -> list[float]:
-    """Signals at random moments of runs that fetch, from a server in all its moods; gives how long each lasted."""
+    """Signals at random moments of runs that fetch, from a server in all its moods; gives how long each lasted.
+
+    There are ``count`` of them, and more for as long as too few came before a run had ended.
+    """
     chance, lasted, stopped = random.Random(seed), [], 0
     server.mood = lambda: chance.choices(["slow", "", "silent"], [20, 5, 1])[0]
-    for round_ in range(count):
+    while (round_ := len(lasted)) < count or (stopped < count / 3 and round_ < 20 * count):
         if chance.random() < 0.5:
             forget(host)
         number = chance.choice(list(STATUS))
@@ -137,7 +140,7 @@ def assert_signals_end_runs(host: Host, server: MoodyServer, count: int, seed: i
     outcome = host.run()
     assert outcome.status == 0, outcome
     host.assert_enforces("1.0.0")
-    assert stopped > count / 3
+    assert stopped >= count / 3
     return lasted
 
 
@@ -169,7 +172,7 @@ def test_hundreds_of_signals_each_end_a_run_in_two_seconds_on_a_busy_machine(
         lasted = sorted(assert_signals_end_runs(host, server, count, seed=int.from_bytes(os.urandom(4))))
     with capsys.disabled():
         print(
-            f"\n{server.url.partition(':')[0]}: median {lasted[count // 2]:.3f} s, longest {lasted[-1]:.3f} s"
+            f"\n{server.url.partition(':')[0]}: median {lasted[len(lasted) // 2]:.3f} s, longest {lasted[-1]:.3f} s"
         )
     assert lasted[-1] < AT_MOST
 
