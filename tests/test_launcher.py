@@ -20,7 +20,9 @@ PROVES = 'echo "$0" >>"$(dirname "$0")/../../../tried"'
 """A self-test that leaves a line."""
 CRASHES = 'echo "Traceback" >&2; echo "ImportError: no module" >&2; exit 1'
 HANGS = 'echo "$0" >>"$(dirname "$0")/../../../tried"; exec sleep 60'
-COMMAND = 'echo "$VERSION $* ${PULLER_FELL_BACK-}"'
+COMMAND = 'echo "$VERSION $* ${PULLER_FELL_BACK-}"; [ -z "${PULLER_BEGUN-}" ] || rm "$PULLER_BEGUN"'
+"""What says which version it is, and takes the note of a run away, as one does that comes to its end."""
+DIES = 'echo "$VERSION $* ${PULLER_FELL_BACK-}"; kill -9 $$'
 
 
 class Place:
@@ -35,7 +37,7 @@ class Place:
             directory.mkdir()
         places = {
             "LIBRARIES": str(self.libraries), "RECORDS": str(self.records), "COMMAND": str(self.command),
-            "SECONDS": str(SECONDS),
+            "SECONDS": str(SECONDS), "RUNS": "3",
         }  # fmt: skip
         assert callable(script)
         for path, name in ((self.command, "puller"), (self.arrange_script, "arrange")):
@@ -67,9 +69,9 @@ class Place:
     def arrange(self, version: str, path: str = "") -> subprocess.CompletedProcess[str]:
         return self.execute(str(self.arrange_script), version, path=path)
 
-    def install(self, version: str, self_test: str = PROVES) -> str:
+    def install(self, version: str, self_test: str = PROVES, command: str = COMMAND) -> str:
         """What it says on standard error."""
-        self.bring(version, self_test)
+        self.bring(version, self_test, command)
         done = self.arrange(version)
         assert done.returncode == 0, done.stderr
         return done.stderr
@@ -88,6 +90,14 @@ class Place:
         """How often a self-test was run."""
         path = self.root / "tried"
         return len(path.read_text().splitlines()) if path.exists() else 0
+
+    def after_another_boot(self, version: str) -> None:
+        """The record of this version, as it would be then."""
+        record = self.records / version
+        times = record.stat()
+        this = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        record.write_text(record.read_text().replace(this, "0-0"))
+        os.utime(record, ns=(times.st_atime_ns, times.st_mtime_ns))
 
     def versions(self) -> str:
         return (self.libraries / "versions").read_text()
@@ -164,14 +174,79 @@ def test_a_version_that_hangs_is_waited_for_once_in_a_boot(place: Place) -> None
     assert f"1.1 is not ready after {SECONDS} s; 1.0 is used" in place.start().stderr
     assert place.tried() == tried
 
-    record = place.records / "1.1"
-    times = record.stat()
-    record.write_text(
-        record.read_text().replace(Path("/proc/sys/kernel/random/boot_id").read_text().strip(), "0-0")
-    )
-    os.utime(record, ns=(times.st_atime_ns, times.st_mtime_ns))
+    place.after_another_boot("1.1")
     place.start()
     assert place.tried() == tried + 1, "another boot"
+
+
+NO_END = "version 1.1 has ended none of its last 3 runs; 1.0 is used in its place"
+
+
+def test_a_version_whose_runs_come_to_no_end_gives_way_until_the_next_boot(place: Place) -> None:
+    """Each start of it is well: only its runs are killed, or end with a bug."""
+    place.install("1.0")
+    place.install("1.1", command=DIES)
+    for _ in range(3):
+        assert place.start("run", "--offline").stdout == "1.1 run --offline \n"
+    for _ in range(5):
+        done = place.start("run")
+        assert (done.returncode, done.stdout) == (0, f"1.0 run {NO_END}\n"), "the run is told, for its report"
+        assert done.stderr == f"puller: {NO_END}\n"
+    assert place.start("status").stdout == f"1.0 status {NO_END}\n", "every command is of the same version"
+    assert place.tried() == 2, "it proves itself when it is installed, and is not tried again"
+    assert {path.name for path in place.records.iterdir()} == {"1.0", "1.1"}
+
+    place.after_another_boot("1.1")
+    assert place.start("status").stdout == "1.1 status \n"
+    for _ in range(3):
+        assert place.start("run").stdout == "1.1 run \n"
+    assert place.start("run").stdout == f"1.0 run {NO_END}\n"
+    assert place.install("1.2") == ""
+    assert place.versions() == "1 1.2 1.0\n"
+    assert place.start("run").stdout == "1.2 run \n"
+
+
+def test_a_run_that_ends_starts_the_count_anew(place: Place) -> None:
+    place.install("1.0")
+    place.install("1.1", command=f'[ "${{2-}}" = well ] || {{ {DIES}; }}; {COMMAND}')
+    for _ in range(3):
+        for how in ("badly", "badly", "well"):
+            assert place.start("run", how).stdout == f"1.1 run {how} \n"
+    for _ in range(5):
+        place.start("status"), place.start("check", "--run"), place.start("--color", "always", "run")
+    assert place.start("run", "well").stdout == "1.1 run well \n", "only a plain run counts"
+
+
+@pytest.mark.parametrize("text", ["", "1", "1 x\n", "2 9\n", "1 -4\n", "1 99\n", "\0\n", "1 3 9\n"])
+def test_a_count_that_is_none_begins_anew(place: Place, text: str) -> None:
+    place.install("1.0")
+    place.install("1.1")
+    (place.records / "1.1.begun").write_text(text)
+    done = place.start("run")
+    assert (done.stdout, done.stderr) == ("1.1 run \n", "")
+    assert not (place.records / "1.1.begun").exists()
+
+
+def test_where_nothing_else_starts_a_version_goes_on_whose_runs_come_to_no_end(place: Place) -> None:
+    place.install("1.0", command=DIES)
+    for _ in range(12):
+        assert place.start("run").stdout == "1.0 run \n", "there is no other"
+    place.install("1.1", command=DIES)
+    place.write(place.libraries / "1.0/bin/self-test", f"#!/bin/sh\n{CRASHES}\n")
+    (place.records / "1.0").unlink()
+    for _ in range(12):
+        done = place.start("run")
+        assert (done.stdout, done.stderr) == ("1.1 run \n", ""), "the other does not start"
+
+
+def test_a_version_that_is_installed_again_has_begun_no_runs(place: Place) -> None:
+    place.install("1.0")
+    place.install("1.1", command=DIES)
+    for _ in range(3):
+        place.start("run")
+    place.install("1.0")
+    place.install("1.1", command=DIES)
+    assert place.start("run").stdout == "1.1 run \n"
 
 
 def test_a_version_that_says_much_before_it_fails_is_quoted_in_one_plain_line(place: Place) -> None:
@@ -233,6 +308,8 @@ def test_who_is_not_root_tries_and_leaves_no_record(place: Place) -> None:
     assert done.stdout.startswith("1.0 ")
     assert "version 1.1 does not start: its self-test ended with status 1" in done.stderr
     assert not place.records.exists()
+    assert place.start("run").stdout.startswith("1.0 ")
+    assert not place.records.exists(), "nor is its run counted"
 
 
 def test_records_that_cannot_be_written_stop_nothing(place: Place) -> None:

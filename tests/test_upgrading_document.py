@@ -44,6 +44,7 @@ def test_what_it_tells_of_the_launcher_is_in_the_launcher(monkeypatch: pytest.Mo
         "is used in its place",
         "does not start",
         "126",
+        "has ended none of its last 3 runs",
     ):
         assert told in PAGE
         assert told in launcher

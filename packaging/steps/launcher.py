@@ -9,6 +9,7 @@ _PLACES = {
     "RECORDS": "/var/lib/puller-launcher",
     "COMMAND": "/usr/bin/puller",
     "SECONDS": "60",
+    "RUNS": "3",
 }
 
 

@@ -7,13 +7,14 @@ The way of a command line:
 3. A line of ``run`` or ``apply`` that is plainly right is read, and its job done (``quick``).
 4. Every other line is read by click, which imports the one command that it names (``commands``).
 5. An error is told in sentences on stderr, and has a documented status; a bug shows its traceback.
-6. What the streams still keep is handed over, and the process ends with the status.
+6. What the streams still keep is handed over, and the process ends with the status; the launcher learns that it does.
 """
 
 import gc
 import sys
 from collections.abc import Sequence
 
+from puller.cli.launched import take_note
 from puller.cli.quick import find_job
 from puller.cli.streams import steady
 from puller.system.signals import reset_inherited
@@ -28,12 +29,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     gc.set_threshold(_OBJECTS)
     # 1. Before anything can start a command: where SIGCHLD is ignored, each seems to end with exit code 0.
     reset_inherited()
+    note = take_note()
     # 2. Errors are told inside of the block, so that they, too, wait for a slow reader.
     with steady():
         status = _status(sys.argv[1:] if arguments is None else arguments)
-    # 6. The block has handed its output over. At its end Python would look for circles among all that there is, again
-    # and again, for a seventh of a run that finds nothing to do: the system takes all of it anyway. A process that goes
-    # on after this command would keep all circles for good, with the files that they have open.
+    # 6. The block has handed its output over.
+    note.ended(status)
+    # At its end Python would look for circles among all that there is, again and again, for a seventh of a run that
+    # finds nothing to do: the system takes all of it anyway. A process that goes on after this command would keep all
+    # circles for good, with the files that they have open.
     if arguments is None:
         gc.freeze()
     sys.exit(status)

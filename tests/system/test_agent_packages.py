@@ -31,6 +31,9 @@ NEXT = "999.1"
 """A version that comes after the one that is checked out."""
 BROKEN = "999.2"
 """One that comes after that, and does not start."""
+DYING = "999.3"
+"""One that starts, and whose runs are killed."""
+KILLED = "def run(_):\n    import os\n    os.kill(os.getpid(), 9)\n"
 
 AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
 MANIFEST = """\
@@ -257,9 +260,15 @@ class Host:
         (self.machine.root / "srv/web/manifest.yaml").write_text(MANIFEST)
         self.type_in(f"cd /srv && puller site publish site web --version {number}")
 
-    def run(self) -> dict[str, Any]:
+    def publish_agent(self, package: Path, number: str) -> None:
+        """A bundle that brings this package."""
+        shutil.copy(package, self.machine.root / "srv")
+        self.type_in(f"cd /srv && rm -rf agent && puller bundle new agent --agent {package.name}")
+        self.type_in(f"cd /srv && puller site publish site agent --version {number}")
+
+    def run(self, check: bool = True) -> dict[str, Any]:
         """The report of a run by the unit of the package."""
-        self.type_in("systemctl start puller.service")
+        self.type_in("systemctl start puller.service", check=check)
         report: dict[str, Any] = json.loads((self.machine.root / "var/lib/puller/last-run.json").read_bytes())
         return report
 
@@ -338,21 +347,47 @@ def test_a_bare_machine_is_kept_by_the_package_through_upgrade_removal_and_purge
         assert sorted(path.name for path in (root / "etc/puller").iterdir()) == ["config.yaml", "root.json"]
 
 
-def test_the_package_of_debian_13_is_installed_and_purged_in_a_bare_tree(releases: Releases) -> None:
-    from tests.system.conftest import copied
+@pytest.mark.booted
+def test_the_package_of_debian_13_keeps_a_bare_machine_and_its_bundle_upgrades_it(
+    releases: Releases, tmp_path: Path
+) -> None:
+    """By the unit: to a later version, to one that does not start, and back."""
+    from tests.system.conftest import copied, powered_on
 
     built = releases["trixie"]
-    with copied(built.bare) as root:
-        package = built.package(built.first, ".deb")
-        shutil.copy(package, root / "root")
-        install(root, f"/root/{package.name}")
-        assert run_in(root, "puller", "--version") == f"puller, version {version()}\n"
-        assert_demo_runs(root)
+    first = built.package(built.first, ".deb")
+    following = packed_again(first, tmp_path, NEXT)
+    broken = packed_again(first, tmp_path, BROKEN, errors='raise ImportError("broken on purpose")')
+    with copied(built.bare) as root, powered_on(root) as machine:
+        host = Host(machine)
+        host.install(first)
+        assert host.type_in("puller --version") == f"puller, version {version()}\n"
+        assert "refused" in host.type_in("puller demo")
         assert not list((root / "etc/systemd/system").rglob("puller*"))
 
-        run_in(root, "apt-get", "purge", "--yes", "puller")
-        left = {path for part in ("etc", "usr", "var", "run") for path in (root / part).rglob("*puller*")}
-        assert left == set()
+        host.type_in("cd /srv && puller site init site && cp site/root.json /etc/puller/root.json")
+        (root / "etc/puller/config.yaml").write_text(CONFIGURATION.replace("web", "agent"))
+        host.publish_agent(first, "1.0.0")
+        host.type_in("systemctl enable --now puller.timer")
+        assert host.run()["exit_status"] == 0
+
+        host.publish_agent(following, "1.1.0")
+        assert host.run()["puller"] == version(), "the run that upgrades ends as it began"
+        assert host.type_in("puller --version") == f"puller, version {NEXT}\n"
+        assert versions(root) == f"1 {NEXT} {version()}\n"
+        assert host.run()["puller"] == NEXT
+        assert machine.show("puller.timer", "ActiveState")["ActiveState"] == "active"
+
+        host.publish_agent(broken, "1.2.0")
+        given_up = host.run(check=False)
+        assert given_up["bundles"][0]["given_up"]["version"] == "1.2.0"
+        assert host.type_in("puller --version") == f"puller, version {NEXT}\n"
+        host.type_in("cd /srv && puller site back site agent --version 1.0.0")
+        assert host.run()["puller"] == NEXT
+        assert host.run()["puller"] == version()
+
+        host.type_in("apt-get purge -y puller")
+        assert host.left() == set()
 
 
 def versions(root: Path) -> str:
@@ -416,6 +451,7 @@ def test_the_agent_is_upgraded_by_its_own_bundle_to_a_broken_version_and_back(
     built = releases["bookworm"]
     first, following = (built.package(where, ".deb") for where in (built.first, built.next))
     broken = packed_again(first, tmp_path, BROKEN, errors='raise ImportError("broken on purpose")')
+    dying = packed_again(first, tmp_path, DYING, **{"run/jobs": KILLED})
     work = tmp_path / "files"
     work.mkdir()
     (work / "go.tmpl").write_text('{{ printf "%s" "go" }}\n')
@@ -464,6 +500,16 @@ def test_the_agent_is_upgraded_by_its_own_bundle_to_a_broken_version_and_back(
         assert report["puller"] == NEXT
         assert host.agent() == NEXT
         assert "problems" not in host.run(20), "the broken bundle is in quarantine"
+
+        # A version that starts, and whose runs come to no end.
+        shutil.copy(dying, root / "root")
+        host.type_in(f"dpkg -i /root/{dying.name}")
+        assert host.agent() == DYING
+        for _ in range(3):
+            host.type_in("puller run", status=137)
+        sentence = f"version {DYING} has ended none of its last 3 runs; {NEXT} is used in its place"
+        assert host.run(16)["problems"] == [f"the agent: {sentence}"]
+        assert host.agent() == NEXT, "the bundle has brought its package back"
 
         # Back to where it began.
         host.type_in("puller site back site agent --version 1.0.0")

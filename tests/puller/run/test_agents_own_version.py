@@ -8,6 +8,8 @@ from puller.version import __version__
 from tests.conftest import STORY
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
 
     from tests.conftest import Host, Publisher
@@ -46,3 +48,36 @@ def test_a_run_in_the_place_of_a_version_that_does_not_start_says_so_and_does_th
 
     monkeypatch.delenv("PULLER_FELL_BACK")
     assert settled.run().status == 0
+
+
+def test_a_run_takes_the_launchers_note_away_when_it_has_come_to_its_end(
+    settled: Host, publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it ends with, but a bug; no process that it starts knows of it."""
+    note = tmp_path / "2.0.begun"
+
+    def begun() -> None:
+        note.write_text("1 1\n")
+        monkeypatch.setenv("PULLER_BEGUN", str(note))
+
+    seen = 'resources:\n  - exec: [env: {command: "test -z \\"$PULLER_BEGUN\\"", provider: shell}]\n'
+    publisher.publish("1.1.0", seen)
+    for options, status in ((("run",), 0), (("run", "--noop"), 0), (("run", "--no-such"), 64)):
+        begun()
+        assert settled.puller(*options).status == status
+        assert not note.exists()
+
+    begun()
+    with monkeypatch.context() as patch:
+        patch.setattr("puller.run.jobs._run", lambda *_: 1 / 0)
+        assert settled.puller("run").status == 1
+    assert note.exists(), "of a run with a bug"
+
+    begun()
+    note.unlink()
+    assert settled.puller("run").status == 0, "it may be gone"
+
+    begun()
+    settled.configure(site="nowhere")
+    assert settled.puller("run").status == 78
+    assert not note.exists()

@@ -119,7 +119,8 @@ def assert_signals_end_runs(host: Host, server: MoodyServer, count: int, seed: i
 
     There are ``count`` of them, and more for as long as too few came before a run had ended.
     """
-    chance, lasted, stopped = random.Random(seed), [], 0
+    chance, stopped = random.Random(seed), 0
+    lasted: list[float] = []
     server.mood = lambda: chance.choices(["slow", "", "silent"], [20, 5, 1])[0]
     while (round_ := len(lasted)) < count or (stopped < count / 3 and round_ < 20 * count):
         if chance.random() < 0.5:
