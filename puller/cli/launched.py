@@ -1,4 +1,4 @@
-"""What the launcher of the packages notes of a run, which the run takes away at its end.
+"""The launcher's note that a run has begun, which the run takes away at its end.
 
 ``packaging/launcher/puller`` counts the runs that were begun. A version that starts, and of which several runs in a row
 came to no end, gives way to the one before: a run that was killed, that ended the Python under it, or that ended with a
