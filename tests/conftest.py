@@ -302,7 +302,8 @@ def _one_process() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         for module in ("puller.run.jobs", "puller.cli.ensure.ensure"):
-            patch.setattr(f"{module}.confined", lambda **_: contextlib.nullcontext(Network()))
+            patch.setattr(f"{module}.confined", lambda *_, **__: contextlib.nullcontext(Network()))
+        patch.setattr("puller.cli.quick._make_network", Network)
         yield
 
 
@@ -316,7 +317,7 @@ def operations(monkeypatch: pytest.MonkeyPatch) -> None:
 def workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is run in this process speaks to the network by workers, as the agent does."""
     for module in ("puller.run.jobs", "puller.cli.ensure.ensure"):
-        monkeypatch.setattr(f"{module}.confined", lambda **_: confined())
+        monkeypatch.setattr(f"{module}.confined", lambda *_, **__: confined())
 
 
 class Outcome(NamedTuple):

@@ -69,15 +69,16 @@ _current: Network | None = None
 
 
 @contextlib.contextmanager
-def confined(*, at_once: bool = False) -> Iterator[Network]:
+def confined(network: Network | None = None, *, at_once: bool = False) -> Iterator[Network]:
     """While the block runs, what is fetched and sent over the network is so by workers without privileges.
 
     ``at_once``: the worker of the first session is split off now, before anything secret is read. That is a fraction of
-    the work of starting a new program, which the others are from, when they are needed.
+    the work of starting a new program, which the others are from, when they are needed; ``network`` is one of which it
+    was split off before.
     """
     global _current  # as ``bundles.progress``: one process has one way to the network
     before = _current
-    _current = mine = Network()
+    _current = mine = network or Network()
     try:
         if at_once:
             mine.split_off()
@@ -105,7 +106,12 @@ class Network:
         self._opened = 0
 
     def split_off(self) -> None:
-        """Make the first worker, of a process that has one thread and holds nothing yet that is secret."""
+        """Make the first worker, of a process that has one thread and holds nothing yet that is secret.
+
+        There is one: what was made before stays. The less a process has imported, the less work it is.
+        """
+        if self._first is not None:
+            return
         import socket
 
         ours, theirs = socket.socketpair()

@@ -7,7 +7,10 @@ both to the same results.
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bundles.confined.network import Network
 
 _FLAGS: dict[str, tuple[str, bool]] = {
     "--noop": ("noop", True),
@@ -63,13 +66,23 @@ def _find_run(arguments: Sequence[str]) -> Callable[[], int] | None:
     found = parse(arguments, flags=_RUN_FLAGS, single={"--config": "config"}, lists={})
     if found is None or found.pop("arguments"):
         return None
-    # 5.
+    # 5. What speaks to the network comes first: splitting it off a process that is still small is half the work.
+    network = None if found.get("offline") else _make_network()
     from puller.run import jobs
     from puller.state.places import configuration_file
 
     config = configuration_file(found.pop("config", None), as_user=found.pop("as_user", False))
     options = jobs.RunOptions(config=config, **found)
-    return lambda: jobs.run(options)
+    return lambda: jobs.run(options, network)
+
+
+def _make_network() -> "Network":
+    """The way to the network, with the worker of its first session."""
+    from bundles.confined.network import Network
+
+    network = Network()
+    network.split_off()
+    return network
 
 
 def _find_apply(arguments: Sequence[str]) -> Callable[[], int] | None:

@@ -37,6 +37,7 @@ from puller.state.places import PRIVATE_KEY, users_facts, users_private_key
 from puller.system.signals import Stopped, StopRequests
 
 if TYPE_CHECKING:
+    from bundles.confined.network import Network
     from puller.config.configuration import Configuration
 
 _AFTER_FAILURES = (
@@ -109,12 +110,15 @@ class ApplyOptions(Options, kw_only=True):
         return Directories(Path(self.state_directory), Path(self.state_directory))
 
 
-def run(options: RunOptions) -> int:
-    """Pull and apply what is published for this host; gives the exit status."""
+def run(options: RunOptions, network: "Network | None" = None) -> int:
+    """Pull and apply what is published for this host; gives the exit status.
+
+    ``network`` has a worker already, where one was split off before this module was imported.
+    """
     from puller.config.configuration import load_configuration
 
     # Before the configuration, with its passwords, and data are read: what speaks to the network knows none of them.
-    with confined(at_once=not options.offline) as network:
+    with confined(network, at_once=not options.offline) as network:
         configuration = load_configuration(options.config)
         network.user = configuration.network_user
         status = _run(options, configuration)

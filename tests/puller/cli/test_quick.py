@@ -77,7 +77,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The options that the jobs were started with."""
     options: list[Any] = []
 
-    def note(given: Any) -> int:
+    def note(given: Any, *_: object) -> int:
         options.append(given)
         return 0
 
