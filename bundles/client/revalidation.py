@@ -141,7 +141,8 @@ def _glance(
     times = (settings.connect_timeout, settings.read_timeout)
     place = (parts.scheme, parts.netloc, parts.path, headers, *times, settings.ca_bundle)
     if (network := current()) is not None:
-        connection = network.open("bundles.transport.glance:open_glance", place, str(location))
+        module = "glance_by_http" if parts.scheme == "http" else "glance"
+        connection = network.open(f"bundles.transport.{module}:open_glance", place, str(location))
         try:
             status, content = connection.call((*asked, deadline.left), deadline)
         finally:

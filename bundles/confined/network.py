@@ -108,11 +108,18 @@ class Network:
     def split_off(self) -> None:
         """Make the first worker, of a process that has one thread and holds nothing yet that is secret.
 
-        There is one: what was made before stays. The less a process has imported, the less work it is.
+        There is one: what was made before stays. The less a process has imported, the less work it is; what the agent
+        and the worker need in any case is imported once for both.
         """
         if self._first is not None:
             return
+        import base64  # noqa: F401
+        import calendar  # noqa: F401
+        import datetime  # noqa: F401
+        import ipaddress  # noqa: F401
         import socket
+        import struct  # noqa: F401
+        import urllib.parse  # noqa: F401
 
         ours, theirs = socket.socketpair()
         with theirs:

@@ -113,11 +113,12 @@ def measure(directory: Path, nginx: Nginx, anchor: Path, runs: int, http: dict[s
 # With it, the agent speaks to the network itself.
 ALONE = """\
 import contextlib
-import puller.run.jobs as jobs
-from bundles.confined.network import Network
-jobs.confined = lambda **_: contextlib.nullcontext(Network())
+import bundles.confined.network as network
+import puller.cli.quick as quick
+quick._make_network = network.Network
+network.confined = lambda *_, **__: contextlib.nullcontext(network.Network())
 """
-MAIN = "import sys; from puller.cli import main; main(sys.argv[1:])"
+MAIN = "from puller.cli import main; main()"
 
 
 def worker_time(arguments: list[str], runs: int) -> float:
@@ -125,7 +126,7 @@ def worker_time(arguments: list[str], runs: int) -> float:
     differences = []
     for _ in range(runs):
         taken = []
-        for code in ("import puller.run.jobs\n" + MAIN, ALONE + MAIN):
+        for code in (MAIN, ALONE + MAIN):
             began = own_time()
             subprocess.run([sys.executable, "-c", code, *arguments], check=True, stdout=subprocess.DEVNULL)
             taken.append(own_time() - began)
