@@ -83,9 +83,13 @@ def _identity(user: str) -> tuple[int, int]:
 def _become(uid: int, gid: int) -> None:
     if uid == 0:
         return
-    os.setgroups([])
-    os.setresgid(gid, gid, gid)
-    os.setresuid(uid, uid, uid)
+    try:
+        os.setgroups([])
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+    except OSError as error:  # in a container without that right, or without that user
+        way = "`network_user: root` leaves it root's, and takes all of its rights"
+        raise PermissionError(f"it may not become user {uid} ({error.strerror}); {way}") from None
 
 
 def _drop_capabilities(libc: ctypes.CDLL) -> None:

@@ -129,6 +129,21 @@ def test_a_user_that_is_not_there_is_named() -> None:
             connection.call(("pid",), Deadline(20))
 
 
+@pytest.mark.root
+def test_where_no_other_user_can_be_had_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container with a user namespace in which there is none but root."""
+
+    def refuse(_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.setgroups", refuse)
+    sentence = r"network_user: .*not become user \d+ \(Operation not permitted\); `network_user: root` leaves"
+    with confined(at_once=True) as network:
+        connection = network.open(OPERATION, (), "x")
+        with pytest.raises(SettingsError, match=sentence):
+            connection.call(("pid",), Deadline(20))
+
+
 def test_the_user_of_the_packages_goes_before_the_one_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
     users = {"nobody": SimpleNamespace(pw_uid=65534, pw_gid=65533)}
     monkeypatch.setattr("pwd.getpwnam", users.__getitem__)
