@@ -116,6 +116,7 @@ class Network:
         import base64  # noqa: F401
         import calendar  # noqa: F401
         import datetime  # noqa: F401
+        import hashlib  # noqa: F401
         import ipaddress  # noqa: F401
         import socket
         import struct  # noqa: F401

@@ -416,7 +416,7 @@ CASES = {
 @pytest.fixture
 def at_most(thorough: bool) -> int | None:
     """Points of a row that are tried; ``None``: all of them. A run of the gate is to end within half an hour."""
-    return None if thorough else 32
+    return None if thorough else 24
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ BUNDLES = sorted(
 )
 KEY = b"0123456789abcdef"
 SEED = 14
-EACH = 20
+EACH = 12
 """Mutations of each bundle."""
 LEAVES = settings().max_examples
 """Leaves of each bundle that are misspelt and fail; more in the thorough run."""
