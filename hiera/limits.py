@@ -9,13 +9,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable
 from types import NoneType
 from typing import Any, Final
 
 from hiera.errors import LimitError
+from hiera.threads import PerThread
 from hiera.values.secrets import Secret, revealed
 from hiera.values.sizes import BITS_OF_A_DIGIT, TEXT_LIMIT, verify_length
 
@@ -37,7 +37,7 @@ SCALARS: Final = frozenset({str, int, float, bool, NoneType})
 _MOST_REMEMBERED: Final = 100_000  # collections that are known to hold no secret
 
 
-class Meter(threading.local):
+class Meter(PerThread):
     """The use that the evaluation in this thread has made of its budget; evaluations inside it share its budget.
 
     It also knows whether a secret was looked at, because whatever is made from one is a secret too.
@@ -133,7 +133,7 @@ def _holds_secret(value: Any, seen: list[Any]) -> bool:
     return found
 
 
-class Total(threading.local):
+class Total(PerThread):
     """The size of all that expressions and loops make for the document or manifest that this thread is reading."""
 
     def __init__(self) -> None:

@@ -14,10 +14,8 @@ Nothing is accepted here that was not verified before, and nothing is written. W
 redirect, a proxy, a client certificate, failures of any kind) is *cannot be told*.
 """
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,6 +24,7 @@ import msgspec
 
 from bundles.confined.network import current
 from bundles.deadline import Deadline, aside
+from bundles.digests import sha256
 from bundles.errors import BundleError
 from bundles.filesystem.atomic import read_limited
 from bundles.format import bins
@@ -37,6 +36,7 @@ from bundles.transport.credentials import request_headers
 from bundles.transport.location import Location
 from bundles.transport.settings import TransportSettings, goes_through_proxy, locate
 
+_NOT_FOUND = 404  # of HTTP; the module that names it is slow to import
 _Mirrors = list[tuple[Location, TransportSettings]]
 
 
@@ -129,7 +129,7 @@ def _is_unchanged(
     status, timestamp = _glance(
         location, settings, (newer_root, "metadata/timestamp.json", len(stored.timestamp)), own
     )
-    return status == HTTPStatus.NOT_FOUND and timestamp == stored.timestamp
+    return status == _NOT_FOUND and timestamp == stored.timestamp
 
 
 def _glance(
@@ -141,8 +141,7 @@ def _glance(
     times = (settings.connect_timeout, settings.read_timeout)
     place = (parts.scheme, parts.netloc, parts.path, headers, *times, settings.ca_bundle)
     if (network := current()) is not None:
-        module = "glance_by_http" if parts.scheme == "http" else "glance"
-        connection = network.open(f"bundles.transport.{module}:open_glance", place, str(location))
+        connection = network.open("bundles.transport.glance:open_glance", place, str(location))
         try:
             status, content = connection.call((*asked, deadline.left), deadline)
         finally:
@@ -194,7 +193,7 @@ class _Stored:
 
     def _verified(self, name: str, info: Mapping[str, Any]) -> bytes:
         data = self._read(name)
-        _require(hashlib.sha256(data).hexdigest() == info["hashes"]["sha256"])
+        _require(sha256(data).hexdigest() == info["hashes"]["sha256"])
         return data
 
     def _targets_of(self, name: str) -> Mapping[str, Any]:
@@ -208,7 +207,7 @@ class _Stored:
 
     def _followed(self, signed: Mapping[str, Any], name: str) -> bytes:
         data = self._read(name)
-        _require(hashlib.sha256(data).hexdigest() == signed["meta"][name]["hashes"]["sha256"])
+        _require(sha256(data).hexdigest() == signed["meta"][name]["hashes"]["sha256"])
         return data
 
     def _signed(self, data: bytes, role: str) -> Mapping[str, Any]:

@@ -113,10 +113,6 @@ class Network:
         """
         if self._first is not None:
             return
-        import base64  # noqa: F401
-        import calendar  # noqa: F401
-        import datetime  # noqa: F401
-        import hashlib  # noqa: F401
         import ipaddress  # noqa: F401
         import socket
         import struct  # noqa: F401

@@ -4,12 +4,13 @@ All functions raise ``OSError``.
 """
 
 import errno
-import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Self
+
+from bundles.digests import sha256
 
 _PIECE = 256 * 1024
 
@@ -75,7 +76,7 @@ class Counted:
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self.size = 0
-        self._digest = hashlib.sha256()
+        self._digest = sha256()
         self._pieces = pieces
 
     @property

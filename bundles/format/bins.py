@@ -7,8 +7,9 @@
   the keys of snapshot and timestamp could otherwise pass one bin off as another.
 """
 
-import hashlib
 import re
+
+from bundles.digests import sha256
 
 PREFIX = "bin"
 BITS = 6
@@ -22,7 +23,7 @@ _FILE = re.compile(rf"{PREFIX}-[0-9a-f]{{1,8}}\.json")
 
 def bin_of(path: str, bits: int = BITS) -> str:
     """The name of the bin that has the target ``path``, among two to the power of ``bits``."""
-    first = int.from_bytes(hashlib.sha256(path.encode()).digest()[:4], "big") >> (32 - bits)
+    first = int.from_bytes(sha256(path.encode()).digest()[:4], "big") >> (32 - bits)
     return f"{PREFIX}-{first:0{(bits + 3) // 4}x}"
 
 

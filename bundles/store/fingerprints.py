@@ -9,12 +9,12 @@
 """
 
 import contextlib
-import hashlib
 import os
 import time
 from collections.abc import Container
 from pathlib import Path
 
+from bundles.digests import sha256
 from bundles.filesystem.atomic import read_limited, write_file
 from bundles.filesystem.trees import walk
 
@@ -26,7 +26,7 @@ _LENGTH = 64
 
 def fingerprint(directory: Path) -> str:
     """The digest of all that a tree shows from outside of its files; raises ``OSError``."""
-    digest = hashlib.sha256()
+    digest = sha256()
     for name, found in sorted(walk(directory)):  # the file system gives them in any order
         about = (found.st_mode, found.st_uid, found.st_gid, found.st_size, found.st_ino)
         digest.update(b"%s\0%r %d %d\n" % (os.fsencode(name), about, found.st_mtime_ns, found.st_ctime_ns))

@@ -5,11 +5,9 @@ Apart from who judges the answers, and light, because it is what most runs say t
 
 from __future__ import annotations
 
-import http.client
-
 from bundles.deadline import Deadline
-from bundles.transport.plain import connect_plainly
-from bundles.transport.reading import Reading, answers_under
+from bundles.transport.reading import Reading
+from bundles.transport.requesting import Requests
 
 TYPE_CHECKING = False  # as in ``bundles.deadline``
 if TYPE_CHECKING:
@@ -21,7 +19,7 @@ _FOUND, _NOT_FOUND = 200, 404
 
 
 class Place:
-    """A mirror, and how it is reached; with what ``plain.connect_plainly`` takes from settings."""
+    """A mirror, and how it is reached; with what ``tls.make_context`` takes from settings."""
 
     client_cert = client_key = None
 
@@ -52,11 +50,16 @@ class Glance:
     """As a session of ``bundles.confined.worker``: authorities are read when this is made."""
 
     def __init__(self, place: Place) -> None:
-        """Raises ``ValueError`` and ``OSError`` for authorities, as ``connect_plainly``."""
+        """Raises ``ValueError`` and ``OSError`` as ``Requests``, and as ``tls.make_context``."""
         self._place = place
-        self._connection = connect_plainly(place.scheme, place.netloc, place)
+        context = None
         if place.scheme == "https":
             import encodings.idna  # noqa: F401  asked for by each name of a host that is text
+
+            from bundles.transport.tls import make_context
+
+            context = make_context(place)
+        self._requests = Requests(place.scheme, place.netloc, place.headers, place.connect_timeout, context)
 
     def __call__(self, arguments: Any, _into: object) -> tuple[bytes, bytes]:
         """As a call of a session: `take`, with seconds instead of a deadline, and the status in digits."""
@@ -71,31 +74,18 @@ class Glance:
         wrong, and what the deadline raises.
         """
         reading = Reading(deadline, self._place.read_timeout)
-        self._connection.response_class = answers_under(lambda: reading)  # type: ignore[assignment]  # a hook
         try:
-            status = self._status_of(root)
-            return status, self._content_of(timestamp, length) if status == _NOT_FOUND else b""
-        except http.client.HTTPException as error:
-            raise ValueError(f"{type(error).__name__}: {error}") from None
+            answer = self._requests.get(f"{self._place.path}/{root}", _LONGEST_REFUSAL, reading)
+            if answer.status != _NOT_FOUND:
+                return answer.status, b""
+            if not answer.is_whole:
+                raise ValueError("a long answer")
+            answer = self._requests.get(f"{self._place.path}/{timestamp}", length + 1, reading)
+            if answer.status != _FOUND:
+                raise ValueError(f"status {answer.status}")
+            return _NOT_FOUND, answer.content
         finally:
-            self._connection.close()
-
-    def _status_of(self, path: str) -> int:
-        response = self._get(path)
-        # To its end: the connection is used again.
-        if len(response.read(_LONGEST_REFUSAL)) >= _LONGEST_REFUSAL:
-            raise ValueError("a long answer")
-        return response.status
-
-    def _content_of(self, path: str, length: int) -> bytes:
-        response = self._get(path)
-        if response.status != _FOUND:
-            raise ValueError(f"status {response.status}")
-        return response.read(length + 1)
-
-    def _get(self, path: str) -> http.client.HTTPResponse:
-        self._connection.request("GET", f"{self._place.path}/{path}", headers=dict(self._place.headers))
-        return self._connection.getresponse()
+            self._requests.close()
 
 
 def open_glance(arguments: Any) -> Glance:

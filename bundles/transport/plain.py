@@ -7,24 +7,19 @@
 from __future__ import annotations
 
 import http.client
-import os
 import socket
 
 TYPE_CHECKING = False  # as in ``bundles.deadline``
 if TYPE_CHECKING:
     from typing import Protocol
 
-    class Reach(Protocol):
+    from bundles.transport.tls import Keys
+
+    class Reach(Keys, Protocol):
         """What of settings counts here."""
 
         @property
         def connect_timeout(self) -> float: ...
-        @property
-        def ca_bundle(self) -> str | None: ...
-        @property
-        def client_cert(self) -> str | None: ...
-        @property
-        def client_key(self) -> str | None: ...
 
 
 class _Connection(http.client.HTTPConnection):
@@ -44,14 +39,8 @@ def connect_plainly(scheme: str, netloc: str, settings: Reach) -> http.client.HT
     """
     if scheme == "http":
         return _Connection(netloc, timeout=settings.connect_timeout)
-    import ssl
+    from bundles.transport.tls import make_context
 
-    # The same authorities as bundles.transport.web has; where the system has none, that is a case for it.
-    paths = ssl.get_default_verify_paths()
-    file, directory = settings.ca_bundle or paths.cafile, None if settings.ca_bundle else paths.capath
-    if not (file or directory) or (settings.ca_bundle and os.path.isdir(settings.ca_bundle)):
-        raise ValueError("the authorities are not in one file")
-    context = ssl.create_default_context(cafile=file, capath=directory)
-    if settings.client_cert is not None:
-        context.load_cert_chain(settings.client_cert, settings.client_key)
-    return http.client.HTTPSConnection(netloc, timeout=settings.connect_timeout, context=context)
+    return http.client.HTTPSConnection(
+        netloc, timeout=settings.connect_timeout, context=make_context(settings)
+    )

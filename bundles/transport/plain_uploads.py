@@ -7,9 +7,10 @@ from urllib.parse import quote, urlsplit
 from bundles.deadline import Deadline
 from bundles.errors import TransportError
 from bundles.transport.credentials import request_headers
+from bundles.transport.limited_answers import answers_under
 from bundles.transport.location import Location
 from bundles.transport.plain import connect_plainly
-from bundles.transport.reading import Reading, answers_under
+from bundles.transport.reading import Reading
 from bundles.transport.settings import CHUNK, TransportSettings
 
 

@@ -6,14 +6,17 @@
 * Reads of a proxy's answer count as well.
 """
 
-import http.client
-import io
-import socket
-import time
-from collections.abc import Callable
-from typing import Any
+from __future__ import annotations
 
-from bundles.deadline import Deadline
+import time
+
+TYPE_CHECKING = False  # as in ``bundles.deadline``
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+    from typing import Any
+
+    from bundles.deadline import Deadline
 
 SLOWEST = 1000
 """Bytes a second, on average over the longest silence that is allowed."""
@@ -37,11 +40,11 @@ class Reading:
         self._bytes = 0
         self._waited = 0.0
 
-    def read(self, sock: socket.socket, raw: io.RawIOBase, buffer: Any) -> int | None:
-        """Read from ``raw``, which reads from ``sock``; raises ``TimeoutError``, and what the check raises."""
+    def read(self, sock: socket.socket, receive: Callable[[Any], int | None], buffer: Any) -> int | None:
+        """``receive`` something of ``sock`` into ``buffer``; raises ``TimeoutError``, and what the check raises."""
         sock.settimeout(self.deadline.at_most(self._silence))
         began = time.monotonic()
-        count = raw.readinto(buffer)
+        count = receive(buffer)
         # Up to the first byte it is the server that takes its time, and not the line.
         if self._has_begun:
             self._account(count or 0, time.monotonic() - began)
@@ -57,38 +60,3 @@ class Reading:
         if count and self._bytes < SLOWEST * self._silence:
             raise StalledError(f"less than {SLOWEST} bytes a second for {self._silence:g} s")
         self._bytes, self._waited = 0, 0.0
-
-
-def answers_under(reading: Callable[[], Reading | None]) -> Callable[..., http.client.HTTPResponse]:
-    """The hook ``response_class`` of ``http.client``, called to read an answer, headers and body, from a socket.
-
-    ``reading`` gives what limits each read; None when nobody waits for it any more.
-    """
-
-    def open_answer(sock: socket.socket, *arguments: Any, **options: Any) -> http.client.HTTPResponse:
-        response = http.client.HTTPResponse(sock, *arguments, **options)
-        # Below its buffer, which headers and body are read through, so that neither escapes the limits.
-        response.fp = io.BufferedReader(_LimitedReader(response.fp.detach(), sock, reading))
-        return response
-
-    return open_answer
-
-
-class _LimitedReader(io.RawIOBase):
-    def __init__(self, raw: io.RawIOBase, sock: socket.socket, reading: Callable[[], Reading | None]) -> None:
-        self._raw = raw
-        self._sock = sock
-        self._reading = reading
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        reading = self._reading()
-        if reading is None:
-            return self._raw.readinto(buffer)
-        return reading.read(self._sock, self._raw, buffer)
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()

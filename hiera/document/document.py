@@ -75,10 +75,20 @@ class Document(NamedTuple):
         return self.order != _DEFAULT_ORDER or bool(self.overrides)
 
     @classmethod
-    def parse(cls, text: str | bytes, source: str, *, limit: int = yaml_text.SIZE_LIMIT) -> Document:
-        """Read a document of its own, YAML or JSON. Raises DocumentError and LimitError."""
+    def parse(
+        cls,
+        text: str | bytes,
+        source: str,
+        *,
+        limit: int = yaml_text.SIZE_LIMIT,
+        keep: bool = False,
+    ) -> Document:
+        """Read a document of its own, YAML or JSON; ``keep`` as for ``yaml_text.load``.
+
+        Raises DocumentError and LimitError.
+        """
         # 1.
-        value = yaml_text.load(text, source, limit=limit)
+        value = yaml_text.load(text, source, limit=limit, keep=keep)
         decoded = text.decode() if isinstance(text, bytes) else text
         locate = functools.partial(yaml_text.locate, decoded)
         shape = _Shape(source, locate)

@@ -83,8 +83,8 @@ class _Search(msgspec.Struct):
     """What messages call its manifest."""
     is_packed: bool
     found: dict[str, FileTree] = {}
-    places: dict[str, tuple[str, str]] = {}
-    """By name: the directory, and where it is declared."""
+    places: dict[str, tuple[str, Problems]] = {}
+    """By name: the directory, and the text that declares it."""
     texts: list[Problems] = []
     """Of every ``library.yaml``."""
 
@@ -112,8 +112,9 @@ class _Search(msgspec.Struct):
         return os.path.realpath(packed if self.is_packed else os.path.join(base, path))
 
     def _find(self, name: str, directory: str, problems: Problems, chain: tuple[str, ...]) -> None:
-        other, where = self.places.setdefault(name, (directory, problems.where((KEY, name))))
+        other, text = self.places.setdefault(name, (directory, problems))
         if other != directory:
+            where = text.where((KEY, name))
             problems.add(
                 (KEY, name), f"{name} is {directory} here, and {other} at {where}: two libraries of one name"
             )
@@ -148,8 +149,9 @@ class _Search(msgspec.Struct):
         return next(self._overlaps(name, library), "")
 
     def _overlaps(self, name: str, library: FileTree) -> Iterator[str]:
-        for other, (directory, where) in self.places.items():
+        for other, (directory, text) in self.places.items():
             if other != name and (library.holds(directory) or FileTree(directory).holds(library.root)):
+                where = text.where((KEY, other))
                 yield f"is {library.root}, and the library {other} at {where} is {directory}: one holds the other"
 
     def _uses(self, directory: str, chain: tuple[str, ...]) -> frozenset[str]:
@@ -177,7 +179,7 @@ def _why_malformed(name: object, path: object) -> str:
 def _read(path: str, name: str) -> tuple[Problems, Mapping[str, Any]]:
     try:
         text = read_limited(path, _SIZE_LIMIT).decode("utf-8")
-        value = yaml_text.load(text, name)
+        value = yaml_text.load(text, name, keep=True)
     except OSError as error:
         raise SourceError(file_problem(error, "cannot be read", where=name)) from error
     except (HieraError, ValueError) as error:

@@ -83,7 +83,7 @@ class ManifestText(msgspec.Struct, frozen=True):
         """
         text = _read(path, name)
         try:
-            value = yaml_text.load(text, name)
+            value = yaml_text.load(text, name, keep=True)
         except HieraError as error:
             raise ManifestError([str(error)]) from error
         problems = Problems.of_text(name, text)

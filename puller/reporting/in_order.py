@@ -8,13 +8,13 @@
 """
 
 import contextlib
-import hashlib
 import zlib
 from pathlib import Path
 from typing import Generic, TypeVar
 
 import msgspec
 
+from bundles.digests import sha256
 from puller.reporting.report import BundleReport, Event, InOrder, Report, State
 from puller.state.state_file import read_state, write_state
 from puller.state.stored_json import decode
@@ -52,8 +52,8 @@ def shorten(report: Report, directory: Path) -> Report:
     """``report`` as it is kept, with lists in ``directory`` for what was in order; raises ``OSError``."""
     lists: dict[str, bytes] = {}
     shortened = without_lists(report, lists)
-    for sha256, data in lists.items():
-        _keep(directory / f"{sha256}{LIST_SUFFIX}", data)
+    for digest, data in lists.items():
+        _keep(directory / f"{digest}{LIST_SUFFIX}", data)
     return shortened
 
 
@@ -104,7 +104,7 @@ def _shorten(bundle: BundleReport, lists: dict[str, bytes]) -> BundleReport:
     others = set(told)
     quiet = [_checked(event) for index, event in enumerate(bundle.events) if index not in others]
     data = msgspec.json.encode(_List(quiet))
-    in_order = InOrder(resources=len(quiet), sha256=hashlib.sha256(data).hexdigest(), others_at=told)
+    in_order = InOrder(resources=len(quiet), sha256=sha256(data).hexdigest(), others_at=told)
     lists[in_order.sha256] = data
     events = [bundle.events[index] for index in told]
     return msgspec.structs.replace(bundle, given_up=given_up, events=events, in_order=in_order)
@@ -146,7 +146,7 @@ def _complete(bundle: BundleReport, directory: Path) -> BundleReport:
 
 def _listed(path: Path, in_order: InOrder) -> list[Event]:
     data = _read(path)
-    if (found := hashlib.sha256(data).hexdigest()) != in_order.sha256:
+    if (found := sha256(data).hexdigest()) != in_order.sha256:
         raise ValueError(f"sha256 is {found}")
     events = decode(data, _List[Event]).resources
     if len(events) != in_order.resources:

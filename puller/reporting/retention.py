@@ -54,7 +54,12 @@ class Kept(msgspec.Struct, frozen=True, order=True):
 
 def began(run: str) -> datetime:
     """When the run of this identity began; raises ``ValueError`` for what is none."""
-    return datetime.strptime(run, _RUN).replace(tzinfo=UTC)
+    found = datetime.fromisoformat(
+        run
+    )  # which takes all forms of the standard; ``strptime`` would be slow to import
+    if found.tzinfo is None or identity(found) != run:
+        raise ValueError(f"{run!r} is no identity of a run")
+    return found.astimezone(UTC)
 
 
 def identity(started: datetime) -> str:

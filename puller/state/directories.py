@@ -102,9 +102,9 @@ class Directories(msgspec.Struct, frozen=True):
         return self.state / "spool"
 
     @property
-    def code(self) -> Path:
-        """The code of templates."""
-        return self.state / "code" / "templates"
+    def kept(self) -> Path:
+        """Results of reading texts: code of templates, and values."""
+        return self.state / "kept"
 
     @property
     def trials(self) -> Path:

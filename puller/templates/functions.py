@@ -3,12 +3,12 @@
 Every run makes these functions, so what only a call needs is imported by the call.
 """
 
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from hiera.errors import ExpressionError, LimitError
 from hiera.expressions.expressions import ROOTS, Scope, resolve
+from hiera.threads import PerThread
 from hiera.values.secrets import Secret
 from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError
@@ -60,7 +60,7 @@ def _rendered(path: str, scope: Scope, files: BundleFiles) -> str | Secret:
     return Secret(rendered.text) if rendered.is_secret else rendered.text
 
 
-class _Depth(threading.local):
+class _Depth(PerThread):
     """How many calls of ``template`` are in one another; raises LimitError for too many."""
 
     def __init__(self) -> None:

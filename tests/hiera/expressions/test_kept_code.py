@@ -30,8 +30,8 @@ class Memory:
         self.found += digest in self.codes
         return self.codes.get(digest)
 
-    def keep(self, digest: bytes, code: CodeType) -> None:
-        self.codes[digest] = code
+    def keep(self, digest: bytes, result: Any) -> None:
+        self.codes[digest] = result
 
 
 def rendered(store: Memory, text: str, **options: Any) -> str:

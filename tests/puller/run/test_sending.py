@@ -542,7 +542,7 @@ def test_documents_of_a_destination_that_was_taken_away_go(sender: Sender) -> No
 PROBE = """\
 import sys
 from puller.cli import _status
-status = _status(sys.argv[1:])
+status, _ = _status(sys.argv[1:])
 print(*(name for name in sys.modules if name in ("requests", "boto3") or name.startswith("puller.delivery")))
 sys.exit(status)
 """

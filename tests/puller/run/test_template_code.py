@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from types import CodeType
 from typing import TYPE_CHECKING
 
 import jinja2
@@ -33,7 +34,7 @@ class Bundle:
 
     def __init__(self, here: Path, execute: Execute) -> None:
         self.here, self.execute = here, execute
-        self.code = here / "state/code/templates"
+        self.kept = here / "state/kept/templates"
         here.mkdir()
         (here / "manifest.yaml").write_text(manifest(here))
         (here / "a.j2").write_text("{% include 'b.j2' %} {{ facts.kernel | length > 0 }}")
@@ -101,12 +102,12 @@ def test_a_dry_run_reads_what_is_kept_and_writes_nothing(
     bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle.apply("--noop")
-    assert not bundle.code.parent.exists()
+    assert not bundle.kept.parent.exists()
     bundle.apply()
-    before = bundle.code.stat()
+    before = bundle.kept.stat()
     (bundle.here / "b.j2").write_text("{{ 2 + 2 }}")
     bundle.apply("--noop")
-    assert bundle.code.stat() == before
+    assert bundle.kept.stat() == before
     (bundle.here / "b.j2").write_text("{{ 1 + 1 }}")
     refuse_templates(monkeypatch)
     bundle.apply("--noop")
@@ -114,17 +115,17 @@ def test_a_dry_run_reads_what_is_kept_and_writes_nothing(
 
 def test_a_state_directory_that_takes_no_code_is_no_problem(bundle: Bundle) -> None:
     (bundle.here / "state").mkdir()
-    (bundle.here / "state/code").write_text("in the way")
+    (bundle.here / "state/kept").write_text("in the way")
     assert bundle.apply() == "2 True"
-    assert (bundle.here / "state/code").read_text() == "in the way"
+    assert (bundle.here / "state/kept").read_text() == "in the way"
 
 
 def test_code_that_others_could_have_written_is_not_run(bundle: Bundle) -> None:
     bundle.apply()
-    bundle.code.write_bytes(_poisoned(bundle, "{{ 'evil' }}2"))
+    bundle.kept.write_bytes(_poisoned(bundle, "{{ 'evil' }}2"))
     (bundle.here / "out").unlink()
     assert bundle.apply() == "evil2 True"  # whoever can write as this user can do this, and everything else
-    for path, mode in [(bundle.code, 0o666), (bundle.code.parent, 0o777)]:
+    for path, mode in [(bundle.kept, 0o666), (bundle.kept.parent, 0o777)]:
         kept = path.stat().st_mode
         path.chmod(mode)
         (bundle.here / "out").unlink()
@@ -135,16 +136,16 @@ def test_code_that_others_could_have_written_is_not_run(bundle: Bundle) -> None:
 def _poisoned(bundle: Bundle, text: str) -> bytes:
     """The file of codes, with the code of another text in the place of the one that is included."""
     from hiera.expressions.kept_code import maker_digest
-    from puller.state.code_file import CodeFile
+    from puller.state.kept_file import KeptFile
 
     maker = maker_digest()
     assert maker is not None
     path = bundle.here / "poisoned" / "templates"
-    first, second = CodeFile(bundle.code, maker), CodeFile(path, maker)
+    first, second = KeptFile(bundle.kept, maker), KeptFile(path, maker)
     engine = JinjaEngine()
     for digest in first._entries:
         code = first.find(digest)
-        assert code is not None
+        assert isinstance(code, CodeType)
         is_included = "b.j2" in code.co_consts
         second.keep(digest, engine.sandbox.compile(text, "b.j2") if is_included else code)
     second.save()

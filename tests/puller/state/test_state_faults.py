@@ -167,6 +167,7 @@ HARMLESS = (give_away, close_to_all, open_to_all, move_behind_link, remove)
 SILENT = {
     r"run/(status\.json|lock)": "nothing in it outlives a run",
     r"state/(last-run\.json|runs/.+)": "it tells of earlier runs, and decides nothing",
+    r"state/kept(/.+)?": "what was made of texts, which are read again",
     r"state/data/.+": "a copy; the server has the document",
     r"state/trust/(indexes/web|root)\.json": "what it should be follows from what is signed",
     r"state/bundles/\.seals(/.+)?": "it saves a comparison",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 import yaml
 
-from hiera.text.yaml_text import Places
+from hiera.text.yaml_reading import Places
 from puller.authoring.lint.findings import Finding, Place, Severity
 from puller.authoring.lint.names.known import Path, Trouble
 from puller.manifest.problems import Problems

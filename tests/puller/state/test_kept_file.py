@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from puller.state import code_file
-from puller.state.code_file import CodeFile
+from puller.state import kept_file
+from puller.state.kept_file import KeptFile
 
 MAKER = b"m" * 32
 
@@ -26,7 +26,7 @@ def digest(name: str) -> bytes:
 
 def keep(path: Path, maker: bytes = MAKER, /, **values: object) -> None:
     """A run that asks for all of these, and keeps what is new."""
-    opened = CodeFile(path, maker)
+    opened = KeptFile(path, maker)
     for name, value in values.items():
         if opened.find(digest(name)) is None:
             opened.keep(digest(name), code(value))
@@ -36,10 +36,11 @@ def keep(path: Path, maker: bytes = MAKER, /, **values: object) -> None:
 
 def found(path: Path, *names: str, maker: bytes = MAKER) -> dict[str, object]:
     """What the next run finds, by name."""
-    opened = CodeFile(path, maker)
+    opened = KeptFile(path, maker)
     values: dict[str, object] = {}
     for name in names:
         if (kept := opened.find(digest(name))) is not None:
+            assert isinstance(kept, CodeType)
             exec(kept, made := {})  # type: ignore[var-annotated]
             values[name] = made["value"]
     opened.close()
@@ -48,7 +49,7 @@ def found(path: Path, *names: str, maker: bytes = MAKER) -> dict[str, object]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "code" / "templates"
+    return tmp_path / "kept" / "templates"
 
 
 def test_what_was_kept_is_found_by_the_next_run(path: Path) -> None:
@@ -84,7 +85,7 @@ def test_code_that_is_not_used_stays_for_a_while(path: Path) -> None:
 
 
 def test_the_file_does_not_outgrow_its_limit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code_file, "LARGEST", 4096)
+    monkeypatch.setattr(kept_file, "LARGEST", 4096)
     for number in range(50):
         keep(path, used=1, **{f"n{number}": "x" * 1000})
     assert path.stat().st_size < 6000
@@ -94,7 +95,7 @@ def test_the_file_does_not_outgrow_its_limit(path: Path, monkeypatch: pytest.Mon
 def test_what_has_no_place_is_not_written_again_and_again(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(code_file, "LARGEST", 4096)
+    monkeypatch.setattr(kept_file, "LARGEST", 4096)
     many = {f"n{number}": "x" * 1000 for number in range(10)}
     keep(path, **many)
     before = path.stat()

@@ -1,57 +1,61 @@
-"""The code of templates, kept between runs in one file: ``hiera.expressions.kept_code`` asks for it by digests.
+"""Results that are kept between runs in one file: the code of templates, or the values of YAML texts.
 
-* What is here is executed as whoever runs Puller, so only what nobody else can have written is believed: directory and
-  file belong to that user, the directory is open to nobody else and the file written by nobody else. Both are judged
-  as they were opened, and not by their names.
-* Anything else (damage, another maker's code, another format) is code that is not there. Every piece is compared with
-  its SHA-256 before it is looked at, since ``marshal`` trusts what it reads.
-* The file is written whole, by the one atomic write, at the end of a run that has made code; nothing waits for the
+``hiera.expressions.kept_code`` and ``hiera.text.kept_values`` ask for them by digests (``hiera.keeping``).
+
+* Code is executed, and a value applied, as whoever runs Puller, so only what nobody else can have written is believed:
+  directory and file belong to that user, the directory is open to nobody else and the file written by nobody else. Both
+  are judged as they were opened, and not by their names.
+* Anything else (damage, another maker's result, another format) is a result that is not there. Every piece is compared
+  with its digest before it is looked at, since ``marshal`` trusts what it reads.
+* The file is written whole, by the one atomic write, at the end of a run that has made something; nothing waits for the
   disk, since what a power cut spoils is not believed.
 * It never grows beyond ``LARGEST``: what this run has used comes first, and what was not used by the last
   ``_LONGEST_UNUSED`` writings is left out.
 
-Format: a head (mark, maker, number of entries, SHA-256 of the table), the table (``_ENTRY`` for each code: its digest,
-the SHA-256 of its bytes, their length, writings since it was used), and the bytes, in the same order.
+Format: a head (mark, maker, number of entries, digest of the table), the table (``_ENTRY`` for each result: what it is
+found by, the digest of its bytes, their length, writings since it was used), and the bytes, in the same order.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import marshal
 import os
 import stat
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import CodeType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from bundles.filesystem.atomic import open_directory, remove_leftovers, replace_file
+from hiera.keeping import digest_of
 
 LARGEST: Final = 64 * 1024 * 1024
-"""Bytes of all code together; of a template of twenty lines it is 4 KiB."""
+"""Bytes of all results together; the code of a template of twenty lines is 4 KiB."""
 
-_LARGEST_CODE: Final = 4 * 1024 * 1024  # bytes
+_LARGEST_RESULT: Final = 4 * 1024 * 1024  # bytes
 _LONGEST_UNUSED: Final = 8
 
-_MARK: Final = b"puller code 1\n\0\0"
+_MARK: Final = b"puller kept 1\n\0\0"
 _HEAD: Final = struct.Struct("<16s32sQ32s")
 _ENTRY: Final = struct.Struct("<32s32sII")
 _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class _Entry(NamedTuple):
-    """A code of the file: the SHA-256 of its bytes, where they are, and how often it was written without being used."""
+    """A result of the file: the digest of its bytes, where they are, and its writings since it was used."""
 
-    sha256: bytes
+    sum: bytes
     offset: int
     length: int
     unused: int
 
 
-class CodeFile:
-    """The file ``path``, in a directory of its own, for code of one ``maker``; reading begins at once."""
+class KeptFile:
+    """The file ``path``, for results of one ``maker``; reading begins at once.
+
+    In its directory are only such files.
+    """
 
     def __init__(self, path: Path, maker: bytes) -> None:
         self._path, self._maker = path, maker
@@ -64,24 +68,24 @@ class CodeFile:
             self._descriptor = _open(path)
             self._entries = _table(self._descriptor, maker)
 
-    def find(self, digest: bytes) -> CodeType | None:
-        """The code with this digest; ``None`` when there is none that is sound."""
+    def find(self, digest: bytes) -> object:
+        """The result with this digest; ``None`` when there is none that is sound."""
         entry = self._entries.get(digest)
         data = None if entry is None else self._read(entry)
         if data is None:
             return None
         self._used[digest] = None
-        return _code(data)
+        return _result(data)
 
-    def keep(self, digest: bytes, code: CodeType) -> None:
-        """Remember the code with this digest, for ``save``."""
-        data = marshal.dumps(code)
-        if len(data) <= min(_LARGEST_CODE, self._left):
+    def keep(self, digest: bytes, result: Any) -> None:
+        """Remember the result with this digest, for ``save``."""
+        data = marshal.dumps(result)
+        if len(data) <= min(_LARGEST_RESULT, self._left):
             self._new[digest] = data
             self._left -= len(data)
 
     def save(self) -> None:
-        """Write the file if this run has made code that has a place in it. Raises ``OSError``."""
+        """Write the file if this run has made something that has a place in it. Raises ``OSError``."""
         chosen = self._chosen()
         if self._new.keys().isdisjoint(chosen):
             return
@@ -101,12 +105,12 @@ class CodeFile:
             self._descriptor, self._entries = None, {}
 
     def _read(self, entry: _Entry) -> bytes | None:
-        """The bytes of a code as they were written."""
+        """The bytes of a result as they were written."""
         if self._descriptor is None:
             return None
         with contextlib.suppress(OSError):
             data = os.pread(self._descriptor, entry.length, entry.offset)
-            if hashlib.sha256(data).digest() == entry.sha256:
+            if digest_of(data) == entry.sum:
                 return data
         return None
 
@@ -124,18 +128,18 @@ class CodeFile:
     def _chunks(self, chosen: dict[bytes, tuple[int, int]]) -> Iterator[bytes]:
         """The bytes of the file."""
         table = b"".join(
-            _ENTRY.pack(digest, self._sha256(digest), length, unused)
+            _ENTRY.pack(digest, self._sum(digest), length, unused)
             for digest, (length, unused) in chosen.items()
         )
-        yield _HEAD.pack(_MARK, self._maker, len(chosen), hashlib.sha256(table).digest()) + table
+        yield _HEAD.pack(_MARK, self._maker, len(chosen), digest_of(table)) + table
         for digest, (length, _) in chosen.items():
             data = self._new.get(digest) or self._read(self._entries[digest])
             # What is damaged now was not asked for in this run; it keeps its place, and its sum, which it is not.
             yield data if data is not None else bytes(length)
 
-    def _sha256(self, digest: bytes) -> bytes:
+    def _sum(self, digest: bytes) -> bytes:
         data = self._new.get(digest)
-        return self._entries[digest].sha256 if data is None else hashlib.sha256(data).digest()
+        return self._entries[digest].sum if data is None else digest_of(data)
 
 
 def _fitting(
@@ -178,20 +182,19 @@ def _table(descriptor: int, maker: bytes) -> dict[bytes, _Entry]:
         raise ValueError("is too short")
     mark, made_by, count, digest = _HEAD.unpack(head)
     if mark != _MARK or made_by != maker or count > size // _ENTRY.size:
-        raise ValueError("is another's code")
+        raise ValueError("is another's")
     table = os.pread(descriptor, count * _ENTRY.size, _HEAD.size)
-    if hashlib.sha256(table).digest() != digest:
+    if digest_of(table) != digest:
         raise ValueError("is damaged")
     entries, offset = {}, _HEAD.size + len(table)
-    for name, sha256, length, unused in _ENTRY.iter_unpack(table):
-        entries[name] = _Entry(sha256, offset, length, unused)
+    for name, sum_, length, unused in _ENTRY.iter_unpack(table):
+        entries[name] = _Entry(sum_, offset, length, unused)
         offset += length
     return entries
 
 
-def _code(data: bytes) -> CodeType | None:
-    """The code in bytes that are as they were written."""
+def _result(data: bytes) -> object:
+    """The result in bytes that are as they were written."""
     with contextlib.suppress(ValueError, TypeError, EOFError):
-        code = marshal.loads(data)  # noqa: S302  nobody else can have written it
-        return code if isinstance(code, CodeType) else None
+        return marshal.loads(data)  # noqa: S302  nobody else can have written it
     return None

@@ -1,0 +1,435 @@
+"""The values of a YAML text, read from the events of PyYAML's C parser; and where they stand in it.
+
+Apart from ``yaml_text``, through which all others ask, since importing PyYAML costs a tenth of a run that finds nothing
+to do.
+
+* Scalars are typed by YAML 1.1, with PyYAML's own rules, straight from the events of its C parser.
+* Only text, numbers, booleans, null, lists and mappings come out. A date stays the text that was
+  written, since every use of it here is text; ``.nan`` and ``.inf`` are refused, since reports are JSON.
+* A key is text, or an integer written the way it is printed. ``on: x`` and ``1.10: x`` would be keys that
+  no author meant, so they are refused with the advice to quote them.
+* A key stands once in a mapping. Merge keys and aliases work; an aliased value is one shared object.
+* One document, of bounded length, depth and number of values. An alias counts as what it stands for, so a
+  bomb is refused before it is built.
+* Tags of a caller's own (``!contains``) are made what the caller says, where it names them; everywhere else they are
+  refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import yaml
+from yaml.composer import Composer, ComposerError
+from yaml.constructor import SafeConstructor
+from yaml.events import (
+    AliasEvent,
+    CollectionEndEvent,
+    CollectionStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    StreamEndEvent,
+)
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from hiera.errors import DocumentError, LimitError
+
+DEPTH_LIMIT: Final = 100
+"""Collections inside one another, with aliases written out."""
+
+VALUES_LIMIT: Final = 1_000_000
+"""Values in a document, with aliases written out: an empty list takes thirty times the memory of its text."""
+
+_LONGEST_NUMBER: Final = 1000  # converting digits takes time quadratic in their number
+_LONGEST_SHARED: Final = 40  # equal texts up to this length become one object; longer ones seldom repeat
+_UNSEEN: Final = object()
+
+Tags = Mapping[str, Callable[[Any], Any]]
+"""What a tag makes of its value, by its name: ``!contains``. Raises ValueError with the end of a sentence."""
+
+
+def read(text: str, source: str, limit: int, tags: Tags) -> Any:
+    """The value of the one document in ``text``, as ``yaml_text.load`` gives it.
+
+    Raises DocumentError (*file:line:column: sentence*) and LimitError.
+    """
+    reader = _Reader(text, source, limit, tags)
+    try:
+        return reader.document()
+    except yaml.YAMLError as error:
+        raise _syntax_error(error, text, source) from None
+
+
+class Places:
+    """Where things stand in a text that ``load`` accepts; parses once, for many questions."""
+
+    def __init__(self, text: str) -> None:
+        try:
+            self._root: Node | None = yaml.compose(text, yaml.CSafeLoader)
+        except ComposerError:
+            self._root = _Composer(text).get_single_node()
+
+    def locate(self, path: Sequence[str | int]) -> tuple[int, int]:
+        """Line and column, from 1, of the key or list item at ``path``, or of the nearest one above it."""
+        place, _ = self._find(path)
+        mark: Any = place.start_mark if place else None
+        return (mark.line + 1, mark.column + 1) if mark else (1, 1)
+
+    def original(self, path: Sequence[str | int]) -> str | None:
+        """The scalar at ``path`` as it was written, or None when no scalar stands there."""
+        _, value = self._find(path)
+        return value.value if isinstance(value, ScalarNode) else None
+
+    def span(self, path: Sequence[str | int]) -> tuple[int, int]:
+        """The offsets of the first character of what ``locate`` finds, and behind the last one of its value."""
+        place, value = self._find(path)
+        start: Any = place.start_mark if place else None
+        end: Any = (value or place).end_mark if place else None
+        return (start.index, end.index) if start and end else (0, 0)
+
+    def _find(self, path: Sequence[str | int]) -> tuple[Node | None, Node | None]:
+        place = value = self._root
+        for key in path:
+            entry = _entry(value, key)
+            if entry is None:
+                return place, None
+            place, value = entry
+        return place, value
+
+
+class _Composer(Composer, yaml.CSafeLoader):
+    """Takes an anchor that is given again, as ``load`` does; PyYAML's own, which are faster, refuse it."""
+
+    def __init__(self, text: str) -> None:
+        Composer.__init__(self)
+        yaml.CSafeLoader.__init__(self, text)
+
+    def compose_node(self, parent: Node | None, index: Any) -> Node | None:
+        event: Any = self.peek_event()
+        if not isinstance(event, AliasEvent):
+            self.anchors.pop(event.anchor, None)
+        return super().compose_node(parent, index)
+
+
+places = functools.lru_cache(maxsize=1)(Places)
+"""The places of a text, kept for the next question: a text with one mistake tends to have several."""
+
+
+def _entry(node: Node | None, key: str | int) -> tuple[Node, Node] | None:
+    """The node of ``key`` and the node of its value (for a list, twice the item)."""
+    if isinstance(node, SequenceNode):
+        items = node.value
+        return (items[key], items[key]) if isinstance(key, int) and 0 <= key < len(items) else None
+    if not isinstance(node, MappingNode):
+        return None
+    for name, value in node.value:
+        if name.value == str(key):
+            return name, value
+    merged = [value for name, value in node.value if name.value == "<<"]
+    sources = [
+        source for value in merged for source in (value.value if isinstance(value, SequenceNode) else [value])
+    ]
+    return next((found for source in sources if (found := _entry(source, key))), None)
+
+
+# -- reading ----------------------------------------------------------------------------------
+
+
+class _Reader:
+    """One pass over the events of one document."""
+
+    def __init__(self, text: str, source: str, limit: int, tags: Tags) -> None:
+        self.text = text
+        self.source = source
+        self.limit = limit
+        self.tags = tags
+        self.parser: Any = yaml.CSafeLoader(text)
+        self.next: Callable[[], Any] = self.parser.get_event
+        self.plain: dict[str, Any] = {}
+        self.quoted: dict[str, str] = {}
+        self.anchors: dict[str, tuple[Any, int, int, int]] = {}  # value, length, number of values, height
+        self.aliased = 0  # characters that the aliases so far stand for
+        self.values = 0  # so far, with what the aliases stand for
+        self.deepest = 0
+
+    def document(self) -> Any:
+        self.next()
+        if type(self.next()) is StreamEndEvent:
+            return None
+        value = self.value(self.next(), 1)
+        self.next()
+        further = self.next()
+        if type(further) is not StreamEndEvent:
+            raise self.error(further, f"a second document starts at line {further.start_mark.line + 1}")
+        return value
+
+    def value(self, event: Any, depth: int) -> Any:
+        kind = type(event)
+        if kind is AliasEvent:
+            return self.alias(event, depth)
+        self.values += 1
+        if self.values > VALUES_LIMIT:
+            raise LimitError(self.where(event), f"more than {VALUES_LIMIT} values are not read")
+        if event.anchor is not None:
+            return self.anchored(event, depth)
+        return self.scalar(event) if kind is ScalarEvent else self.collection(event, depth)
+
+    def scalar(self, event: Any) -> Any:
+        text: str = event.value
+        if event.implicit[0]:
+            value = self.plain.get(text, _UNSEEN)
+            if value is _UNSEEN:
+                value = self.typed(event, _implicit_tag(text))
+                if len(text) <= _LONGEST_SHARED:
+                    self.plain[text] = value
+            return value
+        if event.tag is not None and event.tag != "!":
+            return self.typed(event, event.tag)
+        return self.quoted.setdefault(text, text) if len(text) <= _LONGEST_SHARED else text
+
+    def typed(self, event: Any, tag: str) -> Any:
+        if tag in self.tags:
+            # As it would be without the tag: only what stands there without quotes may be a number.
+            own = _implicit_tag(event.value) if not event.style else _TAG + "str"
+            return self.tagged(event, tag, self.typed(event, own))
+        if tag not in _SCALARS:
+            raise self.error(event, _unsupported(tag, self.tags))
+        try:
+            return _typed(tag, event.value)
+        except (ValueError, OverflowError, LookupError):
+            text: str = event.value
+            shown = text if len(text) <= _LONGEST_SHARED else f"{text[:_LONGEST_SHARED]}…"
+            what = f"{shown} is not a usable {_short(tag)[2:]}: quote it"
+            raise self.error(event, what) from None
+
+    def tagged(self, event: Any, tag: str, value: Any) -> Any:
+        try:
+            return self.tags[tag](value)
+        except ValueError as error:
+            raise self.error(event, f"{tag} {error}") from None
+
+    def collection(self, event: Any, depth: int) -> Any:
+        if depth > DEPTH_LIMIT:
+            raise LimitError(self.where(event), f"is nested more than {DEPTH_LIMIT} deep")
+        self.deepest = max(self.deepest, depth)
+        mapping = type(event) is MappingStartEvent
+        is_own = event.tag in self.tags
+        if not is_own and event.tag not in (None, "!", _TAG + ("map" if mapping else "seq")):
+            raise self.error(event, _unsupported(event.tag, self.tags))
+        value = self.mapping(event, depth + 1) if mapping else self.sequence(depth + 1)
+        return self.tagged(event, event.tag, value) if is_own else value
+
+    def sequence(self, depth: int) -> list[Any]:
+        items = []
+        while type(event := self.next()) is not SequenceEndEvent:
+            items.append(self.value(event, depth))
+        return items
+
+    def mapping(self, start: Any, depth: int) -> dict[str | int, Any]:
+        own: dict[str | int, Any] = {}
+        merged: list[dict[str | int, Any]] | None = None
+        while type(event := self.next()) is not MappingEndEvent:
+            if type(event) is ScalarEvent and event.value == "<<" and event.implicit[0]:
+                if merged is not None:
+                    raise self.error(event, "a second << in one mapping: write <<: [*one, *other]")
+                merged = self.merge_sources(event, self.value(self.next(), depth))
+                continue
+            key = self.key(event)
+            if key in own:
+                first = _key_line(self.text, start.start_mark.index, key)
+                raise self.error(event, f"the key {key!r} is given twice, first in line {first}")
+            own[key] = self.value(self.next(), depth)
+        return own if merged is None else _merge(merged, own)
+
+    def key(self, event: Any) -> str | int:
+        if isinstance(event, CollectionStartEvent):
+            raise self.error(event, self.collection_as_key(event))
+        value = self.value(event, 1)
+        written = event.value if type(event) is ScalarEvent else str(value)
+        if type(value) is str or (type(value) is int and str(value) == written):
+            return value
+        if isinstance(value, (list, dict)):
+            raise self.error(event, "a list or a mapping cannot be a key")
+        raise self.error(event, f"the key {written} means {_described(value)} in YAML: quote it")
+
+    def collection_as_key(self, event: Any) -> str:
+        if self.text.startswith("{{", event.start_mark.index - 1):
+            return 'a value that starts with {{ needs quotes: "{{ … }}"'
+        return "a list or a mapping cannot be a key"
+
+    def merge_sources(self, event: Any, value: Any) -> list[dict[str | int, Any]]:
+        sources = value if isinstance(value, list) else [value]
+        if not all(isinstance(source, dict) for source in sources):
+            raise self.error(event, "<< wants a mapping or a list of mappings")
+        return sources
+
+    def anchored(self, event: Any, depth: int) -> Any:
+        """A value with a name; its length and height are kept, because every alias costs as much again."""
+        aliased, values, deepest = self.aliased, self.values, self.deepest
+        self.anchors.pop(event.anchor, None)  # an alias inside the value itself names nothing yet
+        self.deepest = depth - 1
+        value = self.scalar(event) if type(event) is ScalarEvent else self.collection(event, depth)
+        length = self.parser.peek_event().start_mark.index - event.start_mark.index + self.aliased - aliased
+        self.anchors[event.anchor] = value, length, self.values - values + 1, self.deepest - depth + 1
+        self.deepest = max(deepest, self.deepest)
+        return value
+
+    def alias(self, event: Any, depth: int) -> Any:
+        if event.anchor not in self.anchors:
+            raise self.error(
+                event,
+                "a text that begins with * is quoted; as an alias it names nothing that is complete above it",
+            )
+        value, length, values, height = self.anchors[event.anchor]
+        self.aliased += length
+        self.values += values
+        self.deepest = max(self.deepest, depth + height - 1)
+        if len(self.text) + self.aliased > self.limit or self.deepest > DEPTH_LIMIT:
+            what = f"longer than {self.limit} characters or nested more than {DEPTH_LIMIT} deep"
+            raise LimitError(self.where(event), f"aliases make this {what}")
+        if self.values > VALUES_LIMIT:
+            raise LimitError(self.where(event), f"aliases make this more than {VALUES_LIMIT} values")
+        return value
+
+    def where(self, event: Any) -> str:
+        return f"{self.source}:{event.start_mark.line + 1}:{event.start_mark.column + 1}"
+
+    def error(self, event: Any, what: str) -> DocumentError:
+        return DocumentError(self.where(event), what)
+
+
+def _merge(sources: list[dict[str | int, Any]], own: dict[str | int, Any]) -> dict[str | int, Any]:
+    """Merge keys: the mapping's own keys win, then the first source that has the key."""
+    result: dict[str | int, Any] = {}
+    for source in reversed(sources):
+        result.update(source)
+    return result | own
+
+
+# -- scalars ----------------------------------------------------------------------------------
+
+_TAG: Final = "tag:yaml.org,2002:"
+_RESOLVERS: Final = yaml.SafeLoader.yaml_implicit_resolvers
+_CONSTRUCTOR: Final = SafeConstructor()
+_SCALARS: Final[dict[str, Any]] = {
+    _TAG + "bool": _CONSTRUCTOR.construct_yaml_bool,
+    _TAG + "float": _CONSTRUCTOR.construct_yaml_float,
+    _TAG + "int": _CONSTRUCTOR.construct_yaml_int,
+    _TAG + "null": _CONSTRUCTOR.construct_yaml_null,
+    # these stay text: a date, and '<<' and '=' where they are not keys
+    _TAG + "merge": None,
+    _TAG + "str": None,
+    _TAG + "timestamp": None,
+    _TAG + "value": None,
+}
+
+
+def _implicit_tag(text: str) -> str:
+    for tag, pattern in _RESOLVERS.get(text[:1], ()):
+        if pattern.match(text):
+            return str(tag)
+    return _TAG + "str"
+
+
+def _typed(tag: str, text: str) -> Any:
+    """The value of a scalar; ValueError and its like for text that does not fit the tag."""
+    construct = _SCALARS[tag]
+    if construct is None:
+        return text
+    if len(text) > _LONGEST_NUMBER:
+        raise ValueError
+    value = construct(ScalarNode(tag, text))
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError
+    return value
+
+
+# -- messages ---------------------------------------------------------------------------------
+
+_SENTENCES: Final = {
+    "mapping values are not allowed in this context": (
+        "a ':' is not expected here: check the indentation, or quote the text"
+    ),
+    "block sequence entries are not allowed in this context": (
+        "a list cannot start here: give it lines of its own"
+    ),
+    "did not find expected key": (
+        "does not fit the mapping that starts in line {line}: check indentation and quotes"
+    ),
+    "did not find expected '-' indicator": (
+        "does not fit the list that starts in line {line}: check the indentation"
+    ),
+    "did not find expected ',' or ']'": "a ',' or ']' is missing in the list that starts in line {line}",
+    "did not find expected ',' or '}'": "a ',' or '}}' is missing in the mapping that starts in line {line}",
+    "did not find expected <document start>": "something follows the end of the document",
+    "found unexpected end of stream": "the quoted text that starts in line {line} has no end",
+    "could not find expected ':'": "a ':' is missing after the key in line {line}",
+}
+
+
+def _syntax_error(error: Any, text: str, source: str) -> DocumentError:
+    """The complaint of the C parser as a sentence with the place in front."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:  # characters that YAML does not allow carry an offset instead
+        before = text[: getattr(error, "position", 0)]
+        line, column = before.count("\n"), len(before) - before.rfind("\n") - 1
+        return DocumentError(f"{source}:{line + 1}:{column + 1}", str(getattr(error, "reason", error)))
+    return DocumentError(f"{source}:{mark.line + 1}:{mark.column + 1}", _sentence(error, mark, text))
+
+
+def _sentence(error: Any, mark: Any, text: str) -> str:
+    if error.problem == "found character that cannot start any token":
+        character = text[mark.index : mark.index + 1]
+        return (
+            "a tab cannot indent: use spaces"
+            if character == "\t"
+            else f"{character!r} cannot start a value: quote it"
+        )
+    start = error.context_mark or mark
+    return _SENTENCES.get(error.problem, "{problem}").format(line=start.line + 1, problem=error.problem)
+
+
+def _key_line(text: str, start: int, key: str | int) -> int:
+    """The line of the first ``key`` in the mapping that starts at offset ``start``."""
+    parser: Any = yaml.CSafeLoader(text)
+    kind: Any = None
+    mark: Any = None
+    while kind is not MappingStartEvent or mark.index != start:
+        event = parser.get_event()
+        kind, mark = type(event), event.start_mark
+    while getattr(event := parser.get_event(), "value", None) != str(key):
+        _skip(parser)
+    return int(event.start_mark.line) + 1
+
+
+def _skip(parser: Any) -> None:
+    depth = 0
+    while True:
+        event = parser.get_event()
+        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+        if depth == 0:
+            return
+
+
+def _unsupported(tag: str, known: Tags) -> str:
+    """The sentence for a tag, which is not quoted when it may as well be a password that begins so."""
+    if tag.startswith(_TAG):
+        return f"the tag {_short(tag)} is not supported"
+    if known:
+        return f"a text that begins with ! is quoted; as a tag it is not known, wanted {', '.join(known)}"
+    return "a text that begins with ! is quoted; as a tag it is not supported"
+
+
+def _short(tag: str) -> str:
+    return tag.replace(_TAG, "!!")
+
+
+def _described(value: Any) -> str:
+    if value is None:
+        return "null"
+    return f"the boolean {str(value).lower()}" if isinstance(value, bool) else f"the number {value}"

@@ -1,0 +1,58 @@
+"""Results of reading texts, kept in the state directory for the next run: code of templates, values of YAML texts."""
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hiera.expressions import kept_code
+from hiera.text import kept_values
+from puller.state.directories import Directories
+
+if TYPE_CHECKING:
+    from puller.state.kept_file import KeptFile
+
+_STATE_DIRECTORY = re.compile(rb"^state_directory: *(/[^\s'\"#]+)", re.MULTILINE)
+
+
+@contextlib.contextmanager
+def kept_results(directory: Path, *, noop: bool) -> Iterator[None]:
+    """A context whose texts take what was made of them from files in ``directory``; what is new is left there.
+
+    Not in noop, and not where the directory above it is not there. A problem with a file costs time and nothing else,
+    so it is nobody's problem.
+    """
+    files: list[KeptFile] = []
+
+    def opening(name: str) -> "Callable[[bytes], KeptFile]":
+        def opened(maker: bytes) -> "KeptFile":
+            from puller.state.kept_file import KeptFile  # for who has anything to read
+
+            files.append(KeptFile(directory / name, maker))
+            return files[-1]
+
+        return opened
+
+    with kept_code.kept_in(opening("templates")), kept_values.kept_in(opening("texts")):
+        try:
+            yield
+        finally:
+            for file in files:
+                if not noop and os.path.isdir(directory.parent):
+                    with contextlib.suppress(OSError):
+                        file.save()
+                file.close()
+
+
+def kept_of_configuration(path: str) -> Path:
+    """Where the results for the configuration at ``path`` may be, which says itself where that is.
+
+    Another place than it means has none of them, and no harm is done: they are found by all of its text.
+    """
+    found = None
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        found = _STATE_DIRECTORY.search(file.read(1 << 16))
+    state = Path(os.fsdecode(found[1])) if found else Directories.of_user().state
+    return Directories(state, state).kept
