@@ -32,12 +32,9 @@ class Store(Protocol):
         """Remember the result with this digest."""
 
 
-def digest_of(*parts: bytes) -> bytes:
-    """A digest (BLAKE2b) of bytes, one behind the other."""
-    made = blake2b(digest_size=DIGEST_SIZE)
-    for part in parts:
-        made.update(part)
-    return made.digest()
+def digest_of(data: bytes) -> bytes:
+    """A digest (BLAKE2b) of bytes."""
+    return blake2b(data, digest_size=DIGEST_SIZE).digest()
 
 
 def maker_digest(directories: Iterable[str], since: int = sys.maxsize) -> bytes | None:

@@ -11,26 +11,30 @@ import zlib
 
 from hiera.keeping import DIGEST_SIZE, blake2b
 
-_PERSON = b"puller sealing"
 _BLOCK = 64  # bytes of a digest
 _LEVEL = 1  # of compression: texts of many resources repeat themselves
 
 
-def seal(data: bytes, text: bytes) -> bytes:
-    """The bytes that ``unseal`` makes ``data`` of, given the same text."""
-    return _streamed(zlib.compress(data, _LEVEL), text)
+def names_of(text: bytes) -> tuple[bytes, bytes]:
+    """What results of a text are found by, which anybody may know; and the key that they are sealed with."""
+    both = blake2b(text, digest_size=2 * DIGEST_SIZE).digest()
+    return both[:DIGEST_SIZE], both[DIGEST_SIZE:]
 
 
-def unseal(sealed: bytes, text: bytes) -> bytes:
-    """The bytes that were sealed with this text; raises ``ValueError`` where it was another."""
+def seal(data: bytes, key: bytes) -> bytes:
+    """The bytes that ``unseal`` makes ``data`` of, given the same key."""
+    return _streamed(zlib.compress(data, _LEVEL), key)
+
+
+def unseal(sealed: bytes, key: bytes) -> bytes:
+    """The bytes that were sealed with this key; raises ``ValueError`` where it was another."""
     try:
-        return zlib.decompress(_streamed(sealed, text))
+        return zlib.decompress(_streamed(sealed, key))
     except zlib.error as error:
-        raise ValueError("is sealed with another text") from error
+        raise ValueError("is sealed with another key") from error
 
 
-def _streamed(data: bytes, text: bytes) -> bytes:
-    key = blake2b(text, digest_size=DIGEST_SIZE, person=_PERSON).digest()
+def _streamed(data: bytes, key: bytes) -> bytes:
     blocks = [blake2b(b"%d" % number, key=key).digest() for number in range(-(-len(data) // _BLOCK))]
     stream = int.from_bytes(b"".join(blocks)[: len(data)], "little")
     return (int.from_bytes(data, "little") ^ stream).to_bytes(len(data), "little")

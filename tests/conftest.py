@@ -43,7 +43,8 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, settings
 
-from bundles.confined.network import Network, confined
+from bundles.confined.current import confined
+from bundles.confined.network import Network
 from bundles.publisher.channels import Channels
 from bundles.publisher.keys import make_key
 from bundles.publisher.new_site import make_site
@@ -294,6 +295,14 @@ def _own_places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+CONFINED = (
+    "puller.run.jobs.confined",
+    "puller.run.jobs.confined_when_needed",
+    "puller.cli.ensure.ensure.confined_when_needed",
+)
+"""Where jobs are given the processes that speak to the network."""
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _one_process() -> Iterator[None]:
     """What is run in this process speaks to the network by itself: workers for thousands of runs take minutes.
@@ -301,8 +310,8 @@ def _one_process() -> Iterator[None]:
     Tests of workers ask for the fixture ``workers``; what is started as a program has them in any case.
     """
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("puller.run.jobs", "puller.cli.ensure.ensure"):
-            patch.setattr(f"{module}.confined", lambda *_, **__: contextlib.nullcontext(Network()))
+        for place in CONFINED:
+            patch.setattr(place, lambda *_, **__: contextlib.nullcontext(Network()))
         patch.setattr("puller.cli.quick._make_network", Network)
         yield
 
@@ -316,8 +325,8 @@ def operations(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is run in this process speaks to the network by workers, as the agent does."""
-    for module in ("puller.run.jobs", "puller.cli.ensure.ensure"):
-        monkeypatch.setattr(f"{module}.confined", lambda *_, **__: confined())
+    for place in CONFINED:
+        monkeypatch.setattr(place, lambda *_, **__: confined())
 
 
 class Outcome(NamedTuple):

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from bundles.confined.network import current
+from bundles.confined.current import current
 from bundles.deadline import Deadline, aside
 from bundles.digests import sha256
 from bundles.errors import BundleError

@@ -65,33 +65,6 @@ _ENVIRONMENT = frozenset(
 )
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
-_current: Network | None = None
-
-
-@contextlib.contextmanager
-def confined(network: Network | None = None, *, at_once: bool = False) -> Iterator[Network]:
-    """While the block runs, what is fetched and sent over the network is so by workers without privileges.
-
-    ``at_once``: the worker of the first session is split off now, before anything secret is read. That is a fraction of
-    the work of starting a new program, which the others are from, when they are needed; ``network`` is one of which it
-    was split off before.
-    """
-    global _current  # as ``bundles.progress``: one process has one way to the network
-    before = _current
-    _current = mine = network or Network()
-    try:
-        if at_once:
-            mine.split_off()
-        yield mine
-    finally:
-        _current = before
-        mine.close()
-
-
-def current() -> Network | None:
-    """How the network is to be spoken to; ``None``: by this process itself."""
-    return _current
-
 
 class Network:
     """The workers of this process."""

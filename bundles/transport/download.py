@@ -5,7 +5,7 @@ Raised is what `bundles.transport.mirror.Mirror.download` raises, and `SettingsE
 
 from typing import BinaryIO
 
-from bundles.confined.network import current
+from bundles.confined.current import current
 from bundles.deadline import Deadline
 from bundles.transport.settings import TransportSettings, Validators
 

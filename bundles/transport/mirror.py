@@ -7,7 +7,7 @@
 from collections.abc import Sequence
 from typing import BinaryIO, Protocol
 
-from bundles.confined.network import current
+from bundles.confined.current import current
 from bundles.deadline import Deadline
 from bundles.transport.location import Location
 from bundles.transport.settings import TransportSettings, locate

@@ -8,7 +8,7 @@
 import contextlib
 from typing import Protocol
 
-from bundles.confined.network import current
+from bundles.confined.current import current
 from bundles.deadline import Deadline
 from bundles.transport.location import Location
 from bundles.transport.settings import TransportSettings, goes_through_proxy

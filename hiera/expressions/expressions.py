@@ -190,7 +190,7 @@ def _resolved_items(container: Any, items: Any, scope: Scope) -> Any:
 
 def joined(pieces: list[Any]) -> str | Secret:
     """Texts and secrets as one text, which is a secret when one of them is. Raises LimitError."""
-    secret = any(isinstance(piece, Secret) for piece in pieces)
+    secret = [piece for piece in pieces if isinstance(piece, Secret)]
     texts = [piece.reveal() if isinstance(piece, Secret) else piece for piece in pieces] if secret else pieces
     if sum(map(len, texts)) > TEXT_LIMIT:
         raise LimitError("", f"makes a text of more than {TEXT_LIMIT} characters")

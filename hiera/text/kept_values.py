@@ -16,8 +16,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from hiera.keeping import Store, digest_of, maker_digest
-from hiera.sealing import seal, unseal
+from hiera.keeping import Store, maker_digest
+from hiera.sealing import names_of, seal, unseal
 from hiera.threads import PerThread
 
 
@@ -33,14 +33,15 @@ class _Values:
         if (store := self._opened()) is None:
             return read()
         data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-        digest = digest_of(b"%d\0" % limit, data)
+        # Both depend on the limit, too, which one text may have several of.
+        digest, key = names_of(b"%d\0%s" % (limit, data))
         if isinstance(sealed := store.find(digest), bytes):
             with contextlib.suppress(ValueError, TypeError, EOFError):
-                return marshal.loads(unseal(sealed, data))  # noqa: S302  nobody else can have written it
+                return marshal.loads(unseal(sealed, key))  # noqa: S302  nobody else can have written it
         value = read()
         # What has read it was imported after the maker was known, and may have been another by then.
         if _maker() == self._maker:
-            store.keep(digest, seal(marshal.dumps(value), data))
+            store.keep(digest, seal(marshal.dumps(value), key))
         return value
 
     def _opened(self) -> Store | None:

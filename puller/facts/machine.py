@@ -136,7 +136,7 @@ class Machine:
 
     def canonical_name(self, name: str, seconds: float) -> str | None:
         """The full name that the resolver has for a host; raises ``OSError``, also as ``TimeoutError``."""
-        import socket
+        import _socket as socket  # see ``netlink``
 
         # As bytes: for text Python loads its tables of letters of the world, which takes longer than the answer.
         host = name.encode() if name.isascii() else name

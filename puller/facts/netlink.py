@@ -5,10 +5,11 @@
 * ``parse_links`` and ``parse_addresses`` are rules over bytes; ``links`` and ``addresses`` ask the kernel.
 """
 
-import socket
+import _socket as socket  # without the classes that Python puts over it, most of the import
 import struct
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from typing import NamedTuple
 
 # linux/netlink.h and linux/rtnetlink.h
@@ -120,8 +121,8 @@ def _dump(question: int) -> tuple[list[bytes], bool]:
     body = _LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
     bodies: list[bytes] = []
     interrupted = False
-    with socket.socket(
-        socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE
+    with closing(
+        socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
     ) as channel:
         channel.send(_HEADER.pack(_HEADER.size + len(body), question, _REQUEST_DUMP, 1, 0) + body)
         while True:

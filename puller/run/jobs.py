@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bundles.confined.network import confined
+from bundles.confined.current import confined, confined_when_needed
 from bundles.progress import watched_by
 from puller.engine.apply import Applied, apply_catalog
 from puller.engine.engine import Settings
@@ -170,7 +170,7 @@ def apply(options: ApplyOptions) -> int:
         options.facts_directories = options.facts_directories or (users_facts(),)
     log = options.log()
     stops = StopRequests(log.at_once)
-    with stops.handled(), watched_by(Fetching(log)), confined():
+    with stops.handled(), watched_by(Fetching(log)), confined_when_needed():
         try:
             return _apply(options, log, stops)
         except Stopped as stop:

@@ -14,7 +14,7 @@ from puller.state.directories import Directories
 if TYPE_CHECKING:
     from puller.state.kept_file import KeptFile
 
-_STATE_DIRECTORY = re.compile(rb"^state_directory: *(/[^\s'\"#]+)", re.MULTILINE)
+_STATE_DIRECTORY = rb"(?m)^state_directory: *(/[^\s'\"#]+)"
 
 
 @contextlib.contextmanager
@@ -53,6 +53,6 @@ def kept_of_configuration(path: str) -> Path:
     """
     found = None
     with contextlib.suppress(OSError), open(path, "rb") as file:
-        found = _STATE_DIRECTORY.search(file.read(1 << 16))
+        found = re.search(_STATE_DIRECTORY, file.read(1 << 16))
     state = Path(os.fsdecode(found[1])) if found else Directories.of_user().state
     return Directories(state, state).kept

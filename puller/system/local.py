@@ -98,7 +98,7 @@ class LocalSystem:
 
     def read(self, path: str, looked_at: os.stat_result | None = None) -> bytes:
         if looked_at is None:
-            return _read_all(_open_regular(path))
+            return _read_all(*_open_and_measure(path))
         with open(_open_regular(path), "rb", buffering=0) as stream:
             _require_same(path, looked_at, os.fstat(stream.fileno()))
             return _of_size(path, stream, looked_at.st_size)
@@ -417,22 +417,35 @@ def _find_id(name: str, known: dict[str, int], ask: Callable[[], int]) -> int | 
 
 def _open_regular(path: str) -> int:
     """Open for reading what is a regular file now; never blocks on a FIFO, never follows a link."""
+    return _open_and_measure(path)[0]
+
+
+def _open_and_measure(path: str) -> tuple[int, int]:
+    """As ``_open_regular``, with the size that the system tells, which is none for files of the kernel."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
         os.close(descriptor)
         raise ChangedMeanwhile(f"{path}: is not a regular file any more")
-    return descriptor
+    return descriptor, found.st_size
 
 
-def _read_all(descriptor: int) -> bytes:
-    """All that can be read, and the descriptor closed: a file object asks the system for half a dozen things more."""
+def _read_all(descriptor: int, size: int) -> bytes:
+    """All that can be read, and the descriptor closed: a file object asks the system for half a dozen things more.
+
+    What has as many bytes as ``size``, and no more when one more is asked for, is at its end.
+    """
+    pieces = []
     try:
-        pieces = []
+        if 0 < size < _PIECE:
+            pieces.append(os.read(descriptor, size + 1))
+            if len(pieces[0]) == size:
+                return pieces[0]
         while piece := os.read(descriptor, _PIECE):
             pieces.append(piece)
     finally:
         os.close(descriptor)
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    return b"".join(pieces)
 
 
 def _find_directory(path: str) -> tuple[int, int] | None:

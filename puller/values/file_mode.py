@@ -6,6 +6,7 @@ cleared, of a directory they stay as they are, since there they say how it is us
 
 import re
 import stat
+from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
 from hiera.values.plain import described
@@ -14,9 +15,9 @@ if TYPE_CHECKING:
     from puller.values.mode_changes import ModeChanges
 
 _OCTAL = re.compile(r"(?:0[oO])?(0*)([0-7]{1,4})")
-_MASK = re.compile(r"[0-7x]{3}")
+_MASK = r"[0-7x]{3}"
 _CHANGES = "[ugoa]+(?:[-+][rwxXst]+|=[rwxXst]*)+"
-_SYMBOLIC = re.compile(f"{_CHANGES}(?:,{_CHANGES})*")
+_SYMBOLIC = f"{_CHANGES}(?:,{_CHANGES})*"
 _PERMISSIONS, _SPECIAL = 0o777, 0o7000
 
 
@@ -66,15 +67,20 @@ class FileMode:
         if not isinstance(text, str):
             # Not the value: YAML has made 420 of 0644, which nobody would recognise.
             raise ValueError(f"is {described(text)}, wanted text: quote it")
+        return cls._of_text(text)
+
+    @classmethod
+    @lru_cache(maxsize=256)  # ten thousand files have a few modes
+    def _of_text(cls, text: str) -> "FileMode":
         if match := _OCTAL.fullmatch(text):
             bits = int(match[2], 8)
             # As for chmod(1), a fifth digit says that the special bits are meant, too, and that there are none.
             return cls(bits, is_exact=bits > _PERMISSIONS or len(match[1] + match[2]) > 4)
-        if _MASK.fullmatch(text):
+        if re.fullmatch(_MASK, text):
             return cls(
                 int(text.replace("x", "0"), 8), int("".join("7" if d == "x" else "0" for d in text), 8)
             )
-        if _SYMBOLIC.fullmatch(text):
+        if re.fullmatch(_SYMBOLIC, text):
             from puller.values.mode_changes import ModeChanges  # few modes are changes
 
             return cls(0, changes=ModeChanges(text))

@@ -113,10 +113,11 @@ def measure(directory: Path, nginx: Nginx, anchor: Path, runs: int, http: dict[s
 # With it, the agent speaks to the network itself.
 ALONE = """\
 import contextlib
+import bundles.confined.current as current
 import bundles.confined.network as network
 import puller.cli.quick as quick
 quick._make_network = network.Network
-network.confined = lambda *_, **__: contextlib.nullcontext(network.Network())
+current.confined = lambda *_, **__: contextlib.nullcontext(network.Network())
 """
 MAIN = "from puller.cli import main; main()"
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from bundles.confined.network import confined
+from bundles.confined.current import confined_when_needed
 from bundles.progress import watched_by
 from puller.cli.colour import with_colour_option
 from puller.cli.ensure.options import ensure_options, run_one
@@ -71,7 +71,7 @@ def _command(resource_type: ResourceType) -> click.Command:
         level = verbosity(verbose=not options["quiet"], quiet=options["quiet"])
         wanted = Wanted(resource_type.type_name, properties)
         log = Log(sys.stdout, level=level)
-        with watched_by(Fetching(log)), confined():
+        with watched_by(Fetching(log)), confined_when_needed():
             return run_one(wanted, options, log, diff=options["diff"])[1]
 
     # Properties are known only now, from the type; in --help they come before what all types have.

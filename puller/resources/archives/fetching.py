@@ -5,7 +5,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from bundles.confined.network import current
+from bundles.confined.current import current
 from bundles.deadline import Deadline, DeadlineError
 from bundles.masking import Hidden
 from bundles.transport.location import Location

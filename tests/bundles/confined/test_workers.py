@@ -14,8 +14,9 @@ import pytest
 
 from bundles import progress
 from bundles.confined import confinement
+from bundles.confined.current import confined, current
 from bundles.confined.frames import DATA, ERROR, LOG, message
-from bundles.confined.network import Connection, Network, confined, current
+from bundles.confined.network import Connection, Network
 from bundles.deadline import Deadline, DeadlineError
 from bundles.errors import OversizeError, SettingsError, TransportError
 

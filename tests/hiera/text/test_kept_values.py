@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiera.errors import HieraError
-from hiera.sealing import seal, unseal
+from hiera.sealing import names_of, seal, unseal
 from hiera.text import kept_values, yaml_reading
 from hiera.text.kept_values import kept_in
 from hiera.text.yaml_text import load
@@ -132,12 +132,15 @@ def test_what_is_kept_shows_nothing_of_the_text(secret: str) -> None:
 
 
 @given(st.binary(max_size=500), st.binary(max_size=50), st.binary(max_size=50))
-def test_only_the_same_text_unseals(data: bytes, text: bytes, other: bytes) -> None:
-    sealed = seal(data, text)
-    assert unseal(sealed, text) == data
-    if other != text:
-        with pytest.raises(ValueError, match="another text"):
-            unseal(sealed, other)
+def test_only_the_key_of_the_same_text_unseals(data: bytes, text: bytes, other: bytes) -> None:
+    name, key = names_of(text)
+    assert name != key
+    sealed = seal(data, key)
+    assert unseal(sealed, key) == data
+    for wrong in (name, *names_of(other)):
+        if wrong != key:
+            with pytest.raises(ValueError, match="another key"):
+                unseal(sealed, wrong)
 
 
 def test_a_text_that_nobody_wants_kept_opens_no_store() -> None:
