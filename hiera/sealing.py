@@ -16,7 +16,7 @@ _LEVEL = 1  # of compression: texts of many resources repeat themselves
 
 
 def names_of(text: bytes) -> tuple[bytes, bytes]:
-    """What results of a text are found by, which anybody may know; and the key that they are sealed with."""
+    """The name that results of a text are found by, which anybody may know; and the key that they are sealed with."""
     both = blake2b(text, digest_size=2 * DIGEST_SIZE).digest()
     return both[:DIGEST_SIZE], both[DIGEST_SIZE:]
 

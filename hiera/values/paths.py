@@ -116,7 +116,8 @@ def path_text(keys: Iterable[str | int]) -> str:
     """A path as messages show it: ``data.web.ports[0]``, with odd keys in brackets and quotes."""
     text = ""
     for key in keys:
-        if isinstance(key, str) and re.fullmatch(r"[\w-]+", key):
+        # As by the expression [\w-]+, which few runs need besides.
+        if isinstance(key, str) and key.replace("-", "_").replace("_", "a").isalnum():
             text += f".{key}" if text else key
         else:
             text += f"[{key!r}]"

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from puller.state.directories import Directories
 if TYPE_CHECKING:
     from puller.state.kept_file import KeptFile
 
-_STATE_DIRECTORY = rb"(?m)^state_directory: *(/[^\s'\"#]+)"
+_BEGINNING = 1 << 16  # bytes
 
 
 @contextlib.contextmanager
@@ -51,8 +50,18 @@ def kept_of_configuration(path: str) -> Path:
 
     Another place than it means has none of them, and no harm is done: they are found by all of its text.
     """
-    found = None
-    with contextlib.suppress(OSError), open(path, "rb") as file:
-        found = re.search(_STATE_DIRECTORY, file.read(1 << 16))
-    state = Path(os.fsdecode(found[1])) if found else Directories.of_user().state
+    state = Directories.of_user().state
+    with contextlib.suppress(OSError):
+        lines = _lines(path)
+        words = next((words for line in lines if (words := line.split())[:1] == [b"state_directory:"]), [])
+        if len(words) > 1 and words[1].startswith(b"/"):
+            state = Path(os.fsdecode(words[1]))
     return Directories(state, state).kept
+
+
+def _lines(path: str) -> list[bytes]:
+    """The lines of the beginning of a file; none of what comes by a pipe, which comes once. Raises ``OSError``."""
+    if not os.path.isfile(path):
+        return []
+    with open(path, "rb") as file:
+        return file.read(_BEGINNING).splitlines()

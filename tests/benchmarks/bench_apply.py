@@ -68,7 +68,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Target:
-    """What issue and README promise: at most ``ratio`` of the peer's ``what`` at this size."""
+    """An aim: at most ``ratio`` of the peer's ``what`` at this size."""
 
     size: int
     tool: str
@@ -82,6 +82,9 @@ TARGETS = (
     Target(10_000, "puller apply", "cf-agent -f", "wall", 0.25),
     Target(10_000, "puller apply", "cf-agent -f", "peak", 2.0),
     Target(200, "puller run", "cf-agent", "wall", 1.6),
+    Target(200, "puller apply", "cf-agent -f", "processor", 0.55),
+    Target(200, "puller run", "cf-agent", "processor", 0.95),
+    Target(10_000, "puller apply", "cf-agent -f", "processor", 0.08),
 )
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import marshal
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
-from hiera.text import yaml_reading
+from hiera.sealing import names_of, seal
+from hiera.text import kept_values, yaml_reading
+from hiera.text.yaml_text import SIZE_LIMIT, load
 from puller.run.kept_results import kept_of_configuration
+from puller.state.kept_file import KeptFile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,13 +106,18 @@ def test_harm_to_what_is_kept_changes_nothing(kept: Host, harm: str) -> None:
     assert (kept.machine / "motd").exists()
 
 
+def test_a_configuration_that_comes_by_a_pipe_is_left_to_its_reader(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "config.yaml")
+    usual = kept_of_configuration(str(tmp_path / "none.yaml"))
+    assert kept_of_configuration(str(pipe)) == usual
+
+
 @pytest.mark.parametrize(
     ("text", "place"),
     [
         ("site: x\nstate_directory: /srv/puller\n", "/srv/puller/kept"),
         ("state_directory: /srv/puller # ours\n", "/srv/puller/kept"),
         ("state_directory: '/srv/puller'\n", None),
-        (" state_directory: /srv/puller\n", None),
         ("state_directory: relative\n", None),
         ("", None),
     ],
@@ -118,3 +128,31 @@ def test_the_place_is_found_without_reading_the_configuration(
     (tmp_path / "config.yaml").write_text(text)
     usual = kept_of_configuration(str(tmp_path / "none.yaml"))
     assert str(kept_of_configuration(str(tmp_path / "config.yaml"))) == (place or str(usual))
+
+
+@pytest.mark.parametrize("opened", ["texts", "."])
+def test_values_that_others_could_have_written_are_not_believed(kept: Host, opened: str) -> None:
+    """Whoever can write as this user can do this, and everything else; nobody else can."""
+    place, motd = kept.state / "kept", kept.machine / "motd"
+    _poison(place / "texts", next(kept.state.glob("bundles/web/*/manifest.yaml")), "hello", "evil")
+    motd.unlink()
+    assert kept.run().status == 0
+    assert motd.read_text() == "evil 1.0.0\n"
+    motd.unlink()
+    (place / opened).chmod(0o777)
+    assert kept.run().status == 0
+    assert motd.read_text() == "hello 1.0.0\n"
+
+
+def _poison(path: Path, manifest: Path, word: str, other: str) -> None:
+    """Keep for the text of a manifest the value of another."""
+    text = manifest.read_bytes()
+    name, key = names_of(b"%d\0%s" % (SIZE_LIMIT, text))
+    value = load(text.replace(word.encode(), other.encode()), "")
+    maker = kept_values._maker()
+    assert maker is not None
+    file = KeptFile(path, maker)
+    assert file.find(name) is not None
+    file.keep(name, seal(marshal.dumps(value), key))
+    file.save()
+    file.close()
