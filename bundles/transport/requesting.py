@@ -79,9 +79,9 @@ class Requests:
             address = (self._host.encode("ascii"), self._port)
             sock = socket.create_connection(address, self._timeout)  # type: ignore[arg-type]  # bytes are taken, too
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._socket = (
-                sock if self._context is None else self._context.wrap_socket(sock, server_hostname=self._host)
-            )
+            self._socket = sock
+            if self._context is not None:
+                self._socket = self._context.wrap_socket(sock, server_hostname=self._host)
         return self._socket
 
 
@@ -131,8 +131,8 @@ class Answer:
         self.is_whole = True
 
     def _read_to_end(self, limit: int) -> None:
-        while len(self._received) < limit and self._more():
-            pass
+        while len(self._received) < limit and not self.is_whole:
+            self.is_whole = not self._more()
         self._take(min(len(self._received), limit), limit)
 
     def _take(self, size: int, limit: int) -> None:
