@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from hiera.document.explain import Entry, Explanation
 from hiera.document.layers import IsReplaced, Layer, LayeredMapping, Resolver, mergeable
@@ -49,25 +49,42 @@ _DEFAULT_ORDER: Final = ("default",)
 _MERGES: Final = ("first", "deep")
 
 
-class Resolved(NamedTuple):
+class Resolved:
     """The data of one document for one host, and how it came to be."""
 
-    data: dict[str, Any]
-    explanation: Explanation
+    __slots__ = ("data", "explanation")  # as in ``layers``
+
+    def __init__(self, data: dict[str, Any], explanation: Explanation) -> None:
+        self.data = data
+        self.explanation = explanation
 
 
-class Document(NamedTuple):
+class Document:
     """A document whose shape is right."""
 
-    source: str
-    data: Mapping[Any, Any]
-    order: tuple[str, ...]
-    merge: str
-    overrides: Mapping[str, Mapping[Any, Any]]
-    locate: Locate
-    """Line and column of a path of keys; called for messages only."""
-    annotations: Annotations | None = None
-    """Rules for the finished data: the caller checks them when all sources are merged."""
+    __slots__ = ("annotations", "data", "locate", "merge", "order", "overrides", "source")
+
+    def __init__(
+        self,
+        source: str,
+        data: Mapping[Any, Any],
+        order: tuple[str, ...],
+        merge: str,
+        overrides: Mapping[str, Mapping[Any, Any]],
+        locate: Locate,
+        annotations: Annotations | None = None,
+    ) -> None:
+        """``locate`` gives line and column of a path of keys, for messages.
+
+        ``annotations`` are rules for the finished data: the caller checks them when all sources are merged.
+        """
+        self.source = source
+        self.data = data
+        self.order = order
+        self.merge = merge
+        self.overrides = overrides
+        self.locate = locate
+        self.annotations = annotations
 
     @property
     def has_hierarchy(self) -> bool:
@@ -146,7 +163,7 @@ class Document(NamedTuple):
         for index, text in enumerate(self.order):
             name = self._name(index, text, scope)
             reason = self._refusal(name, len(sections) > 1)
-            entries.append(Entry(text, name, not reason, reason or "merged over what is above"))
+            entries.append(Entry(text, name, reason or "merged over what is above", merged=not reason))
             if name is not None and not reason:
                 sections.append(Layer(self.overrides[name], ("overrides", name)))
         return sections, tuple(entries)
@@ -237,7 +254,8 @@ def _without_replaced(sections: list[Layer]) -> list[Layer]:
     taken: set[Any] = set()
     kept = []
     for section in reversed(sections):
-        kept.append(section._replace(values={k: v for k, v in section.values.items() if k not in taken}))
+        values = {k: v for k, v in section.values.items() if k not in taken}
+        kept.append(Layer(values, section.place, final=section.final))
         taken.update(section.values)
     return kept[::-1]
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 
-class Entry(NamedTuple):
+class Entry:
     """One entry of ``hierarchy.order``, and what became of it."""
 
-    text: str
-    """As the author wrote it."""
-    name: str | None
-    """With its expressions resolved; None when all of them came out missing or empty."""
-    merged: bool
-    reason: str
-    """Why it was merged or not, as a sentence."""
+    __slots__ = ("merged", "name", "reason", "text")  # as in ``layers``
+
+    def __init__(self, text: str, name: str | None, reason: str, *, merged: bool) -> None:
+        """``text`` is as the author wrote it, ``name`` with its expressions resolved.
+
+        The name is None when all of them came out missing or empty; ``reason`` is a sentence.
+        """
+        self.text = text
+        self.name = name
+        self.reason = reason
+        self.merged = merged
 
     def sentence(self) -> str:
         """``host:{{ facts.hostname }} → host:web01: merged over the base``."""
@@ -23,15 +27,22 @@ class Entry(NamedTuple):
         return f"{shown}: {self.reason}"
 
 
-class Explanation(NamedTuple):
+class Explanation:
     """The steps of resolving one document."""
 
-    source: str
-    merge: str
-    """``first``: the first entry with a section replaces keys of the base; ``deep``: later entries win."""
-    entries: tuple[Entry, ...]
-    keys: Mapping[str, tuple[str, ...]]
-    """Top-level key → the sections its value was made of, lowest first; the last one won."""
+    __slots__ = ("entries", "keys", "merge", "source")
+
+    def __init__(
+        self, source: str, merge: str, entries: tuple[Entry, ...], keys: Mapping[str, tuple[str, ...]]
+    ) -> None:
+        """``merge`` is ``first`` (the first entry with a section replaces keys of the base) or ``deep`` (later win).
+
+        ``keys``: top-level key → the sections its value was made of, lowest first; the last one won.
+        """
+        self.source = source
+        self.merge = merge
+        self.entries = entries
+        self.keys = keys
 
     def lines(self) -> Iterator[str]:
         """For people."""

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from hiera.errors import ExpressionError, HieraError
 from hiera.values.paths import path_text
@@ -21,21 +21,27 @@ IsReplaced = Callable[[Path, HieraError], bool]
 """Told of a value that cannot be resolved, by its path below ``data``: whether it may be left out."""
 
 
-class Layer(NamedTuple):
+class Layer:
     """One mapping of the document, and where in the document it stands."""
 
-    values: Mapping[Any, Any]
-    place: Path
-    final: bool = False
-    """Whether it came out of an expression, so that nothing in it is resolved again."""
+    __slots__ = ("final", "place", "values")  # no NamedTuple: Python compiles code for each of those
+
+    def __init__(self, values: Mapping[Any, Any], place: Path, *, final: bool = False) -> None:
+        """``final``: it came out of an expression, so that nothing in it is resolved again."""
+        self.values = values
+        self.place = place
+        self.final = final
 
 
-class _Piece(NamedTuple):
+class _Piece:
     """The value that one layer has for a key."""
 
-    value: Any
-    place: Path
-    final: bool
+    __slots__ = ("final", "place", "value")
+
+    def __init__(self, value: Any, place: Path, *, final: bool) -> None:
+        self.value = value
+        self.place = place
+        self.final = final
 
 
 class Resolver:
@@ -58,7 +64,7 @@ class Resolver:
         if piece.final or not isinstance(piece.value, str) or "{{" not in piece.value:
             return piece
         try:
-            return _Piece(self.resolve_text(piece.value), piece.place, True)
+            return _Piece(self.resolve_text(piece.value), piece.place, final=True)
         except HieraError as error:
             error.keys = error.keys or piece.place
             raise error.at(f"{self.locate(piece.place)}: {path_text(piece.place)}") from None
@@ -72,13 +78,16 @@ class Resolver:
 
     def whole(self, piece: _Piece) -> Any:
         """The value of an item of a list, with everything in it resolved."""
-        value, place, final = self.resolved(piece)
-        if final:
+        resolved = self.resolved(piece)
+        value, place = resolved.value, resolved.place
+        if resolved.final:
             return value
         if isinstance(value, list):
-            return [self.whole(_Piece(item, (*place, index), False)) for index, item in enumerate(value)]
+            return [
+                self.whole(_Piece(item, (*place, index), final=False)) for index, item in enumerate(value)
+            ]
         if isinstance(value, dict):
-            return {key: self.whole(_Piece(item, (*place, key), False)) for key, item in value.items()}
+            return {key: self.whole(_Piece(item, (*place, key), final=False)) for key, item in value.items()}
         return value
 
 
@@ -102,7 +111,7 @@ class LayeredMapping(Mapping[Any, Any]):
         if key in self._done:
             return self._done[key]
         pieces = [
-            _Piece(layer.values[key], (*layer.place, key), layer.final)
+            _Piece(layer.values[key], (*layer.place, key), final=layer.final)
             for layer in self._layers
             if key in layer.values
         ]
@@ -156,10 +165,13 @@ class LayeredMapping(Mapping[Any, Any]):
             base = self._base.get(path[-1])
             # A piece that was replaced hides the lower sources as well, as it will when the caller merges them.
             below = base if len(alike) == len(pieces) and isinstance(base, Mapping) else None
-            return LayeredMapping([Layer(*piece) for piece in alike], self._resolver, below, path)
+            layers = [Layer(piece.value, piece.place, final=piece.final) for piece in alike]
+            return LayeredMapping(layers, self._resolver, below, path)
         if isinstance(top, list):
             return [
-                item if piece.final else self._resolver.whole(_Piece(item, (*piece.place, index), False))
+                item
+                if piece.final
+                else self._resolver.whole(_Piece(item, (*piece.place, index), final=False))
                 for piece in alike
                 for index, item in enumerate(piece.value)
             ]

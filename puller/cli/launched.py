@@ -7,17 +7,19 @@ bug leaves the note in its place.
 
 import contextlib
 import os
-from typing import NamedTuple
 
 from puller.exit_status import ExitStatus
 
 _PLACE = "PULLER_BEGUN"
 
 
-class Note(NamedTuple):
+class Note:
     """The note that this process has begun a run; ``path`` is empty where nobody counts."""
 
-    path: str
+    __slots__ = ("path",)
+
+    def __init__(self, path: str) -> None:
+        self.path = path
 
     def ended(self, status: int) -> None:
         """Take it away, unless the status is that of a bug; what cannot be taken away stays."""

@@ -5,7 +5,7 @@ Lowest precedence first (``docs/data.md``): site data (``puller.data.site_data``
 and overrides if it likes; its expressions see the data of those below it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,8 +42,8 @@ class DataSource(msgspec.Struct, frozen=True):
     """The data of one document on this host, and how it came to be."""
 
     origin: Origin
-    name: str
-    """As messages call it: a path, a URL, ``--set port``."""
+    named: str | Callable[[], str]
+    """Its name, or what finds it where that takes reading a text again."""
     data: Mapping[str, Any]
     document: Document | None = None
     """Where the data was read from, if anywhere."""
@@ -53,6 +53,11 @@ class DataSource(msgspec.Struct, frozen=True):
     """Why something in a top-level key cannot be resolved here; a higher source has another value in its place."""
     joins_lists: bool = False
     """Whether its lists are appended to those below it, as what a parent manifest hands down is."""
+
+    @property
+    def name(self) -> str:
+        """As messages call it: a path, a URL, ``--set port``."""
+        return self.named if isinstance(self.named, str) else self.named()
 
     @property
     def annotations(self) -> "Annotations | None":

@@ -10,7 +10,8 @@ import struct
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from typing import NamedTuple
+
+import msgspec
 
 # linux/netlink.h and linux/rtnetlink.h
 _REQUEST_DUMP = 0x1 | 0x300
@@ -31,7 +32,7 @@ _BUFFER = 1 << 16  # the kernel never sends more than 32 KiB at once
 _TRIES = 3
 
 
-class Link(NamedTuple):
+class Link(msgspec.Struct, frozen=True):
     """A network interface; ``mac`` is empty where the kind of link has none, ``master`` is a number or 0."""
 
     number: int
@@ -41,7 +42,7 @@ class Link(NamedTuple):
     master: int
 
 
-class Address(NamedTuple):
+class Address(msgspec.Struct, frozen=True):
     """An address; ``name`` is the interface or the label of an alias (``eth0:1``), ``prefix`` is in bits."""
 
     number: int

@@ -138,8 +138,8 @@ def _given(declaration: Declaration, properties: "ApplyProperties") -> BundleDat
     """The data of a child but for its own document."""
     data, handed = _data_of(declaration, properties), None
     if data is not None:
-        where = declaration.problems.where((*declaration.path, "data"))
-        handed = DataSource(Origin.PARENT, where, data, joins_lists=True)
+        problems, path = declaration.problems, (*declaration.path, "data")
+        handed = DataSource(Origin.PARENT, lambda: problems.where(path), data, joins_lists=True)
     return declaration.home.data.of_child(DataSource(Origin.MANIFEST, "", {}), handed)
 
 

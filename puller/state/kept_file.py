@@ -25,7 +25,9 @@ import stat
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from bundles.filesystem.atomic import open_directory, remove_leftovers, replace_file
 from hiera.keeping import digest_of
@@ -42,7 +44,7 @@ _ENTRY: Final = struct.Struct("<32s32sII")
 _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class _Entry(NamedTuple):
+class _Entry(msgspec.Struct, frozen=True):
     """A result of the file: the digest of its bytes, where they are, and its writings since it was used."""
 
     sum: bytes

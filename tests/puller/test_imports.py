@@ -111,6 +111,16 @@ def test_applying_a_library_imports_nothing_heavy(source: str) -> None:
     assert imported_by(*options) & (HEAVY | KEPT) == set()
 
 
+def test_applying_a_child_manifest_imports_nothing_heavy(source: str) -> None:
+    manifest = Path(source, "manifest.yaml")
+    Path(source, "child.yaml").write_text(manifest.read_text().replace("/out", "/child"))
+    manifest.write_text(manifest.read_text() + "  - apply: [child.yaml: {data: {port: 81}}]\n")
+    options = ("apply", source, "--state-directory", f"{source}/state")
+    imported_by(*options)
+    assert imported_by(*options) & (HEAVY | KEPT) == set()
+    assert Path(source, "child/a").read_text().startswith("port 81")
+
+
 def test_looking_a_key_up_imports_nothing_heavy_but_json_which_data_may_be_in(tmp_path: Path) -> None:
     (tmp_path / "hiera.yaml").write_text("version: 5\nhierarchy: [{name: common, path: common.yaml}]\n")
     (tmp_path / "data").mkdir()
