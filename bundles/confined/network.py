@@ -35,6 +35,7 @@ from bundles.errors import (
 
 TYPE_CHECKING = False  # as in ``bundles.deadline``
 if TYPE_CHECKING:
+    import _socket
     import socket
     from collections.abc import Iterator, Mapping
     from typing import Any, BinaryIO
@@ -72,7 +73,7 @@ class Network:
     def __init__(self) -> None:
         self.user = ""
         """Of the workers, as for ``bundles.confined.confinement.confine``."""
-        self._first: tuple[socket.socket, int] | None = None
+        self._first: tuple[_socket.socket, int] | None = None
         self._server: tuple[socket.socket, int] | None = None
         self._alone: dict[int, int] = {}
         self._open: dict[int, Connection] = {}
@@ -86,13 +87,12 @@ class Network:
         """
         if self._first is not None:
             return
-        import ipaddress  # noqa: F401
-        import socket
+        import _socket  # see ``bundles.transport.requesting``
         import struct  # noqa: F401
         import urllib.parse  # noqa: F401
 
-        ours, theirs = socket.socketpair()
-        with theirs:
+        ours, theirs = _socket.socketpair()
+        with contextlib.closing(theirs):
             try:
                 pid = os.fork()
             except OSError:  # then it is one of the others
@@ -145,7 +145,7 @@ class Network:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
 
-    def _given(self, number: int, session: tuple[object, ...]) -> socket.socket:
+    def _given(self, number: int, session: tuple[object, ...]) -> _socket.socket:
         """The connection to the first worker, which gets this session; raises ``OSError``."""
         assert self._first is not None  # noqa: S101  for the reader, and for mypy
         (connection, self._alone[number]), self._first = self._first, None
@@ -157,7 +157,7 @@ class Network:
             raise
         return connection
 
-    def _from_server(self, number: int, session: tuple[object, ...]) -> socket.socket:
+    def _from_server(self, number: int, session: tuple[object, ...]) -> _socket.socket:
         """The connection to a worker that the server starts; raises ``OSError``."""
         import socket  # as few runs of ``apply`` do
 
@@ -202,10 +202,10 @@ def _end(pid: int) -> None:
 class Connection:
     """A session with a worker; not to be used by two threads at once."""
 
-    def __init__(self, network: Network, number: int, connection: socket.socket, where: str) -> None:
+    def __init__(self, network: Network, number: int, connection: _socket.socket, where: str) -> None:
         self._network = network
         self._number = number
-        self._connection: socket.socket | None = connection
+        self._connection: _socket.socket | None = connection
         self._messages = Messages()
         self._where = where
 
@@ -283,7 +283,7 @@ class Connection:
             yield from self._messages.add(data)
 
     @property
-    def _socket(self) -> socket.socket:
+    def _socket(self) -> _socket.socket:
         if self._connection is None:
             raise self._ended()
         return self._connection
@@ -371,8 +371,8 @@ def _start(descriptor: int) -> int:
 def _be_worker(descriptor: int) -> None:
     """Be the first worker; what this process has of the agent's is given up. Does not return."""
     try:
+        import _socket
         import gc
-        import socket
 
         from bundles.confined import worker
 
@@ -385,7 +385,7 @@ def _be_worker(descriptor: int) -> None:
         os.environ.clear()
         os.environ.update(kept)
         worker.settle()
-        worker.work_first(socket.socket(fileno=DESCRIPTOR))
+        worker.work_first(_socket.socket(fileno=DESCRIPTOR))
     finally:
         os._exit(0)
 

@@ -12,7 +12,7 @@ from bundles.errors import BundleError, reason_of
 
 TYPE_CHECKING = False  # as in ``bundles.deadline``
 if TYPE_CHECKING:
-    import socket
+    import _socket
     from collections.abc import Callable, Sequence
     from typing import Any, Protocol
 
@@ -42,7 +42,7 @@ def settle() -> None:
     os.closerange(DESCRIPTOR + 1, os.sysconf("SC_OPEN_MAX"))
 
 
-def work_first(connection: socket.socket) -> None:
+def work_first(connection: _socket.socket) -> None:
     """Serve the session that the first order is for; without one, the agent needed none."""
     if (session := read_order(connection.recv)) is not None:
         work(connection, *session)
@@ -59,7 +59,7 @@ def import_operation(name: str) -> Callable[[Any], Session]:
     return found
 
 
-def work(connection: socket.socket, operation: str, arguments: Any, user: str) -> None:
+def work(connection: _socket.socket, operation: str, arguments: Any, user: str) -> None:
     """Serve one connection to its end.
 
     1. Open the session with the privileges of the agent: its files are read, and the network is not asked yet.
@@ -97,7 +97,7 @@ def work(connection: socket.socket, operation: str, arguments: Any, user: str) -
 class AgentsFile:
     """The file of the agent that a call writes to; what is written is sent there. Methods are those of a file."""
 
-    def __init__(self, connection: socket.socket, held: int) -> None:
+    def __init__(self, connection: _socket.socket, held: int) -> None:
         """``held`` bytes are in it already."""
         self._connection = connection
         self._length = self._position = held
@@ -144,7 +144,7 @@ def _text(text: str) -> bytes:
     return text.encode("utf-8", "replace")[:_LONGEST_TEXT]
 
 
-def _relay_log(connection: socket.socket) -> None:
+def _relay_log(connection: _socket.socket) -> None:
     """Let what is logged be told; nothing is, as long as nobody has imported ``logging``."""
     if "logging" not in sys.modules:
         return

@@ -21,7 +21,7 @@ Pathish = str | os.PathLike[str]
 
 _PIECE = 8192  # bytes; some files, as those of /proc, say that they have none
 _MOST_KEPT = 3
-_LEFTOVER = re.compile(r"\..+\.[0-9a-f]{12}\.new(\.[^.]+)?", re.DOTALL)
+_LEFTOVER = r"\..+\.[0-9a-f]{12}\.new(\.[^.]+)?"
 _LONGEST_SUFFIX = 32  # bytes
 
 
@@ -181,7 +181,7 @@ def remove_leftovers(directory: int) -> None:
     """Remove what a killed process of ours left half made in an open directory; a problem with that is no problem."""
     with contextlib.suppress(OSError):
         for name in os.listdir(directory):
-            if _LEFTOVER.fullmatch(name):
+            if ".new" in name and re.fullmatch(_LEFTOVER, name, re.DOTALL):
                 _remove_leftover(directory, name)
 
 

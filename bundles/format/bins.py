@@ -18,7 +18,7 @@ BITS = 6
 NAME = "x-puller-bin"
 """The field of a bin that says its name."""
 
-_FILE = re.compile(rf"{PREFIX}-[0-9a-f]{{1,8}}\.json")
+_FILE = rf"{PREFIX}-[0-9a-f]{{1,8}}\.json"
 
 
 def bin_of(path: str, bits: int = BITS) -> str:
@@ -29,4 +29,4 @@ def bin_of(path: str, bits: int = BITS) -> str:
 
 def is_bin_file(name: str) -> bool:
     """Whether a file is that of a bin, by its name among the trusted metadata of a host."""
-    return _FILE.fullmatch(name) is not None
+    return re.fullmatch(_FILE, name) is not None

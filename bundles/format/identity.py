@@ -14,8 +14,8 @@ DESCRIPTION = "bundle.json"
 SHA256 = r"[0-9a-f]{64}"
 """The form of a SHA-256, in the one spelling that is compared: a regular expression."""
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-_VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+~_-]{0,63}")
+_NAME = r"[a-z0-9][a-z0-9._-]{0,63}"
+_VERSION = r"[0-9A-Za-z][0-9A-Za-z.+~_-]{0,63}"
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -27,17 +27,15 @@ class Identity(msgspec.Struct, frozen=True):
 
 def parse_name(text: str) -> str:
     """A bundle's name; raises ``FormatError``."""
-    if not _NAME.fullmatch(text):
-        raise FormatError("name", f"is {shown(text)}, wanted {_NAME.pattern} such as 'web'")
+    if not re.fullmatch(_NAME, text):
+        raise FormatError("name", f"is {shown(text)}, wanted {_NAME} such as 'web'")
     return text
 
 
 def parse_version(text: str) -> str:
     """A bundle's version, which is also part of file names and URLs; raises ``FormatError``."""
-    if not _VERSION.fullmatch(text) or ".." in text:
-        raise FormatError(
-            "version", f"is {shown(text)}, wanted {_VERSION.pattern} without '..', such as '1.4.0'"
-        )
+    if not re.fullmatch(_VERSION, text) or ".." in text:
+        raise FormatError("version", f"is {shown(text)}, wanted {_VERSION} without '..', such as '1.4.0'")
     return text
 
 

@@ -81,7 +81,7 @@ def _problem(text: str) -> str | None:
         return "the name holds a backslash"
     if text.startswith("/"):
         return "the name is absolute"
-    if re.match(_DRIVE, text):
+    if text[1:2] == ":" and re.match(_DRIVE, text):
         return "the name starts with a drive letter"
     parts = text.split("/")
     if len(parts) > DEEPEST_PATH:

@@ -23,8 +23,7 @@ from bundles.format.paths import shown
 if TYPE_CHECKING:
     from bundles.store.fingerprints import Fingerprints
 
-_SHA256 = re.compile(SHA256)
-_LEFTOVER = re.compile(r"\..+\.[0-9a-f]{12}\.(new|old)")
+_LEFTOVER = r"\..+\.[0-9a-f]{12}\.(new|old)"
 
 
 Make = Callable[[Path], object]
@@ -180,7 +179,7 @@ class Contents:
 
 def is_sha256(text: str) -> bool:
     """Whether ``text`` can be the name of a complete bundle."""
-    return _SHA256.fullmatch(text) is not None
+    return re.fullmatch(SHA256, text) is not None
 
 
 def hidden(path: Path, purpose: str) -> Path:
@@ -223,7 +222,7 @@ def _discard(place: Path, *, successor: Path | None = None) -> None:
 
 def _sweep(directory: Path) -> None:
     for entry in _entries(directory):
-        if _LEFTOVER.fullmatch(entry):
+        if entry.endswith((".new", ".old")) and re.fullmatch(_LEFTOVER, entry):
             remove_any(directory / entry)
 
 

@@ -12,7 +12,7 @@ import time
 
 TYPE_CHECKING = False  # as in ``bundles.deadline``
 if TYPE_CHECKING:
-    import socket
+    import _socket
     from collections.abc import Callable
     from typing import Any
 
@@ -40,7 +40,7 @@ class Reading:
         self._bytes = 0
         self._waited = 0.0
 
-    def read(self, sock: socket.socket, receive: Callable[[Any], int | None], buffer: Any) -> int | None:
+    def read(self, sock: _socket.socket, receive: Callable[[Any], int | None], buffer: Any) -> int | None:
         """``receive`` something of ``sock`` into ``buffer``; raises ``TimeoutError``, and what the check raises."""
         sock.settimeout(self.deadline.at_most(self._silence))
         began = time.monotonic()

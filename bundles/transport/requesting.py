@@ -1,13 +1,15 @@
 """GET requests over one connection, with HTTP/1.1 as static sites speak it (RFC 9112).
 
 ``http.client`` imports all of Python's reading of mail, which takes longer than the rest of what most runs say to the
-network. This reads what any web server answers to a request for a file, in each of the three framings of content.
-Whatever else comes is a ``ValueError``: the caller has others to ask who know more.
+network; the classes that ``socket`` puts over the system's sockets take a fifth of that, and only TLS needs them.
+This reads what any web server answers to a request for a file, in each of the three framings of content. Whatever else
+comes is a ``ValueError``: the caller has others to ask who know more.
 """
 
 from __future__ import annotations
 
-import socket
+import _socket
+import errno
 from urllib.parse import urlsplit
 
 TYPE_CHECKING = False  # as in ``bundles.deadline``
@@ -48,7 +50,7 @@ class Requests:
         host = shown if self._port == usual else f"{shown}:{self._port}"
         fields = {"Host": host, "Accept-Encoding": "identity", **headers}
         self._fields = b"".join(_field(name, value) for name, value in fields.items())
-        self._socket: socket.socket | None = None
+        self._socket: _socket.socket | None = None
         self._received = bytearray()
 
     def get(self, path: str, limit: int, reading: Reading) -> Answer:
@@ -73,22 +75,22 @@ class Requests:
             self._socket = None
             self._received.clear()
 
-    def _connected(self) -> socket.socket:
+    def _connected(self) -> _socket.socket:
         if self._socket is None:
-            # A name that is text would have Python import the codec of international names.
-            address = (self._host.encode("ascii"), self._port)
-            sock = socket.create_connection(address, self._timeout)  # type: ignore[arg-type]  # bytes are taken, too
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._socket = sock
+            self._socket = connected = _connect(self._host, self._port, self._timeout)
             if self._context is not None:
-                self._socket = self._context.wrap_socket(sock, server_hostname=self._host)
+                import socket
+
+                self._socket = wanted = socket.socket(fileno=connected.detach())
+                wanted.settimeout(self._timeout)
+                self._socket = self._context.wrap_socket(wanted, server_hostname=self._host)
         return self._socket
 
 
 class Answer:
     """An answer: its status, and its content as far as it was read."""
 
-    def __init__(self, sock: socket.socket, received: bytearray, reading: Reading) -> None:
+    def __init__(self, sock: _socket.socket, received: bytearray, reading: Reading) -> None:
         """``received`` is what came before; what belongs to the answer is taken out of it."""
         self._socket, self._received, self._reading = sock, received, reading
         self.status = 0
@@ -161,6 +163,29 @@ class Answer:
         count = self._reading.read(self._socket, self._socket.recv_into, piece)
         self._received += piece[: count or 0]
         return bool(count)
+
+
+def _connect(host: str, port: int, timeout: float) -> _socket.socket:
+    """A connection to the first of the addresses of ``host`` that takes one; raises the ``OSError`` of the last."""
+    failure = OSError(errno.EADDRNOTAVAIL, f"{host} has no address")
+    # A name that is text would have Python import the codec of international names.
+    found = _socket.getaddrinfo(host.encode("ascii"), port, 0, _socket.SOCK_STREAM)
+    for family, kind, protocol, _, address in found:
+        try:
+            sock = _socket.socket(family, kind, protocol)
+        except OSError as error:  # this kind of address is not known here
+            failure = error
+            continue
+        try:
+            sock.settimeout(timeout)
+            sock.connect(address)
+            sock.setsockopt(_socket.IPPROTO_TCP, _socket.TCP_NODELAY, 1)
+        except OSError as error:
+            sock.close()
+            failure = error
+        else:
+            return sock
+    raise failure
 
 
 def _field(name: str, value: str) -> bytes:

@@ -309,16 +309,14 @@ class Lookup(Expression):
         return scope.lookup(self.path, self.default)
 
 
+# Patterns are compiled when something needs them: few runs need them all.
 _TEXT: Final = r"""'[^'\\\r]*'|"[^"\\\r]*\""""
-_CONSTANT: Final = rf"""{_TEXT}|-?(?:0|[1-9]\d*)(?:\.\d+)?|[Tt]rue|[Ff]alse|[Nn]one"""
-_PLAIN: Final = re.compile(
-    rf"""(?P<constant>{_CONSTANT})
-    | (?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)
-    | lookup\(\s*(?P<path>'(?:[^'\\]|\\[.#])*'|"(?:[^"\\]|\\[.#])*")\s*
-             (?:,\s*(?:default\s*=\s*)?(?P<default>{_CONSTANT})\s*)?\)""",
-    re.VERBOSE | re.ASCII,
+_NUMBER: Final = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?"
+_LOOKUP: Final = (
+    r"""lookup\(\s*(?P<quote>['"])(?P<path>(?:[^'"\\]|\\[.#])*)(?P=quote)\s*"""
+    r"""(?:,\s*(?:default\s*=\s*)?(?P<default>.*?)\s*)?\)"""
 )
-_WORDS: Final = {"true": True, "false": False, "none": None}
+_WORDS: Final = {"true": True, "True": True, "false": False, "False": False, "none": None, "None": None}
 
 
 @functools.lru_cache(maxsize=2048)
@@ -326,50 +324,62 @@ def _expression(source: str) -> Expression:
     """The expression with this text. What is recognised here means to Jinja2 exactly the same."""
     if len(source) > EXPRESSION_LIMIT:
         raise LimitError(f"{{{{ {source[:_SHOWN]}…", f"is longer than {EXPRESSION_LIMIT} characters")
-    match = _PLAIN.fullmatch(source)
+    if (constant := _constant(source)) is not MISSING:
+        return Constant(source, constant)
+    if source.isascii() and all(step.isidentifier() for step in source.split(".")):
+        return Name(source)
+    match = re.fullmatch(_LOOKUP, source, re.ASCII | re.DOTALL) if source.startswith("lookup(") else None
     if match is None:
         return Expression(source)
-    if match["constant"]:
-        return Constant(source, _constant(match["constant"]))
-    if match["name"]:
-        return Name(source)
-    default = MISSING if match["default"] is None else _constant(match["default"])
-    return Lookup(source, match["path"][1:-1], default)
+    if match["default"] is None:
+        return Lookup(source, match["path"], MISSING)
+    default = _constant(match["default"])
+    return Expression(source) if default is MISSING else Lookup(source, match["path"], default)
 
 
-def _constant(text: str) -> Any:
-    if text[0] in "'\"":
-        return text[1:-1]
-    if text.lower() in _WORDS:
-        return _WORDS[text.lower()]
-    return float(text) if "." in text else int(text)
+def _constant(source: str) -> Any:
+    """The value of a text without escapes, a number or a word; ``MISSING`` for all else."""
+    first = source[:1]
+    if source in _WORDS:
+        return _WORDS[source]
+    if first in ("'", '"') and re.fullmatch(_TEXT, source):
+        return source[1:-1]
+    if (first == "-" or first.isdecimal()) and re.fullmatch(_NUMBER, source):
+        return float(source) if "." in source else int(source)
+    return MISSING
 
 
 # -- finding the expressions in a text ------------------------------------------------------------
 
 _APART: Final = r"""[^'"()\[\]{}]*"""
 _SIMPLE: Final = re.compile(  # no brackets but those of one call, whose texts hold no backslash
-    rf"""\{{\{{{_APART}(?:\({_APART}(?:(?:'[^'\\]*'|"[^"\\]*"){_APART})*\){_APART})?\}}\}}"""
+    rf"""\{{\{{({_APART}(?:\({_APART}(?:(?:'[^'\\]*'|"[^"\\]*"){_APART})*\){_APART})?)\}}\}}"""
 )
-_TOKEN: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[][(){}'"]""", re.DOTALL)
+_LEXEME: Final = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[][(){}'"]"""
 
 
 def parse(text: str) -> list[str | Expression]:
     """The pieces of a text; a single expression alone when there are only blanks around it."""
-    pieces: list[str | Expression] = []
-    end = 0
-    while (start := text.find("{{", end)) >= 0:
-        if start > end:
-            pieces.append(text[end:start])
-        simple = _SIMPLE.match(text, start)
-        end = simple.end() if simple else _end(text, start)
-        pieces.append(_inside(text[start + 2 : end - 2]))
-    if end < len(text):
-        pieces.append(text[end:])
+    split: list[Any] = _SIMPLE.split(text)
+    if "{{{" in text or "{{" in "".join(split[::2]):  # not all are simple, or where one begins is not sure
+        split = _split(text)
+    split[1::2] = map(_inside, split[1::2])
+    pieces: list[str | Expression] = [piece for piece in split if piece]
     if len(pieces) > 3:
         return pieces
     found = [piece for piece in pieces if not isinstance(piece, str) or piece.strip(" \t")]
     return found if len(found) == 1 else pieces
+
+
+def _split(text: str) -> list[str]:
+    """What stands outside of braces and what stands inside, in turns, as ``_SIMPLE.split`` has it."""
+    pieces: list[str] = []
+    end = 0
+    while (start := text.find("{{", end)) >= 0:
+        pieces.append(text[end:start])
+        end = _end(text, start)
+        pieces.append(text[start + 2 : end - 2])
+    return [*pieces, text[end:]]
 
 
 @functools.lru_cache(maxsize=2048)
@@ -391,7 +401,7 @@ def _source(inside: str) -> str:
 def _end(text: str, start: int) -> int:
     """The offset behind the ``}}`` that ends the expression whose ``{{`` is at ``start``."""
     depth = 0
-    for token in _TOKEN.finditer(text, start + 2):
+    for token in re.compile(_LEXEME, re.DOTALL).finditer(text, start + 2):
         found = token[0]
         if found in "([{":
             depth += 1

@@ -29,7 +29,7 @@ MISSING: Final = Missing()
 LENGTH: Final = "#"
 """The last step of a path that asks for a length; a key of this name is written with a backslash."""
 
-_STEP: Final = re.compile(r"(?:[^.\\]|\\.)+", re.DOTALL)
+_STEP: Final = r"(?:[^.\\]|\\.)+"
 _MOST_STEPS: Final = 100  # as deep as documents may be nested
 _SHOWN: Final = 80  # characters of a path in a message
 _LONGEST_INDEX: Final = 18  # digits; more of them are no index, and long numbers are slow to convert
@@ -44,11 +44,11 @@ class Key(str):
 @functools.lru_cache(maxsize=4096)
 def parse_path(text: str) -> tuple[str, ...]:
     """The steps of a dotted path. Raises ExpressionError for an empty step, a ``#`` before the last, too many."""
-    steps = _STEP.findall(text)
+    steps = re.findall(_STEP, text, re.DOTALL) if "\\" in text else [step for step in text.split(".") if step]
     if len(steps) > _MOST_STEPS:
         what = f"has {len(steps)} steps, at most {_MOST_STEPS} are followed"
         raise ExpressionError("", f"the path {text[:_SHOWN]!r}… {what}")
-    # What findall passes over, empty steps and a backslash at the end, is missing from the sum.
+    # What was passed over, empty steps and a backslash at the end, is missing from the sum.
     if sum(map(len, steps)) + len(steps) - 1 != len(text):
         raise ExpressionError("", f"the path {text!r} has an empty step or ends in a backslash")
     if LENGTH in steps[:-1]:

@@ -59,7 +59,7 @@ def _exports() -> Schema:
         "description": "Values that the host tells its fleet.",
         "type": "object",
         "maxProperties": exports.MOST,
-        "propertyNames": {"pattern": f"^{exports.NAME.pattern}$"},
+        "propertyNames": {"pattern": f"^{exports.NAME}$"},
         "additionalProperties": {"oneOf": [value, declared]},
     }
 

@@ -119,13 +119,10 @@ def _read_list(
             what = f"is {_described(given)}, wanted properties"
             problems.add((*place, name), what, f"{label} {type_name}#{name}")
             continue
-        properties = {
-            **defaults,
-            **{
-                key: value for key, value in (given or {}).items() if value is not None or key not in defaults
-            },
-        }
-        properties["name"] = name
+        given = given or {}
+        if None in given.values():
+            given = {key: value for key, value in given.items() if value is not None or key not in defaults}
+        properties = {**defaults, **given, "name": name}
         loop = _read_loop(item[FOR], f"{type_name}#{name}", place, label, problems) if has_loop else None
         yield Entry(type_name, properties, (*place, name), loop)
 

@@ -34,7 +34,7 @@ def save_report(report: Report, directories: Directories, retention: Retention, 
     3. Those that are outdated, and lists that no report names any more.
     """
     # 1.
-    lists = set(directories.in_order.glob("*"))
+    lists = _names_in(directories.in_order)
     kept = shorten(report, directories.in_order)
     # 2. Reports hold file names and differences, which not everybody on the machine needs to see.
     data = msgspec.json.encode(kept)
@@ -46,9 +46,16 @@ def save_report(report: Report, directories: Directories, retention: Retention, 
     (directories.runs / f"{report.run}-{other}.json").unlink(missing_ok=True)
     # 3.
     forget_outdated(directories, retention, now)
-    if set(directories.in_order.glob("*")) - lists:
+    if _names_in(directories.in_order) - lists:
         forget_lists(directories, retention, now)
     return path
+
+
+def _names_in(directory: Path) -> set[str]:
+    try:
+        return set(os.listdir(directory))
+    except FileNotFoundError:
+        return set()
 
 
 def save_status(directories: Directories, state: str) -> None:

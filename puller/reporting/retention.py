@@ -18,7 +18,7 @@ from puller.exit_status import ExitStatus
 from puller.reporting.report import Report, Summary
 
 _RUN = "%Y%m%dT%H%M%S.%fZ"
-_NAME = re.compile(r"(\d{8}T\d{6}\.\d{6}Z)-(quiet|eventful)\.json")
+_NAME = r"(\d{8}T\d{6}\.\d{6}Z)-(quiet|eventful)\.json"
 _QUIET = (ExitStatus.OK, ExitStatus.HELD)
 
 
@@ -69,7 +69,7 @@ def identity(started: datetime) -> str:
 
 def find_kept(name: str, size: int) -> Kept | None:
     """The report in a file of this name; ``None`` for what is none."""
-    found = _NAME.fullmatch(name)
+    found = re.fullmatch(_NAME, name)
     if found is None:
         return None
     kept = Kept(found[1], found[2] == "eventful", size)

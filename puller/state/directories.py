@@ -162,5 +162,6 @@ class Directories(msgspec.Struct, frozen=True):
         What has not come in full stays: the download goes on with it.
         """
         with contextlib.suppress(OSError):
-            for path in self.downloads.glob("*.tar.gz"):
-                path.unlink()
+            for name in os.listdir(self.downloads):
+                if name.endswith(".tar.gz"):
+                    (self.downloads / name).unlink()

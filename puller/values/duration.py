@@ -2,7 +2,7 @@
 
 import re
 
-_PART = re.compile(r"(\d+(?:\.\d+)?|\.\d+)(ms|us|µs|ns|[smhdwMy])")
+_PART = r"(\d+(?:\.\d+)?|\.\d+)(ms|us|µs|ns|[smhdwMy])"
 _SECONDS = {
     "ns": 1e-9,
     "us": 1e-6,
@@ -35,7 +35,7 @@ class Duration(float):
             if text.isdecimal():
                 return cls(int(text))
             # findall passes over what it does not know, so all of the text must come out again.
-            parts = _PART.findall(text)
+            parts = re.findall(_PART, text)
             if parts and "".join(number + unit for number, unit in parts) == text:
                 return cls(sum(float(number) * _SECONDS[unit] for number, unit in parts))
         raise ValueError(f"is {value!r}, wanted a duration such as '30s' or '5m'")

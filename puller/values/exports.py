@@ -26,9 +26,9 @@ LONGEST_TEXT = 1024
 MOST_ITEMS = 64
 """Of one list."""
 
-NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+NAME = r"[a-z][a-z0-9_]{0,62}"
 """Of an export."""
-_HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(?:\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*")
+_HOST_NAME = r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(?:\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*"
 _LONGEST_NAME = 253
 _LARGEST_NUMBER = 2**53 - 1
 """What every reader of JSON has exactly."""
@@ -85,8 +85,8 @@ def parse_exports(written: object) -> tuple[dict[str, Export], dict[tuple[str | 
     if len(written) > MOST:
         wrong[()] = f"exports has {len(written)} names, at most {MOST} are allowed"
     for name, declared in written.items():
-        if not isinstance(name, str) or not NAME.fullmatch(name):
-            wrong[(name,)] = f"exports has {name!r}, wanted a name such as address: {NAME.pattern}"
+        if not isinstance(name, str) or not re.fullmatch(NAME, name):
+            wrong[(name,)] = f"exports has {name!r}, wanted a name such as address: {NAME}"
             continue
         fields = declared if isinstance(declared, Mapping) else {"value": declared}
         if unknown := [key for key in fields if key not in ("type", "value")]:
@@ -157,7 +157,7 @@ def _address(what: str, versions: tuple[int, ...]) -> Callable[[object], str]:
 
 
 def _host_name(value: object) -> str:
-    is_name = isinstance(value, str) and len(value) <= _LONGEST_NAME and _HOST_NAME.fullmatch(value)
+    is_name = isinstance(value, str) and len(value) <= _LONGEST_NAME and re.fullmatch(_HOST_NAME, value)
     return "" if is_name else f"is {_shown(value)}, wanted the name of a host"
 
 

@@ -14,7 +14,7 @@ from hiera.values.plain import described
 if TYPE_CHECKING:
     from puller.values.mode_changes import ModeChanges
 
-_OCTAL = re.compile(r"(?:0[oO])?(0*)([0-7]{1,4})")
+_OCTAL = r"(?:0[oO])?(0*)([0-7]{1,4})"
 _MASK = r"[0-7x]{3}"
 _CHANGES = "[ugoa]+(?:[-+][rwxXst]+|=[rwxXst]*)+"
 _SYMBOLIC = f"{_CHANGES}(?:,{_CHANGES})*"
@@ -72,7 +72,7 @@ class FileMode:
     @classmethod
     @lru_cache(maxsize=256)  # ten thousand files have a few modes
     def _of_text(cls, text: str) -> "FileMode":
-        if match := _OCTAL.fullmatch(text):
+        if match := re.fullmatch(_OCTAL, text):
             bits = int(match[2], 8)
             # As for chmod(1), a fifth digit says that the special bits are meant, too, and that there are none.
             return cls(bits, is_exact=bits > _PERMISSIONS or len(match[1] + match[2]) > 4)

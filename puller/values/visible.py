@@ -5,9 +5,11 @@ Control characters would move the cursor of root's terminal, change what is show
 
 import re
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 
 
 def visible(text: str) -> str:
     """The text with control characters written out, but for tabs and the ends of lines."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text.replace("\r\n", "\n"))
+    if text.isprintable():  # as most lines are
+        return text
+    return re.sub(_CONTROL, lambda found: f"\\x{ord(found[0]):02x}", text.replace("\r\n", "\n"))

@@ -10,9 +10,12 @@ import sys
 from pathlib import Path
 from runpy import run_path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.conftest import Host, Publisher
 
 HEAVY = {
     *(
@@ -73,14 +76,14 @@ def imported_by(*arguments: str) -> set[str]:
     return set(completed.stderr.splitlines()[-1].split())
 
 
+def manifest_below(directory: Path) -> str:
+    text = MANIFEST.replace("UID", str(os.geteuid())).replace("GID", str(os.getegid()))
+    return text.replace("DIR", str(directory))
+
+
 @pytest.fixture
 def source(tmp_path: Path) -> str:
-    text = (
-        MANIFEST.replace("DIR", str(tmp_path))
-        .replace("UID", str(os.geteuid()))
-        .replace("GID", str(os.getegid()))
-    )
-    (tmp_path / "manifest.yaml").write_text(text)
+    (tmp_path / "manifest.yaml").write_text(manifest_below(tmp_path))
     return str(tmp_path)
 
 
@@ -119,6 +122,17 @@ def test_applying_a_child_manifest_imports_nothing_heavy(source: str) -> None:
     imported_by(*options)
     assert imported_by(*options) & (HEAVY | KEPT) == set()
     assert Path(source, "child/a").read_text().startswith("port 81")
+
+
+def test_a_run_that_finds_nothing_new_imports_nothing_heavy_but_json(
+    host: "Host", publisher: "Publisher"
+) -> None:
+    publisher.publish("1.0.0", manifest_below(host.machine), files={})
+    host.machine.mkdir(parents=True, exist_ok=True)
+    for _ in range(2):
+        assert host.run().status == 0
+    imported = imported_by("run", "--config", str(host.configuration))
+    assert imported & (HEAVY | KEPT | {"base64", "selectors", "socket"}) == {"json"}
 
 
 def test_looking_a_key_up_imports_nothing_heavy_but_json_which_data_may_be_in(tmp_path: Path) -> None:

@@ -369,13 +369,20 @@ def test_what_values_do_not_do_is_said_with_what_to_write_instead(expression: st
         "{{ f({'a': {}}) }}",
         "{{ f('a')('b') }}",
         "{{ f('\n') }}",
+        "{{{ a }}",
+        "{{ a }}b{{{ c }}",
+        "{{ a }}{{ f((b)) }}{{ c }}",
+        "{{ a }}{{ b",
     ],
 )
 def test_the_end_of_an_expression_is_the_same_for_those_that_are_found_at_once(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def sources() -> list[str]:
-        return [piece if isinstance(piece, str) else f"={piece.source}" for piece in parse(text)]
+        try:
+            return [piece if isinstance(piece, str) else f"={piece.source}" for piece in parse(text)]
+        except ExpressionError as error:
+            return [str(error)]
 
     at_once = sources()
     monkeypatch.setattr("hiera.expressions.expressions._SIMPLE", re.compile(r"(?!)"))
