@@ -55,8 +55,9 @@ def maker_digest(directories: Iterable[str], since: int = sys.maxsize) -> bytes 
 def _files(directory: str, since: int) -> Iterator[tuple[object, ...]]:
     """The files of a package, each with what changes when it does. Raises ``OSError``, ``ValueError``."""
     for name in sorted(os.listdir(directory)):
+        if "." not in name:  # __pycache__, which changes when a module is first loaded
+            continue
         found = os.stat(os.path.join(directory, name))
         if found.st_ctime_ns >= since:
             raise ValueError(f"{name} was changed meanwhile")
-        if "." in name:  # and no __pycache__, which changes when a module is first loaded
-            yield name, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+        yield name, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
