@@ -37,13 +37,16 @@ from yaml.events import (
 )
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from hiera.errors import DocumentError, LimitError
+from hiera.errors import DocumentError, HieraError, LimitError
 
 DEPTH_LIMIT: Final = 100
 """Collections inside one another, with aliases written out."""
 
 VALUES_LIMIT: Final = 1_000_000
 """Values in a document, with aliases written out: an empty list takes thirty times the memory of its text."""
+
+_NESTED: Final = f"is nested more than {DEPTH_LIMIT} deep"
+_TOO_DEEP: Final = "exceeded maximum nesting depth"  # libyaml since 0.2.6, of a thousand
 
 _LONGEST_NUMBER: Final = 1000  # converting digits takes time quadratic in their number
 _LONGEST_SHARED: Final = 40  # equal texts up to this length become one object; longer ones seldom repeat
@@ -215,7 +218,7 @@ class _Reader:
 
     def collection(self, event: Any, depth: int) -> Any:
         if depth > DEPTH_LIMIT:
-            raise LimitError(self.where(event), f"is nested more than {DEPTH_LIMIT} deep")
+            raise LimitError(self.where(event), _NESTED)
         self.deepest = max(self.deepest, depth)
         mapping = type(event) is MappingStartEvent
         is_own = event.tag in self.tags
@@ -372,8 +375,11 @@ _SENTENCES: Final = {
 }
 
 
-def _syntax_error(error: Any, text: str, source: str) -> DocumentError:
+def _syntax_error(error: Any, text: str, source: str) -> HieraError:
     """The complaint of the C parser as a sentence with the place in front."""
+    if getattr(error, "problem", None) == _TOO_DEEP:  # read ahead of where it would have been refused
+        mark = error.problem_mark
+        return LimitError(f"{source}:{mark.line + 1}:{mark.column + 1}", _NESTED)
     mark = getattr(error, "problem_mark", None)
     if mark is None:  # characters that YAML does not allow carry an offset instead
         before = text[: getattr(error, "position", 0)]
