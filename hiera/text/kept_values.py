@@ -13,71 +13,11 @@ import contextlib
 import marshal
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
-from hiera.keeping import Store, maker_digest
+from hiera.keeping import StoreOfThread, maker_digest
 from hiera.sealing import names_of, seal, unseal
-from hiera.threads import PerThread
-
-
-class _Values:
-    """The store of values, which is opened when it is first asked."""
-
-    def __init__(self, open_store: Callable[[bytes], Store] | None = None) -> None:
-        self._open = open_store
-        self._maker: bytes | None = None
-        self._store: Store | None = None
-
-    def value_of(self, text: str | bytes, limit: int, read: Callable[[], Any]) -> Any:
-        if (store := self._opened()) is None:
-            return read()
-        data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-        # Both depend on the limit, too, which one text may have several of.
-        digest, key = names_of(b"%d\0%s" % (limit, data))
-        if isinstance(sealed := store.find(digest), bytes):
-            with contextlib.suppress(ValueError, TypeError, EOFError):
-                return marshal.loads(unseal(sealed, key))  # noqa: S302  nobody else can have written it
-        value = read()
-        # What has read it was imported after the maker was known, and may have been another by then.
-        if _maker() == self._maker:
-            store.keep(digest, seal(marshal.dumps(value), key))
-        return value
-
-    def _opened(self) -> Store | None:
-        if self._open is not None:
-            open_store, self._open = self._open, None
-            self._maker = _maker()
-            self._store = None if self._maker is None else open_store(self._maker)
-        return self._store
-
-
-class _Current(PerThread):
-    """The values for texts of this thread."""
-
-    values = _Values()
-    """Of threads that nobody has given a store."""
-
-
-_current: Final = _Current()
-
-
-@contextlib.contextmanager
-def kept_in(open_store: Callable[[bytes], Store]) -> Iterator[None]:
-    """A context whose texts take their values from a store; it is opened when there is a text.
-
-    ``open_store`` is given the digest of what reads texts: values of another reader are none.
-    """
-    before, _current.values = _current.values, _Values(open_store)
-    try:
-        yield
-    finally:
-        _current.values = before
-
-
-def value_of(text: str | bytes, limit: int, read: Callable[[], Any]) -> Any:
-    """The value of a text, kept or read now; raises what ``read`` raises."""
-    return _current.values.value_of(text, limit, read)
 
 
 def _maker() -> bytes | None:
@@ -88,3 +28,25 @@ def _maker() -> bytes | None:
         return None
     own = os.path.dirname(sys.modules[__name__].__file__ or "")
     return maker_digest((own, os.path.dirname(found.origin)))
+
+
+_store: Final = StoreOfThread(_maker)
+kept_in: Final = _store.kept_in
+"""A context whose texts take their values from a store; it is opened when there is a text."""
+
+
+def value_of(text: str | bytes, limit: int, read: Callable[[], Any]) -> Any:
+    """The value of a text, kept or read now; raises what ``read`` raises."""
+    if (store := _store.opened()) is None:
+        return read()
+    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    # Both depend on the limit, too, which one text may have several of.
+    digest, key = names_of(b"%d\0%s" % (limit, data))
+    if isinstance(sealed := store.find(digest), bytes):
+        with contextlib.suppress(ValueError, TypeError, EOFError):
+            return marshal.loads(unseal(sealed, key))  # noqa: S302  nobody else can have written it
+    value = read()
+    # What has read it was imported after the maker was known, and may have been another by then.
+    if _store.has_same_maker():
+        store.keep(digest, seal(marshal.dumps(value), key))
+    return value

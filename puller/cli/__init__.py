@@ -20,7 +20,7 @@ from puller.cli.quick import find_job
 from puller.cli.streams import steady
 from puller.system.signals import reset_inherited
 
-_OBJECTS = 100_000
+_OBJECTS = 1_000_000
 """New objects after which Python looks for circles among them; with its default of 700, that takes a tenth of a run."""
 
 

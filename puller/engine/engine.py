@@ -139,7 +139,8 @@ class Engine:
             else:
                 event = self._attend(index, declaration)
                 # 3. What its failure stops.
-                progress.stop_after(declaration, event)
+                if event.state is State.FAILED:
+                    progress.stop_after(declaration, event)
             # 4. Its event.
             progress.events[index] = event
             events.append(event)

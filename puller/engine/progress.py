@@ -28,11 +28,10 @@ class Progress:
     # Manifests that stop at the first failure
 
     def stop_after(self, declaration: Declaration, event: Event) -> None:
-        """Stop the manifests with ``fail_on_error`` that a resource is in, when it failed."""
-        if event.state is State.FAILED:
-            for home in homes(declaration):
-                if home.fail_on_error:
-                    self._stopped[id(home)] = f"{event.reference} failed, and fail_on_error is set"
+        """Stop the manifests with ``fail_on_error`` that a resource is in, which has failed."""
+        for home in homes(declaration):
+            if home.fail_on_error:
+                self._stopped[id(home)] = f"{event.reference} failed, and fail_on_error is set"
 
     def why_stopped(self, declaration: Declaration) -> str:
         """Why nothing more is applied of any manifest that a resource is in; empty to go on."""

@@ -48,15 +48,10 @@ def declare(
     3. A list that a template has written with secrets at hand (``mask``) makes the resource sensitive.
     4. The values become typed properties, those that are wrong left out.
     """
-    resource_type = find_type(entry.type_name)
-    if resource_type is None:  # read_entries has reported it
-        return None
-    draft = Draft(entry, resource_type, problems, agent=home.agent)
     # 1. Spellings.
-    if not draft.accept():
+    draft = draft_of(entry, problems, home)
+    if draft is None:
         return None
-    if home.removed is not None and draft.raw.get("removed") is None:
-        draft.raw["removed"] = home.removed
     # 2. Expressions.
     scope = scope or home.scope
     if inputs.watch is not None:
@@ -69,16 +64,26 @@ def declare(
     return draft.declaration(home)
 
 
+def draft_of(entry: Entry, problems: Problems, home: Home) -> "Draft | None":
+    """The draft of an entry, in the type's own properties; ``None`` with the reason noted when there can be none."""
+    resource_type = find_type(entry.type_name)
+    if resource_type is None:  # read_entries has reported it
+        return None
+    draft = Draft(entry, resource_type, problems, agent=home.agent)
+    if not draft.accept():
+        return None
+    if home.removed is not None and draft.raw.get("removed") is None:
+        draft.raw["removed"] = str(home.removed)
+    return draft
+
+
 def declare_unlooped(entry: Entry, problems: Problems, home: Home, why: str) -> Declaration | None:
     """The declaration that stands for a loop without items, or for one that fails, which ``why`` says.
 
     What is the same for all items is checked. ``None`` with the reason noted when nothing can be made of it.
     """
-    resource_type = find_type(entry.type_name)
-    if resource_type is None:
-        return None
-    draft = Draft(entry, resource_type, problems, agent=home.agent)
-    if not draft.accept():
+    draft = draft_of(entry, problems, home)
+    if draft is None:
         return None
     draft.leave_open()
     draft.failures["for"] = why

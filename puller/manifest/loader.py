@@ -5,7 +5,9 @@
   it, reported when it is reached; everything else that is wrong refuses the manifest.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import repeat
 from os.path import dirname, join
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,17 +23,20 @@ from puller.manifest import children
 from puller.manifest.bundle_facts import bundle_facts
 from puller.manifest.children import Family
 from puller.manifest.contradictions import find_contradictions
-from puller.manifest.declaration import Child, Declaration, Home
+from puller.manifest.declaration import Agent, Child, Declaration, Home
 from puller.manifest.declare import declare
 from puller.manifest.entries import Entry, read_entries
+from puller.manifest.kept_store import SHORTEST, STORE
 from puller.manifest.links import link, order
 from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.problems import Problems
 from puller.manifest.reading import ManifestText, home_of
 from puller.system import signals
 from puller.values.reference import Reference
+from puller.values.suggestions import Path as KeyPath
 
 if TYPE_CHECKING:
+    from puller.manifest.kept_declarations import KeptDeclarations
     from puller.manifest.masking import Mask
 
 
@@ -92,7 +97,8 @@ def load_value(path: Path, value: dict[str, Any], problems: Problems, inputs: In
 
 
 def _load(text: ManifestText, inputs: Inputs, family: Family, known: Collection[Reference] = ()) -> Manifest:
-    home, declarations = _declared(text, inputs, family)
+    new: list[Callable[[], None]] = []
+    home, declarations = _declared(text, inputs, family, new.append)
     # 6. One declaration for each name.
     if family.children:  # few manifests have any
         children.hand_down(declarations)
@@ -108,6 +114,8 @@ def _load(text: ManifestText, inputs: Inputs, family: Family, known: Collection[
     pre_message, post_message = text.message("pre_message", home), text.message("post_message", home)
     # 9. All problems at once.
     family.raise_any()
+    for keep in new:
+        keep()
     return Manifest(
         declarations,
         indexes,
@@ -142,12 +150,16 @@ def _declared(
     text: ManifestText,
     inputs: Inputs,
     family: Family,
+    note: Callable[[Callable[[], None]], None],
     child: Child | None = None,
 ) -> tuple[Home, list[Declaration]]:
-    """Steps 1 to 5 of one manifest: its home, and its resources, those of a child before the one that brings it."""
+    """Steps 1 to 5 of one manifest: its home, and its resources, those of a child before the one that brings it.
+
+    ``note`` is given what keeps them for the next run, to be called when nothing is wrong with any of them.
+    """
 
     def read_child(name: str, child: Child) -> list[Declaration]:
-        return _declared(ManifestText.of_file(Path(child.path), name), inputs, family, child)[1]
+        return _declared(ManifestText.of_file(Path(child.path), name), inputs, family, note, child)[1]
 
     # 1. Its keys.
     text.check_keys()
@@ -161,8 +173,19 @@ def _declared(
     found: list[Declaration] = []
     # 3. Its lists of resources.
     for one in _lists_of(text, home, family):
-        for entry in one.entries:
+        kept = _kept(one, home, inputs)
+        known = [] if kept is None else kept.find()
+        if known and None not in known:  # as for most lists: then they are not even read
+            found += filter(None, known)
+            continue
+        entries = one.entries()
+        if kept is not None and not known:
+            note(partial(kept.keep, one.entries))
+        for entry, declaration in zip(entries, known or repeat(None), strict=False):
             signals.check()
+            if declaration is not None:
+                found.append(declaration)
+                continue
             # 4. One entry, or each item of its loop.
             declared = list(_declared_by(entry, one.problems, home, inputs, one.mask))
             if not declared and entry.loop is not None and (name := entry.loop.written_out(home.files)):
@@ -187,18 +210,34 @@ def _declared_by(
 
 
 class _List(msgspec.Struct, frozen=True):
-    """The resources of one text."""
+    """The resources of one text, as they are written."""
 
-    entries: Sequence[Entry]
+    value: Any
+    path: KeyPath
+    """Where they stand in it."""
     problems: Problems
     mask: "Mask | None" = None
     """Given when the list was rendered with secrets at hand."""
 
+    def entries(self) -> list[Entry]:
+        """Each resource; what is wrong is noted."""
+        return read_entries(self.value, self.path, self.problems)
+
+
+def _kept(one: _List, home: Home, inputs: Inputs) -> "KeptDeclarations | None":
+    """The declarations that an earlier run may have kept of a list; ``None`` for a list of which none are kept."""
+    if len(one.problems.text) < SHORTEST or one.mask is not None or inputs.watch is not None:
+        return None
+    if not home.has_data or home.agent is not Agent.OF_THE_MACHINE or (store := STORE.opened()) is None:
+        return None
+    from puller.manifest.kept_declarations import KeptDeclarations  # few manifests are so long
+
+    return KeptDeclarations(store, one.problems, home)
+
 
 def _lists_of(text: ManifestText, home: Home, family: Family) -> Iterator[_List]:
     if "resources" in text.run:
-        entries = read_entries(text.run["resources"], (*text.run_path, "resources"), text.problems)
-        yield _List(entries, text.problems)
+        yield _List(text.run["resources"], (*text.run_path, "resources"), text.problems)
     if "resources_template" in text.run:
         yield _rendered_list(text, home, family)
 
@@ -209,9 +248,9 @@ def _rendered_list(text: ManifestText, home: Home, family: Family) -> _List:
     path, mask = text.run["resources_template"], None
     if not isinstance(path, str):
         text.refuse("resources_template", f"resources_template is {path!r}, wanted a path")
-        return _List((), text.problems)
+        return _List([], (), text.problems)
     if not home.has_data:
-        return _List((), text.problems)
+        return _List([], (), text.problems)
     try:
         rendered = render_list(path, home.scope, home.files, text.list_engine)
         # Children may have templates of one name: as messages call manifests, from the top one's directory.
@@ -225,8 +264,8 @@ def _rendered_list(text: ManifestText, home: Home, family: Family) -> _List:
         value = yaml_text.load(rendered.text, problems.source)
     except (HieraError, ResourceError) as error:
         text.refuse("resources_template", mask(str(error)) if mask else str(error))
-        return _List((), text.problems)
-    return _List(read_entries(value, (), problems), problems, mask)
+        return _List([], (), text.problems)
+    return _List(value, (), problems, mask)
 
 
 def _unite(declarations: list[Declaration]) -> list[Declaration]:

@@ -162,13 +162,16 @@ class Summary(msgspec.Struct, kw_only=True):
     def of(cls, events: Iterable[Event], duration: float) -> "Summary":
         """Count the events of a run."""
         summary = cls(duration=duration)
+        states: dict[str, int] = {}
         for event in events:
-            summary.resources += 1
-            name = event.state.replace(" ", "_")
-            setattr(summary, name, getattr(summary, name) + 1)
-            summary.unmet += bool(event.unmet_requirements)
+            states[event.state] = states.get(event.state, 0) + 1
+            if event.unmet_requirements:
+                summary.unmet += 1
             for check in event.health_checks:
                 summary.health_checks[check.status] = summary.health_checks.get(check.status, 0) + 1
+        for state, count in states.items():
+            setattr(summary, state.replace(" ", "_"), count)
+        summary.resources = sum(states.values())
         return summary
 
     def exit_status(self, *, detailed: bool) -> ExitStatus:

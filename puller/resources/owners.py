@@ -17,12 +17,20 @@ MISSING = "is missing; it is required unless ensure is absent"
 
 def user_id(name: str | int | None, context: Context) -> int:
     """The id of ``owner``, a name or an id; raises ``ResourceError`` when there is no such user."""
-    return _id("owner", name, context)
+    if isinstance(name, str) and not name.isdecimal() and (found := context.system.user_id(name)) is not None:
+        return found
+    return _other_id("owner", name, context)
 
 
 def group_id(name: str | int | None, context: Context) -> int:
     """The id of ``group``, a name or an id; raises ``ResourceError`` when there is no such group."""
-    return _id("group", name, context)
+    if (
+        isinstance(name, str)
+        and not name.isdecimal()
+        and (found := context.system.group_id(name)) is not None
+    ):
+        return found
+    return _other_id("group", name, context)
 
 
 def user_name(uid: int) -> str:
@@ -81,14 +89,12 @@ def describe_attributes(found: os.stat_result) -> dict[str, str]:
     }
 
 
-def _id(kind: str, name: str | int | None, context: Context) -> int:
+def _other_id(kind: str, name: str | int | None, context: Context) -> int:
+    """The id that is not that of a known name."""
     if isinstance(name, int):
         return name
     if not name or name.isdecimal():
         return int(name or 0)
-    find = context.system.user_id if kind == "owner" else context.system.group_id
-    if (found := find(name)) is not None:
-        return found
     # Nobody is missing whom an earlier resource may have added: the difference is told, and the real run looks again.
     if context.uncertain("/etc/passwd" if kind == "owner" else "/etc/group"):
         return UNKNOWN_ID

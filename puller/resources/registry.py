@@ -67,6 +67,11 @@ def find_remover(name: str) -> ResourceType | None:
     return found if found is not None and found.removable else None
 
 
+def is_ours(name: str) -> bool:
+    """Whether a type is one of this package, and of no other distribution."""
+    return name in _OWN
+
+
 @cache
 def find_type(name: str) -> ResourceType | None:
     """The type of this name, imported when first asked for; ``None`` when there is none.

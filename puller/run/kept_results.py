@@ -1,4 +1,7 @@
-"""Results of reading texts, kept in the state directory for the next run: code of templates, values of YAML texts."""
+"""Results of reading texts, kept in the state directory for the next run.
+
+They are the code of templates, the values of YAML texts, and what the resources of long manifests declare.
+"""
 
 import contextlib
 import os
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from hiera.expressions import kept_code
 from hiera.text import kept_values
+from puller.manifest.kept_store import STORE
 from puller.state.directories import Directories
 
 if TYPE_CHECKING:
@@ -34,7 +38,11 @@ def kept_results(directory: Path, *, noop: bool) -> Iterator[None]:
 
         return opened
 
-    with kept_code.kept_in(opening("templates")), kept_values.kept_in(opening("texts")):
+    with (
+        kept_code.kept_in(opening("templates")),
+        kept_values.kept_in(opening("texts")),
+        STORE.kept_in(opening("declarations")),
+    ):
         try:
             yield
         finally:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # starting programs is imported when one is started: most res
 
 
 _PIECE = 32 * 1024  # bytes
+_READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PINNED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOTE = "user.puller."  # an extended attribute: it is lost with the file, and never describes another one
 
@@ -103,6 +104,16 @@ class LocalSystem:
             _require_same(path, looked_at, os.fstat(stream.fileno()))
             return _of_size(path, stream, looked_at.st_size)
 
+    def holds(self, path: str, content: bytes) -> bool:
+        descriptor = os.open(path, _READING)
+        try:
+            # Not asked again what it is: no more is read of anything than what would be there, and one byte.
+            if len(content) < _PIECE:
+                return os.read(descriptor, len(content) + 1) == content
+            return _begins_with(descriptor, content) and not os.read(descriptor, 1)
+        finally:
+            os.close(descriptor)
+
     def read_chunks(self, path: str) -> Iterator[bytes]:
         with open(_open_regular(path), "rb", buffering=0) as stream:
             while chunk := stream.read(1 << 20):
@@ -138,9 +149,13 @@ class LocalSystem:
             raise
 
     def user_id(self, name: str) -> int | None:
+        if (known := self._users.get(name)) is not None:
+            return known
         return _find_id(name, self._users, lambda: pwd.getpwnam(name).pw_uid)
 
     def group_id(self, name: str) -> int | None:
+        if (known := self._groups.get(name)) is not None:
+            return known
         return _find_id(name, self._groups, lambda: grp.getgrnam(name).gr_gid)
 
     def expect_account(self, kind: AccountKind, name: str, number: int | None) -> None:
@@ -407,11 +422,10 @@ def _fingerprint(descriptor: int) -> tuple[object, ...]:
 
 
 def _find_id(name: str, known: dict[str, int], ask: Callable[[], int]) -> int | None:
-    if (found := known.get(name)) is None:
-        try:
-            found = known[name] = ask()
-        except KeyError:
-            return None
+    try:
+        found = known[name] = ask()
+    except KeyError:
+        return None
     return found
 
 
@@ -422,7 +436,7 @@ def _open_regular(path: str) -> int:
 
 def _open_and_measure(path: str) -> tuple[int, int]:
     """As ``_open_regular``, with the size that the system tells, which is none for files of the kernel."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = os.open(path, _READING)
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
         os.close(descriptor)
@@ -446,6 +460,17 @@ def _read_all(descriptor: int, size: int) -> bytes:
     finally:
         os.close(descriptor)
     return b"".join(pieces)
+
+
+def _begins_with(descriptor: int, content: bytes) -> bool:
+    """Whether the next bytes that can be read are these."""
+    rest = memoryview(content)
+    while rest:
+        piece = os.read(descriptor, min(len(rest), _PIECE))
+        if not piece or rest[: len(piece)] != piece:
+            return False
+        rest = rest[len(piece) :]
+    return True
 
 
 def _find_directory(path: str) -> tuple[int, int] | None:

@@ -45,6 +45,9 @@ class NoopSystem(LocalSystem):
     def read(self, path: str, looked_at: os.stat_result | None = None) -> bytes:
         return super().read(self._at(path), looked_at)
 
+    def holds(self, path: str, content: bytes) -> bool:
+        return super().holds(self._at(path), content)
+
     def read_chunks(self, path: str) -> Iterator[bytes]:
         return super().read_chunks(self._at(path))
 

@@ -65,6 +65,9 @@ class System(Protocol):
         So is any file but the one that was ``looked_at``, if that is given, and one that has another size by now.
         """
 
+    def holds(self, path: str, content: bytes) -> bool:
+        """Whether what was just looked at, and was a regular file, has this content and no more."""
+
     def read_chunks(self, path: str) -> Iterator[bytes]:
         """The content of a regular file, piece by piece."""
 

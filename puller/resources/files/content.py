@@ -47,7 +47,7 @@ class Bytes(msgspec.Struct, frozen=True):
         return (self.data,)
 
     def same_as(self, path: str) -> bool:
-        return self.system.read(path) == self.data
+        return self.system.holds(path, self.data)
 
 
 class SourceFile(msgspec.Struct, frozen=True):

@@ -7,10 +7,11 @@
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from puller.errors import ResourceError
+from puller.resources import base
 from puller.resources.base import Difference, PropertyError, Resource
 from puller.resources.checksums import OTHER, SENSITIVE, described, sha256
 from puller.resources.files.content import Content, Pending, find_content
@@ -168,6 +169,20 @@ class OneFile(Resource[FileProperties, FileState]):
         name = self.properties.name
         old = b"" if actual.kind != "present" else self.context.system.read(name)
         return unified(old, b"".join(content.chunks()), name)
+
+    def contents(self) -> Mapping[str, base.Content]:
+        properties = self.properties
+        if properties.ensure == "present":
+            from puller.resources.files.content import bundled_content  # asked for by authors only
+
+            content = bundled_content(properties, self.context)
+            return {} if content is None else {properties.name: content}
+        if properties.ensure != "directory" or properties.source is None:
+            return {}
+        from puller.resources.bundled_contents import bundled_contents, plain_files
+
+        found = bundled_contents([properties.source], self.context, below=properties.name)
+        return found if (properties.mode or FileMode.ANY).leaves_programs else plain_files(found)
 
     # What is wanted
 

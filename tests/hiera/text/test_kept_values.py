@@ -185,7 +185,7 @@ def test_another_reader_is_another_maker(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_reader_that_was_changed_while_it_read_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     makers = iter([b"before" * 6, b"after." * 6])
-    monkeypatch.setattr(kept_values, "_maker", lambda: next(makers))
+    monkeypatch.setattr(kept_values._store, "_find_maker", lambda: next(makers))
     store = Memory()
     assert loaded(store, "a: 1\n") == {"a": 1}
     assert store.values == {}

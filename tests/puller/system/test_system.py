@@ -146,3 +146,26 @@ def test_every_change_is_refused_in_noop(tmp_path: Path) -> None:
         with pytest.raises(MutationInNoop):
             change()
     assert os.lstat(path) == found
+
+
+@pytest.mark.parametrize("size", [0, 1, 32 * 1024 - 1, 32 * 1024, 100_000])
+def test_a_file_holds_its_content_and_no_other(tmp_path: Path, size: int) -> None:
+    path, content = tmp_path / "x", bytes(number % 251 for number in range(size))
+    path.write_bytes(content)
+    assert LocalSystem().holds(str(path), content)
+    for other in (content + b"x", content[:-1] + b"\0\0", content[:-1]):
+        assert LocalSystem().holds(str(path), other) == (other == content)
+
+
+def test_what_took_the_place_of_a_file_does_not_hold_its_content(tmp_path: Path) -> None:
+    """Between being looked at and being read: nothing waits, no link is followed, and nothing endless is read."""
+    (tmp_path / "file").write_bytes(b"content")
+    os.mkfifo(fifo := tmp_path / "fifo")
+    assert not LocalSystem().holds(str(fifo), b"content")
+    (link := tmp_path / "link").symlink_to("file")
+    with pytest.raises(OSError, match="symbolic links"):
+        LocalSystem().holds(str(link), b"content")
+    with pytest.raises(IsADirectoryError):
+        LocalSystem().holds(str(tmp_path), b"content")
+    assert not LocalSystem().holds("/dev/zero", b"content")
+    assert not LocalSystem().holds("/dev/zero", bytes(100_000))

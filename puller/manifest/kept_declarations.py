@@ -1,0 +1,190 @@
+"""Declarations of the resources of a long text, kept for the next run: those that are plain are not worked out again.
+
+* What a resource declares follows from its entry in the text, and from what its expressions give. The expressions are
+  evaluated in every run; what was declared counts only where text and values are the same again.
+* Plain is a resource of a type of ours, for the machine's own agent, that is no loop and no child manifest, and with
+  which nothing is wrong. Its expressions only name facts, data and the environment, and none of the values is a secret.
+  All others are declared anew; and so is whatever is read when a resource is applied: templates, conditions, sources.
+* What is kept is sealed with the text and with these values (``hiera.sealing``), so that a password in either is
+  written nowhere else.
+* A store that fails, or holds something else, costs time and nothing more (``kept_store``).
+"""
+
+import contextlib
+import marshal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from hiera.errors import HieraError
+from hiera.expressions.expressions import Scope, evaluate
+from hiera.expressions.named import named_in
+from hiera.keeping import Store, digest_of
+from hiera.sealing import names_of, seal, unseal
+from hiera.values.secrets import has_secret
+from puller.manifest.children import TYPE as APPLY
+from puller.manifest.declaration import Declaration, Home
+from puller.manifest.declare import draft_of
+from puller.manifest.entries import Entry
+from puller.manifest.kept_store import STORE
+from puller.manifest.problems import Problems
+from puller.resources.base import Properties, ResourceType
+from puller.resources.registry import find_type, is_ours
+from puller.values.convert import parse_value
+
+_MOST_CHANGES = 3
+"""An expression that has given another value so often for one text is taken for one that does so in every run."""
+
+_DAMAGED = (ValueError, TypeError, OverflowError, LookupError, msgspec.MsgspecError)
+_NOTHING: frozenset[str] = frozenset()
+
+_Place = tuple[str, tuple[Any, ...], tuple[str, ...]]
+"""Of a plain resource: its type, where it stands, and the properties that expressions have given."""
+
+_Named = dict[str, tuple[bytes, int]]
+"""The expressions of plain resources, each with a digest of its value, and how often that was another one."""
+
+
+class KeptDeclarations:
+    """The declarations of one text that are known from an earlier run, and those to be kept for the next one."""
+
+    def __init__(self, store: Store, problems: Problems, home: Home) -> None:
+        """Of the text of ``problems``, whose resources see ``home``."""
+        self._store = store
+        self._problems = problems
+        self._home = home
+        text = f"{home.removed or ''}\0{problems.text}"
+        self._digest, self._key = names_of(text.encode("utf-8", "surrogatepass"))
+        self._named: _Named | None = self._load(self._digest, self._key)
+
+    def find(self) -> list[Declaration | None]:
+        """The declarations of all entries, in their order, ``None`` for what is to be declared anew.
+
+        Empty where none is known, or where an expression gives another value now.
+        """
+        if self._named is None or (values := _values_of(_steady(self._named), self._home.scope)) is None:
+            return []
+        kept = self._load(*self._names_of_rows(values))
+        try:
+            return list(self._declarations(*kept)) if kept else []
+        except _DAMAGED:
+            return []
+
+    def keep(self, read: Callable[[], Iterable[Entry]]) -> None:
+        """Remember what the entries of the text declare, with which nothing is wrong; ``read`` gives them."""
+        if not STORE.has_same_maker():
+            return
+        # Read again: those of which declarations were made have the values of their expressions by now.
+        plain = [self._plain(entry) for entry in read()]
+        named = self._counted(frozenset[str]().union(*(found for found, *_ in filter(None, plain))))
+        steady = _steady(named)
+        if (values := _values_of(steady, self._home.scope)) is None:
+            return
+        places: list[_Place | None] = []
+        properties: dict[str, list[Any]] = {}
+        for one in plain:
+            if one is None or not one[0] <= steady.keys():
+                places.append(None)
+            else:
+                places.append(one[1])
+                properties.setdefault(one[1][0], []).append(one[2])
+        packed = {name: msgspec.msgpack.encode(each) for name, each in properties.items()}
+        self._store.keep(self._digest, seal(marshal.dumps(named), self._key))
+        name, key = self._names_of_rows(values)
+        self._store.keep(name, seal(marshal.dumps((places, packed)), key))
+
+    def _load(self, name: bytes, key: bytes) -> Any:
+        """What was kept with this name; ``None`` where there is nothing sound."""
+        if isinstance(sealed := self._store.find(name), bytes):
+            with contextlib.suppress(ValueError, TypeError, EOFError):
+                return marshal.loads(unseal(sealed, key))  # noqa: S302  nobody else can have written it
+        return None
+
+    def _names_of_rows(self, values: Sequence[Any]) -> tuple[bytes, bytes]:
+        """As ``names_of``, of the text and the values of its expressions."""
+        return names_of(self._key + repr(values).encode("utf-8", "surrogatepass"))
+
+    def _declarations(
+        self, places: list[_Place | None], packed: dict[str, bytes]
+    ) -> Iterator[Declaration | None]:
+        """What is declared at each place. Raises one of ``_DAMAGED``."""
+        types = {name: _type_of(name) for name in packed}
+        each = {name: iter(_unpacked(types[name], data)) for name, data in packed.items()}
+        for place in places:
+            if place is None:
+                yield None
+                continue
+            name, path, given = place
+            properties = next(each[name])
+            yield Declaration(
+                types[name],
+                properties,
+                self._problems,
+                path,
+                self._home,
+                dynamic=frozenset(given) if given else _NOTHING,
+                checked=properties,
+            )
+
+    def _plain(self, entry: Entry) -> tuple[frozenset[str], _Place, dict[str, Any]] | None:
+        """The expressions of a resource, its place and its properties; ``None`` if it is not plain."""
+        if entry.loop is not None or entry.type_name == APPLY or not is_ours(entry.type_name):
+            return None
+        problems = Problems.of_text(self._problems.source, self._problems.text)
+        if (draft := draft_of(entry, problems, self._home)) is None:
+            return None
+        kept = draft.type.expressions_kept
+        named = named_in({key: value for key, value in draft.raw.items() if key not in kept})
+        draft.resolve(self._home.scope)
+        if named is None or draft.secret:
+            return None
+        declaration = draft.typed(self._home)
+        declaration.check()
+        if declaration.failure or declaration.unknown or problems.sentences():
+            return None
+        try:
+            # What comes back must be what went in: a value may be of a type that is none of JSON's.
+            (again,) = _unpacked(draft.type, msgspec.msgpack.encode([draft.raw]))
+            marshal.dumps(entry.path)
+        except _DAMAGED:
+            return None
+        if again != declaration.properties:
+            return None
+        return named, (entry.type_name, entry.path, tuple(draft.given)), draft.raw
+
+    def _counted(self, expressions: frozenset[str]) -> _Named:
+        """The expressions in this run, and those that give another value in every run."""
+        known = self._named or {}
+        named = {source: one for source, one in known.items() if one[1] >= _MOST_CHANGES}
+        for source in expressions - named.keys():
+            digest = digest_of(repr(evaluate(source, self._home.scope)).encode("utf-8", "surrogatepass"))
+            before, changes = known.get(source, (digest, 0))
+            named[source] = (digest, changes + (before != digest))
+        return named
+
+
+def _type_of(name: str) -> ResourceType:
+    """Raises ``KeyError``."""
+    if (found := find_type(name)) is None:
+        raise KeyError(name)
+    return found
+
+
+def _unpacked(resource_type: ResourceType, packed: bytes) -> list[Properties]:
+    """The properties of resources of one type; raises ``msgspec.MsgspecError``."""
+    return msgspec.msgpack.decode(packed, type=list[resource_type.properties_type], dec_hook=parse_value)  # type: ignore[name-defined]
+
+
+def _steady(named: _Named) -> dict[str, bytes]:
+    """The expressions that do not give another value in every run."""
+    return {source: digest for source, (digest, changes) in named.items() if changes < _MOST_CHANGES}
+
+
+def _values_of(expressions: Iterable[str], scope: Scope) -> list[tuple[str, Any]] | None:
+    """What expressions give now; ``None`` where one fails or is a secret."""
+    try:
+        values = [(source, evaluate(source, scope)) for source in sorted(expressions)]
+    except HieraError:
+        return None
+    return None if has_secret([value for _, value in values]) else values
