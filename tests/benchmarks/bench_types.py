@@ -12,6 +12,7 @@
 import argparse
 import contextlib
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -152,6 +153,8 @@ class Tree:
 
 
 def main() -> None:
+    # Where the environment forbids Python to store bytecode, each start would compile anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("what", nargs="*", default=["users", "lines", "sysctls", "mounts"])
