@@ -1,7 +1,7 @@
 """How much one evaluation may make, and how long it may take.
 
 * Everything that is made is counted against one budget, so that a loop without end is refused before patience runs
-  out; the clock is looked at on every step.
+  out; the clock is looked at whenever something is counted.
 * How much one step may make is known before it is done: ``hiera.values.sizes``.
 * What all expressions and loops of a document or manifest make together has a limit, too: ``total``.
 * A regular expression is one step, which has a limit of its own: ``hiera.regex``.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from itertools import islice
 from types import NoneType
 from typing import Any, Final
 
@@ -34,43 +35,79 @@ LOOP_LIMIT: Final = 100_000
 SCALARS: Final = frozenset({str, int, float, bool, NoneType})
 """Types whose values hold nothing else, and so no secret."""
 
+_PIECES_AT_ONCE: Final = 256
+
 _MOST_REMEMBERED: Final = 100_000  # collections that are known to hold no secret
 
 
-class Meter(PerThread):
-    """The use that the evaluation in this thread has made of its budget; evaluations inside it share its budget.
+class _Use:
+    """The use that the evaluation in one thread has made of its budget."""
 
-    It also knows whether a secret was looked at, because whatever is made from one is a secret too.
-    """
+    __slots__ = ("deadline", "depth", "left", "open", "secret")
 
     def __init__(self) -> None:
         self.depth = 0
         self.left = 0
         self.deadline = 0.0
         self.secret = False
-        self._open: dict[int, Any] = {}
+        self.open: dict[int, Any] = {}
         """Collections that were found to hold no secret, by identity: nothing can be put into one meanwhile."""
 
+
+class _Thread(PerThread):
+    def __init__(self) -> None:
+        self.use = _Use()
+
+
+_thread: Final = _Thread()
+
+
+class Meter:
+    """The use that the evaluation in this thread has made of its budget; evaluations inside it share its budget.
+
+    It also knows whether a secret was looked at, because whatever is made from one is a secret too.
+    """
+
+    # Each method asks once which thread it is in, which takes as long as all else that it does.
+
+    __slots__ = ()
+
     def __enter__(self) -> Meter:
-        if self.depth == 0:
-            self.left, self.deadline, self.secret = BUDGET, time.monotonic() + TIME_LIMIT, False
-            self._open = {}
-        self.depth += 1
+        use = _thread.use
+        if use.depth == 0:
+            use.left, use.deadline, use.secret = BUDGET, time.monotonic() + TIME_LIMIT, False
+            use.open = {}
+        use.depth += 1
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.depth -= 1
-        if self.depth == 0:
-            self.left = 0  # nothing is evaluated outside, so that compiling folds no constants
-            self._open = {}
+        use = _thread.use
+        use.depth -= 1
+        if use.depth == 0:
+            use.left = 0  # nothing is evaluated outside, so that compiling folds no constants
+            use.open = {}
+
+    @property
+    def depth(self) -> int:
+        """How many evaluations are in one another."""
+        return _thread.use.depth
+
+    @property
+    def secret(self) -> bool:
+        """Whether a secret was looked at."""
+        return _thread.use.secret
+
+    @secret.setter
+    def secret(self, secret: bool) -> None:
+        _thread.use.secret = secret
 
     def spend(self, amount: int) -> None:
         """Count ``amount`` items or steps. Raises LimitError."""
-        # Each use of an attribute is a look for those of this thread, which is what this method costs.
-        self.left = left = self.left - amount
+        use = _thread.use
+        use.left = left = use.left - amount
         if left < 0:
             raise LimitError("", "makes too much text, too many items, or takes too many steps")
-        if time.monotonic() > self.deadline:
+        if time.monotonic() > use.deadline:
             raise LimitError("", f"takes more than {TIME_LIMIT:g} seconds")
 
     def made(self, value: Any) -> Any:
@@ -81,27 +118,36 @@ class Meter(PerThread):
             self.spend(1 + len(value) if isinstance(value, (list, tuple, dict)) else 1)
         return value
 
+    def opened(self, value: Any) -> Any:
+        """``value`` without the mask on it; from now on the result is a secret. What is in a collection stays masked."""
+        while isinstance(value, Secret):
+            _thread.use.secret = True
+            value = value.reveal()
+        return value
+
     def revealed(self, value: Any) -> Any:
         """``value`` without the masks on it or in it; from now on the result is a secret.
 
         Raises LimitError for a value that is small only because it holds the same lists many times.
         """
         if isinstance(value, Secret):
-            self.secret = True
-            return self.revealed(value.reveal())
-        if not isinstance(value, (dict, list, tuple)) or self._open.get(id(value)) is value:
+            value = self.opened(value)
+        if not isinstance(value, (dict, list, tuple)):
+            return value
+        use = _thread.use
+        if use.open.get(id(value)) is value:
             return value
         seen: list[Any] = []
         if _holds_secret(value, seen):
-            self.secret = True
+            use.secret = True
             return revealed(value)
-        if len(self._open) + len(seen) <= _MOST_REMEMBERED:
-            self._open.update((id(collection), collection) for collection in seen)
+        if len(use.open) + len(seen) <= _MOST_REMEMBERED:
+            use.open.update((id(collection), collection) for collection in seen)
         return value
 
     def masked(self, value: Any) -> Any:
         """``value`` as a secret when one was looked at; a boolean or null says too little to hide it."""
-        hidden = self.secret and value is not None and not isinstance(value, (bool, Secret))
+        hidden = _thread.use.secret and value is not None and not isinstance(value, (bool, Secret))
         return Secret(value) if hidden else value
 
 
@@ -186,11 +232,12 @@ def _size(value: Any) -> int:
 
 def concat(pieces: Iterable[str]) -> str:
     """``"".join`` with an end: raises LimitError."""
-    total, kept = 0, []
-    for piece in pieces:
-        total += len(piece)
-        if total > TEXT_LIMIT:
+    length, kept, iterator = 0, [], iter(pieces)
+    # By many at once: what stands in a piece has been paid for by who made it.
+    while batch := list(islice(iterator, _PIECES_AT_ONCE)):
+        length += sum(map(len, batch))
+        if length > TEXT_LIMIT:
             raise LimitError("", f"makes a text of more than {TEXT_LIMIT} characters")
-        kept.append(piece)
-    meter.spend(total // 4)
+        kept += batch
+    meter.spend(length // 4)
     return "".join(kept)
