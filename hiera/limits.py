@@ -18,10 +18,13 @@ from typing import Any, Final
 from hiera.errors import LimitError
 from hiera.threads import PerThread
 from hiera.values.secrets import Secret, revealed
-from hiera.values.sizes import BITS_OF_A_DIGIT, TEXT_LIMIT, verify_length
+from hiera.values.sizes import BITS_OF_A_DIGIT, ITEM_LIMIT, TEXT_LIMIT, verify_length
 
 BUDGET: Final = 8 << 20
 """The most that one evaluation may make, intermediate results included: list items, steps, and characters by fours."""
+
+PRINT_LIMIT: Final = 4 * TEXT_LIMIT
+"""Characters of long text that one evaluation may have on its way, beyond what could ever be paid for from ``BUDGET``."""
 
 TIME_LIMIT: Final = 10.0
 """Seconds for one evaluation."""
@@ -43,11 +46,12 @@ _MOST_REMEMBERED: Final = 100_000  # collections that are known to hold no secre
 class _Use:
     """The use that the evaluation in one thread has made of its budget."""
 
-    __slots__ = ("deadline", "depth", "left", "open", "secret")
+    __slots__ = ("deadline", "depth", "left", "open", "printable", "secret")
 
     def __init__(self) -> None:
         self.depth = 0
         self.left = 0
+        self.printable = 0
         self.deadline = 0.0
         self.secret = False
         self.open: dict[int, Any] = {}
@@ -76,7 +80,7 @@ class Meter:
         use = _thread.use
         if use.depth == 0:
             use.left, use.deadline, use.secret = BUDGET, time.monotonic() + TIME_LIMIT, False
-            use.open = {}
+            use.printable, use.open = PRINT_LIMIT, {}
         use.depth += 1
         return self
 
@@ -109,6 +113,13 @@ class Meter:
             raise LimitError("", "makes too much text, too many items, or takes too many steps")
         if time.monotonic() > use.deadline:
             raise LimitError("", f"takes more than {TIME_LIMIT:g} seconds")
+
+    def print(self, length: int) -> None:
+        """Count long text that is on its way into a larger one, which will be paid for as a whole. Raises LimitError."""
+        use = _thread.use
+        use.printable -= length
+        if use.printable < 0:
+            raise LimitError("", "makes too much text, too many items, or takes too many steps")
 
     def made(self, value: Any) -> Any:
         """Count a value that was made, and return it."""
@@ -161,7 +172,8 @@ def _holds_secret(value: Any, seen: list[Any]) -> bool:
         items = waiting.pop()
         seen.append(items)
         count += len(items)
-        verify_length(items, count)
+        if count > ITEM_LIMIT:
+            verify_length(items, count)
         if isinstance(items, dict):
             characters += sum(len(key) for key in items if type(key) is str)
             items = items.values()
@@ -175,7 +187,8 @@ def _holds_secret(value: Any, seen: list[Any]) -> bool:
                 waiting.append(item)
             elif isinstance(item, Secret):
                 found = True
-        verify_length("", characters)
+        if characters > TEXT_LIMIT:
+            verify_length("", characters)
     return found
 
 

@@ -165,15 +165,15 @@ class _Generator(CodeGenerator):
         super().visit_Compare(node, frame)
 
     def _arithmetic(self, node: nodes.BinExpr, frame: Frame) -> bool:
-        """Whether the operation was written: of a number that is not too long and a small constant, in place."""
+        """Whether the operation was written: of a whole number and a small constant, in place."""
         constant = node.right.value if isinstance(node.right, nodes.Const) else None
-        if type(constant) is not int or not 0 < constant < _SMALL:
+        if type(constant) is not int or not 0 < constant < _SMALL or _is_long(node):
             return False
-        is_small = f"type(t_value := {{}}) is int and {-_SMALL} < t_value < {_SMALL}"
-        start, end = is_small.split("{}")
-        self.write(f"(t_value {node.operator} {constant} if {start}")
+        self.write(f"(t_value {node.operator} {constant} if type(t_value := ")
         self.visit(node.left, frame)
-        self.write(f"{end} else environment.call_binop(context, {node.operator!r}, t_value, {constant}))")
+        # A product must not become long, by one multiplication after the other.
+        self.write(f") is int{f' and {-_SMALL} < t_value < {_SMALL}' if node.operator == '*' else ''}")
+        self.write(f" else environment.call_binop(context, {node.operator!r}, t_value, {constant}))")
         return True
 
     def visit_Add(self, node: nodes.Add, frame: Frame) -> None:  # noqa: N802
@@ -184,6 +184,38 @@ class _Generator(CodeGenerator):
 
     def visit_Mod(self, node: nodes.Mod, frame: Frame) -> None:  # noqa: N802
         self._arithmetic(node, frame) or super().visit_Mod(node, frame)
+
+    def visit_Output(self, node: nodes.Output, frame: Frame) -> None:  # noqa: N802
+        """What is printed side by side is one text, where nobody gathers it and it goes out as it is."""
+        if frame.buffer is not None or frame.require_output_check or _escapes(frame):
+            super().visit_Output(node, frame)
+            return
+        for start in range(0, len(node.nodes), _PRINTED_AT_ONCE):
+            self._print(node.nodes[start : start + _PRINTED_AT_ONCE], frame)
+
+    def _print(self, parts: list[nodes.Expr], frame: Frame) -> None:
+        if len(parts) == 1:
+            super().visit_Output(nodes.Output(parts, lineno=parts[0].lineno), frame)
+            return
+        finalize = self._make_finalize()
+        form, values = "", []
+        for part in parts:
+            try:
+                form += self._output_child_to_const(part, frame, finalize).replace("%", "%%")
+            except Exception:  # noqa: BLE001  no constant, or one that fails: when it is reached
+                form += "%s"
+                values.append(part)
+        if not values:
+            self.writeline(f"yield {form % ()!r}", parts[0])
+            return
+        self.writeline(f"yield (t_text if len(t_text := {form!r} % (", parts[0])
+        for part in values:
+            self.newline(part)
+            self.write("(t_value if (t_kind := type(t_value := ")
+            self.visit(part, frame)
+            self.write(f")) is str and len(t_value) < {_LONG} or t_kind is int")
+            self.write(" else environment.shown(t_value)),")
+        self.write(f")) < {_LONG} else environment.counted(t_text))")
 
     def _output_child_pre(self, node: nodes.Expr, frame: Frame, finalize: Any) -> None:
         if _escapes(frame):
@@ -205,8 +237,24 @@ class _Generator(CodeGenerator):
         self.write(end)
 
 
-_SMALL: Final = 1 << 62
-"""Whole numbers below it make none that has a limit, with one operation."""
+_SMALL: Final = (1 << 30) - 1
+"""Whole numbers up to it make none that has a limit, with one operation."""
+
+_LONG: Final = 1024
+"""Characters from which on a text that is printed is counted at once, so that many side by side are not too many."""
+
+_PRINTED_AT_ONCE: Final = 64
+_LONGEST_CHAIN: Final = 8
+
+
+def _is_long(node: nodes.BinExpr) -> bool:
+    """Whether a chain of operators is so long that Python would find the code for it nested too deeply."""
+    left: nodes.Node = node
+    for _ in range(_LONGEST_CHAIN):
+        if not isinstance(left, nodes.BinExpr):
+            return False
+        left = left.left
+    return True
 
 
 def _escapes(frame: Frame) -> bool:
@@ -411,6 +459,16 @@ class Sandbox(ImmutableSandboxedEnvironment):
         """An operator that could make too much."""
         value = _OPERATORS[operator](whole(left), whole(right))
         return value if type(value) in SCALARS and type(value) is not str else meter.made(value)
+
+    def shown(self, value: Any) -> str:
+        """A value as text, where several are printed side by side."""
+        return self.counted(str(printed(value)))
+
+    def counted(self, text: str) -> str:
+        """A text that is printed, noted when it is long."""
+        if len(text) >= _LONG:
+            meter.print(len(text))
+        return text
 
     def joined(self, parts: tuple[Any, ...]) -> str:
         """``a ~ b``."""
