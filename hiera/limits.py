@@ -24,7 +24,7 @@ BUDGET: Final = 8 << 20
 """The most that one evaluation may make, intermediate results included: list items, steps, and characters by fours."""
 
 PRINT_LIMIT: Final = 4 * TEXT_LIMIT
-"""Characters of long text that one evaluation may have on its way, beyond what could ever be paid for from ``BUDGET``."""
+"""Characters of long text that one evaluation may have on its way: more than can be paid for from ``BUDGET``."""
 
 TIME_LIMIT: Final = 10.0
 """Seconds for one evaluation."""
@@ -37,6 +37,8 @@ LOOP_LIMIT: Final = 100_000
 
 SCALARS: Final = frozenset({str, int, float, bool, NoneType})
 """Types whose values hold nothing else, and so no secret."""
+
+_TEXT: Final = frozenset({str})
 
 _PIECES_AT_ONCE: Final = 256
 
@@ -115,22 +117,27 @@ class Meter:
             raise LimitError("", f"takes more than {TIME_LIMIT:g} seconds")
 
     def print(self, length: int) -> None:
-        """Count long text that is on its way into a larger one, which will be paid for as a whole. Raises LimitError."""
+        """Count long text on its way into a larger one, which is paid for when it is whole. Raises LimitError."""
         use = _thread.use
         use.printable -= length
         if use.printable < 0:
             raise LimitError("", "makes too much text, too many items, or takes too many steps")
 
     def made(self, value: Any) -> Any:
-        """Count a value that was made, and return it."""
+        """Count a value that was made, and return it. Raises LimitError."""
+        amount = 1
         if isinstance(value, str):
-            self.spend(1 + len(value) // 4)
-        else:
-            self.spend(1 + len(value) if isinstance(value, (list, tuple, dict)) else 1)
+            amount += len(value) // 4
+        elif isinstance(value, (list, tuple, dict)):
+            amount += len(value)
+        use = _thread.use
+        use.left = left = use.left - amount
+        if left < 0 or time.monotonic() > use.deadline:
+            self.spend(0)
         return value
 
     def opened(self, value: Any) -> Any:
-        """``value`` without the mask on it; from now on the result is a secret. What is in a collection stays masked."""
+        """``value`` without the mask on it, whatever is in it; from now on the result is a secret."""
         while isinstance(value, Secret):
             _thread.use.secret = True
             value = value.reveal()
@@ -175,7 +182,10 @@ def _holds_secret(value: Any, seen: list[Any]) -> bool:
         if count > ITEM_LIMIT:
             verify_length(items, count)
         if isinstance(items, dict):
-            characters += sum(len(key) for key in items if type(key) is str)
+            if _TEXT.issuperset(map(type, items)):
+                characters += sum(map(len, items))
+            else:
+                characters += sum(len(key) for key in items if type(key) is str)
             items = items.values()
         for item in items:
             kind = type(item)

@@ -65,6 +65,18 @@ def _opening(function: Callable[..., Any], *, counted: bool) -> Callable[..., An
     return call
 
 
+def _of_text(method: Callable[[str], Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter, which does for a text alone what a method of text does."""
+
+    @functools.wraps(otherwise)
+    def call(value: Any, *arguments: Any, **named: Any) -> Any:
+        if type(value) is str and not arguments and not named:
+            return meter.made(method(value))
+        return otherwise(value, *arguments, **named)
+
+    return call
+
+
 def _of_items(function: Callable[..., Any]) -> Callable[..., Any]:
     """A filter that takes apart what it is given, also a text into characters."""
 
@@ -98,8 +110,7 @@ _OF_TEXT: Final = frozenset(
 )
 _OF_ITEMS: Final = frozenset({"groupby", "list", "sort", "unique"})
 _JINJA_FILTERS: Final = {
-    name: _of_items(function) if name in _OF_ITEMS else function
-    for name, function in JINJA_FILTERS.items()
+    name: _of_items(function) if name in _OF_ITEMS else function for name, function in JINJA_FILTERS.items()
 }
 
 
@@ -117,17 +128,37 @@ def table(jinja: Mapping[str, Any], own: Mapping[str, Any], *, counted: bool) ->
     }
 
 
-_FILTERS_OF_OUTSIDES: Final = frozenset({"count", "d", "default", "first", "last", "length"})
+_FILTERS_OF_OUTSIDES: Final = frozenset({"count", "d", "default", "dictsort", "first", "last", "length"})
 _TESTS_OF_OUTSIDES: Final = frozenset(
     {
-        *("boolean", "defined", "float", "integer", "iterable", "mapping", "none", "number", "sequence", "string"),
+        *(
+            "boolean",
+            "defined",
+            "float",
+            "integer",
+            "iterable",
+            "mapping",
+            "none",
+            "number",
+            "sequence",
+            "string",
+        ),
         "undefined",
     }
 )
 """Of Jinja2, those that ask what a value is, how long it is, or hand on a part of it."""
 
 _LENIENT: Final = frozenset({"mandatory", "ternary"})  # they may be given what is missing, and not use it
-FILTERS: Final = table({**_JINJA_FILTERS, **BOUNDED}, filters.FILTERS, counted=True)
+_OF_TEXT_ALONE: Final[dict[str, Callable[[str], Any]]] = {
+    "capitalize": str.capitalize,
+    "count": len,
+    "length": len,
+    "lower": str.lower,
+    "trim": str.strip,
+    "upper": str.upper,
+}
+_ALL: Final = table({**_JINJA_FILTERS, **BOUNDED}, filters.FILTERS, counted=True)
+FILTERS: Final = _ALL | {name: _of_text(method, _ALL[name]) for name, method in _OF_TEXT_ALONE.items()}
 _MORE_CHECKS: Final = {name: check for name, check in CHECKS.items() if name not in JINJA_TESTS}
 TESTS: Final = table(JINJA_TESTS, {**_MORE_CHECKS, **filters.TESTS}, counted=False)
 

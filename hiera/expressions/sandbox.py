@@ -9,8 +9,8 @@
   sees what it is handed; ``default`` and ``is defined`` refuse to answer for a name that its caller has.
 * Loops, calls and filters pay from one budget (``hiera.limits``), and so do operators that make text or lists.
 * Secrets are revealed to whoever uses them here; then the result is a secret. What a template passes through on its way
-  is only opened; a list or mapping is searched for secrets where the whole of it is used: printed, compared, handed to a
-  filter or a function. What stands beside the way does not count as looked at.
+  is only opened; a list or mapping is searched for secrets where the whole of it is used: printed, compared, handed to
+  a filter or a function. What stands beside the way does not count as looked at.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
+from types import MethodType
 from typing import Any, Final
 
 from jinja2 import Template, nodes
@@ -40,6 +41,7 @@ from hiera.errors import ExpressionError
 from hiera.expressions.builtins import percent, replace
 from hiera.expressions.callers import callers
 from hiera.expressions.dates import TIME_PARTS, TIMES
+from hiera.expressions.expressions import Scope
 from hiera.expressions.filter_tables import FILTERS, TESTS, qualified, table
 from hiera.expressions.kept_code import code_of
 from hiera.expressions.refused import refused
@@ -176,13 +178,13 @@ class _Generator(CodeGenerator):
         self.write(f" else environment.call_binop(context, {node.operator!r}, t_value, {constant}))")
         return True
 
-    def visit_Add(self, node: nodes.Add, frame: Frame) -> None:  # noqa: N802
+    def visit_Add(self, node: nodes.BinExpr, frame: Frame) -> None:  # noqa: N802
         self._arithmetic(node, frame) or super().visit_Add(node, frame)
 
-    def visit_Mul(self, node: nodes.Mul, frame: Frame) -> None:  # noqa: N802
+    def visit_Mul(self, node: nodes.BinExpr, frame: Frame) -> None:  # noqa: N802
         self._arithmetic(node, frame) or super().visit_Mul(node, frame)
 
-    def visit_Mod(self, node: nodes.Mod, frame: Frame) -> None:  # noqa: N802
+    def visit_Mod(self, node: nodes.BinExpr, frame: Frame) -> None:  # noqa: N802
         self._arithmetic(node, frame) or super().visit_Mod(node, frame)
 
     def visit_Output(self, node: nodes.Output, frame: Frame) -> None:  # noqa: N802
@@ -227,7 +229,9 @@ class _Generator(CodeGenerator):
         if _escapes(frame):
             super()._output_child_post(node, frame, finalize)
         else:
-            self.write(")) is str else str(t_value) if t_kind is int else str(environment.finalize(t_value)))")
+            self.write(
+                ")) is str else str(t_value) if t_kind is int else str(environment.finalize(t_value)))"
+            )
 
     def _write_all(self, parts: Iterable[nodes.Expr], frame: Frame, start: str, end: str) -> None:
         self.write(start)
@@ -426,6 +430,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         """``obj[argument]`` in an expression."""
+        if type(obj) is dict and type(argument) is str and (at := obj.get(argument, MISSING)) is not MISSING:
+            return at if type(at) in _HARMLESS else meter.opened(at)
         if isinstance(obj, ExplainedUndefined):
             return obj
         if isinstance(obj, TemplateReference):
@@ -442,18 +448,21 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def call(self, context: Context, obj: Any, /, *arguments: Any, **named: Any) -> Any:
         """``obj(…)`` in an expression."""
-        meter.spend(1)
         if not SCALARS.issuperset(map(type, arguments)):
             arguments = tuple(map(meter.revealed, arguments))
         callers.enter(context)
         try:
             if type(obj) is Macro:
                 value = obj(context.eval_ctx, *arguments, **_given(named))
+            elif (
+                type(obj) is MethodType and obj.__func__ is Scope.lookup
+            ):  # which is safe, and wants no context
+                value = obj(*arguments, **_given(named))
             else:
                 value = super().call(context, obj, *arguments, **named)
         finally:
             callers.leave()
-        return meter.made(meter.revealed(value))
+        return meter.made(whole(value))
 
     def call_binop(self, _context: Context, operator: str, left: Any, right: Any) -> Any:
         """An operator that could make too much."""
@@ -500,9 +509,7 @@ def printable(value: Any) -> Any:
 
 def _given(named: dict[str, Any]) -> dict[str, Any]:
     """The named arguments that a template has written."""
-    return {
-        name: whole(value) for name, value in named.items() if name not in ("_loop_vars", "_block_vars")
-    }
+    return {name: whole(value) for name, value in named.items() if name not in ("_loop_vars", "_block_vars")}
 
 
 def _join_items(separator: str, items: Any) -> str:
@@ -515,6 +522,8 @@ _BOUNDED_METHODS: Final[dict[str, Callable[..., Any]]] = {"join": _join_items, "
 
 
 def _times(left: Any, right: Any) -> Any:
+    if type(left) is str and type(right) is int and len(left) * right <= sizes.TEXT_LIMIT:
+        return left * right
     sizes.verify_product(left, right)
     return left * right
 

@@ -19,6 +19,7 @@ import os
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -29,7 +30,6 @@ from typing import Any
 
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from template_shapes import EXPRESSIONS, SHAPES, Shape, data, facts
 
 from hiera.expressions.expressions import Scope
 from hiera.expressions.jinja import compile_expression
@@ -37,6 +37,10 @@ from puller.templates.gotemplate.engine import GoEngine
 from puller.templates.jet.engine import JetEngine
 from puller.templates.jinja import JinjaEngine
 from puller.templates.scope import TemplateScope
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.benchmarks.template_shapes import EXPRESSIONS, SHAPES, Shape, data, facts
 
 Run = Callable[[int], float]
 """Do it so many times; gives the seconds of processor time."""
@@ -95,7 +99,7 @@ def of_puller(shape: Shape) -> Iterator[Contender]:
 
 
 def of_jinja2(shape: Shape) -> Iterator[Contender]:
-    values = {"facts": facts(), "data": data()}
+    values: dict[str, Any] = {"facts": facts(), "data": data()}
     values["lookup"] = functools.partial(look_up, values)
     for name, kind in ("Sandbox", ImmutableSandboxedEnvironment), ("Jinja2", jinja2.Environment):
         loader = jinja2.DictLoader(shape.files)
@@ -113,7 +117,8 @@ class Go:
         )
 
     def ask(self, shape: str, count: int) -> Any:
-        assert self._process.stdin and self._process.stdout
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         print(f"{shape}\t{count}", file=self._process.stdin, flush=True)
         answer = self._process.stdout.readline()
         if not answer:
@@ -141,7 +146,12 @@ def go_program() -> Iterator[Go | None]:
         shapes = {shape.name: shape.go for shape in SHAPES}
         given = {"dot": {"facts": facts(), "data": data()}, "shapes": shapes}
         (directory / "given.json").write_text(json.dumps(given))
-        settings = {"GOFLAGS": "-mod=mod", "GOPROXY": "off", "GOCACHE": f"{name}/cache", "GOPATH": f"{name}/path"}
+        settings = {
+            "GOFLAGS": "-mod=mod",
+            "GOPROXY": "off",
+            "GOCACHE": f"{name}/cache",
+            "GOPATH": f"{name}/path",
+        }
         command = ["go", "build", "-o", "render", "."]
         subprocess.run(command, cwd=name, env=os.environ | settings, check=True)
         go = Go(directory / "render", directory / "given.json")
