@@ -75,7 +75,8 @@ class Budget:
         self._depth -= 1
         if self._depth < 0:
             raise Exceeded(f"templates and blocks call one another more than {self.limits.depth} levels deep")
-        self.look()
+        if self._clock() > self._deadline:
+            self.look()
 
     def leave(self) -> None:
         """After the call, whether it failed or not."""
@@ -100,6 +101,13 @@ class Pieces:
     def add(self, text: str) -> None:
         """One more piece. Raises Exceeded when there is too much text."""
         self._pieces.append(text)
+        if len(self._pieces) >= _PIECES_AT_ONCE:
+            self._join()
+
+    def take(self, texts: list[str]) -> None:
+        """More pieces, which are taken out of the list. Raises Exceeded when there is too much text."""
+        self._pieces += texts
+        texts.clear()
         if len(self._pieces) >= _PIECES_AT_ONCE:
             self._join()
 

@@ -43,6 +43,8 @@ from puller.templates.jet.values import rows, rows_are_boxed
 from puller.templates.limits import Exceeded, Pieces
 from puller.templates.source import TemplateSource
 
+_ROUNDS_BETWEEN_LOOKS: Final = 128
+
 LONG_BODY: Final = 256
 """Statements from which on a body counts the text of each: many short texts are long together."""
 
@@ -111,6 +113,9 @@ class StatementCompiler(CallCompiler):
         given = [self.value(value) for value in node.values]
         if node.looks_up:
             return _look_up(given[0], *stores)
+
+        if len(stores) == 1:
+            return _assign(stores[0], given[0])
 
         def assign(frame: Frame) -> None:
             for store, value in zip(stores, given, strict=True):
@@ -184,6 +189,9 @@ class StatementCompiler(CallCompiler):
     def _range(self, node: Range) -> Output:
         expression, offset = self.value(node.expression), node.expression.offset
         stores = [self._store(target, node.declares) for target in node.targets]
+        store_key, store_item = [*stores, None, None][:2]
+        # A declared name is a new cell, which takes no call.
+        key_name, item_name = [*(_declared(target, node) for target in node.targets), "", ""][:2]
         sets_dot, declares = len(stores) < 2, node.declares
         body = self.body(node.body)
         otherwise = self.body(node.otherwise) if node.otherwise is not None else _nothing
@@ -195,20 +203,33 @@ class StatementCompiler(CallCompiler):
                 items = rows(value)
             except FunctionError as what:
                 self.fail(offset, f"cannot range over {node.expression}: {what}")
-            pieces = Pieces(frame.budget)
-            boxed = rows_are_boxed(value)
+            budget = frame.budget
+            pieces, texts = Pieces(budget), list[str]()
+            boxed, rounds = rows_are_boxed(value), 0
             if declares:
                 frame.variables = frame.variables.copy()
+            variables = frame.variables
             try:
-                for row in items:
-                    frame.budget.step()
-                    for store, part in zip(stores, row, strict=False):
-                        store(frame, part)
+                for key, item in items:
+                    if rounds == 0:  # the first, and each after so many
+                        rounds = _ROUNDS_BETWEEN_LOOKS
+                        budget.look()
+                        pieces.take(texts)
+                    rounds -= 1
+                    if key_name:
+                        variables[key_name] = [key]
+                    elif store_key is not None:
+                        store_key(frame, key)
+                    if item_name:
+                        variables[item_name] = [item]
+                    elif store_item is not None:
+                        store_item(frame, item)
                     if sets_dot:
-                        frame.dot, frame.boxed = row[1], boxed
-                    pieces.add(body(frame))
+                        frame.dot, frame.boxed = item, boxed
+                    texts.append(body(frame))
                     if frame.returned is not MISSING:
                         break
+                pieces.take(texts)
                 text = otherwise(frame) if pieces.none else pieces.joined()
             except Exceeded as error:
                 self.fail(offset, error)
@@ -303,9 +324,8 @@ class StatementCompiler(CallCompiler):
                     offset, f"block {block.name}: the parameter {name} has no value here, and no default"
                 )
             frame.variables[name] = [value(frame)]
-        given = {name for name, _ in arguments}
         for name, default in block.parameters:
-            if name not in given:
+            if not any(name == given for given, _ in arguments):
                 frame.variables[name] = [default(frame) if default else False]
 
     def _nested(self, frame: Frame, offset: int, body: Output) -> str:
@@ -409,6 +429,11 @@ class StatementCompiler(CallCompiler):
         return run
 
 
+def _declared(target: Target, node: Range) -> str:
+    """The name that a loop declares; empty for what it only assigns to, or nobody can read."""
+    return target.name if node.declares and isinstance(target, Name) else ""
+
+
 def _declares(statement: Statement) -> bool:
     return (
         isinstance(statement, Action) and statement.assignment is not None and statement.assignment.declares
@@ -433,6 +458,8 @@ def _constant(text: str) -> Output:
 
 def _joined(pieces: list[str], runs: list[tuple[int, Output]]) -> Output:
     """Pieces of text with places between them for what the runs print."""
+    if len(runs) <= 3:
+        return _joined_few(pieces, [output for _, output in runs])
 
     def run(frame: Frame) -> str:
         frame.returned = MISSING
@@ -440,6 +467,32 @@ def _joined(pieces: list[str], runs: list[tuple[int, Output]]) -> Output:
         for place, output in runs:
             texts[place] = output(frame)
         return "".join(texts)
+
+    return run
+
+
+def _joined_few(pieces: list[str], outputs: list[Output]) -> Output:
+    """As most bodies are: without a list."""
+    if len(outputs) == 1:
+        (before, _, after), (only,) = pieces, outputs
+
+        def run(frame: Frame) -> str:
+            frame.returned = MISSING
+            return f"{before}{only(frame)}{after}"
+
+    elif len(outputs) == 2:
+        (before, _, between, _, after), (first, second) = pieces, outputs
+
+        def run(frame: Frame) -> str:
+            frame.returned = MISSING
+            return f"{before}{first(frame)}{between}{second(frame)}{after}"
+
+    else:
+        (before, _, between, _, then, _, after), (first, second, third) = pieces, outputs
+
+        def run(frame: Frame) -> str:
+            frame.returned = MISSING
+            return f"{before}{first(frame)}{between}{second(frame)}{then}{third(frame)}{after}"
 
     return run
 
@@ -483,6 +536,10 @@ def _after(effect: Effect, output: Output) -> Output:
         return output(frame)
 
     return run
+
+
+def _assign(store: Store, value: Value) -> Effect:
+    return lambda frame: store(frame, value(frame))
 
 
 def _look_up(value: Value, store: Store, store_found: Store) -> Effect:

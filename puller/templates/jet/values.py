@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal
 
@@ -146,7 +147,7 @@ def add(left: Any, right: Any) -> Any:
     if isinstance(left, str):
         return left + _joined(right)
     _require_both(left, right)
-    return _calculate(left, right, lambda a, b: a + b)
+    return _calculate(left, right, operator.add)
 
 
 def subtract(left: Any, right: Any) -> Any:
@@ -154,12 +155,12 @@ def subtract(left: Any, right: Any) -> Any:
     if isinstance(left, str):
         raise FunctionError("minus does not work on strings")
     _require_both(left, right)
-    return _calculate(left, right, lambda a, b: a - b)
+    return _calculate(left, right, operator.sub)
 
 
 def multiply(left: Any, right: Any) -> Any:
     """``left * right``. Raises FunctionError for what is no number."""
-    return _calculate(left, right, lambda a, b: a * b)
+    return _calculate(left, right, operator.mul)
 
 
 def divide(left: Any, right: Any) -> Any:
@@ -206,13 +207,14 @@ def _joined(right: Any) -> str:
 
 
 def _require_both(left: Any, right: Any) -> None:
-    for value, side in (left, "left"), (right, "right"):
-        if value is MISSING:
-            raise FunctionError(f"the {side} side has no value")
+    if left is MISSING or right is MISSING:
+        raise FunctionError(f"the {'left' if left is MISSING else 'right'} side has no value")
 
 
 def _calculate(left: Any, right: Any, operation: Callable[[Any, Any], Any]) -> Any:
     """The operation on both sides as numbers of one type: the left side's, or float when either is one."""
+    if type(left) is int and type(right) is int:
+        return wrap_int64(operation(left, right))
     if isinstance(left, float):
         return operation(left, _to_float(right))
     if not is_number(left):
@@ -286,32 +288,34 @@ _IN_WORDS: Final = {
 
 def less(left: Any, right: Any) -> bool:
     """``left < right``."""
-    return bool(_compare(left, right, lambda a, b: a < b))
+    return bool(_compare(left, right, operator.lt))
 
 
 def less_or_equal(left: Any, right: Any) -> bool:
     """``left <= right``."""
-    return bool(_compare(left, right, lambda a, b: a <= b))
+    return bool(_compare(left, right, operator.le))
 
 
 def greater(left: Any, right: Any) -> bool:
     """``left > right``."""
-    return bool(_compare(left, right, lambda a, b: a > b))
+    return bool(_compare(left, right, operator.gt))
 
 
 def greater_or_equal(left: Any, right: Any) -> bool:
     """``left >= right``."""
-    return bool(_compare(left, right, lambda a, b: a >= b))
+    return bool(_compare(left, right, operator.ge))
 
 
 def _compare(left: Any, right: Any, operation: Callable[[Any, Any], bool]) -> bool:
-    if not is_number(left):
+    if type(left) is not int and not is_number(left):
         raise FunctionError(f"the left side is {describe(left)}; only numbers have an order")
     return bool(_calculate(left, right, operation))
 
 
 def equal(left: Any, right: Any) -> bool:
     """``left == right``: numbers by value, lists and maps item by item, nil and no value alike."""
+    if type(left) is int and type(right) in (int, float):
+        return left == _whole(right)
     if isinstance(left, str) or isinstance(right, str):
         return isinstance(left, str) and isinstance(right, str) and left == right
     if _is_container(left) and _is_container(right):
