@@ -48,15 +48,13 @@ def _go_function(name: str, call: Callable[..., Any], *parameters: Callable[[Any
     def checked(frame: Frame, values: list[Any]) -> Any:
         if len(values) != count:
             raise FunctionError(f"takes {_count(count)}, not {len(values)}")
-        if MISSING in values:
-            values = [as_any(value) if value is MISSING else value for value in values]
         return call(frame, *map(_converted, parameters, values))
 
     return Function(name, checked, "none" if parameters == (as_any,) else "all")
 
 
 def _converted(convert: Callable[[Any], Any], value: Any) -> Any:
-    return value if type(value) is str and convert is as_string else convert(value)
+    return value if type(value) is str and convert is as_string else convert(as_any(value))
 
 
 def external(name: str, function: Callable[..., Any]) -> Function:

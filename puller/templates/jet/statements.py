@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from puller.templates.errors import FunctionError, LimitError, TemplateError, similar_names
 from puller.templates.govalue.types import MISSING, GoError, LazyMap, UnlistedMap
@@ -50,6 +50,13 @@ LONG_BODY: Final = 256
 
 Effect = Callable[[Frame], None]
 Store = Callable[[Frame, Any], None]
+
+
+class Given(NamedTuple):
+    """The arguments that a block is run with, and their names."""
+
+    arguments: Sequence[tuple[str, Value | None]]
+    names: frozenset[str]
 
 
 class StatementCompiler(CallCompiler):
@@ -262,7 +269,8 @@ class StatementCompiler(CallCompiler):
 
         def run(frame: Frame) -> str:
             block = frame.blocks[name]
-            return self._call_block(frame, offset, block, block.parameters, block.context, block.content)
+            given = Given(block.parameters, frozenset(name for name, _ in block.parameters))
+            return self._call_block(frame, offset, block, given, block.context, block.content)
 
         return run
 
@@ -273,6 +281,7 @@ class StatementCompiler(CallCompiler):
         """
         name, offset = node.name, node.offset
         arguments = tuple((a.name, self.value(a.value) if a.value else None) for a in node.arguments)
+        given = Given(arguments, frozenset(name for name, _ in arguments))
         context = self._context(node.context)
         content = self.body(node.content) if node.content is not None else None
 
@@ -280,7 +289,7 @@ class StatementCompiler(CallCompiler):
             block = frame.blocks.get(name)
             if block is None:
                 self.fail(offset, f"there is no block {name!r}{similar_names(name, frame.blocks)}")
-            return self._call_block(frame, offset, block, arguments, context, content)
+            return self._call_block(frame, offset, block, given, context, content)
 
         return run
 
@@ -289,7 +298,7 @@ class StatementCompiler(CallCompiler):
         frame: Frame,
         offset: int,
         block: BlockCode,
-        arguments: Sequence[tuple[str, Value | None]],
+        given: Given,
         context: Context | None,
         content: Output | None,
     ) -> str:
@@ -303,9 +312,9 @@ class StatementCompiler(CallCompiler):
         5. Everything is as before: what the block has declared or returned, nobody sees.
         """
         outer = frame.dot, frame.boxed, frame.variables, frame.content, frame.returned
-        if arguments or block.parameters:  # 1. variables
+        if given.arguments or block.parameters:  # 1. variables
             frame.variables = frame.variables.copy()
-            self._bind(frame, offset, block, arguments)
+            self._bind(frame, offset, block, given)
         if content is not None:  # 2. content
             frame.content = Content(content, frame.variables, frame.content)
         if context is not None:  # 3. dot
@@ -315,18 +324,17 @@ class StatementCompiler(CallCompiler):
         frame.dot, frame.boxed, frame.variables, frame.content, frame.returned = outer
         return text
 
-    def _bind(
-        self, frame: Frame, offset: int, block: BlockCode, arguments: Sequence[tuple[str, Value | None]]
-    ) -> None:
-        for name, value in arguments:
+    def _bind(self, frame: Frame, offset: int, block: BlockCode, given: Given) -> None:
+        variables = frame.variables
+        for name, value in given.arguments:
             if value is None:
                 self.fail(
                     offset, f"block {block.name}: the parameter {name} has no value here, and no default"
                 )
-            frame.variables[name] = [value(frame)]
+            variables[name] = [value(frame)]
         for name, default in block.parameters:
-            if not any(name == given for given, _ in arguments):
-                frame.variables[name] = [default(frame) if default else False]
+            if name not in given.names:
+                variables[name] = [default(frame) if default else False]
 
     def _nested(self, frame: Frame, offset: int, body: Output) -> str:
         """Run a body one level deeper."""
@@ -377,11 +385,14 @@ class StatementCompiler(CallCompiler):
             program = frame.load(wanted, self.path)
             if program is None:
                 self.fail(offset, f"there is no template {wanted}")
-            inner = frame.inner(program)
+            outer = frame.dot, frame.boxed, frame.blocks
             if context is not None:
-                inner.dot, inner.boxed = context.value(frame), frame.boxed and context.is_dot
-            text = self._nested(inner, offset, program.body)
-            frame.returned = inner.returned
+                frame.dot, frame.boxed = context.value(frame), frame.boxed and context.is_dot
+            if program.blocks:
+                frame.blocks = {**frame.blocks, **program.blocks}
+            frame.returned = MISSING
+            text = self._nested(frame, offset, program.body)
+            frame.dot, frame.boxed, frame.blocks = outer
             return text
 
         return run
@@ -400,13 +411,13 @@ class StatementCompiler(CallCompiler):
         catch = self._catch(node.catch) if node.catch else None
 
         def run(frame: Frame) -> str:
-            outer = frame.dot, frame.boxed, frame.variables, frame.content
+            outer = frame.dot, frame.boxed, frame.variables, frame.content, frame.blocks
             try:
                 return body(frame)
             except LimitError:
                 raise
             except TemplateError as error:
-                frame.dot, frame.boxed, frame.variables, frame.content = outer
+                frame.dot, frame.boxed, frame.variables, frame.content, frame.blocks = outer
                 frame.returned = MISSING
                 return catch(frame, error) if catch else ""
 
