@@ -19,7 +19,8 @@ LONG_TEXT: Final = 4096
 """Characters from which on a text counts; whoever makes or writes one calls ``Budget.spend``."""
 
 _STEPS_BETWEEN_LOOKS: Final = 128  # a round may be short, and asking the clock is not free
-_PIECES_AT_ONCE: Final = 256
+PIECES_AT_ONCE: Final = 256
+"""Pieces of text that are counted together; short ones cost nothing before."""
 
 
 class Exceeded(FunctionError):
@@ -101,14 +102,14 @@ class Pieces:
     def add(self, text: str) -> None:
         """One more piece. Raises Exceeded when there is too much text."""
         self._pieces.append(text)
-        if len(self._pieces) >= _PIECES_AT_ONCE:
+        if len(self._pieces) >= PIECES_AT_ONCE:
             self._join()
 
     def take(self, texts: list[str]) -> None:
         """More pieces, which are taken out of the list. Raises Exceeded when there is too much text."""
         self._pieces += texts
         texts.clear()
-        if len(self._pieces) >= _PIECES_AT_ONCE:
+        if len(self._pieces) >= PIECES_AT_ONCE:
             self._join()
 
     def joined(self) -> str:
@@ -117,8 +118,8 @@ class Pieces:
         return self._parts[0] if len(self._parts) == 1 else "".join(self._parts)
 
     def _join(self) -> None:
-        part = "".join(self._pieces)
+        length = sum(map(len, self._pieces))
+        if length >= LONG_TEXT or self._parts:  # before they are one text, which may be too long
+            self._budget.spend(length)
+        self._parts.append("".join(self._pieces))
         self._pieces.clear()
-        self._parts.append(part)
-        if len(part) >= LONG_TEXT or len(self._parts) > 1:
-            self._budget.spend(len(part))

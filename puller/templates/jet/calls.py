@@ -69,7 +69,7 @@ class CallCompiler(ExpressionCompiler):
         return _Argument(self.value(node), self.unboxed(node))
 
     def _call(self, node: Call) -> Value:
-        if not isinstance(node.base, Name | Field | Chain | Dot):
+        if not isinstance(node.base, (Name, Field, Chain, Dot)):
             return lambda frame: self.fail(node.offset, f"{node.base} cannot be called")
         return self._function_call(node.base, node.arguments, None, in_pipeline=False)
 

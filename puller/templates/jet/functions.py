@@ -105,7 +105,7 @@ def _length(_: Frame, values: list[Any]) -> int:
     (value,) = _exactly(1, values)
     if isinstance(value, str):
         return byte_length(value)
-    if isinstance(value, list | tuple | dict | bytes):
+    if isinstance(value, (list, tuple, dict, bytes)):
         return len(value)
     if value is MISSING:
         raise FunctionError("wants a value, but there is none")

@@ -319,7 +319,14 @@ class StatementCompiler(CallCompiler):
             frame.content = Content(content, frame.variables, frame.content)
         if context is not None:  # 3. dot
             frame.dot, frame.boxed = context.value(frame), frame.boxed and context.is_dot
-        text = self._nested(frame, offset, block.body)  # 4. run
+        budget = frame.budget
+        try:  # 4. run
+            budget.enter()
+            text = block.body(frame)
+        except Exceeded as error:
+            self.fail(offset, error)
+        finally:
+            budget.leave()
         # 5. Not in a ``finally``: what fails fails the template, or comes to a ``try``, which puts back by itself.
         frame.dot, frame.boxed, frame.variables, frame.content, frame.returned = outer
         return text

@@ -125,14 +125,14 @@ def to_text(value: Any) -> str:
         return value.output
     if isinstance(value, GoObject):
         return value.text()
-    if isinstance(value, Function | Writer):
+    if isinstance(value, (Function, Writer)):
         raise FunctionError(f"{value.name} is a function: it cannot be printed, only called")
     return format_value(value)
 
 
 def is_true(value: Any) -> bool:
     """Whether ``if value`` takes the first branch: everything but zero, "", false, nil and no value."""
-    if isinstance(value, list | tuple | dict | bytes):
+    if isinstance(value, (list, tuple, dict, bytes)):
         return True
     if isinstance(value, Rendered):
         return value.true
@@ -201,7 +201,7 @@ def _joined(right: Any) -> str:
         raise FunctionError("the right side of + has no value")
     if isinstance(right, bytes):
         return from_bytes(right)
-    if isinstance(right, Function | Writer):
+    if isinstance(right, (Function, Writer)):
         raise FunctionError(f"{right.name} is a function: it cannot be joined to text, only called")
     return sprint(right)
 
@@ -221,7 +221,7 @@ def _calculate(left: Any, right: Any, operation: Callable[[Any, Any], Any]) -> A
         raise FunctionError(f"the left side is {describe(left)}, not a number")
     if isinstance(right, float):
         return operation(_to_float(left), right)
-    if isinstance(left, Uint8 | Uint64):
+    if isinstance(left, (Uint8, Uint64)):
         unsigned = parse_uint(right) if isinstance(right, str) else _to_int(right) & UINT64_MAX
         return Uint64(operation(int(left), unsigned) & UINT64_MAX)
     return wrap_int64(operation(int(left), _to_int(right)))
@@ -256,7 +256,7 @@ def _to_int(value: Any) -> int:
 def _to_float(value: Any) -> float:
     if isinstance(value, bool):
         return 0.0 if value else 1.0  # so says Jet
-    if isinstance(value, int | float):
+    if isinstance(value, (int, float)):
         return int_to_float(value) if isinstance(value, int) else value
     if isinstance(value, str):
         return parse_float(value)
@@ -332,7 +332,7 @@ def _equal_scalars(left: Any, right: Any) -> bool:
         return left is right  # to Python True is 1, to Jet it is not
     if is_number(left) and is_number(right):
         return bool(left == right) if isinstance(left, float) else int(left) == _whole(right)
-    return isinstance(left, bytes | GoObject) and type(left) is type(right) and bool(left == right)
+    return isinstance(left, (bytes, GoObject)) and type(left) is type(right) and bool(left == right)
 
 
 def _whole(number: Any) -> int:
@@ -344,7 +344,7 @@ def _is_nothing(value: Any) -> bool:
 
 
 def _is_container(value: Any) -> bool:
-    return isinstance(value, list | tuple | dict)
+    return isinstance(value, (list, tuple, dict))
 
 
 def _equal_containers(left: Any, right: Any) -> bool:
@@ -382,7 +382,7 @@ def index(value: Any, position: Any) -> Any:
     """
     if isinstance(value, dict) and not isinstance(position, str):
         raise FunctionError(f"{describe(position)} cannot be a key: keys are strings")
-    if not isinstance(value, str | list | tuple | bytes):
+    if not isinstance(value, (str, list, tuple, bytes)):
         if isinstance(position, str):
             return field(value, position)
         raise FunctionError(f"{describe(value)} has no items")
@@ -405,7 +405,7 @@ def cut(value: Any, start: Any, end: Any) -> Any:
 
     Raises FunctionError for bounds that are outside, and for what cannot be cut.
     """
-    if not isinstance(value, str | list | tuple | bytes):
+    if not isinstance(value, (str, list, tuple, bytes)):
         raise FunctionError(f"{describe(value)} cannot be sliced")
     length = byte_length(value) if isinstance(value, str) else len(value)
     first, last = _bound(start, 0), _bound(end, length)
@@ -432,7 +432,7 @@ def rows(value: Any) -> Iterable[tuple[Any, Any]]:
     """
     if isinstance(value, dict):
         return [(key, value[key]) for key in map_keys(value)]
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return enumerate(value)
     if isinstance(value, IntRange):
         return enumerate(value.numbers)
@@ -443,7 +443,7 @@ def rows(value: Any) -> Iterable[tuple[Any, Any]]:
 
 def rows_are_boxed(value: Any) -> bool:
     """Whether the items are *any value* to Go: as ``.`` they then cannot be calculated with."""
-    return not isinstance(value, IntRange | bytes | Strings | Ints | StringMap)
+    return not isinstance(value, (IntRange, bytes, Strings, Ints, StringMap))
 
 
 # Arguments of functions that want one type -----------------------------------------------------------------
