@@ -161,9 +161,11 @@ class _Generator(CodeGenerator):
         sides = [node.expr, *(operand.expr for operand in node.ops)]
         searches = any(operand.op in ("in", "notin") for operand in node.ops)
         if searches or len(sides) > 2 or not any(isinstance(side, nodes.Const) for side in sides):
-            first, *rest = map(_whole, sides)
-            operands = [nodes.Operand(one.op, side) for one, side in zip(node.ops, rest, strict=True)]
-            node = nodes.Compare(first, operands, lineno=node.lineno)
+            operands = [
+                nodes.Operand(one.op, _whole(one.expr, "searched" if one.op in ("in", "notin") else "whole"))
+                for one in node.ops
+            ]
+            node = nodes.Compare(_whole(node.expr), operands, lineno=node.lineno)
         super().visit_Compare(node, frame)
 
     def _arithmetic(self, node: nodes.BinExpr, frame: Frame) -> bool:
@@ -265,11 +267,16 @@ def _escapes(frame: Frame) -> bool:
     return bool(frame.eval_ctx.volatile or frame.eval_ctx.autoescape)
 
 
-def _whole(node: nodes.Expr) -> nodes.Expr:
+_WHOLE_ALREADY: Final = (
+    *(nodes.Call, nodes.Compare, nodes.Concat, nodes.Const, nodes.Filter, nodes.Not, nodes.Test),
+)
+
+
+def _whole(node: nodes.Expr, how: str = "whole") -> nodes.Expr:
     """An operand of a comparison, searched for secrets where it may hold some."""
-    if not isinstance(node, (nodes.Name, nodes.Getattr, nodes.Getitem, nodes.CondExpr, nodes.And, nodes.Or)):
+    if isinstance(node, _WHOLE_ALREADY):
         return node
-    whole = nodes.EnvironmentAttribute("whole", lineno=node.lineno)
+    whole = nodes.EnvironmentAttribute(how, lineno=node.lineno)
     return nodes.Call(whole, [node], [], None, None, lineno=node.lineno)
 
 
@@ -364,6 +371,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.steps = _Steps
         self.tell = callers.tell
         self.whole = whole
+        self.searched = searched
         self.given: Mapping[str, Any] = {}
         """The names of the rendering that is going on."""
 
@@ -487,6 +495,11 @@ class Sandbox(ImmutableSandboxedEnvironment):
 def whole(value: Any) -> Any:
     """A value with all that is in it, for who looks at all of it."""
     return value if type(value) in SCALARS else meter.revealed(value)
+
+
+def searched(value: Any) -> Any:
+    """A value in which another is looked for: of a mapping only keys are compared."""
+    return value if type(value) is dict else whole(value)
 
 
 def printed(value: Any) -> Any:
