@@ -31,7 +31,6 @@ from puller.templates.source import TemplateSource
 
 Execute = Callable[[Frame, Any], None]
 
-_SHORT: Final = 1 << 30
 _ROUNDS_BETWEEN_LOOKS: Final = 128
 
 
@@ -125,11 +124,8 @@ class _Compiler:
             if kind is str:
                 frame.write(value)
                 return
-            if kind is int and -_SHORT < value < _SHORT:
-                frame.write(str(value))
-                return
             try:
-                frame.write(text_of(value))
+                frame.write(str(value) if kind is int else text_of(value))
             except ValueError as error:
                 raise self._source.error(node.position, str(error)) from None
 

@@ -40,7 +40,6 @@ from puller.templates.limits import LONG_TEXT, Exceeded
 from puller.templates.source import TemplateSource
 
 _T = TypeVar("_T")
-_SHORT: Final = 1 << 30
 _ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "+": values.add,
     "-": values.subtract,
@@ -165,8 +164,11 @@ class ExpressionCompiler:
             kind = type(result)
             if kind is str and len(result) < LONG_TEXT:
                 return result  # type: ignore[no-any-return]
-            if kind is int and -_SHORT < result < _SHORT:
-                return str(result)
+            if kind is int:
+                try:
+                    return str(result)
+                except ValueError:  # facts may hold one with more digits than Python writes
+                    pass
             return self.printed(offset, frame, result, to_text)
 
         return text
@@ -181,8 +183,11 @@ class ExpressionCompiler:
             kind = type(result)
             if kind is str and len(result) < LONG_TEXT:
                 return result  # type: ignore[no-any-return]
-            if kind is int and -_SHORT < result < _SHORT:
-                return str(result)
+            if kind is int:
+                try:
+                    return str(result)
+                except ValueError:  # facts may hold one with more digits than Python writes
+                    pass
             return self.printed(offset, frame, result, to_text)
 
         return text
@@ -195,9 +200,11 @@ class ExpressionCompiler:
             kind = type(result)
             if kind is str and len(result) < LONG_TEXT:
                 return result  # type: ignore[no-any-return]
-            # A larger one, as facts may hold, can have more digits than Python writes: that error needs its place.
-            if kind is int and -_SHORT < result < _SHORT:
-                return str(result)
+            if kind is int:
+                try:
+                    return str(result)
+                except ValueError:  # facts may hold one with more digits than Python writes
+                    pass
             return self.printed(offset, frame, result, to_text)
 
         return text
