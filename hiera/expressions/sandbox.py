@@ -41,7 +41,6 @@ from hiera.errors import ExpressionError
 from hiera.expressions.builtins import percent, replace
 from hiera.expressions.callers import callers
 from hiera.expressions.dates import TIME_PARTS, TIMES
-from hiera.expressions.expressions import Scope
 from hiera.expressions.filter_tables import FILTERS, TESTS, qualified, table
 from hiera.expressions.kept_code import code_of
 from hiera.expressions.refused import refused
@@ -462,9 +461,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         try:
             if type(obj) is Macro:
                 value = obj(context.eval_ctx, *arguments, **_given(named))
-            elif (
-                type(obj) is MethodType and obj.__func__ is Scope.lookup
-            ):  # which is safe, and wants no context
+            elif type(obj) is MethodType and hasattr(obj.__func__, "is_plain"):  # ``lookup``: nothing to ask
                 value = obj(*arguments, **_given(named))
             else:
                 value = super().call(context, obj, *arguments, **named)
