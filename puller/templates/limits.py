@@ -1,7 +1,8 @@
 """How long a template may run and how much text it may make.
 
 * A loop or recursion without end stops at a time or depth limit; gigantic text stops before it is built.
-* The clock is looked at where work repeats: at each round of a loop and each call of a block or partial.
+* The clock is looked at where work repeats: at the first round of a loop and some of the others, and at each call of a
+  block or partial.
 * Text counts when it is long and a template makes or writes it, so that short values cost nothing; a value
   that is written twice counts twice.
 * Nothing here knows an engine: what is raised is a sentence, to which the engine adds the place.
